@@ -1,4 +1,5 @@
-"""Built into every wheel: the scenarios of simulations/, so that an installed `fedrec bench paper` finds those of its figures."""
+"""Built into every wheel: the scenarios of simulations/, so that an installed `fedrec bench paper`
+finds those of its figures."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class Scenarios(BuildHookInterface):
-    """simulations/NAME.toml becomes fedrec/scenarios/NAME.toml; an editable install reads them where they are."""
+    """simulations/NAME.toml becomes fedrec/scenarios/NAME.toml; an editable install reads them
+    where they are."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the files."""

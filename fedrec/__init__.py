@@ -1,4 +1,5 @@
-"""fedrec: federated recommenders with differential privacy, and a guarantee that is stated with every result.
+"""fedrec: federated recommenders with differential privacy, and a guarantee that is stated with
+every result.
 
 >>> import fedrec
 >>> train, test = fedrec.Dataset.planted("small").split("random", seed=1)
@@ -6,8 +7,9 @@
 >>> model.guarantee.epsilon
 5.0
 
-The names below are loaded when they are first used: `import fedrec` alone imports neither NumPy nor any process. The library under this
-name holds mathematics, messages, accounting, data and evaluation; servers, clients and aggregators are packages of their own.
+The names below are loaded when they are first used: `import fedrec` alone imports neither NumPy nor
+any process. The library under this name holds mathematics, messages, accounting, data and
+evaluation; servers, clients and aggregators are packages of their own.
 """
 
 import importlib
@@ -50,7 +52,8 @@ _PLACES = {
     "PrivacyError": "fedrec.errors",
     "RunError": "fedrec.errors",
 }
-"""Where each public name is defined; `__init__.pyi` says the same to type checkers, and a test compares the two."""
+"""Where each public name is defined; `__init__.pyi` says the same to type checkers, and a test
+compares the two."""
 
 __all__ = ["__version__", *_PLACES]
 

@@ -1,4 +1,5 @@
-"""What can go wrong, as a tree; every leaf knows its cause, its remedy and the exit code of a command.
+"""What can go wrong, as a tree; every leaf knows its cause, its remedy and the exit code of a
+command.
 
     FedRecError                 1
       SettingsError             2   a scenario key or a flag is not what it must be
@@ -10,7 +11,8 @@
         BudgetExceededError     5   a ledger or a limit refuses
       RunError                  6   a run folder cannot be used, continued or read
       ProtocolError             7   another party could not be reached, or broke the protocol
-        RefusedError            7   ... refused, with one of the codes of `federation.protocol.Refusal`
+        RefusedError            7   ... refused, with one of the codes of
+                                `federation.protocol.Refusal`
         UnreachableError        7   ... did not answer in time; the same request may be sent again
 
 A bad argument to a function raises ValueError with the value in its message; these are for people.
@@ -52,7 +54,14 @@ class DataError(FedRecError):
 class MalformedRowError(DataError):
     """A row that cannot be read: names the file, the line, what was expected and what was found."""
 
-    def __init__(self, path: Path, line: int, expected: str, found: str, remedy: str = "Correct the line, or drop it.") -> None:
+    def __init__(
+        self,
+        path: Path,
+        line: int,
+        expected: str,
+        found: str,
+        remedy: str = "Correct the line, or drop it.",
+    ) -> None:
         super().__init__(f"{path}, line {line}: expected {expected}, found {found!r}", remedy)
         self.path, self.line, self.expected, self.found = path, line, expected, found
 

@@ -34,13 +34,26 @@ EXTRAS: Mapping[str, Sequence[str]] = {
 }
 """Modules by the extra that installs them; `deploy` and `ray` install those of `serve` as well."""
 
-_INCLUDED = {"deploy": ("serve",), "cluster": ("store",), "ray": ("serve", "deploy"), "bench": ("news",)}
+_INCLUDED = {
+    "deploy": ("serve",),
+    "cluster": ("store",),
+    "ray": ("serve", "deploy"),
+    "bench": ("news",),
+}
 
 
 def extra_of(module: str) -> str | None:
-    """The extra that installs a module or the package that it lies in; None for a module that no extra installs."""
+    """The extra that installs a module or the package that it lies in; None for a module that no
+    extra installs."""
     top = module.partition(".")[0]
-    return next((extra for extra, modules in EXTRAS.items() if any(name.partition(".")[0] == top for name in modules)), None)
+    return next(
+        (
+            extra
+            for extra, modules in EXTRAS.items()
+            if any(name.partition(".")[0] == top for name in modules)
+        ),
+        None,
+    )
 
 
 def install(extra: str) -> str:
@@ -49,11 +62,15 @@ def install(extra: str) -> str:
 
 
 def require(extra: str, what: str) -> None:
-    """Raises SettingsError where a module of an extra, or of an extra that it includes, is not installed. what: what needs it."""
+    """Raises SettingsError where a module of an extra, or of an extra that it includes, is not
+    installed. what: what needs it."""
     wanted = [module for name in (*_INCLUDED.get(extra, ()), extra) for module in EXTRAS[name]]
-    missing = next((module for module in wanted if module != "uvloop" and not _found(module)), None)  # there is no uvloop for Windows
+    # there is no uvloop for Windows
+    missing = next((module for module in wanted if module != "uvloop" and not _found(module)), None)
     if missing is not None:
-        raise SettingsError(f"{what} needs the package {missing}, which is not installed", install(extra))
+        raise SettingsError(
+            f"{what} needs the package {missing}, which is not installed", install(extra)
+        )
 
 
 def _found(module: str) -> bool:

@@ -1,4 +1,5 @@
-"""From a scenario's words to objects: the recipe that it names, prepared for public facts, and what of it runs on devices."""
+"""From a scenario's words to objects: the recipe that it names, prepared for public facts, and what
+of it runs on devices."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from fedrec.registry import fitting, require
 from fedrec.settings import Scenario, validated
 from fedrec.storage import finite
 
-LATER_KEYS = ("optimizer", "own_means", "own_vectors", "solve")  # of [model]; clients of version 1 refuse them, so defaults are left out
+# of [model]; clients of version 1 refuse them, so defaults are left out
+LATER_KEYS = ("optimizer", "own_means", "own_vectors", "solve")
 
 
 class TrainableRecipe(Recipe, Protocol):
@@ -42,9 +44,11 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeFacts(PublicFacts):
-    """What the builder of a recipe knows: the public facts, what is to be promised, and how to divide it over releases.
+    """What the builder of a recipe knows: the public facts, what is to be promised, and how to
+    divide it over releases.
 
-    three: of three aggregators, whom epsilon is calibrated for; None where one is trusted. hostile_clients: whether three check clients.
+    three: of three aggregators, whom epsilon is calibrated for; None where one is trusted.
+    hostile_clients: whether three check clients.
     """
 
     guarantee: Guarantee
@@ -52,43 +56,68 @@ class RecipeFacts(PublicFacts):
     hostile_clients: Literal["trusted-sites", "checked"] = "trusted-sites"
 
     def plan(self, shares: Mapping[str, float]) -> Plan:
-        """The guarantee divided over releases by their shares of mu^2, which sum to 1: only a calibrated plan runs.
+        """The guarantee divided over releases by their shares of mu^2, which sum to 1: only a
+        calibrated plan runs.
 
         A recipe's own choices follow from epsilon alike, whoever aggregates.
         """
         plan = calibrate(self.guarantee, shares)
-        return plan if self.three is None else among_three(plan, calibrated_for=self.three, hostile_clients=self.hostile_clients)
+        return (
+            plan
+            if self.three is None
+            else among_three(plan, calibrated_for=self.three, hostile_clients=self.hostile_clients)
+        )
 
 
 def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:
-    """Everything public that a run needs. Raises SettingsError on combinations that cannot work, DataError where there is no choice."""
+    """Everything public that a run needs.
+
+    Raises SettingsError on combinations that cannot work, DataError where there is no choice."""
     if facts.num_items < 2:
-        raise DataError(f"a catalogue of {facts.num_items} item leaves nothing to choose among", "Train on data of two items or more.")
+        raise DataError(
+            f"a catalogue of {facts.num_items} item leaves nothing to choose among",
+            "Train on data of two items or more.",
+        )
     known, privacy = require(scenario.recipe), scenario.privacy
     if facts.kind not in known.kinds:
         raise SettingsError(
-            f'recipe = "{known.name}" fits {" or ".join(known.kinds)}, but this data holds {facts.kind}',
-            f'Set data.kind = "{known.kinds[0]}" if they may be read so, or recipe = one of {fitting(facts.kind)}.',
+            (
+                f'recipe = "{known.name}" fits {" or ".join(known.kinds)}, but this data holds '
+                f"{facts.kind}"
+            ),
+            (
+                f'Set data.kind = "{known.kinds[0]}" if they may be read so, or recipe = one of '
+                f"{fitting(facts.kind)}."
+            ),
         )
     promised, limits = guarantee_of(scenario, users=facts.num_users), privacy.limits
-    counted = max(1, round(facts.num_users * mean_weight(limits, promised)))  # what sums of weighted reports are divided by
+    # what sums of weighted reports are divided by
+    counted = max(1, round(facts.num_users * mean_weight(limits, promised)))
     whole = RecipeFacts(
-        **{field.name: getattr(facts, field.name) for field in fields(PublicFacts)} | {"num_users": counted},
+        **{field.name: getattr(facts, field.name) for field in fields(PublicFacts)}
+        | {"num_users": counted},
         guarantee=promised,
         three=None if privacy.aggregation == "trusted" else privacy.calibrate_for,
         hostile_clients=privacy.hostile_clients,
     )
     made = known.build(known.chosen(scenario), whole)
     if not isinstance(made, Prepared):
-        raise SettingsError(f'the builder of recipe "{known.name}" returned a {type(made).__name__}', "Return fedrec.Prepared(...).")
+        raise SettingsError(
+            f'the builder of recipe "{known.name}" returned a {type(made).__name__}',
+            "Return fedrec.Prepared(...).",
+        )
     if limits:
-        made = replace(made, steps={name: with_limits(step, limits, promised) for name, step in made.steps.items()})
+        made = replace(
+            made,
+            steps={name: with_limits(step, limits, promised) for name, step in made.steps.items()},
+        )
     return replace(made, recipe=_OnCheckedGrid(made.recipe)) if checks(made.plan) else made
 
 
 @dataclass(frozen=True)
 class _OnCheckedGrid:
-    """A recipe whose questions are on a grid on which what clients share can be checked; else the recipe itself."""
+    """A recipe whose questions are on a grid on which what clients share can be checked; else the
+    recipe itself."""
 
     recipe: Any
 
@@ -102,38 +131,54 @@ class _OnCheckedGrid:
 
 
 def client_recipe(scenario: Scenario) -> str:
-    """The part of a scenario that decides what runs on a device, as canonical JSON: public, and sent to every client."""
+    """The part of a scenario that decides what runs on a device, as canonical JSON: public, and
+    sent to every client."""
     tables = {"recipe", "model", "privacy"} | ({"own"} if scenario.own else set())
     fields = type(scenario.model).model_fields
     plain = {name for name in LATER_KEYS if getattr(scenario.model, name) == fields[name].default}
-    content = scenario.model_dump(mode="json", include=tables, exclude={"privacy": scenario.unsaid, "model": plain})
+    content = scenario.model_dump(
+        mode="json", include=tables, exclude={"privacy": scenario.unsaid, "model": plain}
+    )
     return json.dumps(finite(content), sort_keys=True)
 
 
 def client_steps(recipe: str, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
-    """What runs on a device, by the name a question gives. Raises SettingsError where `recipe` is not from `client_recipe`."""
+    """What runs on a device, by the name a question gives.
+
+    Raises SettingsError where `recipe` is not from `client_recipe`."""
     try:
         content = json.loads(recipe)
     except ValueError:
         content = None
     if not isinstance(content, dict):
-        raise SettingsError("the run's recipe is not a table", "Use the same version of fedrec everywhere.")
+        raise SettingsError(
+            "the run's recipe is not a table", "Use the same version of fedrec everywhere."
+        )
     scenario = validated(content, source="the run's recipe")
     known = require(scenario.recipe)
     if known.client_steps is None:
-        raise SettingsError(f'recipe "{known.name}" names no client_steps', "Register it with client_steps=..., or use one process.")
+        raise SettingsError(
+            f'recipe "{known.name}" names no client_steps',
+            "Register it with client_steps=..., or use one process.",
+        )
     steps: Mapping[str, ClientStep] = known.client_steps(known.chosen(scenario), kind)
     return steps
 
 
 def guarantee_of(scenario: Scenario, *, users: int = 0) -> Guarantee:
-    """What the scenario promises to so many users (0: not known yet); example-level alternating minimisation is not established
-    (see `factorization.ssp`). Raises PrivacyError where delta promises nothing among so many (`with_sound_delta`)."""
+    """What the scenario promises to so many users (0: not known yet); example-level alternating
+    minimisation is not established (see `factorization.ssp`). Raises PrivacyError where delta
+    promises nothing among so many (`with_sound_delta`)."""
     privacy = scenario.privacy
     if privacy.epsilon == float("inf"):
         return non_private(privacy.delta, privacy.unit)
     promised = Guarantee(privacy.epsilon, privacy.delta)
     if privacy.unit == "example":
-        note = "user vectors are refit on the example that is removed, which AM-SSP Theorem 1 leaves out"
-        promised = Guarantee(privacy.epsilon, privacy.delta, "example", established=False, note=note)
+        note = (
+            "user vectors are refit on the example that is removed, which AM-SSP Theorem 1 "
+            "leaves out"
+        )
+        promised = Guarantee(
+            privacy.epsilon, privacy.delta, "example", established=False, note=note
+        )
     return with_sound_delta(promised, users, allowed=privacy.allow_large_delta)

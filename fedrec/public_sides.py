@@ -1,4 +1,5 @@
-"""From a scenario's [collective] table and public features to what recipes take: the sides of DP-CMF, metadata and public people."""
+"""From a scenario's [collective] table and public features to what recipes take: the sides of
+DP-CMF, metadata and public people."""
 
 from __future__ import annotations
 
@@ -19,13 +20,19 @@ _SOURCES = {PUBLIC_USERS, SIMILAR_ITEMS}
 
 
 def sides_of(chosen: CollectiveSettings, facts: PublicFacts) -> tuple[Side, ...]:
-    """The sides that `chosen` names, in its order; none where nothing public is known yet (a plan needs none).
+    """The sides that `chosen` names, in its order; none where nothing public is known yet (a plan
+    needs none).
 
-    Raises SettingsError where one needs data that is not there, or where public users' raw ratings meet private clicks.
+    Raises SettingsError where one needs data that is not there, or where public users' raw ratings
+    meet private clicks.
     """
     if chosen.users_values == "raw" and "public-users" in chosen.sides and facts.kind == "clicks":
         raise SettingsError(
-            'collective.users_values = "raw" puts ratings of public users beside clicks of private ones', 'Use users_values = "binary".'
+            (
+                'collective.users_values = "raw" puts ratings of public users beside clicks of '
+                "private ones"
+            ),
+            'Use users_values = "binary".',
         )
     if facts.features is None or not facts.features.bags:
         return ()
@@ -36,7 +43,8 @@ def sides_of(chosen: CollectiveSettings, facts: PublicFacts) -> tuple[Side, ...]
 
 
 def clicks_of_people(chosen: CollectiveSettings, facts: PublicFacts) -> Interactions | None:
-    """Public people as users, for the default recipe on clicks; None where there are none, or nothing public is known yet.
+    """Public people as users, for the default recipe on clicks; None where there are none, or
+    nothing public is known yet.
 
     Raises SettingsError on sides other than public users.
     """
@@ -44,7 +52,10 @@ def clicks_of_people(chosen: CollectiveSettings, facts: PublicFacts) -> Interact
         return None
     if chosen.sides != ("public-users",):
         raise SettingsError(
-            f'recipe = "default" learns clicks from public users alone, found collective.sides = {list(chosen.sides)}',
+            (
+                'recipe = "default" learns clicks from public users alone, found '
+                f"collective.sides = {list(chosen.sides)}"
+            ),
             'Set collective.sides = ["public-users"].',
         )
     sides = sides_of(chosen, facts)
@@ -52,14 +63,24 @@ def clicks_of_people(chosen: CollectiveSettings, facts: PublicFacts) -> Interact
         return None
     S = sides[0].entries.tocoo()
     return Interactions.from_columns(
-        S.row, S.col, None, num_users=S.shape[0], num_items=facts.num_items, value_range=facts.value_range, kind="clicks"
+        S.row,
+        S.col,
+        None,
+        num_users=S.shape[0],
+        num_items=facts.num_items,
+        value_range=facts.value_range,
+        kind="clicks",
     )
 
 
-def metadata_of(chosen: CollectiveSettings, features: PublicFeatures | None) -> PublicFeatures | None:
-    """The features that the metadata side means; None where it is not chosen or there are none. Raises SettingsError on an unknown one.
+def metadata_of(
+    chosen: CollectiveSettings, features: PublicFeatures | None
+) -> PublicFeatures | None:
+    """The features that the metadata side means; None where it is not chosen or there are none.
+    Raises SettingsError on an unknown one.
 
-    Features without a bag are those of data that is not there yet (`fedrec account`): what they will say is not asked.
+    Features without a bag are those of data that is not there yet (`fedrec account`): what they
+    will say is not asked.
     """
     if features is None or "metadata" not in chosen.sides:
         return None
@@ -67,19 +88,32 @@ def metadata_of(chosen: CollectiveSettings, features: PublicFeatures | None) -> 
         return features
     there = [name for name in features.bags if name not in _SOURCES]
     if unknown := [name for name in chosen.categories if name not in there]:
-        raise SettingsError(f"collective.categories: no feature {unknown[0]!r}", f"There are: {', '.join(there) or 'none'}.")
+        raise SettingsError(
+            f"collective.categories: no feature {unknown[0]!r}",
+            f"There are: {', '.join(there) or 'none'}.",
+        )
     return features.only(chosen.categories or there) if there else None
 
 
 def people_of(chosen: CollectiveSettings, facts: PublicFacts) -> Interactions:
-    """The ratings of public users, at most `users_limit` of them. Raises SettingsError where there are none."""
+    """The ratings of public users, at most `users_limit` of them.
+
+    Raises SettingsError where there are none."""
     if facts.features is None:
-        raise SettingsError("collective.sides needs public users, and there are none", "Give collective.users_file or users_share.")
+        raise SettingsError(
+            "collective.sides needs public users, and there are none",
+            "Give collective.users_file or users_share.",
+        )
     S = _limited(_users_of(facts.features), chosen, facts.streams).tocoo()
     (n, m), (low, high) = S.shape, facts.value_range
     if S.nnz and not low <= float(S.data.min()) <= float(S.data.max()) <= high:
-        raise SettingsError(f"public users rate outside of {low:g} to {high:g}, the private users' scale", "Bring both to one scale.")
-    return Interactions.from_columns(S.row, S.col, S.data, num_users=n, num_items=m, value_range=facts.value_range)
+        raise SettingsError(
+            f"public users rate outside of {low:g} to {high:g}, the private users' scale",
+            "Bring both to one scale.",
+        )
+    return Interactions.from_columns(
+        S.row, S.col, S.data, num_users=n, num_items=m, value_range=facts.value_range
+    )
 
 
 def _metadata(chosen: CollectiveSettings, features: PublicFeatures, streams: Streams) -> Side:
@@ -87,7 +121,10 @@ def _metadata(chosen: CollectiveSettings, features: PublicFeatures, streams: Str
     found = metadata_of(chosen, features)
     bags = [] if found is None else [bag.counts for bag in found.bags.values()]
     if not bags:
-        raise SettingsError("collective.sides names metadata, but the items have none", "Give features, or choose other sides.")
+        raise SettingsError(
+            "collective.sides names metadata, but the items have none",
+            "Give features, or choose other sides.",
+        )
     return _side(
         "metadata",
         _binary(sparse.csr_matrix(sparse.vstack([bag.T for bag in bags]))),
@@ -98,7 +135,8 @@ def _metadata(chosen: CollectiveSettings, features: PublicFeatures, streams: Str
 
 
 def _similar_items(chosen: CollectiveSettings, features: PublicFeatures, streams: Streams) -> Side:
-    """Column j: the items most similar to item j, from a file or learned from public users; scores have mean 1."""
+    """Column j: the items most similar to item j, from a file or learned from public users; scores
+    have mean 1."""
     given = features.bags.get(SIMILAR_ITEMS)
     S = sparse.csr_matrix((given or learned_similar_items(chosen, features, streams)).counts.T)
     if chosen.similar_values == "binary":
@@ -108,15 +146,24 @@ def _similar_items(chosen: CollectiveSettings, features: PublicFeatures, streams
     return _side("similar-items", S, chosen.similar_weight, chosen.similar_ridge, chosen)
 
 
-def learned_similar_items(chosen: CollectiveSettings, features: PublicFeatures, streams: Streams) -> FeatureBag:
-    """The bag `SIMILAR_ITEMS` that public users teach. Raises SettingsError where there are none."""
-    V = learned_vectors(_users_of(features), threshold=chosen.users_threshold, rng=streams.numpy("public-similarity"))
+def learned_similar_items(
+    chosen: CollectiveSettings, features: PublicFeatures, streams: Streams
+) -> FeatureBag:
+    """The bag `SIMILAR_ITEMS` that public users teach.
+
+    Raises SettingsError where there are none."""
+    V = learned_vectors(
+        _users_of(features),
+        threshold=chosen.users_threshold,
+        rng=streams.numpy("public-similarity"),
+    )
     found = neighbours(V, k=chosen.neighbours, similarity=chosen.similarity)
     return FeatureBag(tuple(map(str, range(len(V)))), found)
 
 
 def _public_users(chosen: CollectiveSettings, features: PublicFeatures, streams: Streams) -> Side:
-    """Every public user a row: ratings less their mean, or 1 for those of at least the threshold."""
+    """Every public user a row: ratings less their mean, or 1 for those of at least the
+    threshold."""
     S = _limited(_users_of(features), chosen, streams)
     if chosen.users_values == "binary":
         S.data = (S.data >= chosen.users_threshold).astype(np.float32)
@@ -137,7 +184,10 @@ def _limited(users: FeatureBag, chosen: CollectiveSettings, streams: Streams) ->
 
 def _users_of(features: PublicFeatures) -> FeatureBag:
     if PUBLIC_USERS not in features.bags:
-        raise SettingsError("collective.sides needs public users, and there are none", "Give collective.users_file or users_share.")
+        raise SettingsError(
+            "collective.sides needs public users, and there are none",
+            "Give collective.users_file or users_share.",
+        )
     return features.bags[PUBLIC_USERS]
 
 
@@ -145,6 +195,8 @@ def _binary(S: sparse.csr_matrix) -> sparse.csr_matrix:
     return sparse.csr_matrix(S > 0, dtype=np.float32)
 
 
-def _side(name: str, S: sparse.csr_matrix, weight: float, ridge: float, chosen: CollectiveSettings) -> Side:
+def _side(
+    name: str, S: sparse.csr_matrix, weight: float, ridge: float, chosen: CollectiveSettings
+) -> Side:
     """A side whose absent entries are zeros."""
     return Side(name, S, weight, ridge, chosen.unobserved)

@@ -1,7 +1,8 @@
-"""Named sources of randomness: seeded streams for experiments, the operating system or its kept secret for deployed noise.
+"""Named sources of randomness: seeded streams for experiments, the operating system or its kept
+secret for deployed noise.
 
-`streams.numpy("split")` and `streams.key("noise", round=3)` depend on the seed, the name and the round alone, so a
-stream is the same in one process, in many, and after a resumption.
+`streams.numpy("split")` and `streams.key("noise", round=3)` depend on the seed, the name and the
+round alone, so a stream is the same in one process, in many, and after a resumption.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class Streams:
 
     def numpy(self, name: str, *, round: int = 0) -> np.random.Generator:
         """A NumPy generator that belongs to (seed, name, round)."""
-        return np.random.Generator(np.random.Philox(key=np.frombuffer(self.key(name, round=round)[:16], dtype=np.uint64)))
+        return np.random.Generator(
+            np.random.Philox(key=np.frombuffer(self.key(name, round=round)[:16], dtype=np.uint64))
+        )
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,8 @@ class SystemStreams:
 
 @dataclass(frozen=True)
 class SecretStreams:
-    """Randomness derived from 32 secret bytes: a device that keeps them draws the same again, and nobody else can."""
+    """Randomness derived from 32 secret bytes: a device that keeps them draws the same again, and
+    nobody else can."""
 
     secret: bytes = field(repr=False)
 

@@ -1,17 +1,21 @@
-"""Registry of recipes: fedrec's own by name, others registered in Python or found by the entry point group `fedrec.recipes`.
+"""Registry of recipes: fedrec's own by name, others registered in Python or found by the entry
+point group `fedrec.recipes`.
 
     @fedrec.recipe("my-mechanism", settings=MySettings, kinds=("clicks",))
     def build(settings: MySettings, facts: fedrec.RecipeFacts) -> fedrec.Prepared: ...
 
-A package that is installed names its builder in its metadata, and every process of a deployment finds it:
+A package that is installed names its builder in its metadata, and every process of a deployment
+finds it:
 
     [project.entry-points."fedrec.recipes"]
     my-mechanism = "my_package.mechanism:build"
 
-An entry point may also name a `RecipeSpec`, which is what fedrec's own modules of `fedrec.recipes` hold.
+An entry point may also name a `RecipeSpec`, which is what fedrec's own modules of `fedrec.recipes`
+hold.
 
-What an extension is trusted with: it decides what devices report and how the server learns. Noise, its price and the ledgers stay those of
-fedrec: reports longer than a release's radius are refused, and noise is drawn by the aggregator for the radius that the plan states.
+What an extension is trusted with: it decides what devices report and how the server learns. Noise,
+its price and the ledgers stay those of fedrec: reports longer than a release's radius are refused,
+and noise is drawn by the aggregator for the radius that the plan states.
 """
 
 from __future__ import annotations
@@ -41,15 +45,18 @@ class NoSettings(BaseModel):
 class RecipeSpec:
     """One recipe: all that the rest of fedrec knows of it.
 
-    build: from its settings and `fedrec.RecipeFacts` to a `fedrec.Prepared`. client_steps: from its settings and the kind of data to what
-    runs on devices; needed where clients are processes of their own. kinds: what it learns from. models: kinds of models that it releases,
-    by name, each with `arrays()` and a static `of_arrays(arrays)`, where none of fedrec's own is meant. cohorts: kinds of which every round
-    may ask other users: each sum is divided by who reported, and none needs the same users twice.
+    build: from its settings and `fedrec.RecipeFacts` to a `fedrec.Prepared`. client_steps: from its
+    settings and the kind of data to what runs on devices; needed where clients are processes of
+    their own. kinds: what it learns from. models: kinds of models that it releases, by name, each
+    with `arrays()` and a static `of_arrays(arrays)`, where none of fedrec's own is meant. cohorts:
+    kinds of which every round may ask other users: each sum is divided by who reported, and none
+    needs the same users twice.
 
-    Its settings are the table `[own]`, a pydantic model that refuses unknown keys. The recipes that had tables of their own before `[own]`
-    was there give `read` instead, from a whole scenario to settings; `keys` of `[model]` and whether it reads `[collective]` say which.
-    whole_users: users are protected, not single ratings, and accounting is exact. compares_published: the published recipe may run beside
-    it. check: why other choices of a scenario contradict each
+    Its settings are the table `[own]`, a pydantic model that refuses unknown keys. The recipes that
+    had tables of their own before `[own]` was there give `read` instead, from a whole scenario to
+    settings; `keys` of `[model]` and whether it reads `[collective]` say which. whole_users: users
+    are protected, not single ratings, and accounting is exact. compares_published: the published
+    recipe may run beside it. check: why other choices of a scenario contradict each
     other, empty where they do not.
     """
 
@@ -68,8 +75,12 @@ class RecipeSpec:
     check: Callable[[Any], str] = lambda scenario: ""
 
     def chosen(self, scenario: Any) -> Any:
-        """What `build` and `client_steps` take. Raises pydantic's ValidationError where the table [own] is wrong."""
-        return self.settings.model_validate(scenario.own) if self.read is None else self.read(scenario)
+        """What `build` and `client_steps` take.
+
+        Raises pydantic's ValidationError where the table [own] is wrong."""
+        return (
+            self.settings.model_validate(scenario.own) if self.read is None else self.read(scenario)
+        )
 
 
 def whole_scenario(scenario: Any) -> Any:
@@ -88,7 +99,8 @@ def recipe(
     models: Mapping[str, Any] | None = None,
     client_steps: Callable[..., Any] | None = None,
 ) -> Callable[[Build], Build]:
-    """Register a builder under a name that scenarios may give as `recipe`; see `RecipeSpec`. A name is registered anew where it is known.
+    """Register a builder under a name that scenarios may give as `recipe`; see `RecipeSpec`. A name
+    is registered anew where it is known.
 
     Raises SettingsError where the name is one of fedrec's own.
     """
@@ -98,7 +110,12 @@ def recipe(
 
     def register(build: Build) -> Build:
         _REGISTERED[name] = RecipeSpec(
-            name=name, build=build, client_steps=client_steps, kinds=kinds, models=dict(models or {}), settings=settings
+            name=name,
+            build=build,
+            client_steps=client_steps,
+            kinds=kinds,
+            models=dict(models or {}),
+            settings=settings,
         )
         return build
 
@@ -106,7 +123,8 @@ def recipe(
 
 
 def find(name: str) -> RecipeSpec | None:
-    """The recipe of this name: one of fedrec's own, one that was registered, or one with an entry point, whose module is loaded.
+    """The recipe of this name: one of fedrec's own, one that was registered, or one with an entry
+    point, whose module is loaded.
 
     Raises SettingsError where an entry point cannot be loaded.
     """
@@ -118,22 +136,31 @@ def find(name: str) -> RecipeSpec | None:
             try:
                 build = point.load()
             except (ImportError, AttributeError) as failure:
-                raise SettingsError(f"recipe {name!r} cannot be loaded: {failure}", f"Reinstall {point.value.partition(':')[0]}.") from None
+                raise SettingsError(
+                    f"recipe {name!r} cannot be loaded: {failure}",
+                    f"Reinstall {point.value.partition(':')[0]}.",
+                ) from None
             if name not in _REGISTERED:  # the module did not register it by itself
-                _REGISTERED[name] = build if isinstance(build, RecipeSpec) else RecipeSpec(name=name, build=build)
+                _REGISTERED[name] = (
+                    build if isinstance(build, RecipeSpec) else RecipeSpec(name=name, build=build)
+                )
     return _REGISTERED.get(name)
 
 
 def require(name: str) -> RecipeSpec:
     """As `find`. Raises SettingsError where there is no such recipe."""
     if (found := find(name)) is None:
-        raise SettingsError(f"there is no recipe {name!r}", f"There are {', '.join((*BUILT_IN, *outside()))}.")
+        raise SettingsError(
+            f"there is no recipe {name!r}", f"There are {', '.join((*BUILT_IN, *outside()))}."
+        )
     return found
 
 
 def outside() -> tuple[str, ...]:
     """Names of all recipes from outside: registered, or installed."""
-    return tuple(dict.fromkeys([*_REGISTERED, *(point.name for point in metadata.entry_points(group=GROUP))]))
+    return tuple(
+        dict.fromkeys([*_REGISTERED, *(point.name for point in metadata.entry_points(group=GROUP))])
+    )
 
 
 def fitting(kind: str) -> str:
@@ -148,7 +175,11 @@ def reading(key: str) -> str:
 
 def model_kinds() -> dict[str, Any]:
     """Kinds of models of fedrec's own recipes and of all registered ones, by name."""
-    return {name: kind for known in (*map(require, BUILT_IN), *_REGISTERED.values()) for name, kind in known.models.items()}
+    return {
+        name: kind
+        for known in (*map(require, BUILT_IN), *_REGISTERED.values())
+        for name, kind in known.models.items()
+    }
 
 
 BUILT_IN = (
@@ -164,4 +195,5 @@ BUILT_IN = (
     "dp-item-item",
     "privaterec",
 )
-"""Recipes that come with fedrec: each is a module of `fedrec.recipes`, loaded when its name is first asked for."""
+"""Recipes that come with fedrec: each is a module of `fedrec.recipes`, loaded when its name is
+first asked for."""

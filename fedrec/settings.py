@@ -1,7 +1,8 @@
 """A scenario: everything that decides a run, validated at the edge, frozen after.
 
-Written in TOML, one table per concern; every key may be overridden with `--set table.key=value`. Unknown keys are
-refused. The resolved scenario is stored in the run folder and names it by its digest.
+Written in TOML, one table per concern; every key may be overridden with `--set table.key=value`.
+Unknown keys are refused. The resolved scenario is stored in the run folder and names it by its
+digest.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ from fedrec.settings_tables import (
 
 NEWS_FORMATS = {
     "mind": "MIND: folders of train and dev, each with news.tsv and behaviors.tsv",
-    "click-log": "impressions made of what people liked, in order, in any data set with times and texts",
+    "click-log": (
+        "impressions made of what people liked, in order, in any data set with times and texts"
+    ),
     "planted-news": "made up: no file",
 }
 """Values of data.format for recipe = "privaterec", and what they read."""
@@ -46,15 +49,22 @@ NEWS_SPLITS = {
     "planted-news": ("random",),
 }
 """Values of split.kind that make sense for each."""
-ELSEWHERE = {"train": "data.path", "valid": "data.validation", "sep": "data.separator", "delimiter": "data.separator"}
+ELSEWHERE = {
+    "train": "data.path",
+    "valid": "data.validation",
+    "sep": "data.separator",
+    "delimiter": "data.separator",
+}
 """Names that people try for keys that are called otherwise, and are spelt nothing alike."""
 
 EVERY_KEY = "`fedrec schema` and docs/reference.md list every key."
 
 LOCAL = frozenset({"max_total_epsilon", "budget_file", "shares"})
-"""Keys of [privacy] that concern whoever holds the data and nobody else: neither sent to a party nor part of what a run trains."""
+"""Keys of [privacy] that concern whoever holds the data and nobody else: neither sent to a party
+nor part of what a run trains."""
 OF_THREE = frozenset({"aggregation", "calibrate_for", "hostile_clients"})
-"""Keys of [privacy] that a run with one trusted aggregator does not name: what is sent and hashed of it is as before there were three."""
+"""Keys of [privacy] that a run with one trusted aggregator does not name: what is sent and hashed
+of it is as before there were three."""
 
 
 def _known_recipe(name: str) -> str:
@@ -75,7 +85,8 @@ class Scenario(Table):
         description="ratings and clicks: our default; published: AM-SSP and Ada-DPALS, made sound; "
         "dp-cmf: with public data, see [collective]; "
         "fast-dpmf, dp-gd: noisy gradient descent on item vectors; am-dpsgd: on an item encoder; "
-        "convex-ssp: clicks by logistic loss; dp-bias: ratings by item biases and own means; dp-popularity: clicks by counts; "
+        "convex-ssp: clicks by logistic loss; dp-bias: ratings by item biases and own means; "
+        "dp-popularity: clicks by counts; "
         "dp-item-item: clicks by one Gram of the most clicked items and EASE; "
         "privaterec: news, see [news]; or one that an extension registers, see [own]",
     )
@@ -90,28 +101,44 @@ class Scenario(Table):
     compare: CompareSettings = CompareSettings()
     figure: FigureSettings = FigureSettings()
     run: RunSettings = RunSettings()
-    own: dict[str, Any] = Field(default_factory=dict, description="settings of a recipe that an extension registers")
+    own: dict[str, Any] = Field(
+        default_factory=dict, description="settings of a recipe that an extension registers"
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _given_where_test_rows_are_named(cls, content: Any) -> Any:
         """data.test says how the data is divided, so that split.kind need not."""
-        if isinstance(content, dict) and isinstance(data := content.get("data"), dict) and data.get("test"):
+        if (
+            isinstance(content, dict)
+            and isinstance(data := content.get("data"), dict)
+            and data.get("test")
+        ):
             split = content.get("split", {})
-            return {**content, "split": {"kind": "given", **split}} if isinstance(split, dict) else content
+            return (
+                {**content, "split": {"kind": "given", **split}}
+                if isinstance(split, dict)
+                else content
+            )
         return content
 
     @model_validator(mode="after")
     def _combinations(self) -> Scenario:
         if self.data.test and self.split.kind != "given":
-            raise ValueError(f'data.test names the test rows, but split.kind is "{self.split.kind}": leave it out, or leave data.test out')
+            raise ValueError(
+                f'data.test names the test rows, but split.kind is "{self.split.kind}": '
+                "leave it out, or leave data.test out"
+            )
         self._require_three_party_fits()
         known = require(self.recipe)
         self._require_own_settings(known)
         if not self.learns_news and (named := self._of_news()):
             raise ValueError(f'{named} speaks of news, which needs recipe = "privaterec"')
         if self.model.weights == "constant" and not self.model.max_items_per_user:
-            raise ValueError('model.weights = "constant" needs model.max_items_per_user: without a limit no constant bounds a user')
+            raise ValueError(
+                'model.weights = "constant" needs model.max_items_per_user: without a limit '
+                "no constant bounds a user"
+            )
         if found := known.check(self):
             raise ValueError(found)
         if not self.learns_news:
@@ -120,13 +147,20 @@ class Scenario(Table):
 
     def _of_news(self) -> str:
         """The first choice that is about news; empty where there is none."""
-        said = {"data.format": self.data.format in NEWS_FORMATS, "privacy.unit": self.privacy.unit == "click", "news": self.news.chosen()}
+        said = {
+            "data.format": self.data.format in NEWS_FORMATS,
+            "privacy.unit": self.privacy.unit == "click",
+            "news": self.news.chosen(),
+        }
         return next((name for name, chosen in said.items() if chosen), "")
 
     def _require_own_settings(self, known: RecipeSpec) -> None:
         if known.read is not None:
             if self.own:
-                raise ValueError(f'own.{min(self.own)} is of a recipe that an extension registers, not of "{self.recipe}"')
+                raise ValueError(
+                    f"own.{min(self.own)} is of a recipe that an extension registers, not of "
+                    f'"{self.recipe}"'
+                )
             return
         try:
             known.settings.model_validate(self.own)
@@ -134,7 +168,11 @@ class Scenario(Table):
             first = failure.errors()[0]
             key = ".".join(str(part) for part in first["loc"])
             near = get_close_matches(key, known.settings.model_fields, n=1)
-            meant = f"; did you mean own.{near[0]}?" if near and first["type"] == "extra_forbidden" else ""
+            meant = (
+                f"; did you mean own.{near[0]}?"
+                if near and first["type"] == "extra_forbidden"
+                else ""
+            )
             raise ValueError(f"own.{key}: {first['msg']}{meant}") from None
 
     def _require_read(self, known: RecipeSpec) -> None:
@@ -142,13 +180,19 @@ class Scenario(Table):
         named = f'recipe = "{known.name}"'
         beside = require("published").keys if self.compare.published else frozenset[str]()
         if ignored := self.model.chosen() - known.keys - beside:
-            own = "its settings are in [own]" if known.settings.model_fields else "it has no settings"
+            own = (
+                "its settings are in [own]" if known.settings.model_fields else "it has no settings"
+            )
             raise ValueError(
-                f"model.{min(ignored)} says nothing to {named}: {'its keys are ' + ', '.join(sorted(known.keys)) if known.keys else own}; "
+                f"model.{min(ignored)} says nothing to {named}: "
+                f"{'its keys are ' + ', '.join(sorted(known.keys)) if known.keys else own}; "
                 f"model.{min(ignored)} needs recipe = {reading(min(ignored))}"
             )
         if not known.collective and (chosen := self.collective.chosen()):
-            raise ValueError(f'collective.{min(chosen)} says nothing to {named}: it needs recipe = "default" or "dp-cmf"')
+            raise ValueError(
+                f"collective.{min(chosen)} says nothing to {named}: it needs recipe = "
+                '"default" or "dp-cmf"'
+            )
         if self.data.kind != "auto" and self.data.kind not in known.kinds:
             raise ValueError(
                 f"{named} fits {' or '.join(known.kinds)}, but data.kind is {self.data.kind!r}: "
@@ -156,7 +200,8 @@ class Scenario(Table):
             )
         if known.whole_users and (self.privacy.unit != "user" or self.privacy.accountant != "gdp"):
             raise ValueError(
-                f"{named} protects whole users and is accounted exactly: leave privacy.unit and accountant, "
+                f"{named} protects whole users and is accounted exactly: leave privacy.unit and "
+                "accountant, "
                 'or set recipe = "published", which knows the others'
             )
         if self.compare.published and not known.compares_published:
@@ -170,7 +215,9 @@ class Scenario(Table):
     def _require_three_party_fits(self) -> None:
         privacy, named = self.privacy, 'privacy.aggregation = "three-party"'
         if privacy.personal_epsilons and self.learns_news:
-            raise ValueError("privacy.personal_epsilons is of ratings and clicks: leave it out of news")
+            raise ValueError(
+                "privacy.personal_epsilons is of ratings and clicks: leave it out of news"
+            )
         if privacy.aggregation == "trusted":
             if chosen := [
                 key
@@ -180,35 +227,61 @@ class Scenario(Table):
                 raise ValueError(f"privacy.{chosen[0]} needs {named}")
             return
         if privacy.unit != "user" or privacy.accountant != "gdp":
-            raise ValueError(f"{named} protects whole users and is accounted exactly: leave privacy.unit and accountant")
+            raise ValueError(
+                f"{named} protects whole users and is accounted exactly: leave privacy.unit "
+                "and accountant"
+            )
         if self.learns_news and privacy.hostile_clients == "checked":
-            raise ValueError('clients of news are not checked yet: leave privacy.hostile_clients = "trusted-sites"')
+            raise ValueError(
+                "clients of news are not checked yet: leave privacy.hostile_clients = "
+                '"trusted-sites"'
+            )
 
     @property
     def unsaid(self) -> set[str]:
-        """Keys of [privacy] that are left out of what is sent and hashed; so is what a run does not use."""
+        """Keys of [privacy] that are left out of what is sent and hashed; so is what a run does not
+        use."""
         if self.privacy.aggregation == "trusted":
-            return set(LOCAL | OF_THREE) | (set() if self.privacy.personal_epsilons else {"personal_epsilons"})
-        return {"personal_epsilons"} | set(LOCAL | {"hostile_clients"} if self.privacy.hostile_clients == "trusted-sites" else LOCAL)
+            return set(LOCAL | OF_THREE) | (
+                set() if self.privacy.personal_epsilons else {"personal_epsilons"}
+            )
+        return {"personal_epsilons"} | set(
+            LOCAL | {"hostile_clients"}
+            if self.privacy.hostile_clients == "trusted-sites"
+            else LOCAL
+        )
 
     def digest(self) -> str:
-        """SHA-256 of everything but where results and budgets go, what is allowed, and what a figure varies around it."""
+        """SHA-256 of everything but where results and budgets go, what is allowed, and what a
+        figure varies around it."""
         left_out: dict[str, Any] = {"run": True, "figure": True, "privacy": self.unsaid}
-        content = self.model_dump(mode="json", exclude=left_out if self.own else {**left_out, "own": True})
+        content = self.model_dump(
+            mode="json", exclude=left_out if self.own else {**left_out, "own": True}
+        )
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def as_published(self, *, features: bool) -> Scenario:
-        """The same scenario with the papers' recipe: AM-SSP with features, without any Ada-DPALS, whose item vectors are free."""
+        """The same scenario with the papers' recipe: AM-SSP with features, without any Ada-DPALS,
+        whose item vectors are free."""
         encoder = self.model.encoder if features else "id"
-        return self.model_copy(update={"recipe": "published", "model": self.model.model_copy(update={"encoder": encoder})})
+        return self.model_copy(
+            update={
+                "recipe": "published",
+                "model": self.model.model_copy(update={"encoder": encoder}),
+            }
+        )
 
     def with_epsilon(self, epsilon: float) -> Scenario:
         """The same scenario at another epsilon."""
-        return self.model_copy(update={"privacy": self.privacy.model_copy(update={"epsilon": epsilon})})
+        return self.model_copy(
+            update={"privacy": self.privacy.model_copy(update={"epsilon": epsilon})}
+        )
 
 
 def load(path: Path | None, overrides: Sequence[str] = ()) -> Scenario:
-    """Read a scenario (None: all defaults) and apply `table.key=value` overrides. Raises SettingsError."""
+    """Read a scenario (None: all defaults) and apply `table.key=value` overrides.
+
+    Raises SettingsError."""
     content: dict[str, Any] = {} if path is None else load_content(path)
     for override in overrides:
         _apply(content, override)
@@ -227,30 +300,55 @@ def validated(content: dict[str, Any], *, source: str) -> Scenario:
         if first["type"] == "extra_forbidden":
             near = nearest_keys(key)
             meant = f"Did you mean {' or '.join(near)}? " if near else ""
-            raise SettingsError(f"{source}: there is no key {key}{found}", f"{meant}{EVERY_KEY}") from None
-        raise SettingsError(f"{source}: {key}: {message}{found}", f"{_remedy(first, key)}{EVERY_KEY}") from None
+            raise SettingsError(
+                f"{source}: there is no key {key}{found}", f"{meant}{EVERY_KEY}"
+            ) from None
+        raise SettingsError(
+            f"{source}: {key}: {message}{found}", f"{_remedy(first, key)}{EVERY_KEY}"
+        ) from None
 
 
 def _remedy(error: Mapping[str, Any], key: str) -> str:
     """What a wrong value should be instead, in words; nothing where the message says it."""
     found, limits = error["input"], error.get("ctx", {})
     if error["type"] == "literal_error":
-        near = get_close_matches(str(found), re.findall(r"'([^']*)'", str(limits.get("expected", ""))), n=1)
-        return f"Did you mean {near[0]!r}? " if near else f"Give {limits.get('expected', 'one of them')}. "
+        near = get_close_matches(
+            str(found), re.findall(r"'([^']*)'", str(limits.get("expected", ""))), n=1
+        )
+        return (
+            f"Did you mean {near[0]!r}? "
+            if near
+            else f"Give {limits.get('expected', 'one of them')}. "
+        )
     if error["type"] in {"greater_than", "greater_than_equal", "less_than", "less_than_equal"}:
         sign = {"gt": "above", "ge": "of at least", "lt": "below", "le": "of at most"}
-        return "".join(f"Give a number {word} {limits[name]:g}. " for name, word in sign.items() if name in limits)
+        return "".join(
+            f"Give a number {word} {limits[name]:g}. "
+            for name, word in sign.items()
+            if name in limits
+        )
     if isinstance(found, str) and found.startswith(("[", "{")):
         return f'Words in a list need quotes, for example {key}=\'["a", "b"]\'. '
-    if "parsing" in error["type"] or error["type"].endswith("_type") or error["type"] == "int_from_float":
-        words = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "text", "tuple": "a list, as in [1, 2]"}
+    if (
+        "parsing" in error["type"]
+        or error["type"].endswith("_type")
+        or error["type"] == "int_from_float"
+    ):
+        words = {
+            "int": "a whole number",
+            "float": "a number",
+            "bool": "true or false",
+            "string": "text",
+            "tuple": "a list, as in [1, 2]",
+        }
         kind = error["type"].partition("_")[0]
         return f"Give {words[kind]}. " if kind in words else ""
     return ""
 
 
 def nearest_keys(name: str) -> list[str]:
-    """Keys of a scenario that a mistyped one may stand for, the likeliest first: of the same last part, or spelt alike."""
+    """Keys of a scenario that a mistyped one may stand for, the likeliest first: of the same last
+    part, or spelt alike."""
     last = name.rpartition(".")[2]
     if last in ELSEWHERE:
         return [ELSEWHERE[last]]
@@ -269,25 +367,35 @@ def nearest_keys(name: str) -> list[str]:
 
 
 def load_content(path: Path) -> dict[str, Any]:
-    """The tables of a scenario file, not validated. Raises SettingsError where it cannot be read or is not TOML."""
+    """The tables of a scenario file, not validated.
+
+    Raises SettingsError where it cannot be read or is not TOML."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as failure:
-        raise SettingsError(f"{path}: {failure.strerror or failure}", "Give a scenario file.") from None
+        raise SettingsError(
+            f"{path}: {failure.strerror or failure}", "Give a scenario file."
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
-        raise SettingsError(f"{path} is not TOML: {failure}", "Correct the line; strings need quotes.") from None
+        raise SettingsError(
+            f"{path} is not TOML: {failure}", "Correct the line; strings need quotes."
+        ) from None
 
 
 def _apply(content: dict[str, Any], override: str) -> None:
     name, equals, text = override.partition("=")
     parts = name.strip().split(".")
     if not equals or not all(parts):
-        raise SettingsError(f"--set {override!r}: expected key=value", "For example --set privacy.epsilon=5.")
+        raise SettingsError(
+            f"--set {override!r}: expected key=value", "For example --set privacy.epsilon=5."
+        )
     _put(content, parts, _value(text.strip()), said=f"--set {override!r}")
 
 
 def nested(keys: Mapping[str, Any], *, onto: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Tables of `table.key` names, laid over the tables of `onto`. Raises SettingsError where a key is both a value and a table."""
+    """Tables of `table.key` names, laid over the tables of `onto`.
+
+    Raises SettingsError where a key is both a value and a table."""
     content: dict[str, Any] = copy.deepcopy(onto or {})
     for name, value in keys.items():
         _put(content, str(name).split("."), value, said=str(name))
@@ -299,7 +407,10 @@ def _put(content: dict[str, Any], parts: Sequence[str], value: Any, *, said: str
     for part in parts[:-1]:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
-            raise SettingsError(f"{said}: {part!r} is a value, not a table", "Check the key against docs/reference.md.")
+            raise SettingsError(
+                f"{said}: {part!r} is a value, not a table",
+                "Check the key against docs/reference.md.",
+            )
     table[parts[-1]] = value
 
 

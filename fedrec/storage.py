@@ -1,4 +1,5 @@
-"""Files that are whole or absent: everything a run keeps is written beside its place, synced, and moved there."""
+"""Files that are whole or absent: everything a run keeps is written beside its place, synced, and
+moved there."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ Arrays = Mapping[str, npt.NDArray[np.generic]]
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace `path` atomically and durably: after a crash it holds the old bytes or the new ones."""
+    """Replace `path` atomically and durably: after a crash it holds the old bytes or the new
+    ones."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -72,7 +74,9 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError) as failure:
-        raise RunError(f"{path} cannot be read: {failure}", "Start the run again without --resume.") from failure
+        raise RunError(
+            f"{path} cannot be read: {failure}", "Start the run again without --resume."
+        ) from failure
 
 
 def write_arrays(path: Path, arrays: Arrays) -> str:
@@ -92,11 +96,14 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
     try:
         return dict(load_file(path))
     except (OSError, SafetensorError) as failure:
-        raise RunError(f"{path} cannot be read: {failure}", "Start the run again without --resume.") from failure
+        raise RunError(
+            f"{path} cannot be read: {failure}", "Start the run again without --resume."
+        ) from failure
 
 
 class Checkpoints:
-    """The states of one training, one file a round; the newest readable one is where it continues."""
+    """The states of one training, one file a round; the newest readable one is where it
+    continues."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -113,7 +120,10 @@ class Checkpoints:
 
     def all(self) -> list[dict[str, npt.NDArray[np.generic]]]:
         """Every state kept, oldest first."""
-        return [read_arrays(file) for file in sorted(self.folder.glob("round-*.safetensors"), key=_by_round)]
+        return [
+            read_arrays(file)
+            for file in sorted(self.folder.glob("round-*.safetensors"), key=_by_round)
+        ]
 
     def at(self, round: int) -> dict[str, npt.NDArray[np.generic]] | None:
         """The state after `round` answers, None where it is not kept."""

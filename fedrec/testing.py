@@ -1,4 +1,5 @@
-"""Contract class of recipes: five tests of a private algorithm, for a mechanism of one's own, with pytest.
+"""Contract class of recipes: five tests of a private algorithm, for a mechanism of one's own, with
+pytest.
 
     class TestMine(fedrec.testing.RecipeContract):
         recipe = "my-mechanism"
@@ -7,7 +8,8 @@
         def plain(self, data):  # the released sums by a second, obvious computation
             return {"counts": np.bincount(data.items, minlength=data.num_items)[:, None]}
 
-Each test holds for every recipe that trains in rounds of reports; `plain` is the only thing that a recipe must say of itself.
+Each test holds for every recipe that trains in rounds of reports; `plain` is the only thing that a
+recipe must say of itself.
 """
 
 from __future__ import annotations
@@ -61,15 +63,29 @@ class RecipeContract:
         return found.select((few > 0.2) | (first & (few > 0.1)))
 
     def plain(self, data: Interactions) -> Mapping[str, npt.NDArray[np.floating]]:
-        """Sums without noise of the first round's blocks, by name, (rows, columns), computed in another way than the recipe does."""
-        raise NotImplementedError(f"{type(self).__name__}.plain: return the sums that the first round releases, by block name")
+        """Sums without noise of the first round's blocks, by name, (rows, columns), computed in
+        another way than the recipe does."""
+        raise NotImplementedError(
+            f"{type(self).__name__}.plain: return the sums that the first round releases, by "
+            "block name"
+        )
 
     def prepared(self, data: Interactions, epsilon: float) -> Prepared:
         """The recipe for this data at an epsilon."""
         scenario = validated(
-            {"recipe": self.recipe, "own": dict(self.own), "privacy": {"epsilon": epsilon, "delta": self.delta}}, source=self.recipe
+            {
+                "recipe": self.recipe,
+                "own": dict(self.own),
+                "privacy": {"epsilon": epsilon, "delta": self.delta},
+            },
+            source=self.recipe,
         )
-        return prepare(scenario, PublicFacts(data.num_users, data.num_items, data.kind, data.value_range, None, Streams(1)))
+        return prepare(
+            scenario,
+            PublicFacts(
+                data.num_users, data.num_items, data.kind, data.value_range, None, Streams(1)
+            ),
+        )
 
     def rounds(self, data: Interactions, made: Prepared) -> Iterator[RoundDone]:
         """All rounds of one training."""
@@ -77,17 +93,23 @@ class RecipeContract:
         yield from train(made.recipe, link, made.recipe.begin())
 
     def test_with_an_infinite_budget_the_first_release_is_the_plain_sum(self) -> None:
-        """To the rounding of the grid: each report is cut towards zero in steps that the block declares."""
+        """To the rounding of the grid: each report is cut towards zero in steps that the block
+        declares."""
         data = self.data()
         done = next(self.rounds(data, self.prepared(data, math.inf)))
         plain = self.plain(data)
-        assert set(plain) == {block.name for block in done.question.blocks}, "plain must name every block of the first round"
+        assert set(plain) == {block.name for block in done.question.blocks}, (
+            "plain must name every block of the first round"
+        )
         for block in done.question.blocks:
             cut = 2 * data.num_users * (block.coefficient_step + block.vector_step)
-            np.testing.assert_allclose(done.answer.values[block.name], plain[block.name], rtol=0, atol=cut)
+            np.testing.assert_allclose(
+                done.answer.values[block.name], plain[block.name], rtol=0, atol=cut
+            )
 
     def test_a_user_moves_every_release_by_at_most_its_radius(self) -> None:
-        """Everybody's report is within its radius, and is the same whoever else reports: removing a user removes exactly it."""
+        """Everybody's report is within its radius, and is the same whoever else reports: removing a
+        user removes exactly it."""
         data = self.data()
         for question, made in self._questions(data):
             assert within_radius(made.steps[question.step](question, data), question.releases).all()
@@ -99,28 +121,43 @@ class RecipeContract:
                     np.testing.assert_array_equal(with_user - without, own)
 
     def test_noise_has_the_planned_distribution_and_no_other(self) -> None:
-        """Kolmogorov-Smirnov at level 1e-9 at the planned std; at 2/3 and 3/2 of it the test fails."""
+        """Kolmogorov-Smirnov at level 1e-9 at the planned std; at 2/3 and 3/2 of it the test
+        fails."""
         data = self.data()
         for question, made in self._questions(data):
             wide = _widened(question)
             sums = [np.zeros((block.rows, block.columns), np.int64) for block in wide.blocks]
-            answer, _ = release(wide, sums, made.plan, Ledger(made.plan.guarantee), noise=Streams(7))
+            answer, _ = release(
+                wide, sums, made.plan, Ledger(made.plan.guarantee), noise=Streams(7)
+            )
             planned = noise_stds(wide, made.plan)
             for spec in wide.releases:
-                assert abs(planned[spec.name] - spec.radius / made.plan[spec.name].mu) <= 1e-5 * planned[spec.name]
+                assert (
+                    abs(planned[spec.name] - spec.radius / made.plan[spec.name].mu)
+                    <= 1e-5 * planned[spec.name]
+                )
                 for block in spec.blocks:
                     drawn = answer.values[block.name] / planned[spec.name]
-                    z = drawn[:, block.form.relative_std(block.width, isometric=spec.isometric) == 1].ravel()[: 2 * _NUMBERS]
+                    z = drawn[
+                        :, block.form.relative_std(block.width, isometric=spec.isometric) == 1
+                    ].ravel()[: 2 * _NUMBERS]
                     assert stats.kstest(z, "norm").pvalue > _LEVEL, block.name
-                    assert all(stats.kstest(z / wrong, "norm").pvalue < _LEVEL for wrong in (2 / 3, 3 / 2)), block.name
+                    assert all(
+                        stats.kstest(z / wrong, "norm").pvalue < _LEVEL for wrong in (2 / 3, 3 / 2)
+                    ), block.name
 
     def test_epsilon_equals_an_independent_computation(self) -> None:
-        """The stds that are drawn, recombined by hand, cost the epsilon that was asked for, by two accountants."""
+        """The stds that are drawn, recombined by hand, cost the epsilon that was asked for, by two
+        accountants."""
         data = self.data()
         for epsilon in (1.0, 5.0, 20.0):
             made = self.prepared(data, epsilon)
             asked = [done.question for done in self.rounds(data, made)]
-            stds = {name: std for question in asked for name, std in noise_stds(question, made.plan).items()}
+            stds = {
+                name: std
+                for question in asked
+                for name, std in noise_stds(question, made.plan).items()
+            }
             radii = {spec.name: spec.radius for question in asked for spec in question.releases}
             assert set(stds) == {planned.name for planned in made.plan.releases}, (
                 "the plan must hold exactly the releases that are asked for"
@@ -130,7 +167,8 @@ class RecipeContract:
         assert 20.0 * (1 - 1e-6) <= made.plan.opinions().pld <= 20.0 * 1.001
 
     def test_a_planted_answer_is_found(self) -> None:
-        """At epsilon 20, clearly better on unseen events than a guess: the mean of ratings, or a list drawn at random."""
+        """At epsilon 20, clearly better on unseen events than a guess: the mean of ratings, or a
+        list drawn at random."""
         everything = planted(replace(SHAPES["small"], kind=self.kind), seed=2).interactions
         unseen = np.random.default_rng(1).random(len(everything)) < 0.1
         seen, asked = everything.select(~unseen), everything.select(unseen)
@@ -146,7 +184,12 @@ class RecipeContract:
         chance = np.random.default_rng(3).standard_normal((1, len(V))).astype(np.float32)
         ours = dot_product(np.asarray(ranker.user_vectors(seen), np.float32), V)
         guess = dot_product(np.ones((seen.num_users, 1), np.float32), chance.T.copy())
-        found = [evaluate_ranking(s, history=seen, targets=asked, train_counts=counts, cutoffs=(20,)).at[20].ndcg for s in (ours, guess)]
+        found = [
+            evaluate_ranking(s, history=seen, targets=asked, train_counts=counts, cutoffs=(20,))
+            .at[20]
+            .ndcg
+            for s in (ours, guess)
+        ]
         assert found[0] > 1.5 * found[1]
 
     def _questions(self, data: Interactions) -> Iterator[tuple[Question, Prepared]]:
@@ -155,7 +198,9 @@ class RecipeContract:
             yield done.question, made
 
 
-def _sums(question: Question, made: Prepared, data: Interactions) -> tuple[npt.NDArray[np.int64], ...]:
+def _sums(
+    question: Question, made: Prepared, data: Interactions
+) -> tuple[npt.NDArray[np.int64], ...]:
     sums = ExactSums(question.blocks)
     sums.add(made.steps[question.step](question, data))
     return sums.blocks
@@ -164,7 +209,13 @@ def _sums(question: Question, made: Prepared, data: Interactions) -> tuple[npt.N
 def _widened(question: Question) -> Question:
     """The same releases with each block repeated until a test of its noise has enough numbers."""
     releases = tuple(
-        replace(spec, blocks=tuple(replace(block, rows=block.rows * -(-_NUMBERS // block.rows)) for block in spec.blocks))
+        replace(
+            spec,
+            blocks=tuple(
+                replace(block, rows=block.rows * -(-_NUMBERS // block.rows))
+                for block in spec.blocks
+            ),
+        )
         for spec in question.releases
     )
     return replace(question, releases=releases)

@@ -1,6 +1,8 @@
-"""Settings of every test: hypothesis draws the same examples each time, real data is found or skipped with a reason, files lie in memory.
+"""Settings of every test: hypothesis draws the same examples each time, real data is found or
+skipped with a reason, files lie in memory.
 
-What the threat tables of docs/privacy.md name gets the marker `threat`, and `make test` runs it whatever other marker it has.
+What the threat tables of docs/privacy.md name gets the marker `threat`, and `make test` runs it
+whatever other marker it has.
 """
 
 import atexit
@@ -13,16 +15,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # two workers share two cores; before anything imports numpy
+# two workers share two cores; before anything imports numpy
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
 from hypothesis import settings
 
 MEMORY = Path("/dev/shm")
-if "TMPDIR" not in os.environ and MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 * 2**30:
-    os.environ["TMPDIR"] = str(MEMORY)  # ledgers wait for the disk at every charge: a third of the time of what holds one
+if (
+    "TMPDIR" not in os.environ
+    and MEMORY.is_dir()
+    and os.access(MEMORY, os.W_OK)
+    and shutil.disk_usage(MEMORY).free > 4 * 2**30
+):
+    # ledgers wait for the disk at every charge: a third of the time of what holds one
+    os.environ["TMPDIR"] = str(MEMORY)
     tempfile.tempdir = None
-os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="fedrec-tests-")  # budgets of data sets must not end in the developer's own
+# budgets of data sets must not end in the developer's own
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="fedrec-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 settings.register_profile("fedrec", deadline=None, derandomize=True)
@@ -44,7 +54,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _watched(begin: Any) -> Any:
     def started(process: Any, args: Any, *rest: Any, **named: Any) -> None:
         words = [str(word) for word in args] if isinstance(args, (list, tuple)) else []
-        flower = any(Path(word).name == "flower-superlink" or word == "fedrec_client.supernode_main" for word in words)
+        flower = any(
+            Path(word).name == "flower-superlink" or word == "fedrec_client.supernode_main"
+            for word in words
+        )
         verb = words[words.index(COMMAND) + 1 :][:1] if COMMAND in words else []
         if flower or PARTIES & set(verb):
             _started.append(" ".join(words))
@@ -73,5 +86,7 @@ def real_data() -> Path:
     """The folder of real data sets, which are never part of the project."""
     folder = os.environ.get("FEDREC_DATA", "")
     if not folder:
-        pytest.skip("real data: set FEDREC_DATA to a folder with ml-1m, ml-100k, implicit and mind-sample")
+        pytest.skip(
+            "real data: set FEDREC_DATA to a folder with ml-1m, ml-100k, implicit and mind-sample"
+        )
     return Path(folder)

@@ -1,4 +1,5 @@
-"""The tree keeps `architecture/rules.toml`, and what breaks a rule is found: each planted violation is one line in a copy of the graph."""
+"""The tree keeps `architecture/rules.toml`, and what breaks a rule is found: each planted violation
+is one line in a copy of the graph."""
 
 from __future__ import annotations
 
@@ -14,9 +15,13 @@ TREE = graph.sources()
 
 
 def found(**added: str) -> list[str]:
-    """What the rules say once these lines stand at the end of these modules; a name may be new. `__` is a dot."""
+    """What the rules say once these lines stand at the end of these modules; a name may be new.
+
+    `__` is a dot."""
     plus = {name.replace("__", "."): text for name, text in added.items()}
-    return graph.violations({**TREE, **{name: f"{TREE.get(name, '')}\n{text}\n" for name, text in plus.items()}})
+    return graph.violations(
+        {**TREE, **{name: f"{TREE.get(name, '')}\n{text}\n" for name, text in plus.items()}}
+    )
 
 
 def test_the_tree_keeps_the_rules() -> None:
@@ -40,25 +45,67 @@ def test_what_only_an_import_or_an_unreached_definition_names_is_unreached() -> 
     [
         (
             "fedrec.data.read",
-            "from fedrec.privacy import discrete_gaussian as d\n\ndef jitter(k): return d.sample(3, std=1.0, key=k)",
+            (
+                "from fedrec.privacy import discrete_gaussian as d\n\ndef jitter(k): return "
+                "d.sample(3, std=1.0, key=k)"
+            ),
             "without a price",
         ),
-        ("fedrec.privacy.clipping", "from ..factorization import ssp", "fedrec.factorization.ssp, which fedrec.privacy may not"),
+        (
+            "fedrec.privacy.clipping",
+            "from ..factorization import ssp",
+            "fedrec.factorization.ssp, which fedrec.privacy may not",
+        ),
         ("fedrec.privacy.clipping", "import uvicorn", "imports uvicorn"),
         ("fedrec.federation.wire", "def f():\n    import httpx", "imports httpx"),
-        ("fedrec_client.participant", "import fedrec_server.main", "imports fedrec_server.main, which fedrec_client may not"),
-        ("fedrec_server.rounds", "from fedrec_aggregator import core", "which fedrec_server may not"),
+        (
+            "fedrec_client.participant",
+            "import fedrec_server.main",
+            "imports fedrec_server.main, which fedrec_client may not",
+        ),
+        (
+            "fedrec_server.rounds",
+            "from fedrec_aggregator import core",
+            "which fedrec_server may not",
+        ),
         (
             "fedrec.federation.rounds",
-            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from fedrec.recipes import Prepared",
+            (
+                "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from fedrec.recipes "
+                "import Prepared"
+            ),
             "fedrec.recipes",
         ),
-        ("fedrec.data.read", "def f():\n    from fedrec.evaluation.ranking import ranks", "which fedrec.data may not"),
-        ("fedrec.evaluation.ranking", "import importlib\nimportlib.import_module('fedrec.recipes')", "imports fedrec.recipes"),
-        ("fedrec.evaluation.ranking", "import importlib\nimportlib.import_module('fedrec.' + 'recipes')", "no constant"),
-        ("fedrec.storage", "__import__('fedrec_simulations.simulate')", "imports fedrec_simulations.simulate"),
-        ("fedrec_cli.parties", "from fedrec_simulations.simulate import run", "which fedrec_cli may not"),
-        ("fedrec.privacy.guarantee", "from fedrec.privacy import calibration", "modules import each other"),
+        (
+            "fedrec.data.read",
+            "def f():\n    from fedrec.evaluation.ranking import ranks",
+            "which fedrec.data may not",
+        ),
+        (
+            "fedrec.evaluation.ranking",
+            "import importlib\nimportlib.import_module('fedrec.recipes')",
+            "imports fedrec.recipes",
+        ),
+        (
+            "fedrec.evaluation.ranking",
+            "import importlib\nimportlib.import_module('fedrec.' + 'recipes')",
+            "no constant",
+        ),
+        (
+            "fedrec.storage",
+            "__import__('fedrec_simulations.simulate')",
+            "imports fedrec_simulations.simulate",
+        ),
+        (
+            "fedrec_cli.parties",
+            "from fedrec_simulations.simulate import run",
+            "which fedrec_cli may not",
+        ),
+        (
+            "fedrec.privacy.guarantee",
+            "from fedrec.privacy import calibration",
+            "modules import each other",
+        ),
         ("fedrec.factorization.ssp", "from pydantic import BaseModel", "imports pydantic"),
         ("fedrec_server.main", "import typer", "imports typer"),
         ("fedrec.federation.protocol", "import grpc", "imports grpc"),
@@ -69,12 +116,18 @@ def test_what_only_an_import_or_an_unreached_definition_names_is_unreached() -> 
         ),
         (
             "fedrec_server.news",
-            "import fedrec.privacy.gaussian\n\ndef f(x): return fedrec.privacy.gaussian.row_noise(x)",
+            (
+                "import fedrec.privacy.gaussian\n\ndef f(x): return "
+                "fedrec.privacy.gaussian.row_noise(x)"
+            ),
             "fedrec_server.news.f: draws",
         ),
         (
             "fedrec.news.topics",
-            "from fedrec.privacy import gaussian\n\ndef f(x): return getattr(gaussian, 'add_to_rows')(x)",
+            (
+                "from fedrec.privacy import gaussian\n\ndef f(x): return getattr(gaussian, "
+                "'add_to_rows')(x)"
+            ),
             "fedrec.news.topics.f: draws",
         ),
         ("fedrec_client.answering", "def f(rng): return rng.laplace(0, 1)", "no discrete noise"),
@@ -86,32 +139,54 @@ def test_a_planted_violation_is_found(module: str, text: str, said: str) -> None
 
 
 def test_a_door_to_noise_that_no_longer_returns_its_price_is_found() -> None:
-    text = TREE["fedrec.news.attention"].replace("key: bytes) -> tuple[Float64s, Event]:", "key: bytes) -> Float64s:")
+    text = TREE["fedrec.news.attention"].replace(
+        "key: bytes) -> tuple[Float64s, Event]:", "key: bytes) -> Float64s:"
+    )
     assert text != TREE["fedrec.news.attention"]
-    assert any("without the price Event" in line for line in graph.violations({**TREE, "fedrec.news.attention": text}))
+    assert any(
+        "without the price Event" in line
+        for line in graph.violations({**TREE, "fedrec.news.attention": text})
+    )
 
 
 def test_a_circle_that_was_cut_must_be_taken_off_the_list() -> None:
     declared = graph.rules()
     declared["cycles"]["modules"].append(["fedrec.data.read", "fedrec.storage"])
-    assert graph.violations(TREE, declared) == ["no circle any more, take it off the list: fedrec.data.read, fedrec.storage"]
+    assert graph.violations(TREE, declared) == [
+        "no circle any more, take it off the list: fedrec.data.read, fedrec.storage"
+    ]
 
 
 def test_rooms_that_may_import_each_other_are_found() -> None:
     declared = graph.rules()
     declared["rooms"]["fedrec.privacy"].append("fedrec.data")
-    assert graph.violations(TREE, declared) == ["rooms may import each other: fedrec.data, fedrec.privacy"]
+    assert graph.violations(TREE, declared) == [
+        "rooms may import each other: fedrec.data, fedrec.privacy"
+    ]
 
 
 def test_only_the_command_line_prints() -> None:
-    calls = {name: {called for called, _ in graph.read(name, text).calls} for name, text in TREE.items()}
+    calls = {
+        name: {called for called, _ in graph.read(name, text).calls} for name, text in TREE.items()
+    }
     assert not [name for name, called in calls.items() if "print" in called]
     assert "print" in {called for called, _ in graph.read("planted", "print(1)").calls}
 
 
 def test_no_test_decides_by_a_clock_of_its_own() -> None:
-    """Waiting is `tests/waiting.py`'s; a timeout below a minute would end a test on a busy machine."""
-    short = re.compile(r"time\.monotonic\(|\b(timeout=|\.(wait|join|result|exception)\()([1-9]|[1-5]\d)(\.\d+)?[,)]")
-    paths = [path for path in sorted((ROOT / "tests").rglob("*.py")) if path.name != "waiting.py" and path.parent.name != "mutants"]
-    found = [f"{path.relative_to(ROOT)}: {hit.group()}" for path in paths for hit in short.finditer(path.read_text())]
+    """Waiting is `tests/waiting.py`'s; a timeout below a minute would end a test on a busy
+    machine."""
+    short = re.compile(
+        r"time\.monotonic\(|\b(timeout=|\.(wait|join|result|exception)\()([1-9]|[1-5]\d)(\.\d+)?[,)]"
+    )
+    paths = [
+        path
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if path.name != "waiting.py" and path.parent.name != "mutants"
+    ]
+    found = [
+        f"{path.relative_to(ROOT)}: {hit.group()}"
+        for path in paths
+        for hit in short.finditer(path.read_text())
+    ]
     assert not found

@@ -8,7 +8,10 @@ from fedrec.randomness import SecretStreams, Streams, SystemStreams
 
 
 def test_a_stream_belongs_to_seed_name_and_round() -> None:
-    keys = [Streams(s).key(name, round=t) for s, name, t in itertools.product((1, 2), ("a", "b"), (0, 1))]
+    keys = [
+        Streams(s).key(name, round=t)
+        for s, name, t in itertools.product((1, 2), ("a", "b"), (0, 1))
+    ]
     assert len(set(keys)) == 8
     assert Streams(1).key("a", round=1) == Streams(1).key("a", round=1)
     np.testing.assert_array_equal(Streams(1).numpy("a").random(5), Streams(1).numpy("a").random(5))
@@ -41,6 +44,9 @@ def test_segment_sums_do_not_depend_on_the_batch() -> None:
 
 
 def test_two_secrets_give_two_noises_and_one_secret_one() -> None:
-    keys = [SecretStreams(bytes([b]) * 32).key(name, round=t) for b, name, t in itertools.product((1, 2), ("a", "b"), (0, 1))]
+    keys = [
+        SecretStreams(bytes([b]) * 32).key(name, round=t)
+        for b, name, t in itertools.product((1, 2), ("a", "b"), (0, 1))
+    ]
     assert len(set(keys)) == 8
     assert SecretStreams(bytes(32)).key("a") == SecretStreams(bytes(32)).key("a")

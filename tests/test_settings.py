@@ -10,21 +10,36 @@ SCENARIOS = sorted((Path(__file__).parents[1] / "simulations").glob("*.toml"))
 
 
 def test_every_shipped_scenario_is_valid() -> None:
-    assert {path.name for path in SCENARIOS} >= {"planted.toml", "ml1m.toml", "ml10m.toml", "ml20m.toml", "ml1m_ssp2.toml"}
+    assert {path.name for path in SCENARIOS} >= {
+        "planted.toml",
+        "ml1m.toml",
+        "ml10m.toml",
+        "ml20m.toml",
+        "ml1m_ssp2.toml",
+    }
     for path in SCENARIOS:
         assert isinstance(load(path), Scenario)
 
 
-@pytest.mark.parametrize("path", [path for path in SCENARIOS if not load(path).figure.seeds], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [path for path in SCENARIOS if not load(path).figure.seeds], ids=lambda path: path.name
+)
 def test_a_scenario_s_name_says_which_recipe_it_runs(path: Path) -> None:
-    """Figures of papers are named for their figure; the others run the default, unless the name has a method."""
-    scenario, expected = load(path), {"ssp2": "published", "privaterec": "privaterec", "convex": "convex-ssp"}
+    """Figures of papers are named for their figure; the others run the default, unless the name has
+    a method."""
+    scenario, expected = (
+        load(path),
+        {"ssp2": "published", "privaterec": "privaterec", "convex": "convex-ssp"},
+    )
     [recipe] = {recipe for word, recipe in expected.items() if word in path.stem} or {"default"}
     assert scenario.recipe == recipe
 
 
 def test_the_scenario_of_ssp2_has_the_settings_of_the_paper_s_figure_at_its_epsilon() -> None:
-    ssp2, figure = ({path.name: load(path) for path in SCENARIOS}[name] for name in ("ml1m_ssp2.toml", "am_ssp_figure1.toml"))
+    ssp2, figure = (
+        {path.name: load(path) for path in SCENARIOS}[name]
+        for name in ("ml1m_ssp2.toml", "am_ssp_figure1.toml")
+    )
     assert (ssp2.model, ssp2.privacy.epsilon) == (figure.model, figure.privacy.epsilon)
 
 
@@ -35,8 +50,21 @@ def test_the_demo_has_no_baseline_whose_settings_nobody_tuned() -> None:
 
 
 def test_overrides_reach_every_table_and_bare_words_are_strings() -> None:
-    scenario = load(None, ["privacy.epsilon=inf", "data.path=/some folder/ml", "compare.epsilons=[1, 5]", "recipe=published", "seed=7"])
-    assert (scenario.privacy.epsilon, scenario.data.path, scenario.compare.epsilons) == (math.inf, "/some folder/ml", (1.0, 5.0))
+    scenario = load(
+        None,
+        [
+            "privacy.epsilon=inf",
+            "data.path=/some folder/ml",
+            "compare.epsilons=[1, 5]",
+            "recipe=published",
+            "seed=7",
+        ],
+    )
+    assert (scenario.privacy.epsilon, scenario.data.path, scenario.compare.epsilons) == (
+        math.inf,
+        "/some folder/ml",
+        (1.0, 5.0),
+    )
     assert (scenario.recipe, scenario.seed) == ("published", 7)
 
 
@@ -76,8 +104,16 @@ def test_a_wrong_key_or_value_is_named_with_a_remedy(override: str, named: str) 
         ("mind", "temporal", False),
     ],
 )
-def test_news_takes_only_divisions_that_make_sense_for_its_data(data: str, kind: str, takes: bool) -> None:
-    keys = ["recipe=privaterec", "privacy.unit=click", f"data.format={data}", "data.path=x", f"split.kind={kind}"]
+def test_news_takes_only_divisions_that_make_sense_for_its_data(
+    data: str, kind: str, takes: bool
+) -> None:
+    keys = [
+        "recipe=privaterec",
+        "privacy.unit=click",
+        f"data.format={data}",
+        "data.path=x",
+        f"split.kind={kind}",
+    ]
     if takes:
         assert load(None, keys).split.kind == kind
     else:
@@ -86,7 +122,13 @@ def test_news_takes_only_divisions_that_make_sense_for_its_data(data: str, kind:
 
 
 def test_public_cuts_in_time_are_refused_where_news_would_ignore_them() -> None:
-    keys = ["recipe=privaterec", "privacy.unit=click", "data.format=click-log", "data.path=x", "split.kind=temporal"]
+    keys = [
+        "recipe=privaterec",
+        "privacy.unit=click",
+        "data.format=click-log",
+        "data.path=x",
+        "split.kind=temporal",
+    ]
     with pytest.raises(SettingsError, match="finds its own cut"):
         load(None, [*keys, "split.cuts=[1, 2]"])
 
@@ -102,8 +144,18 @@ def test_files_that_are_missing_or_no_toml_are_named(tmp_path: Path) -> None:
 def test_the_digest_sees_every_choice_but_not_where_results_go() -> None:
     base = load(None)
     assert load(None, ["run.directory=elsewhere"]).digest() == base.digest()
-    others = ["privacy.epsilon=6", "privacy.epsilon=inf", "seed=2", "split.seed=2", "model.encoder=id", "data.features=false"]
-    assert len({load(None, [change]).digest() for change in others} | {base.digest()}) == len(others) + 1
+    others = [
+        "privacy.epsilon=6",
+        "privacy.epsilon=inf",
+        "seed=2",
+        "split.seed=2",
+        "model.encoder=id",
+        "data.features=false",
+    ]
+    assert (
+        len({load(None, [change]).digest() for change in others} | {base.digest()})
+        == len(others) + 1
+    )
 
 
 def test_noise_is_the_systems_unless_a_scenario_asks_for_an_experiment() -> None:
@@ -135,7 +187,9 @@ def test_sizes_of_a_planted_data_set_go_with_no_other_source(other: str) -> None
     planted = load(None, [sizes, "data.planted.least_events=5"]).data.planted
     assert planted is not None
     assert (planted.users, planted.least_events, planted.value_range) == (200, 5, (0.5, 5.0))
-    with pytest.raises(SettingsError, match=rf"data\.planted .* {other.partition('=')[0]} must be left out"):
+    with pytest.raises(
+        SettingsError, match=rf"data\.planted .* {other.partition('=')[0]} must be left out"
+    ):
         load(None, [sizes, other])
     with pytest.raises(SettingsError, match="whole steps"):
         load(None, [sizes, "data.planted.step=0.4"])
@@ -148,9 +202,21 @@ def test_sizes_of_a_planted_data_set_go_with_no_other_source(other: str) -> None
     [
         (["data.test=b.csv"], "data.test needs data.path"),
         (["data.path=a.csv", "data.validation=b.csv"], "data.validation needs data.test"),
-        (["data.path=a.csv", "data.test=b.csv", "split.kind=random"], "data.test names the test rows"),
+        (
+            ["data.path=a.csv", "data.test=b.csv", "split.kind=random"],
+            "data.test names the test rows",
+        ),
         (["split.validation_share=0.1"], "validation_share is of"),
-        (["recipe=privaterec", "privacy.unit=click", "data.format=mind", "data.path=x", "data.keep_users=3"], "not of news"),
+        (
+            [
+                "recipe=privaterec",
+                "privacy.unit=click",
+                "data.format=mind",
+                "data.path=x",
+                "data.keep_users=3",
+            ],
+            "not of news",
+        ),
     ],
 )
 def test_parts_that_contradict_the_division_are_refused(keys: list[str], named: str) -> None:

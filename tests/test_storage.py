@@ -8,12 +8,28 @@ import numpy as np
 import pytest
 
 from fedrec.errors import RunError
-from fedrec.storage import Checkpoints, read_arrays, read_json, write_arrays, write_bytes, write_json
+from fedrec.storage import (
+    Checkpoints,
+    read_arrays,
+    read_json,
+    write_arrays,
+    write_bytes,
+    write_json,
+)
 
 
-def test_arrays_come_back_bit_for_bit_and_the_same_arrays_make_the_same_file(tmp_path: Path) -> None:
-    arrays = {"V": np.arange(6, dtype=np.float32).reshape(2, 3), "round": np.array(3), "empty": np.zeros((0, 2))}
-    first, second = write_arrays(tmp_path / "a", arrays), write_arrays(tmp_path / "b", dict(reversed(arrays.items())))
+def test_arrays_come_back_bit_for_bit_and_the_same_arrays_make_the_same_file(
+    tmp_path: Path,
+) -> None:
+    arrays = {
+        "V": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "round": np.array(3),
+        "empty": np.zeros((0, 2)),
+    }
+    first, second = (
+        write_arrays(tmp_path / "a", arrays),
+        write_arrays(tmp_path / "b", dict(reversed(arrays.items()))),
+    )
     assert first == second
     back = read_arrays(tmp_path / "a")
     for name, array in arrays.items():
@@ -40,7 +56,9 @@ def test_a_damaged_file_is_refused_with_a_remedy(tmp_path: Path) -> None:
 
 
 def test_infinite_numbers_stay_readable_json(tmp_path: Path) -> None:
-    write_json(tmp_path / "x.json", {"epsilon": float("inf"), "list": (np.float64(1.5), np.int64(2))})
+    write_json(
+        tmp_path / "x.json", {"epsilon": float("inf"), "list": (np.float64(1.5), np.int64(2))}
+    )
     assert json.loads((tmp_path / "x.json").read_text()) == {"epsilon": "inf", "list": [1.5, 2]}
 
 

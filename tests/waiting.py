@@ -1,4 +1,6 @@
-"""Waiting in tests: for an event, however busy the machine is. A guard ends only what hangs; no test passes or fails by it otherwise."""
+"""Waiting in tests: for an event, however busy the machine is.
+
+A guard ends only what hangs; no test passes or fails by it otherwise."""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ HANG_S = 600.0
 """Longer than anything that a test waits for takes on a machine that does other work besides."""
 
 
-def until(condition: Callable[[], object], what: str = "what the test waits for", *, pause_s: float = 0.01) -> None:
+def until(
+    condition: Callable[[], object], what: str = "what the test waits for", *, pause_s: float = 0.01
+) -> None:
     """Return once the condition holds; fail in words where it never comes."""
     end_s = time.monotonic() + HANG_S
     while not condition():
@@ -18,9 +22,11 @@ def until(condition: Callable[[], object], what: str = "what the test waits for"
 
 
 def with_more_time(attempt: Callable[[float], None], *deadlines_s: float) -> None:
-    """For claims about a deadline of a real process: `attempt(deadline_s)` with each in turn, until one holds.
+    """For claims about a deadline of a real process: `attempt(deadline_s)` with each in turn, until
+    one holds.
 
-    On a busy machine the honest party, too, may miss a short deadline. What is false fails at the longest, and its failure is raised.
+    On a busy machine the honest party, too, may miss a short deadline. What is false fails at the
+    longest, and its failure is raised.
     """
     *short, longest = deadlines_s
     for deadline_s in short:

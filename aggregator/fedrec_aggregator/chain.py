@@ -1,8 +1,11 @@
-"""What an aggregator's ledger says, as a chain of hashes: an entry cannot be changed, dropped or put back in time unseen.
+"""What an aggregator's ledger says, as a chain of hashes: an entry cannot be changed, dropped or
+put back in time unseen.
 
-The hash of an entry is SHA-256 of the hash before it and of the SHA-256 of its own canonical JSON (`federation.ledger_heads`), in which
-its number stands. Whoever has seen a head can tell later whether a ledger still holds all that it held then, which is how a restored old
-copy gives itself away. The order is the entries' numbers; their times are written down, and decide nothing: clocks jump.
+The hash of an entry is SHA-256 of the hash before it and of the SHA-256 of its own canonical JSON
+(`federation.ledger_heads`), in which its number stands. Whoever has seen a head can tell later
+whether a ledger still holds all that it held then, which is how a restored old copy gives itself
+away. The order is the entries' numbers; their times are written down, and decide nothing: clocks
+jump.
 """
 
 from __future__ import annotations
@@ -61,9 +64,11 @@ class Released:
 
     @staticmethod
     def of(status: RoundStatus, sha256: str, *, bytes_in: int) -> Released:
-        """The final entry of a round. bytes_in: of all batches; it stays with the aggregator, since it tells how much users rated."""
+        """The final entry of a round. bytes_in: of all batches; it stays with the aggregator, since
+        it tells how much users rated."""
         return Released(
-            status.run, status.round, status.digest, status.attempt, status.enrolled, status.reported, status.clipped,
+            status.run, status.round, status.digest, status.attempt, status.enrolled,
+            status.reported, status.clipped,
             dict(status.rejected), bytes_in, sha256, status.quorum,
         )  # fmt: skip
 
@@ -75,22 +80,28 @@ class Released:
 
 @dataclass(frozen=True)
 class ClockSet:
-    """Before the entry that follows, the machine's clock was set, ahead or back. Seconds since 1970: what it should have shown at least
-    (the time of the last entry, or what a process that saw it had counted), and what it did."""
+    """Before the entry that follows, the machine's clock was set, ahead or back. Seconds since
+    1970: what it should have shown at least (the time of the last entry, or what a process that saw
+    it had counted), and what it did."""
 
     last_s: float
     now_s: float
 
 
 Entry = Birth | Charge | Released | ClockSet
-_KINDS: Mapping[str, type[Entry]] = {"birth": Birth, "charge": Charge, "released": Released, "clock": ClockSet}
+_KINDS: Mapping[str, type[Entry]] = {
+    "birth": Birth,
+    "charge": Charge,
+    "released": Released,
+    "clock": ClockSet,
+}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 @dataclass(frozen=True)
 class Link:
-    """An entry in its place: `content` is its canonical JSON with kind, number and time (seconds since 1970), `hash` closes over all
-    before it."""
+    """An entry in its place: `content` is its canonical JSON with kind, number and time (seconds
+    since 1970), `hash` closes over all before it."""
 
     entry: Entry
     time_s: float
@@ -100,13 +111,20 @@ class Link:
 
 def link(entry: Entry, *, time_s: float, after: LedgerHead) -> Link:
     """The entry as it follows that head."""
-    told = {"kind": _NAMES[type(entry)], "number": after.number + 1, "time_s": time_s, **asdict(entry)}
+    told = {
+        "kind": _NAMES[type(entry)],
+        "number": after.number + 1,
+        "time_s": time_s,
+        **asdict(entry),
+    }
     content = json.dumps(told, sort_keys=True, separators=(",", ":"))
     return Link(entry, time_s, content, next_hash(after.head, _sha256(content)))
 
 
 def read(rows: Iterable[tuple[str, str]]) -> tuple[Link, ...]:
-    """The links from (content, hash) rows in order. Raises ValueError at the first that does not follow from those before it."""
+    """The links from (content, hash) rows in order.
+
+    Raises ValueError at the first that does not follow from those before it."""
     links, head = list[Link](), ""
     for content, stated in rows:
         fields: dict[str, Any] = json.loads(content)
@@ -123,7 +141,8 @@ def _sha256(content: str) -> str:
 
 
 class Chain:
-    """The links of one ledger, and what follows from them: who was charged for what, and which rounds may be served."""
+    """The links of one ledger, and what follows from them: who was charged for what, and which
+    rounds may be served."""
 
     def __init__(self, links: Iterable[Link]) -> None:
         self.links: tuple[Link, ...] = ()
@@ -143,12 +162,20 @@ class Chain:
         return LedgerHead(len(self.links), self.head)
 
     def growth(self, since: LedgerHead, *, most: int) -> LedgerGrowth | None:
-        """How the chain grew after that head, at most so many entries of it; None where it never had that head at that number."""
-        if not 0 <= since.number <= len(self.links) or (self.links[since.number - 1].hash if since.number else "") != since.head:
+        """How the chain grew after that head, at most so many entries of it; None where it never
+        had that head at that number."""
+        if (
+            not 0 <= since.number <= len(self.links)
+            or (self.links[since.number - 1].hash if since.number else "") != since.head
+        ):
             return None
         new = self.links[since.number : since.number + most]
         reached = LedgerHead(since.number + len(new), new[-1].hash if new else since.head)
-        return LedgerGrowth(reached, tuple(_sha256(each.content) for each in new), more=reached.number < len(self.links))
+        return LedgerGrowth(
+            reached,
+            tuple(_sha256(each.content) for each in new),
+            more=reached.number < len(self.links),
+        )
 
     @property
     def charges(self) -> tuple[Charge, ...]:

@@ -1,4 +1,6 @@
-"""A round while its reports come in: exact sums, who is in them, and what was turned away. In memory only, gone when the round ends."""
+"""A round while its reports come in: exact sums, who is in them, and what was turned away.
+
+In memory only, gone when the round ends."""
 
 from __future__ import annotations
 
@@ -19,16 +21,27 @@ from fedrec_aggregator.intake import Checked, names
 
 
 def accumulator_bytes(specs: tuple[BlockSpec, ...]) -> int:
-    """Memory that the sums of these blocks take, before any is allocated; a dense block is summed in pieces for all cores."""
-    return sum(8 * (spec.rows + spec.rows * spec.columns if spec.rows > 1 else 1 + (1 + PIECES) * spec.columns) for spec in specs)
+    """Memory that the sums of these blocks take, before any is allocated; a dense block is summed
+    in pieces for all cores."""
+    return sum(
+        8
+        * (
+            spec.rows + spec.rows * spec.columns
+            if spec.rows > 1
+            else 1 + (1 + PIECES) * spec.columns
+        )
+        for spec in specs
+    )
 
 
 @dataclass
 class Collection:
-    """One attempt at a round. `lock` guards everything that changes; `sums` is None when the round has ended.
+    """One attempt at a round. `lock` guards everything that changes; `sums` is None when the round
+    has ended.
 
     question: without its arrays. quorum: of the opening. needed: users that must have reported.
-    deadline_s: on the aggregator's clock. working: a thread is releasing it. failure: why that last failed.
+    deadline_s: on the aggregator's clock. working: a thread is releasing it. failure: why that last
+    failed.
     """
 
     run: str
@@ -63,7 +76,8 @@ class Collection:
         return Receipt(0, {code.value: users})
 
     def fold(self, checked: Checked) -> Receipt:
-        """Add every user not counted yet, all of them or (`OVERFLOW`) none, unless the round has closed meanwhile."""
+        """Add every user not counted yet, all of them or (`OVERFLOW`) none, unless the round has
+        closed meanwhile."""
         with self.lock:
             counts = Counter({code.value: users for code, users in checked.turned_away.items()})
             accepted = self._add(checked, counts)
@@ -74,11 +88,14 @@ class Collection:
     def freeze(self, *, enrolled: int | None = None) -> Phase:
         """End the collection: nothing is added from here on. Too few users, and all is forgotten.
 
-        With `enrolled`, only if that many have reported and they are enough: there is no one left to wait for.
+        With `enrolled`, only if that many have reported and they are enough: there is no one left
+        to wait for.
         """
         with self.lock:
             enough = self.reported >= self.needed
-            if self.phase is Phase.OPEN and (enrolled is None or (enough and self.reported >= enrolled)):
+            if self.phase is Phase.OPEN and (
+                enrolled is None or (enough and self.reported >= enrolled)
+            ):
                 self.phase = Phase.RELEASING if enough else Phase.SHORT
                 self._ids, self._users = set(), set()
                 if not enough:
@@ -97,7 +114,8 @@ class Collection:
         with self.lock:
             remaining_s = max(0.0, self.deadline_s - now_s) if self.phase is Phase.OPEN else 0.0
             return RoundStatus(
-                self.run, self.question.round, self.digest, self.phase, self.attempt, enrolled, self.reported, self.clipped,
+                self.run, self.question.round, self.digest, self.phase, self.attempt, enrolled,
+                self.reported, self.clipped,
                 dict(self.rejected), remaining_s, quorum=self.quorum,
             )  # fmt: skip
 
@@ -113,19 +131,24 @@ class Collection:
             return 0
         try:
             self.sums.add(batch.reports)
-        except ValueError:  # the batch is sound, so this is the one rule left: the sums could pass 2^63
+        except ValueError:
+            # the batch is sound, so this is the one rule left: the sums could pass 2^63
             counts[Refusal.OVERFLOW.value] += len(users)
             return 0
         except BaseException:
-            self.phase, self.sums = Phase.SHORT, None  # out of memory half way: sums that nobody can vouch for are collected again
+            # out of memory half way: sums that nobody can vouch for are collected again
+            self.phase, self.sums = Phase.SHORT, None
             raise
         self._ids |= ids
         self._users |= users
         self.clipped += int(clipped.sum())
         return len(users)
 
-    def _new(self, ids: list[bytes], tokens: list[bytes], counts: Counter[str]) -> tuple[set[bytes], set[bytes], Bools]:
-        """Ids and users not counted before, nor earlier in the same batch, and (num_users,) where they are."""
+    def _new(
+        self, ids: list[bytes], tokens: list[bytes], counts: Counter[str]
+    ) -> tuple[set[bytes], set[bytes], Bools]:
+        """Ids and users not counted before, nor earlier in the same batch, and (num_users,) where
+        they are."""
         new_ids, new_users, fresh = set[bytes](), set[bytes](), np.zeros(len(ids), np.bool_)
         for k, (report, user) in enumerate(zip(ids, tokens, strict=True)):
             if report in self._ids or report in new_ids:

@@ -1,10 +1,13 @@
-"""The secure aggregator's rules, without a transport: who may report, when a round ends, and that it is released once.
+"""The secure aggregator's rules, without a transport: who may report, when a round ends, and that
+it is released once.
 
-`Aggregator` is the server's `ReleaseDesk`; `client_desk(sender)` is one client's `ReportDesk`. Who a sender is, and who may play the
-server, is the transport's business. Any thread may call anything. Batches are checked without a lock and added under their round's.
+`Aggregator` is the server's `ReleaseDesk`; `client_desk(sender)` is one client's `ReportDesk`. Who
+a sender is, and who may play the server, is the transport's business. Any thread may call anything.
+Batches are checked without a lock and added under their round's.
 
-A round is released by whoever comes first after it froze: `close`, `status`, `open_round` or `tick`, so that no client waits in
-`report` for seconds of noise. What is durable before what is told in `fedrec_aggregator.ledger`.
+A round is released by whoever comes first after it froze: `close`, `status`, `open_round` or
+`tick`, so that no client waits in `report` for seconds of noise. What is durable before what is
+told in `fedrec_aggregator.ledger`.
 """
 
 from __future__ import annotations
@@ -34,7 +37,14 @@ from fedrec.federation.protocol import (
 )
 from fedrec.federation.releases import noise_stds, release
 from fedrec.federation.sums import ExactSums
-from fedrec.federation.wire import announced_users, pack_release, question_digest, read_header, refused, report_digest
+from fedrec.federation.wire import (
+    announced_users,
+    pack_release,
+    question_digest,
+    read_header,
+    refused,
+    report_digest,
+)
 from fedrec.operations import logs
 from fedrec.privacy.calibration import Aggregation, Plan
 from fedrec.randomness import Streams, SystemStreams
@@ -47,13 +57,15 @@ __all__ = ["Aggregator", "Limits"]
 
 log = logging.getLogger(__name__)
 
-_RUN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")  # it names a folder: nothing that could lead out of it
+# it names a folder: nothing that could lead out of it
+_RUN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")
 _BEAT_S = 0.5
 """How often one who waits looks at the clock again."""
 
 
 class Aggregator:
-    """All runs and rounds of one ledger. `noise`: seeded streams reproduce a loopback's bytes, system streams are for deployments.
+    """All runs and rounds of one ledger. `noise`: seeded streams reproduce a loopback's bytes,
+    system streams are for deployments.
 
     clock: seconds that never go back; deadlines are on it.
     """
@@ -61,7 +73,12 @@ class Aggregator:
     aggregation: Aggregation = "trusted"
 
     def __init__(
-        self, ledger: ReleaseLedger, limits: Limits, *, noise: Streams | SystemStreams, clock: Callable[[], float] = time.monotonic
+        self,
+        ledger: ReleaseLedger,
+        limits: Limits,
+        *,
+        noise: Streams | SystemStreams,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.ledger, self.limits = ledger, limits
         self._noise, self._clock = noise, clock
@@ -71,13 +88,17 @@ class Aggregator:
 
     # --- the clients' side ---
 
-    def client_desk(self, sender: str, *, max_users: int | None = None, names_quorum: bool = True) -> ReportDesk:
-        """What the client of that name may do. max_users: it may enrol; None for what the limits say. names_quorum: false for a client
-        of version 1 of the messages, whose reports name the question alone."""
+    def client_desk(
+        self, sender: str, *, max_users: int | None = None, names_quorum: bool = True
+    ) -> ReportDesk:
+        """What the client of that name may do. max_users: it may enrol; None for what the limits
+        say. names_quorum: false for a client of version 1 of the messages, whose reports name the
+        question alone."""
         return _ClientDesk(self, sender, max_users, names_quorum)
 
     def enroll(self, sender: str, tokens: Sequence[bytes], *, max_users: int | None = None) -> int:
-        """Make users known, all or none; returns how many this sender has. Raises RefusedError (`MALFORMED`, `FORBIDDEN`, `TOO_LARGE`).
+        """Make users known, all or none; returns how many this sender has. Raises RefusedError
+        (`MALFORMED`, `FORBIDDEN`, `TOO_LARGE`).
 
         Takes time in proportion to the tokens, however many users there are.
         """
@@ -88,15 +109,25 @@ class Aggregator:
             owners = self.ledger.owners()
             new = [token for token in dict.fromkeys(tokens) if token not in owners]
             if any(owners.get(token, sender) != sender for token in tokens):
-                raise refused(Refusal.FORBIDDEN, "a user belongs to the client that enrolled it first")
+                raise refused(
+                    Refusal.FORBIDDEN, "a user belongs to the client that enrolled it first"
+                )
             if self.ledger.enrolled_by(sender) + len(new) > most:
-                raise refused(Refusal.TOO_LARGE, f"client {sender!r} may enrol {most} users", "Ask the aggregator's operator for more.")
+                raise refused(
+                    Refusal.TOO_LARGE,
+                    f"client {sender!r} may enrol {most} users",
+                    "Ask the aggregator's operator for more.",
+                )
             if new:
                 self.ledger.enroll(sender, new)
             return self.ledger.enrolled_by(sender)
 
-    def report(self, sender: str, run: str, round: int, batch: bytes, *, names_quorum: bool = True) -> Receipt:
-        """Check, clip and count a batch. A bad one is a receipt, never an exception. names_quorum: as in `client_desk`."""
+    def report(
+        self, sender: str, run: str, round: int, batch: bytes, *, names_quorum: bool = True
+    ) -> Receipt:
+        """Check, clip and count a batch.
+
+        A bad one is a receipt, never an exception. names_quorum: as in `client_desk`."""
         users = min(max(announced_users(batch), 1), self.limits.max_users_per_batch)
         collection = self._rounds.get((run, round))
         if collection is None:
@@ -145,15 +176,25 @@ class Aggregator:
     def budget(self) -> Budget:
         """What is spent over all runs, what the limit leaves, and where noise comes from."""
         spends, limit = self.ledger.spends(), self.ledger.limit
-        allowed, delta, unit = (math.inf, 1e-5, "user") if limit is None else (limit.epsilon, limit.delta, limit.unit)
-        noise: Literal["system", "seeded"] = "seeded" if isinstance(self._noise, Streams) else "system"
+        allowed, delta, unit = (
+            (math.inf, 1e-5, "user") if limit is None else (limit.epsilon, limit.delta, limit.unit)
+        )
+        noise: Literal["system", "seeded"] = (
+            "seeded" if isinstance(self._noise, Streams) else "system"
+        )
         return Budget(spends.epsilon, allowed, delta, spends.possible, unit, noise)
 
     def open_run(self, run: str, plan: Plan) -> None:
-        """Fix the plan of a run, if all of it can still be afforded. Raises RefusedError (`MALFORMED`, `WRONG_PLAN`, `BUDGET`)."""
+        """Fix the plan of a run, if all of it can still be afforded.
+
+        Raises RefusedError (`MALFORMED`, `WRONG_PLAN`, `BUDGET`)."""
         if not _RUN.fullmatch(run):
             raise refused(
-                Refusal.MALFORMED, "a run is named by 1 to 120 letters, digits, dots, dashes and underscores, no dot or dash first"
+                Refusal.MALFORMED,
+                (
+                    "a run is named by 1 to 120 letters, digits, dots, dashes and underscores, "
+                    "no dot or dash first"
+                ),
             )
         self._check_plan(plan)
         with self._desk:
@@ -162,19 +203,29 @@ class Aggregator:
                 self._check_budget(plan)
                 self.ledger.keep_plan(run, plan)
             elif known.digest() != plan.digest():
-                raise refused(Refusal.WRONG_PLAN, f"run {run!r} was opened with another plan", "Give the changed run a name of its own.")
+                raise refused(
+                    Refusal.WRONG_PLAN,
+                    f"run {run!r} was opened with another plan",
+                    "Give the changed run a name of its own.",
+                )
 
     def open_round(self, opening: Opening) -> RoundStatus:
-        """Open, or find as it is. A round that was short, lost in a crash before its release, or open with another quorum starts anew.
+        """Open, or find as it is. A round that was short, lost in a crash before its release, or
+        open with another quorum starts anew.
 
         Raises RefusedError.
         """
         with self._desk:
-            collection = self._rounds.get((opening.run, opening.round))  # first: a round leaves memory after it is published
+            # first: a round leaves memory after it is published
+            collection = self._rounds.get((opening.run, opening.round))
             done = self._known(opening)
             if done is not None:
                 return done
-            if collection is not None and self._close_if_due(collection) is Phase.OPEN and collection.quorum != opening.quorum:
+            if (
+                collection is not None
+                and self._close_if_due(collection) is Phase.OPEN
+                and collection.quorum != opening.quorum
+            ):
                 collection.give_up()
             if collection is None or collection.phase is Phase.SHORT:
                 collection = self._opened(opening)
@@ -182,7 +233,9 @@ class Aggregator:
         return self._status(opening.run, opening.round)
 
     def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
-        """Where the round is; waits up to `wait_s` for it to be released or short. Raises RefusedError (`ROUND_UNKNOWN`)."""
+        """Where the round is; waits up to `wait_s` for it to be released or short.
+
+        Raises RefusedError (`ROUND_UNKNOWN`)."""
         patient_until = time.monotonic() + wait_s
         while True:
             if (collection := self._rounds.get((run, round))) is not None:
@@ -196,29 +249,45 @@ class Aggregator:
                     self._moved.wait(min(left_s, _BEAT_S))
 
     def close(self, run: str, round: int) -> RoundStatus:
-        """No more reports will come: release now if cohort and quorum are there. Raises RefusedError (`ROUND_UNKNOWN`, `BUDGET`)."""
+        """No more reports will come: release now if cohort and quorum are there.
+
+        Raises RefusedError (`ROUND_UNKNOWN`, `BUDGET`)."""
         if (collection := self._rounds.get((run, round))) is not None:
             self._freeze(collection)
             self._finish(collection)
         return self._status(run, round)
 
     def release(self, run: str, round: int) -> bytes:
-        """`wire.pack_release` of a released round, the same bytes every time. Raises RefusedError (`BUSY`: not released yet)."""
+        """`wire.pack_release` of a released round, the same bytes every time.
+
+        Raises RefusedError (`BUSY`: not released yet)."""
         content = self.ledger.content(run, round)
         if content is None:
             self._status(run, round)
-            raise refused(Refusal.BUSY, f"round {round} of run {run!r} is not released yet", "Ask again when its status says so.")
+            raise refused(
+                Refusal.BUSY,
+                f"round {round} of run {run!r} is not released yet",
+                "Ask again when its status says so.",
+            )
         return content
 
     def tick(self) -> None:
-        """Close what is due and release what is frozen. What fails is logged and waits for the server to ask again."""
+        """Close what is due and release what is frozen.
+
+        What fails is logged and waits for the server to ask again."""
         for collection in tuple(self._rounds.values()):
             self._close_if_due(collection)
             try:
                 if collection.failure is None:
                     self._finish(collection)
             except FedRecError as failure:
-                logs.say_failure(log, "not-released", failure, run=collection.run, round=collection.question.round)
+                logs.say_failure(
+                    log,
+                    "not-released",
+                    failure,
+                    run=collection.run,
+                    round=collection.question.round,
+                )
 
     # --- opening ---
 
@@ -228,18 +297,34 @@ class Aggregator:
         except PrivacyError as failure:
             raise refused(Refusal.WRONG_PLAN, failure.cause, failure.remedy) from failure
         if plan.aggregation != self.aggregation:
-            cause = f"the plan's aggregation is {plan.aggregation}, this aggregator's is {self.aggregation}"
-            raise refused(Refusal.WRONG_PLAN, cause, f'Use a plan with privacy.aggregation = "{self.aggregation}".')
+            cause = (
+                f"the plan's aggregation is {plan.aggregation}, this aggregator's is "
+                f"{self.aggregation}"
+            )
+            raise refused(
+                Refusal.WRONG_PLAN,
+                cause,
+                f'Use a plan with privacy.aggregation = "{self.aggregation}".',
+            )
         if not (plan.guarantee.established or self.limits.allow_not_established):
             raise refused(
-                Refusal.WRONG_PLAN, f"the plan's guarantee is {plan.guarantee}", "Ask the aggregator's operator to allow such plans."
+                Refusal.WRONG_PLAN,
+                f"the plan's guarantee is {plan.guarantee}",
+                "Ask the aggregator's operator to allow such plans.",
             )
         limit = self.ledger.limit
-        if any(math.isinf(planned.mu) for planned in plan.releases) and (limit is None or limit.private):
-            raise refused(Refusal.BUDGET, "the plan has releases without noise", "Ask the aggregator's operator for an infinite limit.")
+        if any(math.isinf(planned.mu) for planned in plan.releases) and (
+            limit is None or limit.private
+        ):
+            raise refused(
+                Refusal.BUDGET,
+                "the plan has releases without noise",
+                "Ask the aggregator's operator for an infinite limit.",
+            )
 
     def _check_budget(self, plan: Plan) -> None:
-        """A run that could not end is not begun; what other runs spend meanwhile is checked again round by round."""
+        """A run that could not end is not begun; what other runs spend meanwhile is checked again
+        round by round."""
         try:
             account = self.ledger.account(plan.guarantee)
             for planned in plan.releases:
@@ -248,7 +333,9 @@ class Aggregator:
             raise refused(Refusal.BUDGET, failure.cause, failure.remedy) from failure
 
     def _known(self, opening: Opening) -> RoundStatus | None:
-        """The final status of a released round. Raises RefusedError where the opening cannot be of this run, round and ledger."""
+        """The final status of a released round.
+
+        Raises RefusedError where the opening cannot be of this run, round and ledger."""
         if self.ledger.plan(opening.run) is None:
             raise refused(Refusal.RUN_UNKNOWN, f"run {opening.run!r} was never opened here")
         if not self.ledger.knows(opening.ledger_head):
@@ -259,7 +346,10 @@ class Aggregator:
             )
         before = self.ledger.attempt(opening.run, opening.round)
         if before is not None and before.digest != opening.digest:
-            raise refused(Refusal.WRONG_QUESTION, f"round {opening.round} of run {opening.run!r} was opened with another question")
+            raise refused(
+                Refusal.WRONG_QUESTION,
+                f"round {opening.round} of run {opening.run!r} was opened with another question",
+            )
         return self.ledger.released(opening.run, opening.round)
 
     def _opened(self, opening: Opening, *, attempt: int | None = None) -> Collection:
@@ -267,21 +357,47 @@ class Aggregator:
         question, plan = self._question(opening)
         size, held = (
             accumulator_bytes(question.blocks),
-            sum(accumulator_bytes(c.question.blocks) for c in tuple(self._rounds.values()) if c.sums is not None),
+            sum(
+                accumulator_bytes(c.question.blocks)
+                for c in tuple(self._rounds.values())
+                if c.sums is not None
+            ),
         )
         if size > self.limits.max_accumulator_bytes:
-            raise refused(Refusal.TOO_LARGE, f"the sums of a round may take {self.limits.max_accumulator_bytes} bytes, these take {size}")
+            raise refused(
+                Refusal.TOO_LARGE,
+                (
+                    f"the sums of a round may take {self.limits.max_accumulator_bytes} bytes, "
+                    f"these take {size}"
+                ),
+            )
         if size + held > self.limits.max_accumulator_bytes:
-            raise refused(Refusal.BUSY, "other rounds hold the memory that this one needs", "Open it again when they have ended.")
+            raise refused(
+                Refusal.BUSY,
+                "other rounds hold the memory that this one needs",
+                "Open it again when they have ended.",
+            )
         try:
             sums = ExactSums(question.blocks)
         except (ValueError, MemoryError) as failure:
             code = Refusal.MALFORMED if isinstance(failure, ValueError) else Refusal.BUSY
-            raise refused(code, f"the sums of round {opening.round} cannot be held: {failure}") from None
+            raise refused(
+                code, f"the sums of round {opening.round} cannot be held: {failure}"
+            ) from None
         number = self.ledger.begin(opening.run, opening.round, opening.digest, number=attempt)
         deadline_s = self._clock() + min(opening.timeout_s, self.limits.max_round_s)
         needed = max(self.limits.min_cohort, opening.quorum)
-        collection = Collection(opening.run, question, opening.digest, plan, number, deadline_s, sums, opening.quorum, needed)
+        collection = Collection(
+            opening.run,
+            question,
+            opening.digest,
+            plan,
+            number,
+            deadline_s,
+            sums,
+            opening.quorum,
+            needed,
+        )
         self._rounds[opening.run, opening.round] = collection
         return collection
 
@@ -289,21 +405,35 @@ class Aggregator:
         """The question without its arrays, every number of it checked, and the plan it is of."""
         header, plan = read_header(opening.header), self.ledger.plan(opening.run)
         assert plan is not None
-        if (header.run, header.round, question_digest(opening.header)) != (opening.run, opening.round, opening.digest):
-            raise refused(Refusal.WRONG_QUESTION, "the opening is not of the question that its header holds")
+        if (header.run, header.round, question_digest(opening.header)) != (
+            opening.run,
+            opening.round,
+            opening.digest,
+        ):
+            raise refused(
+                Refusal.WRONG_QUESTION, "the opening is not of the question that its header holds"
+            )
         if header.plan != plan.digest():
             raise refused(Refusal.WRONG_PLAN, "the question is of another plan than the run")
         report_digest(opening.digest, opening.quorum)  # it is a number of users
         if not (math.isfinite(opening.timeout_s) and opening.timeout_s > 0):
-            raise refused(Refusal.MALFORMED, f"a round takes reports for a positive time, found {opening.timeout_s!r} seconds")
+            raise refused(
+                Refusal.MALFORMED,
+                f"a round takes reports for a positive time, found {opening.timeout_s!r} seconds",
+            )
         question = Question(header.round, header.step, {}, header.specs())
         names, planned = [spec.name for spec in question.releases], {p.name for p in plan.releases}
         if not planned.issuperset(names):
-            raise refused(Refusal.WRONG_PLAN, f"the plan has no releases {sorted(set(names) - planned)}")
+            raise refused(
+                Refusal.WRONG_PLAN, f"the plan has no releases {sorted(set(names) - planned)}"
+            )
         try:
             noise_stds(question, plan)
         except (PrivacyError, ValueError) as failure:
-            raise refused(Refusal.OUT_OF_RANGE, f"the noise of round {opening.round} does not fit its grid: {failure}") from None
+            raise refused(
+                Refusal.OUT_OF_RANGE,
+                f"the noise of round {opening.round} does not fit its grid: {failure}",
+            ) from None
         self._afford(question, opening.run, plan)
         return question, plan
 
@@ -316,7 +446,9 @@ class Aggregator:
     # --- ending ---
 
     def _close_if_due(self, collection: Collection) -> Phase:
-        return self._freeze(collection) if self._clock() >= collection.deadline_s else collection.phase
+        return (
+            self._freeze(collection) if self._clock() >= collection.deadline_s else collection.phase
+        )
 
     def _freeze(self, collection: Collection, *, enrolled: int | None = None) -> Phase:
         phase = collection.freeze(enrolled=enrolled)
@@ -325,7 +457,9 @@ class Aggregator:
         return phase
 
     def _finish(self, collection: Collection) -> None:
-        """Release a frozen round, unless another thread does. Raises RunError where the disk fails (ask again), RefusedError (`BUDGET`)."""
+        """Release a frozen round, unless another thread does.
+
+        Raises RunError where the disk fails (ask again), RefusedError (`BUDGET`)."""
         with collection.lock:
             if collection.phase is not Phase.RELEASING or collection.working:
                 return
@@ -334,8 +468,13 @@ class Aggregator:
             self._release(collection)
         except MemoryError as failure:
             collection.failure = failure
-            remedy = "Give it more memory, or ask again when other rounds have ended: nothing was released."
-            raise RunError(f"the aggregator has no memory to release round {collection.question.round}", remedy) from failure
+            remedy = (
+                "Give it more memory, or ask again when other rounds have ended: nothing was "
+                "released."
+            )
+            raise RunError(
+                f"the aggregator has no memory to release round {collection.question.round}", remedy
+            ) from failure
         except FedRecError as failure:
             collection.failure = failure
             raise
@@ -344,8 +483,14 @@ class Aggregator:
             self._tell()
 
     def _release(self, collection: Collection) -> None:
-        """Charge, then noise, then keep, then publish: what nobody has seen may be done again, what somebody may have seen never is."""
-        run, question, plan, ledger = collection.run, collection.question, collection.plan, self.ledger
+        """Charge, then noise, then keep, then publish: what nobody has seen may be done again, what
+        somebody may have seen never is."""
+        run, question, plan, ledger = (
+            collection.run,
+            collection.question,
+            collection.plan,
+            self.ledger,
+        )
         names = [spec.name for spec in question.releases]
         if ledger.released(run, question.round) is None and collection.sums is not None:
             try:
@@ -373,16 +518,23 @@ class Aggregator:
     def _absent(self, run: str, round: int) -> Refusal:
         if self.ledger.plan(run) is None:
             return Refusal.RUN_UNKNOWN
-        return Refusal.ROUND_UNKNOWN if self.ledger.released(run, round) is None else Refusal.ROUND_CLOSED
+        return (
+            Refusal.ROUND_UNKNOWN
+            if self.ledger.released(run, round) is None
+            else Refusal.ROUND_CLOSED
+        )
 
     def _status(self, run: str, round: int) -> RoundStatus:
-        collection = self._rounds.get((run, round))  # first: a round leaves memory after it is published
+        # first: a round leaves memory after it is published
+        collection = self._rounds.get((run, round))
         if (done := self.ledger.released(run, round)) is not None:
             return done
         if collection is not None:
             return collection.status(now_s=self._clock(), enrolled=self.known_enrolled())
         raise refused(
-            self._absent(run, round), f"round {round} of run {run!r} is not open here", "Open it again: nothing of it was released."
+            self._absent(run, round),
+            f"round {round} of run {run!r} is not open here",
+            "Open it again: nothing of it was released.",
         )
 
 
@@ -401,4 +553,6 @@ class _ClientDesk:
         return self.aggregator.growth(since)
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
-        return self.aggregator.report(self.sender, run, round, batch, names_quorum=self.names_quorum)
+        return self.aggregator.report(
+            self.sender, run, round, batch, names_quorum=self.names_quorum
+        )

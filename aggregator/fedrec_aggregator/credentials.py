@@ -1,8 +1,10 @@
-"""Who calls: by client certificate, by bearer token over TLS, or (on loopback, for a trial) by what the caller says.
+"""Who calls: by client certificate, by bearer token over TLS, or (on loopback, for a trial) by what
+the caller says.
 
-A certificate of the settings' authority names its holder in a subject alternative name, the URI `fedrec:client:<name>` or
-`fedrec:server:<name>`; where the settings name pins, it must also be of the key that is known under that name. A token is known here
-by its SHA-256 alone. A client enrols and reports, a server does the rest. Of three aggregators, each knows the other two by the pins of
+A certificate of the settings' authority names its holder in a subject alternative name, the URI
+`fedrec:client:<name>` or `fedrec:server:<name>`; where the settings name pins, it must also be of
+the key that is known under that name. A token is known here by its SHA-256 alone. A client enrols
+and reports, a server does the rest. Of three aggregators, each knows the other two by the pins of
 their keys; a peer's name is its place.
 """
 
@@ -40,12 +42,15 @@ class Door(Protocol):
     """One way to tell who calls."""
 
     def __call__(self, auth: AuthContext, metadata: Metadata) -> Peer:
-        """The caller, from the connection's certificate and the call's metadata. Raises RefusedError (`FORBIDDEN`)."""
+        """The caller, from the connection's certificate and the call's metadata.
+
+        Raises RefusedError (`FORBIDDEN`)."""
 
 
 @dataclass(frozen=True)
 class Roster:
-    """Who may call at all: the listed servers, and the listed clients or, with `any_client`, every one that shows credentials."""
+    """Who may call at all: the listed servers, and the listed clients or, with `any_client`, every
+    one that shows credentials."""
 
     door: Door
     servers: frozenset[str]
@@ -61,31 +66,62 @@ class Roster:
         if settings.leaf is not None:
             by_pin = {settings.leaf.root_pin: ROOT}
         by_certificate = Certificates(settings.keys, by_pin)
-        door: Door = said_by_caller if settings.insecure else Tokens(settings.tokens) if settings.tokens else by_certificate
-        clients = {t.name: None for t in settings.tokens if t.role == "client"} | {c.name: c.max_users for c in settings.clients}
+        door: Door = (
+            said_by_caller
+            if settings.insecure
+            else Tokens(settings.tokens)
+            if settings.tokens
+            else by_certificate
+        )
+        clients = {t.name: None for t in settings.tokens if t.role == "client"} | {
+            c.name: c.max_users for c in settings.clients
+        }
         servers = {t.name for t in settings.tokens if t.role == "server"} | set(settings.servers)
-        peers = frozenset({ROOT}) if settings.leaf else frozenset(str(peer.place) for peer in three.peers) if three else frozenset[str]()
+        peers = (
+            frozenset({ROOT})
+            if settings.leaf
+            else frozenset(str(peer.place) for peer in three.peers)
+            if three
+            else frozenset[str]()
+        )
         return Roster(door, frozenset(servers), clients, settings.any_client, peers)
 
     def admit(self, auth: AuthContext, metadata: Metadata, role: Role | Literal["either"]) -> Peer:
-        """The caller, if it may play `role`. Raises RefusedError (`FORBIDDEN`; `NOT_ENROLLED` for a client that is not listed)."""
+        """The caller, if it may play `role`.
+
+        Raises RefusedError (`FORBIDDEN`; `NOT_ENROLLED` for a client that is not listed)."""
         peer = self.door(auth, metadata)
         if role != peer.role and (role != "either" or peer.role == "aggregator"):
             raise refused(
-                Refusal.FORBIDDEN, f"this call is a {role}'s, the caller is a {peer.role}", "Use the credentials of the other role."
+                Refusal.FORBIDDEN,
+                f"this call is a {role}'s, the caller is a {peer.role}",
+                "Use the credentials of the other role.",
             )
         if peer.role == "server" and peer.name not in self.servers:
-            raise refused(Refusal.FORBIDDEN, f"server {peer.name!r} is not listed here", "Ask the aggregator's operator to list it.")
+            raise refused(
+                Refusal.FORBIDDEN,
+                f"server {peer.name!r} is not listed here",
+                "Ask the aggregator's operator to list it.",
+            )
         if peer.role == "client" and not (self.any_client or peer.name in self.clients):
-            raise refused(Refusal.NOT_ENROLLED, f"client {peer.name!r} is not listed here", "Ask the aggregator's operator to list it.")
+            raise refused(
+                Refusal.NOT_ENROLLED,
+                f"client {peer.name!r} is not listed here",
+                "Ask the aggregator's operator to list it.",
+            )
         if peer.role == "aggregator" and peer.name not in self.peers:
-            raise refused(Refusal.FORBIDDEN, f"aggregator {peer.name!r} is no peer of this one", "Compare the settings of all three.")
+            raise refused(
+                Refusal.FORBIDDEN,
+                f"aggregator {peer.name!r} is no peer of this one",
+                "Compare the settings of all three.",
+            )
         return peer
 
 
 @dataclass(frozen=True)
 class Certificates:
-    """Callers by certificate, which TLS has checked already. keys: SHA-256 of public keys by identity; with any, none besides is known.
+    """Callers by certificate, which TLS has checked already. keys: SHA-256 of public keys by
+    identity; with any, none besides is known.
 
     peers: places of the other two of three aggregators, by SHA-256 of their public keys.
     """
@@ -96,14 +132,31 @@ class Certificates:
     def __call__(self, auth: AuthContext, metadata: Metadata) -> Peer:
         """The one identity in the certificate, if the key is that identity's."""
         holder = Identity.among(uri.decode("utf-8", "replace") for uri in auth.get("peer_uri", ()))
-        if holder is not None and holder.role == "aggregator" and (place := self.peers.get(_public_key(auth))):
+        if (
+            holder is not None
+            and holder.role == "aggregator"
+            and (place := self.peers.get(_public_key(auth)))
+        ):
             return Peer("aggregator", place)
         if holder is None or holder.role == "aggregator":
-            remedy = "Use a certificate of `fedrec certs`, or one with a URI fedrec:client:<name> or fedrec:server:<name>."
-            raise refused(Refusal.FORBIDDEN, "the certificate must name one client or server and nobody else", remedy)
+            remedy = (
+                "Use a certificate of `fedrec certs`, or one with a URI fedrec:client:<name> or "
+                "fedrec:server:<name>."
+            )
+            raise refused(
+                Refusal.FORBIDDEN,
+                "the certificate must name one client or server and nobody else",
+                remedy,
+            )
         if self.keys and self.keys.get(identity(holder.role, holder.name)) != _public_key(auth):
-            cause = f"the key of this certificate is not the one known of {holder.role} {holder.name!r}"
-            raise refused(Refusal.FORBIDDEN, cause, "Ask the aggregator's operator to bring its pins up to date.")
+            cause = (
+                f"the key of this certificate is not the one known of {holder.role} {holder.name!r}"
+            )
+            raise refused(
+                Refusal.FORBIDDEN,
+                cause,
+                "Ask the aggregator's operator to bring its pins up to date.",
+            )
         return Peer(holder.role, holder.name)
 
 
@@ -118,7 +171,11 @@ def said_by_caller(auth: AuthContext, metadata: Metadata) -> Peer:
     """Whoever the caller says it is: for a trial on one machine."""
     holder = Identity.among([f"fedrec:{_text(metadata, ROLE_KEY)}:{_text(metadata, NAME_KEY)}"])
     if holder is None:
-        raise refused(Refusal.FORBIDDEN, "the caller does not say who it is", "Give role and name, as `aggregator_client` does.")
+        raise refused(
+            Refusal.FORBIDDEN,
+            "the caller does not say who it is",
+            "Give role and name, as `aggregator_client` does.",
+        )
     return Peer(holder.role, holder.name)
 
 
@@ -126,26 +183,37 @@ class Tokens:
     """Bearers of tokens."""
 
     def __init__(self, entries: Sequence[TokenEntry]) -> None:
-        self._entries = [(bytes.fromhex(entry.sha256), Peer(entry.role, entry.name)) for entry in entries]
+        self._entries = [
+            (bytes.fromhex(entry.sha256), Peer(entry.role, entry.name)) for entry in entries
+        ]
 
     def __call__(self, auth: AuthContext, metadata: Metadata) -> Peer:
-        """Every entry is compared, in constant time: how long it takes says nothing about a token."""
+        """Every entry is compared, in constant time: how long it takes says nothing about a
+        token."""
         shown, found = _text(metadata, AUTHORIZATION), list[Peer]()
         digest = hashlib.sha256(shown.removeprefix(BEARER).encode()).digest()
         for expected, peer in self._entries:
             if hmac.compare_digest(digest, expected):
                 found.append(peer)
         if not shown.startswith(BEARER) or len(found) != 1:
-            raise refused(Refusal.FORBIDDEN, "no known token was shown", "Give the token that the aggregator's operator handed out.")
+            raise refused(
+                Refusal.FORBIDDEN,
+                "no known token was shown",
+                "Give the token that the aggregator's operator handed out.",
+            )
         return found[0]
 
 
 def server_credentials(tls: TlsSettings) -> grpc.ServerCredentials:
-    """TLS with the aggregator's certificate; mutual where an authority for callers is set. Raises SettingsError."""
+    """TLS with the aggregator's certificate; mutual where an authority for callers is set.
+
+    Raises SettingsError."""
     pair = (_read(tls.key), _read(tls.certificate))
     if tls.client_ca is None:
         return grpc.ssl_server_credentials([pair])
-    return grpc.ssl_server_credentials([pair], root_certificates=_read(tls.client_ca), require_client_auth=True)
+    return grpc.ssl_server_credentials(
+        [pair], root_certificates=_read(tls.client_ca), require_client_auth=True
+    )
 
 
 def _text(metadata: Metadata, key: str) -> str:
@@ -158,4 +226,7 @@ def _read(path: object) -> bytes:
         with open(str(path), "rb") as file:
             return file.read()
     except OSError as failure:
-        raise SettingsError(f"{path}: {failure.strerror or failure}", "Name a readable PEM file; `fedrec certs` makes some.") from None
+        raise SettingsError(
+            f"{path}: {failure.strerror or failure}",
+            "Name a readable PEM file; `fedrec certs` makes some.",
+        ) from None

@@ -1,4 +1,5 @@
-"""What light devices read, as a server published it: from a folder, or over HTTPS with every digest checked and kept."""
+"""What light devices read, as a server published it: from a folder, or over HTTPS with every digest
+checked and kept."""
 
 from __future__ import annotations
 
@@ -51,14 +52,26 @@ class FolderContent:
 
 
 class HttpsContent:
-    """A web server or a cache that serves the folder. address: https://HOST/PATH, without v1. ca: "" for the system's authorities.
+    """A web server or a cache that serves the folder. address: https://HOST/PATH, without v1. ca:
+    "" for the system's authorities.
 
-    Bytes are kept by digest, up to `most_bytes`, the least recently asked for dropped first. Raises SettingsError on another address.
+    Bytes are kept by digest, up to `most_bytes`, the least recently asked for dropped first. Raises
+    SettingsError on another address.
     """
 
-    def __init__(self, address: str, *, ca: str = "", most_bytes: int = _MOST_BYTES, get: Callable[[str], bytes] | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        ca: str = "",
+        most_bytes: int = _MOST_BYTES,
+        get: Callable[[str], bytes] | None = None,
+    ) -> None:
         if not address.startswith("https://"):
-            raise SettingsError(f"devices.content = {address!r} is no folder and no https address", "Name the server's devices folder.")
+            raise SettingsError(
+                f"devices.content = {address!r} is no folder and no https address",
+                "Name the server's devices folder.",
+            )
         self._address, self._most, self._get = address.rstrip("/"), most_bytes, get or _getter(ca)
         self._kept, self._lock = OrderedDict[str, bytes](), Lock()
 

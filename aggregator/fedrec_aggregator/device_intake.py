@@ -1,9 +1,11 @@
-"""HTTP for light devices: what everybody asks for, by its digest, and one person's reports, handed to the aggregator.
+"""HTTP for light devices: what everybody asks for, by its digest, and one person's reports, handed
+to the aggregator.
 
-Content is the same for everybody and immutable, so that any cache may keep it: whoever fetches it checks its digest. A device is known by
-a bearer secret of its own; the aggregator sees a hash of it as the sender's name, and a pseudonym belongs to the sender that enrolled it
-first. Nothing here says that a device is a person: whoever operates the leaf admits secrets by `admits`.
-TLS ends in front of this, at uvicorn or at a reverse proxy.
+Content is the same for everybody and immutable, so that any cache may keep it: whoever fetches it
+checks its digest. A device is known by a bearer secret of its own; the aggregator sees a hash of it
+as the sender's name, and a pseudonym belongs to the sender that enrolled it first. Nothing here
+says that a device is a person: whoever operates the leaf admits secrets by `admits`. TLS ends in
+front of this, at uvicorn or at a reverse proxy.
 """
 
 from __future__ import annotations
@@ -37,17 +39,23 @@ class DeviceIntake:
     """The round that devices may answer, and what they ask for. May be called from any thread."""
 
     def __init__(
-        self, aggregator: Aggregator, *, admits: Callable[[str], bool] = lambda sender: True, source: Content | None = None
+        self,
+        aggregator: Aggregator,
+        *,
+        admits: Callable[[str], bool] = lambda sender: True,
+        source: Content | None = None,
     ) -> None:
-        """admits: whether a sender, the hash of a device's secret, may take part. source: what a server published; without one,
-        what `publish` is given."""
+        """admits: whether a sender, the hash of a device's secret, may take part. source: what a
+        server published; without one, what `publish` is given."""
         self._aggregator, self._admits, self._lock = aggregator, admits, Lock()
         self._source, self._content, self._told = source, dict[str, bytes](), b"{}"
 
     def publish(self, terms: Terms, invitation: Invitation) -> None:
         """Let devices answer this round, in the place of the one before."""
         content, told = described(terms, invitation)
-        assert all(announced(array).sha256 in content for array in invitation.question.public.values())
+        assert all(
+            announced(array).sha256 in content for array in invitation.question.public.values()
+        )
         with self._lock:
             self._content, self._told = content, told
 
@@ -92,7 +100,9 @@ def application(intake: DeviceIntake) -> Starlette:
     async def content(request: Request) -> Response:
         found = await asyncio.to_thread(intake.content, request.path_params["sha256"])
         if found is None:
-            return _refusal(refused(Refusal.ROUND_UNKNOWN, "nothing of the current round has this digest"), 404)
+            return _refusal(
+                refused(Refusal.ROUND_UNKNOWN, "nothing of the current round has this digest"), 404
+            )
         return Response(found, headers=_FOR_EVER, media_type="application/octet-stream")
 
     async def users(request: Request) -> Response:
@@ -105,7 +115,11 @@ def application(intake: DeviceIntake) -> Starlette:
 
     async def reports(request: Request) -> Response:
         try:
-            batch, run, round = await _body(request), request.path_params["run"], request.path_params["round"]
+            batch, run, round = (
+                await _body(request),
+                request.path_params["run"],
+                request.path_params["round"],
+            )
             receipt = await asyncio.to_thread(intake.report, run, round, batch, _secret(request))
         except RefusedError as refusal:
             return _refusal(refusal)

@@ -1,4 +1,5 @@
-"""The HTTPS endpoint of light devices in an aggregator's or a leaf's process: uvicorn in a thread of its own."""
+"""The HTTPS endpoint of light devices in an aggregator's or a leaf's process: uvicorn in a thread
+of its own."""
 
 from __future__ import annotations
 
@@ -21,9 +22,13 @@ _CALLS_AT_ONCE, _LOOK_S = 1_000, 0.01
 
 @contextmanager
 def device_endpoint(core: Aggregator, table: DevicesTable) -> Iterator[Address]:
-    """Serve devices until the block ends. Raises SettingsError where the address or the files cannot be used."""
+    """Serve devices until the block ends.
+
+    Raises SettingsError where the address or the files cannot be used."""
     admitted = None if table.any_device else _admitted(Path(table.admitted))
-    intake = DeviceIntake(core, admits=lambda sender: admitted is None or sender in admitted, source=_content(table))
+    intake = DeviceIntake(
+        core, admits=lambda sender: admitted is None or sender in admitted, source=_content(table)
+    )
     wanted = Address.of(table.listen)
     config = uvicorn.Config(
         application(intake),
@@ -45,7 +50,10 @@ def device_endpoint(core: Aggregator, table: DevicesTable) -> Iterator[Address]:
     try:
         while not server.started:
             if not thread.is_alive():
-                raise SettingsError(f"devices.listen = {table.listen!r}: this address cannot be had", "Name a free one, or port 0.")
+                raise SettingsError(
+                    f"devices.listen = {table.listen!r}: this address cannot be had",
+                    "Name a free one, or port 0.",
+                )
             thread.join(_LOOK_S)
         if not server.servers:
             raise RunError("the devices' endpoint did not start", "See the log.")
@@ -72,4 +80,7 @@ def _admitted(path: Path) -> frozenset[str]:
     try:
         return frozenset(path.read_text(encoding="utf-8").split())
     except OSError as failure:
-        raise SettingsError(f"devices.admitted: {path}: {failure.strerror or failure}", "Name a file of senders, one a line.") from None
+        raise SettingsError(
+            f"devices.admitted: {path}: {failure.strerror or failure}",
+            "Name a file of senders, one a line.",
+        ) from None

@@ -1,7 +1,9 @@
-"""One batch of reports, from bytes to numbers that may be added: nothing of it is trusted, and a bad user spoils no other's report.
+"""One batch of reports, from bytes to numbers that may be added: nothing of it is trusted, and a
+bad user spoils no other's report.
 
-A batch whose bytes are not a batch for this question is turned away whole. Within a sound one, users who are not the sender's are left
-out, and a report above the radius of a release is scaled down to it, as an honest client would have done.
+A batch whose bytes are not a batch for this question is turned away whole. Within a sound one,
+users who are not the sender's are left out, and a report above the radius of a release is scaled
+down to it, as an honest client would have done.
 """
 
 from __future__ import annotations
@@ -21,12 +23,15 @@ from fedrec.federation.wire import Batch, refused, select_users, unpack_reports
 from fedrec_aggregator.limits import Limits
 
 _SLACK = 1e-6
-"""A report is scaled to (1 - slack) times its radius. The norm of n numbers in float64 is right to n 2^-53, below the slack for any n."""
+"""A report is scaled to (1 - slack) times its radius.
+
+The norm of n numbers in float64 is right to n 2^-53, below the slack for any n."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """Reports that may be added once no one else's and no earlier one is among them. clipped: (num_users,). turned_away: users, by code."""
+    """Reports that may be added once no one else's and no earlier one is among them. clipped:
+    (num_users,). turned_away: users, by code."""
 
     batch: Batch
     clipped: Bools
@@ -34,13 +39,31 @@ class Checked:
 
 
 def check(
-    data: bytes, releases: Sequence[ReleaseSpec], digest: str, limits: Limits, *, sender: str, owners: Mapping[bytes, str]
+    data: bytes,
+    releases: Sequence[ReleaseSpec],
+    digest: str,
+    limits: Limits,
+    *,
+    sender: str,
+    owners: Mapping[bytes, str],
 ) -> Checked:
-    """The batch's usable part. Raises RefusedError where nothing of it is usable. owners: the sender of every enrolled user, by token."""
+    """The batch's usable part.
+
+    Raises RefusedError where nothing of it is usable. owners: the sender of every enrolled user, by
+    token."""
     if len(data) > limits.max_batch_bytes:
-        raise refused(Refusal.TOO_LARGE, f"a batch has at most {limits.max_batch_bytes} bytes, found {len(data)}")
+        raise refused(
+            Refusal.TOO_LARGE,
+            f"a batch has at most {limits.max_batch_bytes} bytes, found {len(data)}",
+        )
     specs = [block for release in releases for block in release.blocks]
-    batch = unpack_reports(data, specs, digest, max_users=limits.max_users_per_batch, max_events_per_user=limits.max_events_per_user)
+    batch = unpack_reports(
+        data,
+        specs,
+        digest,
+        max_users=limits.max_users_per_batch,
+        max_events_per_user=limits.max_events_per_user,
+    )
     theirs, turned_away = _of_the_sender(batch, sender, owners)
     if not theirs.all():
         batch = select_users(batch, theirs, specs)
@@ -55,10 +78,11 @@ def names(tokens: npt.NDArray[np.uint8]) -> list[bytes]:
 
 
 def clip(reports: Reports, releases: Sequence[ReleaseSpec]) -> tuple[Reports, Bools]:
-    """Reports whose joint norm is at most the radius in every release, and (num_users,) who had to be scaled down.
+    """Reports whose joint norm is at most the radius in every release, and (num_users,) who had to
+    be scaled down.
 
-    Only coefficients are scaled: every row of a block is linear in its coefficient. They are cut towards zero, which shrinks
-    them further. Reports within their radius keep their bits.
+    Only coefficients are scaled: every row of a block is linear in its coefficient. They are cut
+    towards zero, which shrinks them further. Reports within their radius keep their bits.
     """
     radii = np.array([release.radius for release in releases])[:, None]
     squares = squared_norms(reports, releases)
@@ -73,12 +97,22 @@ def clip(reports: Reports, releases: Sequence[ReleaseSpec]) -> tuple[Reports, Bo
     return Reports(reports.user_ptr, reports.items, tuple(blocks)), clipped
 
 
-def _scaled(part: BlockReports, spec: BlockSpec, factor: npt.NDArray[np.float64], reports: Reports) -> BlockReports:
+def _scaled(
+    part: BlockReports, spec: BlockSpec, factor: npt.NDArray[np.float64], reports: Reports
+) -> BlockReports:
     per_coefficient = factor if spec.rows == 1 else np.repeat(factor, np.diff(reports.user_ptr))
-    return BlockReports(np.trunc(part.coefficients * per_coefficient).astype(np.int32), part.vectors)
+    return BlockReports(
+        np.trunc(part.coefficients * per_coefficient).astype(np.int32), part.vectors
+    )
 
 
-def _of_the_sender(batch: Batch, sender: str, owners: Mapping[bytes, str]) -> tuple[Bools, Mapping[Refusal, int]]:
+def _of_the_sender(
+    batch: Batch, sender: str, owners: Mapping[bytes, str]
+) -> tuple[Bools, Mapping[Refusal, int]]:
     owned_by = [owners.get(token) for token in names(batch.tokens)]
-    codes = Counter(Refusal.NOT_ENROLLED if owner is None else Refusal.FORBIDDEN for owner in owned_by if owner != sender)
+    codes = Counter(
+        Refusal.NOT_ENROLLED if owner is None else Refusal.FORBIDDEN
+        for owner in owned_by
+        if owner != sender
+    )
     return np.array([owner == sender for owner in owned_by], np.bool_), codes

@@ -34,10 +34,15 @@ class Calls(Protocol):
 
 
 class LeafCalls:
-    """Handlers over a leaf's core, with threads of their own: a root must not wait behind clients."""
+    """Handlers over a leaf's core, with threads of their own: a root must not wait behind
+    clients."""
 
     def __init__(self, service: Calls, core: LeafAggregator) -> None:
-        self._service, self._core, self._threads = service, core, ThreadPoolExecutor(_THREADS, "root")
+        self._service, self._core, self._threads = (
+            service,
+            core,
+            ThreadPoolExecutor(_THREADS, "root"),
+        )
 
     def unary(self) -> dict[Method, Callable[[Any], Awaitable[Message]]]:
         """By method."""
@@ -53,13 +58,21 @@ class LeafCalls:
 
     async def _visit(self, call: Any) -> Message:
         asked = await self._service.first(call, pb.VisitLeafRequest)
-        since, growth = LedgerHead(asked.since_number, asked.since_head), methods.read_growth(asked.growth)
-        visit = partial(self._core.visit, since, growth, run=asked.run, round=asked.round, ended=asked.ended)
+        since, growth = (
+            LedgerHead(asked.since_number, asked.since_head),
+            methods.read_growth(asked.growth),
+        )
+        visit = partial(
+            self._core.visit, since, growth, run=asked.run, round=asked.round, ended=asked.ended
+        )
         return methods.leaf_message(await self._service.in_threads(self._threads, call, visit))
 
     async def _open(self, call: Any) -> Message:
         asked = await self._service.first(call, pb.OpenLeafRequest)
-        told = {field.name: getattr(asked.opening, field.name) for field in pb.OpenRoundRequest.DESCRIPTOR.fields}
+        told = {
+            field.name: getattr(asked.opening, field.name)
+            for field in pb.OpenRoundRequest.DESCRIPTOR.fields
+        }
         opened = partial(self._core.open, Opening(**told), methods.read_plan(asked.plan))
         return methods.leaf_message(await self._service.in_threads(self._threads, call, opened))
 

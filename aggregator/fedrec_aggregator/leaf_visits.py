@@ -1,4 +1,5 @@
-"""A root's calls to its leaves: all of them at once, what each said last, and how the root's ledger grew since a leaf was told."""
+"""A root's calls to its leaves: all of them at once, what each said last, and how the root's ledger
+grew since a leaf was told."""
 
 from __future__ import annotations
 
@@ -61,14 +62,19 @@ class LeafVisits:
 
         self.each(heard, self._leaves)
 
-    def visit(self, leaf: Leaf, *, run: str = "", round: int = 0, ended: bool = False) -> LeafStanding:
-        """The leaf's standing, once it knows all of the ledger. Raises RefusedError (`STALE_LEDGER`) where it knows more than there is,
-        ProtocolError where it is not the leaf that is listed, UnreachableError."""
+    def visit(
+        self, leaf: Leaf, *, run: str = "", round: int = 0, ended: bool = False
+    ) -> LeafStanding:
+        """The leaf's standing, once it knows all of the ledger. Raises RefusedError
+        (`STALE_LEDGER`) where it knows more than there is, ProtocolError where it is not the leaf
+        that is listed, UnreachableError."""
         known = self._heard.get(leaf.name)
         since = known.head if known else LedgerHead()
         while True:
             try:
-                standing = leaf.desk.visit(since, self._grown(since), run=run, round=round, ended=ended)
+                standing = leaf.desk.visit(
+                    since, self._grown(since), run=run, round=round, ended=ended
+                )
             except RefusedError as failure:
                 if failure.code != Refusal.STALE_LEDGER or not since.number:
                     raise
@@ -77,7 +83,13 @@ class LeafVisits:
             if standing.range != leaf.range:
                 raise distrusted(leaf, f"owns pseudonyms {standing.range}, listed are {leaf.range}")
             if standing.enrolled > leaf.max_users:
-                raise distrusted(leaf, f"says that {standing.enrolled} users are enrolled, it may have {leaf.max_users}")
+                raise distrusted(
+                    leaf,
+                    (
+                        f"says that {standing.enrolled} users are enrolled, it may have "
+                        f"{leaf.max_users}"
+                    ),
+                )
             self._heard[leaf.name] = standing
             if standing.head == self._ledger.end():
                 self._said.pop(leaf.name, None)
@@ -85,7 +97,8 @@ class LeafVisits:
             since = standing.head
 
     def away(self, leaf: Leaf, failure: FedRecError) -> None:
-        """Said once, until it answers again or says otherwise: leaves are asked several times a second."""
+        """Said once, until it answers again or says otherwise: leaves are asked several times a
+        second."""
         if self._said.get(leaf.name) != failure.cause:
             self._said[leaf.name] = failure.cause
             logs.say_failure(log, "leaf-away", failure, sender=leaf.name)
@@ -94,9 +107,16 @@ class LeafVisits:
         try:
             return self._ledger.growth(since)
         except RefusedError as failure:
-            raise refused(Refusal.STALE_LEDGER, f"a leaf was told more of this root's ledger: {failure.cause}", REMEDY) from None
+            raise refused(
+                Refusal.STALE_LEDGER,
+                f"a leaf was told more of this root's ledger: {failure.cause}",
+                REMEDY,
+            ) from None
 
 
 def distrusted(leaf: Leaf, what: str) -> ProtocolError:
     """What a root raises where a leaf cannot be what it says."""
-    return ProtocolError(f"leaf {leaf.name!r} {what}", "Nothing of it was merged. Compare its settings; do not trust it otherwise.")
+    return ProtocolError(
+        f"leaf {leaf.name!r} {what}",
+        "Nothing of it was merged. Compare its settings; do not trust it otherwise.",
+    )

@@ -1,13 +1,17 @@
-"""The aggregator's durable memory: users, plans, attempts, and a hash chain of what was charged and released.
+"""The aggregator's durable memory: users, plans, attempts, and a hash chain of what was charged and
+released.
 
-    ledger.sqlite                           users, runs, rounds (digest and attempt), entries (the chain: `fedrec_aggregator.chain`),
-                                            senders (how many entries each client's own ledger had when it last said so),
-                                            removed (releases whose files are not kept any more)
+    ledger.sqlite                           users, runs, rounds (digest and attempt), entries (the
+    chain: `fedrec_aggregator.chain`),
+                                            senders (how many entries each client's own ledger had
+                                            when it last said so), removed (releases whose files are
+                                            not kept any more)
     releases/<run>/round-003.safetensors    what left, or may leave
 
-A round becomes durable in this order: its attempt (`begin`), its charges (`charge`), the release's bytes (`store`), and the
-entry that lets them leave (`publish`). A crash before `publish` leaves nothing that anybody has seen: the round is
-collected again, and not charged again. Reports never come here.
+A round becomes durable in this order: its attempt (`begin`), its charges (`charge`), the release's
+bytes (`store`), and the entry that lets them leave (`publish`). A crash before `publish` leaves
+nothing that anybody has seen: the round is collected again, and not charged again. Reports never
+come here.
 """
 
 from __future__ import annotations
@@ -38,14 +42,29 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
 from fedrec.storage import remove, write_bytes
-from fedrec_aggregator.chain import Birth, Chain, Charge, ClockSet, Entry, Link, Released, link, read
+from fedrec_aggregator.chain import (
+    Birth,
+    Chain,
+    Charge,
+    ClockSet,
+    Entry,
+    Link,
+    Released,
+    link,
+    read,
+)
 
 _TABLES = """
-CREATE TABLE IF NOT EXISTS entries (seq INTEGER PRIMARY KEY, content TEXT NOT NULL, hash TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS entries (
+    seq INTEGER PRIMARY KEY, content TEXT NOT NULL, hash TEXT NOT NULL
+);
 CREATE TABLE IF NOT EXISTS users (token BLOB PRIMARY KEY, sender TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS senders (sender TEXT PRIMARY KEY, charged INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, plan TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS rounds (run TEXT, round INTEGER, digest TEXT NOT NULL, attempt INTEGER NOT NULL, PRIMARY KEY (run, round));
+CREATE TABLE IF NOT EXISTS rounds (
+    run TEXT, round INTEGER, digest TEXT NOT NULL, attempt INTEGER NOT NULL,
+    PRIMARY KEY (run, round)
+);
 CREATE TABLE IF NOT EXISTS removed (run TEXT, round INTEGER, PRIMARY KEY (run, round));
 """
 _DAY_S = 86_400.0
@@ -53,8 +72,14 @@ ENTRIES_AT_ONCE = 8_192
 """Of a growth: half a mebibyte; who is further behind asks again."""
 
 log = logging.getLogger(__name__)
-_FREE = "Free disk space or repair the disk and ask again; nothing has left the aggregator that was not charged."
-_RESTORE = "Restore the newest backup of this folder. Never go on from an older one: what was released since would not be counted."
+_FREE = (
+    "Free disk space or repair the disk and ask again; nothing has left the aggregator that was "
+    "not charged."
+)
+_RESTORE = (
+    "Restore the newest backup of this folder. Never go on from an older one: what was released "
+    "since would not be counted."
+)
 
 
 @dataclass(frozen=True)
@@ -67,9 +92,11 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Spends:
-    """Over all runs: every charge, the epsilon they add up to, and what the operator's limit leaves (inf without one).
+    """Over all runs: every charge, the epsilon they add up to, and what the operator's limit leaves
+    (inf without one).
 
-    possible: epsilon of the largest run that still fits. Not the difference: guarantees do not add up plainly.
+    possible: epsilon of the largest run that still fits. Not the difference: guarantees do not add
+    up plainly.
     """
 
     charges: tuple[Charge, ...]
@@ -79,19 +106,30 @@ class Spends:
 
 
 class ReleaseLedger:
-    """One folder, one writer. `limit` holds over all runs in it: None for no limit on the number of private runs, and a
-    guarantee of infinite epsilon (`non_private`) to allow runs without noise too. releases_of_runs: see `removable`; 0 keeps all.
+    """One folder, one writer. `limit` holds over all runs in it: None for no limit on the number of
+    private runs, and a guarantee of infinite epsilon (`non_private`) to allow runs without noise
+    too. releases_of_runs: see `removable`; 0 keeps all.
 
-    Raises RunError where the folder cannot be used, is used by another process or is damaged. A clock that was set back refuses
-    nothing, since time proves nothing about a ledger: that it went back is logged, and written into the chain with the next entry.
+    Raises RunError where the folder cannot be used, is used by another process or is damaged. A
+    clock that was set back refuses nothing, since time proves nothing about a ledger: that it went
+    back is logged, and written into the chain with the next entry.
     """
 
-    def __init__(self, folder: Path, *, limit: Guarantee | None, clock: Callable[[], float] = time.time, releases_of_runs: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        limit: Guarantee | None,
+        clock: Callable[[], float] = time.time,
+        releases_of_runs: int = 0,
+    ) -> None:
         self.folder, self.limit, self._runs_kept = folder, limit, releases_of_runs
         self._clock, self._lock = clock, threading.RLock()
         self._guard = _locked(folder)
         try:
-            self._db = sqlite3.connect(folder / "ledger.sqlite", isolation_level=None, check_same_thread=False, timeout=5.0)
+            self._db = sqlite3.connect(
+                folder / "ledger.sqlite", isolation_level=None, check_same_thread=False, timeout=5.0
+            )
             self._prepare()
         except BaseException:
             self.close()
@@ -115,7 +153,8 @@ class ReleaseLedger:
         """Keep new users of a sender."""
         with self._durably() as db:
             db.executemany("INSERT INTO users VALUES (?, ?)", [(token, sender) for token in tokens])
-        self._owners.update(dict.fromkeys(tokens, sender))  # after the commit: what memory knows is on disk
+        # after the commit: what memory knows is on disk
+        self._owners.update(dict.fromkeys(tokens, sender))
         self._enrolled_by[sender] += len(tokens)
 
     def enrolled_by(self, sender: str) -> int:
@@ -139,11 +178,14 @@ class ReleaseLedger:
         return self._attempts.get((run, round))
 
     def begin(self, run: str, round: int, digest: str, *, number: int | None = None) -> int:
-        """Count one more attempt at a round, and return its number; `number` is the attempt's where it is agreed with others."""
+        """Count one more attempt at a round, and return its number; `number` is the attempt's where
+        it is agreed with others."""
         known = self._attempts.get((run, round))
         attempt = number if number is not None else 1 if known is None else known.attempt + 1
         with self._durably() as db:
-            db.execute("INSERT OR REPLACE INTO rounds VALUES (?, ?, ?, ?)", (run, round, digest, attempt))
+            db.execute(
+                "INSERT OR REPLACE INTO rounds VALUES (?, ?, ?, ?)", (run, round, digest, attempt)
+            )
         self._attempts[run, round] = Attempt(digest, attempt)
         return attempt
 
@@ -158,37 +200,60 @@ class ReleaseLedger:
         return self._chain.end
 
     def growth(self, since: LedgerHead) -> LedgerGrowth:
-        """How the chain grew since a head that another party kept. Raises RefusedError (`STALE_LEDGER`) where it never had it."""
+        """How the chain grew since a head that another party kept.
+
+        Raises RefusedError (`STALE_LEDGER`) where it never had it."""
         growth = self._chain.growth(since, most=ENTRIES_AT_ONCE)
         if growth is None:
-            cause = f"the aggregator's ledger does not hold the {since.number} entries that were seen of it"
+            cause = (
+                f"the aggregator's ledger does not hold the {since.number} entries that were "
+                "seen of it"
+            )
             raise refused(Refusal.STALE_LEDGER, cause, REMEDY)
         return growth
 
     def heed(self, sender: str, charged: int) -> None:
-        """A client's own ledger has so many entries now. Raises RefusedError (`STALE_LEDGER`) where it had more: it was put back."""
+        """A client's own ledger has so many entries now.
+
+        Raises RefusedError (`STALE_LEDGER`) where it had more: it was put back."""
         with self._lock:
             known = self._charged_by.get(sender, 0)
             if charged < known:
-                cause = f"the ledger of client {sender!r} has {charged} entries, it had {known}: it was restored from an older backup"
-                remedy = "Put back its newest state folder. Where it is gone, what its users have spent is not known."
+                cause = (
+                    f"the ledger of client {sender!r} has {charged} entries, it had {known}: it "
+                    "was restored from an older backup"
+                )
+                remedy = (
+                    "Put back its newest state folder. Where it is gone, what its users have "
+                    "spent is not known."
+                )
                 raise refused(Refusal.STALE_LEDGER, cause, remedy)
             if charged > known:
-                # a disk that fails here must not cost the client its round: the next, larger number is written then
+                # a disk that fails here must not cost the client its round: the next, larger number
+                # is written then
                 with suppress(RunError), self._durably() as db:
                     db.execute("INSERT OR REPLACE INTO senders VALUES (?, ?)", (sender, charged))
                 self._charged_by[sender] = charged
 
     def knows(self, head: str) -> bool:
-        """Whether this ledger ever had that head; one that does not has gone back in time, or is another one."""
+        """Whether this ledger ever had that head; one that does not has gone back in time, or is
+        another one."""
         return self._chain.knows(head)
 
     def last_release_s(self) -> float | None:
         """When a round was last released, by this machine's clock then; None before the first."""
-        return next((link.time_s for link in reversed(self._chain.links) if isinstance(link.entry, Released)), None)
+        return next(
+            (
+                link.time_s
+                for link in reversed(self._chain.links)
+                if isinstance(link.entry, Released)
+            ),
+            None,
+        )
 
     def spends(self) -> Spends:
-        """Everything charged over all runs, at the limit's delta (1e-5 without a limit); of several units the dearest."""
+        """Everything charged over all runs, at the limit's delta (1e-5 without a limit); of several
+        units the dearest."""
         charges, by_unit = self._chain.charges, dict[tuple[str, str], list[Charge]]()
         for charge in charges:
             by_unit.setdefault((charge.unit, charge.neighbours), []).append(charge)
@@ -199,33 +264,55 @@ class ReleaseLedger:
         if allowed == float("inf"):
             return Spends(charges, epsilon, allowed, allowed)
         square = mu_for(allowed, delta) ** 2 - mu**2
-        return Spends(charges, epsilon, max(0.0, allowed - epsilon), epsilon_of(math.sqrt(square), delta) if square > 0 else 0.0)
+        return Spends(
+            charges,
+            epsilon,
+            max(0.0, allowed - epsilon),
+            epsilon_of(math.sqrt(square), delta) if square > 0 else 0.0,
+        )
 
     def account(self, guarantee: Guarantee, *, apart_from: tuple[str, int] | None = None) -> Ledger:
-        """All charges but those of one round, against the limit. Raises UnitMismatchError where the limit is of another unit."""
+        """All charges but those of one round, against the limit.
+
+        Raises UnitMismatchError where the limit is of another unit."""
         charges = [c for c in self._chain.charges if (c.run, c.round) != apart_from]
         if self.limit is not None and self.limit.private:
             self.limit.require_same_unit(guarantee)
             return Ledger(self.limit, tuple(c.event for c in charges))
-        same = [c for c in charges if (c.unit, c.neighbours) == (guarantee.unit, guarantee.neighbours)]
-        return Ledger(non_private(guarantee.delta, guarantee.unit, guarantee.neighbours), tuple(c.event for c in same))
+        same = [
+            c for c in charges if (c.unit, c.neighbours) == (guarantee.unit, guarantee.neighbours)
+        ]
+        return Ledger(
+            non_private(guarantee.delta, guarantee.unit, guarantee.neighbours),
+            tuple(c.event for c in same),
+        )
 
     def afford(self, run: str, round: int, plan: Plan, releases: Sequence[str]) -> Ledger:
-        """The account without this round, if the round fits. Raises BudgetExceededError, UnitMismatchError, or RefusedError
-        (`BUDGET`) where a release was charged for another round of the run."""
+        """The account without this round, if the round fits. Raises BudgetExceededError,
+        UnitMismatchError, or RefusedError (`BUDGET`) where a release was charged for another round
+        of the run."""
         for name in releases:
             if self._chain.charged(run, name) not in {None, round}:
-                raise refused(Refusal.BUDGET, f"release {name!r} of run {run!r} was charged for round {self._chain.charged(run, name)}")
+                raise refused(
+                    Refusal.BUDGET,
+                    (
+                        f"release {name!r} of run {run!r} was charged for round "
+                        f"{self._chain.charged(run, name)}"
+                    ),
+                )
         before = account = self.account(plan.guarantee, apart_from=(run, round))
         for name in releases:
             account = account.add(plan.event(name))
         return before
 
     def charge(self, run: str, round: int, plan: Plan, releases: Sequence[str]) -> None:
-        """Charge the releases of a round; those that a crash left charged already are not charged again. Raises as `afford`."""
+        """Charge the releases of a round; those that a crash left charged already are not charged
+        again. Raises as `afford`."""
         with self._lock:
             self.afford(run, round, plan, releases)
-            events = [plan.event(name) for name in releases if self._chain.charged(run, name) is None]
+            events = [
+                plan.event(name) for name in releases if self._chain.charged(run, name) is None
+            ]
             self._append([Charge(run, round, e.name, e.mu, e.unit, e.neighbours) for e in events])
 
     def store(self, run: str, round: int, content: bytes) -> str:
@@ -233,7 +320,9 @@ class ReleaseLedger:
         try:
             write_bytes(self._path(run, round), content)
         except OSError as failure:
-            raise RunError(f"the release of round {round} cannot be kept: {failure}", _FREE) from failure
+            raise RunError(
+                f"the release of round {round} cannot be kept: {failure}", _FREE
+            ) from failure
         return hashlib.sha256(content).hexdigest()
 
     def stored(self, run: str, round: int) -> bytes | None:
@@ -245,43 +334,60 @@ class ReleaseLedger:
         except FileNotFoundError:
             return None
         except OSError as failure:
-            raise RunError(f"{self._path(run, round)} cannot be read: {failure}", _RESTORE) from failure
+            raise RunError(
+                f"{self._path(run, round)} cannot be read: {failure}", _RESTORE
+            ) from failure
 
     def discard(self, run: str, round: int) -> None:
-        """Remove what `store` kept and nobody has seen. Raises RunError where it was published, or the disk fails."""
+        """Remove what `store` kept and nobody has seen.
+
+        Raises RunError where it was published, or the disk fails."""
         if self.released(run, round) is not None:
-            raise RunError(f"the release of round {round} is published: it stays", "Fetch it; no other will be made.")
+            raise RunError(
+                f"the release of round {round} is published: it stays",
+                "Fetch it; no other will be made.",
+            )
         try:
             remove(self._path(run, round))
         except OSError as failure:
-            raise RunError(f"the release of round {round} cannot be removed: {failure}", _FREE) from failure
+            raise RunError(
+                f"the release of round {round} cannot be removed: {failure}", _FREE
+            ) from failure
 
     def publish(self, status: RoundStatus, sha256: str, *, bytes_in: int) -> None:
-        """From here on the stored bytes are the round's only release, and may leave. Files of old runs are removed (`removable`)."""
+        """From here on the stored bytes are the round's only release, and may leave.
+
+        Files of old runs are removed (`removable`)."""
         self._append([Released.of(status, sha256, bytes_in=bytes_in)])
         with suppress(RunError, OSError):  # the next release tries again
             self._remove([key for key in self.removable() if key not in self._removed])
 
     def removable(self) -> list[tuple[str, int]]:
-        """Releases that nobody asks for any more: of runs but the last ones released to, all but the newest.
+        """Releases that nobody asks for any more: of runs but the last ones released to, all but
+        the newest.
 
-        By order, not by time: clocks jump. The newest release of a run always stays, so that every run can go on; the entry with its
-        SHA-256 always stays, so that what is removed is never released again.
+        By order, not by time: clocks jump. The newest release of a run always stays, so that every
+        run can go on; the entry with its SHA-256 always stays, so that what is removed is never
+        released again.
         """
         if not self._runs_kept:
             return []
         rounds = dict[str, list[int]]()
         for new in self._chain.links:
             if isinstance(entry := new.entry, Released):
-                rounds[entry.run] = [*rounds.pop(entry.run, []), entry.round]  # to the end: in order of the last release
-        return [(run, round) for run in list(rounds)[: -self._runs_kept] for round in rounds[run][:-1]]
+                # to the end: in order of the last release
+                rounds[entry.run] = [*rounds.pop(entry.run, []), entry.round]
+        return [
+            (run, round) for run in list(rounds)[: -self._runs_kept] for round in rounds[run][:-1]
+        ]
 
     def note_clock(self, jump: ClockJump) -> None:
         """Write down that the clock was set. Nothing else follows from it."""
         self._append([ClockSet(jump.expected_s, jump.now_s)], clock=False)
 
     def clock_behind(self) -> ClockJump | None:
-        """A clock that shows less than the last entry's time, by more than an hour: it was set back, or was ahead then."""
+        """A clock that shows less than the last entry's time, by more than an hour: it was set
+        back, or was ahead then."""
         now_s, last = self._clock(), self._chain.links[-1]
         return ClockJump(last.time_s, now_s) if last.time_s - now_s > LEAST_S else None
 
@@ -290,15 +396,23 @@ class ReleaseLedger:
         return self._chain.released(run, round)
 
     def content(self, run: str, round: int) -> bytes | None:
-        """The bytes of a published release. Raises RunError where the file is missing or damaged, RefusedError (`ROUND_CLOSED`) where it
-        was removed."""
+        """The bytes of a published release. Raises RunError where the file is missing or damaged,
+        RefusedError (`ROUND_CLOSED`) where it was removed."""
         status, path = self.released(run, round), self._path(run, round)
         if status is None:
             return None
         if (run, round) in self._removed:
-            cause = f"the release of round {round} of run {run!r} was removed: of runs so long ago the newest alone is kept"
+            cause = (
+                f"the release of round {round} of run {run!r} was removed: of runs so long ago "
+                "the newest alone is kept"
+            )
             raise refused(
-                Refusal.ROUND_CLOSED, cause, "Go on from a newer checkpoint; releases_of_runs in the aggregator's settings says more."
+                Refusal.ROUND_CLOSED,
+                cause,
+                (
+                    "Go on from a newer checkpoint; releases_of_runs in the aggregator's "
+                    "settings says more."
+                ),
             )
         try:
             content = path.read_bytes()
@@ -329,28 +443,36 @@ class ReleaseLedger:
                 links.append(link(entry, time_s=now_s, after=end))
                 end = LedgerHead(end.number + 1, links[-1].hash)
             first = len(self._chain.links)
-            db.executemany("INSERT INTO entries VALUES (?, ?, ?)", [(first + i, new.content, new.hash) for i, new in enumerate(links)])
+            db.executemany(
+                "INSERT INTO entries VALUES (?, ?, ?)",
+                [(first + i, new.content, new.hash) for i, new in enumerate(links)],
+            )
         self._chain.extend(links)
 
     def _prepare(self) -> None:
         try:
             self._db.execute("PRAGMA journal_mode = DELETE")
-            # FULL would not sync the folder after the journal is unlinked: a power cut could take back a charge that was reported durable
+            # FULL would not sync the folder after the journal is unlinked: a power cut could take
+            # back a charge that was reported durable
             self._db.execute("PRAGMA synchronous = EXTRA")
             self._db.executescript(_TABLES)
             self._load()
         except (sqlite3.Error, ValueError, TypeError, KeyError) as failure:
-            raise RunError(f"{self.folder / 'ledger.sqlite'} is damaged: {failure}", _RESTORE) from failure
+            raise RunError(
+                f"{self.folder / 'ledger.sqlite'} is damaged: {failure}", _RESTORE
+            ) from failure
         if not self._chain.links:
             if any(self.folder.glob(".restoring-*")):
                 raise RunError(
-                    f"a restore into {self.folder} was cut off", "Move the folder away and restore again: no new ledger is begun here."
+                    f"a restore into {self.folder} was cut off",
+                    "Move the folder away and restore again: no new ledger is begun here.",
                 )
             self._append([Birth(os.urandom(16).hex())])
         self._clock_note(self._clock())
 
     def _clock_note(self, now_s: float) -> tuple[ClockSet, ...]:
-        """What goes before the next entry where the clock is more than a day behind the last one."""
+        """What goes before the next entry where the clock is more than a day behind the last
+        one."""
         if not self._chain.links or self._chain.links[-1].time_s - now_s <= _DAY_S:
             return ()
         note = ClockSet(self._chain.links[-1].time_s, now_s)
@@ -358,20 +480,31 @@ class ReleaseLedger:
         return (note,)
 
     def _load(self) -> None:
-        self._chain = Chain(read(self._db.execute("SELECT content, hash FROM entries ORDER BY seq")))
+        self._chain = Chain(
+            read(self._db.execute("SELECT content, hash FROM entries ORDER BY seq"))
+        )
         names = dict[str, str]()  # one string for each sender, not one for each user
         rows = self._db.execute("SELECT token, sender FROM users")
-        self._owners: dict[bytes, str] = {token: names.setdefault(sender, sender) for token, sender in rows}
+        self._owners: dict[bytes, str] = {
+            token: names.setdefault(sender, sender) for token, sender in rows
+        }
         self._enrolled_by = Counter(self._owners.values())
-        self._plans = {run: Plan.of(json.loads(plan)) for run, plan in self._db.execute("SELECT run, plan FROM runs")}
+        self._plans = {
+            run: Plan.of(json.loads(plan))
+            for run, plan in self._db.execute("SELECT run, plan FROM runs")
+        }
         rows = self._db.execute("SELECT run, round, digest, attempt FROM rounds")
-        self._attempts = {(run, round): Attempt(digest, attempt) for run, round, digest, attempt in rows}
+        self._attempts = {
+            (run, round): Attempt(digest, attempt) for run, round, digest, attempt in rows
+        }
         self._removed = set[tuple[str, int]](self._db.execute("SELECT run, round FROM removed"))
         self._charged_by = dict[str, int](self._db.execute("SELECT sender, charged FROM senders"))
 
     @contextmanager
     def _durably(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, on disk when the block ends. What is in memory is read again where that is in doubt."""
+        """One transaction, on disk when the block ends.
+
+        What is in memory is read again where that is in doubt."""
         with self._lock:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
@@ -381,7 +514,9 @@ class ReleaseLedger:
                 with suppress(sqlite3.Error):
                     self._db.rollback()
                     self._load()
-                raise RunError(f"{self.folder / 'ledger.sqlite'} cannot be written: {failure}", _FREE) from failure
+                raise RunError(
+                    f"{self.folder / 'ledger.sqlite'} cannot be written: {failure}", _FREE
+                ) from failure
             except BaseException:
                 with suppress(sqlite3.Error):
                     self._db.rollback()
@@ -389,15 +524,20 @@ class ReleaseLedger:
 
 
 def _locked(folder: Path) -> int:
-    """A file descriptor that holds the folder's lock, which the system frees when the process ends, however it ends."""
+    """A file descriptor that holds the folder's lock, which the system frees when the process ends,
+    however it ends."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as failure:
-        raise RunError(f"{folder} cannot be used: {failure}", "Name a folder that this user may write.") from failure
+        raise RunError(
+            f"{folder} cannot be used: {failure}", "Name a folder that this user may write."
+        ) from failure
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        raise RunError(f"another aggregator uses {folder}", "Stop it first, or name another folder.") from None
+        raise RunError(
+            f"another aggregator uses {folder}", "Stop it first, or name another folder."
+        ) from None
     return descriptor

@@ -1,4 +1,5 @@
-"""What the operator of an aggregator allows: every bound that keeps one peer from holding memory, time or the others' privacy."""
+"""What the operator of an aggregator allows: every bound that keeps one peer from holding memory,
+time or the others' privacy."""
 
 from __future__ import annotations
 
@@ -9,12 +10,14 @@ from dataclasses import dataclass
 class Limits:
     """Bounds of one aggregator. Raises ValueError where one is not positive.
 
-    min_cohort: users that must have reported before anything is released. max_users_per_sender: users one client may enrol.
-    max_users_per_batch, max_events_per_user, max_batch_bytes: of one batch; checking it takes about ten times its bytes for
-    as long as it is checked. max_round_s: how long reports are taken at most, whatever the server asks for.
-    max_accumulator_bytes: sums of all open rounds together; releasing a round takes about five times its sums for a moment.
-    max_shares_bytes: of one of three aggregators, shares of all open rounds together, until all three agree on the users; on disk.
-    allow_not_established: whether to serve plans that only reproduce a paper (`Guarantee.established` is False).
+    min_cohort: users that must have reported before anything is released. max_users_per_sender:
+    users one client may enrol. max_users_per_batch, max_events_per_user, max_batch_bytes: of one
+    batch; checking it takes about ten times its bytes for as long as it is checked. max_round_s:
+    how long reports are taken at most, whatever the server asks for. max_accumulator_bytes: sums of
+    all open rounds together; releasing a round takes about five times its sums for a moment.
+    max_shares_bytes: of one of three aggregators, shares of all open rounds together, until all
+    three agree on the users; on disk. allow_not_established: whether to serve plans that only
+    reproduce a paper (`Guarantee.established` is False).
     """
 
     min_cohort: int = 100

@@ -40,17 +40,30 @@ _TICK_S = 0.2
 """How often rounds are looked at that nobody asks about."""
 
 
-def run(settings: AggregatorSettings, *, ready: Callable[[Address], None] | None = None, stop: threading.Event | None = None) -> None:
-    """Serve until SIGTERM, SIGINT or `stop`; calls that run are finished first, for `traffic.stop_grace_s`.
+def run(
+    settings: AggregatorSettings,
+    *,
+    ready: Callable[[Address], None] | None = None,
+    stop: threading.Event | None = None,
+) -> None:
+    """Serve until SIGTERM, SIGINT or `stop`; calls that run are finished first, for
+    `traffic.stop_grace_s`.
 
-    When it listens, `ready` is called with its address and `address.json` (address, pid, metrics) is in the state folder.
-    Raises SettingsError or RunError where it cannot start.
+    When it listens, `ready` is called with its address and `address.json` (address, pid, metrics)
+    is in the state folder. Raises SettingsError or RunError where it cannot start.
     """
     with ExitStack() as stack:
         log = stack.enter_context(
-            logs.party_log("aggregator", file=settings.log, max_bytes=settings.log_max_bytes, kept=settings.log_files)
+            logs.party_log(
+                "aggregator",
+                file=settings.log,
+                max_bytes=settings.log_max_bytes,
+                kept=settings.log_files,
+            )
         )
-        ledger = ReleaseLedger(settings.state, limit=settings.limit, releases_of_runs=settings.releases_of_runs)
+        ledger = ReleaseLedger(
+            settings.state, limit=settings.limit, releases_of_runs=settings.releases_of_runs
+        )
         stack.callback(ledger.close)
         metrics = Metrics("aggregator", version("fedrec"))
         core = _core(settings, ledger, stack)
@@ -66,29 +79,48 @@ def run(settings: AggregatorSettings, *, ready: Callable[[Address], None] | None
 
 
 def _core(settings: AggregatorSettings, ledger: ReleaseLedger, stack: ExitStack) -> Aggregator:
-    """The one that sums alone, a leaf, a root, or one of three. Raises SettingsError where two of three have one key."""
+    """The one that sums alone, a leaf, a root, or one of three.
+
+    Raises SettingsError where two of three have one key."""
     limits, three, leaf = settings.limits.limits(), settings.three_party, settings.leaf
     if leaf is not None:
         return LeafAggregator(ledger, limits, name=leaf.name, range=token_range(leaf))
     if settings.leaves:
         own = (settings.tls.certificate, settings.tls.key) if settings.tls else (None, None)
         leaves = [
-            Leaf(each.name, stack.enter_context(RemoteLeaf(each.access(*own))), token_range(each), each.max_users)
+            Leaf(
+                each.name,
+                stack.enter_context(RemoteLeaf(each.access(*own))),
+                token_range(each),
+                each.max_users,
+            )
             for each in settings.leaves
         ]
-        root = RootAggregator(ledger, limits, noise=settings.noise, leaves=leaves, patience_s=settings.leaf_patience_s)
+        root = RootAggregator(
+            ledger, limits, noise=settings.noise, leaves=leaves, patience_s=settings.leaf_patience_s
+        )
         stack.callback(root.shut)
         return root
     if three is None:
         return Aggregator(ledger, limits, noise=settings.noise)
-    keys = {peer.place: peer.pin or insecure_name(peer.place) for peer in three.peers} | {three.place: _own_key(settings, three.place)}
+    keys = {peer.place: peer.pin or insecure_name(peer.place) for peer in three.peers} | {
+        three.place: _own_key(settings, three.place)
+    }
     try:
         require_three_keys(list(keys.values()), insecure=False)
     except ValueError as failure:
-        raise SettingsError(f"three_party: {failure}", "Give every operator's aggregator a key of its own, and its pin.") from None
-    peers = {peer.place - 1: stack.enter_context(RemotePeer(peer_access(settings, peer))) for peer in three.peers}
+        raise SettingsError(
+            f"three_party: {failure}",
+            "Give every operator's aggregator a key of its own, and its pin.",
+        ) from None
+    peers = {
+        peer.place - 1: stack.enter_context(RemotePeer(peer_access(settings, peer)))
+        for peer in three.peers
+    }
     names = [keys[place].encode() for place in (1, 2, 3)]
-    return ThreePartyAggregator(ledger, limits, noise=settings.noise, place=three.place - 1, names=names, peers=peers)
+    return ThreePartyAggregator(
+        ledger, limits, noise=settings.noise, place=three.place - 1, names=names, peers=peers
+    )
 
 
 def _own_key(settings: AggregatorSettings, place: int) -> str:
@@ -97,7 +129,9 @@ def _own_key(settings: AggregatorSettings, place: int) -> str:
     try:
         return pins(settings.tls.certificate.read_bytes()).public_key
     except (OSError, ValueError) as failure:
-        raise SettingsError(f"tls.certificate: {settings.tls.certificate}: {failure}", "Name a readable PEM file.") from None
+        raise SettingsError(
+            f"tls.certificate: {settings.tls.certificate}: {failure}", "Name a readable PEM file."
+        ) from None
 
 
 def peer_access(settings: AggregatorSettings, peer: PeerTable) -> Access:
@@ -106,16 +140,26 @@ def peer_access(settings: AggregatorSettings, peer: PeerTable) -> Access:
         own = settings.three_party.place if settings.three_party else 0
         return Access(peer.address, name=str(own), insecure=True)
     certificate, key = str(settings.tls.certificate), str(settings.tls.key)
-    return Access(peer.address, ca=str(peer.ca or ""), pin=peer.pin, certificate=certificate, key=key)
+    return Access(
+        peer.address, ca=str(peer.ca or ""), pin=peer.pin, certificate=certificate, key=key
+    )
 
 
 async def _serve(
-    service: Service, settings: AggregatorSettings, stack: ExitStack, ready: Callable[[Address], None] | None, stop: threading.Event | None
+    service: Service,
+    settings: AggregatorSettings,
+    stack: ExitStack,
+    ready: Callable[[Address], None] | None,
+    stop: threading.Event | None,
 ) -> None:
     server = grpc.aio.server(options=tuple(OPTIONS.items()), maximum_concurrent_rpcs=MAX_RPCS)
     server.add_generic_rpc_handlers(service.handlers())
     address = _bind(server, settings)
-    told = {"address": str(address), "pid": os.getpid(), "metrics": _show_metrics(service, settings, stack)}
+    told = {
+        "address": str(address),
+        "pid": os.getpid(),
+        "metrics": _show_metrics(service, settings, stack),
+    }
     if settings.devices is not None:
         from fedrec_aggregator.device_server import device_endpoint  # brings uvicorn
 
@@ -126,7 +170,13 @@ async def _serve(
     await server.start()
     write_json(settings.state / "address.json", told)
     stack.callback(lambda: (settings.state / "address.json").unlink(missing_ok=True))
-    logs.say(service.log, "listening", address=str(address), pid=os.getpid(), ledger_head=service.core.ledger.head())
+    logs.say(
+        service.log,
+        "listening",
+        address=str(address),
+        pid=os.getpid(),
+        ledger_head=service.core.ledger.head(),
+    )
     if ready:
         ready(address)
     await _until_told(service, stop or threading.Event())
@@ -144,7 +194,8 @@ async def _until_told(service: Service, stop: threading.Event) -> None:
     while not (service.stopping.is_set() or stop.is_set()):
         try:
             await service.tick()
-        except Exception as failure:  # a round that cannot be closed now must not end the service: the next tick tries again
+        except Exception as failure:
+            # a round that cannot be closed now must not end the service: the next tick tries again
             logs.say_failure(service.log, "tick", failure)
         if (jump := clocks.jump()) is not None:
             _note(service, jump)
@@ -172,7 +223,8 @@ def _bind(server: grpc.aio.Server, settings: AggregatorSettings) -> Address:
             port = server.add_secure_port(str(wanted), server_credentials(settings.tls))
     except RuntimeError:
         raise SettingsError(
-            f"listen = {settings.listen!r}: this address cannot be had", "Name a free one of this machine, or port 0."
+            f"listen = {settings.listen!r}: this address cannot be had",
+            "Name a free one of this machine, or port 0.",
         ) from None
     return Address(wanted.host, port)
 

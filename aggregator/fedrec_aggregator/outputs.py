@@ -1,11 +1,15 @@
-"""Store of one of three aggregators (`fedrec.sharing.protocol.Store`) in its release ledger: attempts, charges, and its outputs.
+"""Store of one of three aggregators (`fedrec.sharing.protocol.Store`) in its release ledger:
+attempts, charges, and its outputs.
 
-What is kept lies where a trusted aggregator keeps its releases, so backups, the chain of hashes and the limit over all runs are the same:
+What is kept lies where a trusted aggregator keeps its releases, so backups, the chain of hashes and
+the limit over all runs are the same:
 
-    "FRK1" | u32 attempt | u32 users | 32 bytes ticket | 32 bytes digest of the users | 32 bytes SHA-256 of the output | the output
+    "FRK1" | u32 attempt | u32 users | 32 bytes ticket | 32 bytes digest of the users | 32 bytes
+    SHA-256 of the output | the output
 
-Little endian. The file is replaced whole or not at all. It may leave from the moment at which the chain has its SHA-256, once for a round
-and for ever: then no other is kept, none is given up, and a file that is missing or damaged is an error, never a reason to begin anew.
+Little endian. The file is replaced whole or not at all. It may leave from the moment at which the
+chain has its SHA-256, once for a round and for ever: then no other is kept, none is given up, and a
+file that is missing or damaged is an error, never a reason to begin anew.
 """
 
 from __future__ import annotations
@@ -29,7 +33,9 @@ _RESTORE = "Restore the newest backup of this folder; the round cannot be done a
 
 
 class OutputStore:
-    """A `Store` over a ledger, which stays its owner's. Any thread may call; a call that returns is durable."""
+    """A `Store` over a ledger, which stays its owner's.
+
+    Any thread may call; a call that returns is durable."""
 
     def __init__(self, ledger: ReleaseLedger) -> None:
         self._ledger, self._lock = ledger, RLock()
@@ -47,27 +53,42 @@ class OutputStore:
         with self._lock:
             known = self._ledger.attempt(run, round)
             if known is not None and known.digest != digest.hex():
-                raise refused(Refusal.WRONG_QUESTION, f"round {round} of run {run!r} was opened with another question")
+                raise refused(
+                    Refusal.WRONG_QUESTION,
+                    f"round {round} of run {run!r} was opened with another question",
+                )
             if self.published(run, round) or attempt <= self.attempt(run, round):
-                raise refused(Refusal.ROUND_CLOSED, f"attempt {attempt} at round {round} of run {run!r} is over", "Open a later one.")
+                raise refused(
+                    Refusal.ROUND_CLOSED,
+                    f"attempt {attempt} at round {round} of run {run!r} is over",
+                    "Open a later one.",
+                )
             self._ledger.begin(run, round, digest.hex(), number=attempt)
-            self._read.clear()  # outputs of rounds before, which are read from the disk again where somebody asks
+            # outputs of rounds before, which are read from the disk again where somebody asks
+            self._read.clear()
 
     def charge(self, run: str, question: Question, plan: Plan) -> None:
-        """As the protocol's. Raises BudgetExceededError, UnitMismatchError, RefusedError (`BUDGET`), RunError."""
+        """As the protocol's.
+
+        Raises BudgetExceededError, UnitMismatchError, RefusedError (`BUDGET`), RunError."""
         self._ledger.charge(run, question.round, plan, [spec.name for spec in question.releases])
 
     def keep(self, run: str, round: int, output: Kept) -> None:
         """As the protocol's. Raises RunError."""
         with self._lock:
             if self.published(run, round):
-                raise RunError(f"the output of round {round} is published: no other is kept", "Fetch it.")
-            self._read.pop((run, round), None)  # until the disk has it, nobody knows which of the two it holds
+                raise RunError(
+                    f"the output of round {round} is published: no other is kept", "Fetch it."
+                )
+            # until the disk has it, nobody knows which of the two it holds
+            self._read.pop((run, round), None)
             self._ledger.store(run, round, _packed(output))
             self._read[run, round] = output
 
     def kept(self, run: str, round: int) -> Kept | None:
-        """As the protocol's. Raises RunError where the file is missing after it was published, or damaged."""
+        """As the protocol's.
+
+        Raises RunError where the file is missing after it was published, or damaged."""
         with self._lock:
             if (known := self._read.get((run, round))) is not None:
                 return known
@@ -93,7 +114,16 @@ class OutputStore:
                 raise RunError(f"round {round} of run {run!r} has no output to publish", _RESTORE)
             sha256 = hashlib.sha256(_packed(output)).hexdigest()
             enrolled, quorum = len(self._ledger.owners()), self.quorums.pop((run, round), 0)
-            status = RoundStatus(run, round, known.digest, Phase.RELEASED, output.attempt, enrolled, output.users, quorum=quorum)
+            status = RoundStatus(
+                run,
+                round,
+                known.digest,
+                Phase.RELEASED,
+                output.attempt,
+                enrolled,
+                output.users,
+                quorum=quorum,
+            )
             self._ledger.publish(status, sha256, bytes_in=0)
 
     def published(self, run: str, round: int) -> bool:
@@ -103,7 +133,10 @@ class OutputStore:
 
 def _packed(output: Kept) -> bytes:
     sha256 = hashlib.sha256(output.content).digest()
-    return _HEAD.pack(MAGIC, output.attempt, output.users, output.ticket, output.agreed, sha256) + output.content
+    return (
+        _HEAD.pack(MAGIC, output.attempt, output.users, output.ticket, output.agreed, sha256)
+        + output.content
+    )
 
 
 def _unpacked(content: bytes) -> Kept:

@@ -1,7 +1,9 @@
-"""Answers of the other two aggregators, kept so that the rules are applied to what is there already.
+"""Answers of the other two aggregators, kept so that the rules are applied to what is there
+already.
 
-An aggregator that asked while it holds its own lock would wait for one that waits for it. So a thread asks first, without any lock, and
-keeps the answers; the rules then read what was kept. An answer that is kept for a moment is an answer that came late, which the rules of
+An aggregator that asked while it holds its own lock would wait for one that waits for it. So a
+thread asks first, without any lock, and keeps the answers; the rules then read what was kept. An
+answer that is kept for a moment is an answer that came late, which the rules of
 `sharing.one_of_three` allow for.
 """
 
@@ -22,7 +24,9 @@ class PeerDesk(Protocol):
     """Another aggregator as this one asks it."""
 
     def standing(self, run: str, round: int) -> tuple[Standing, bool]:
-        """Where it is in a round, without the list of whom it holds; and whether it has one. Raises UnreachableError, RefusedError."""
+        """Where it is in a round, without the list of whom it holds; and whether it has one.
+
+        Raises UnreachableError, RefusedError."""
 
     def held(self, run: str, round: int, attempt: int) -> bytes:
         """`packed_list` of whom it holds in an attempt. Raises as `standing`."""
@@ -44,7 +48,10 @@ def packed_list(users: Sequence[Committed]) -> bytes:
 
 def read_list(content: bytes) -> tuple[Committed, ...]:
     """Raises ValueError where it is not what `packed_list` made."""
-    return tuple(committed(content[at : at + COMMITTED_BYTES]) for at in range(0, len(content), COMMITTED_BYTES))
+    return tuple(
+        committed(content[at : at + COMMITTED_BYTES])
+        for at in range(0, len(content), COMMITTED_BYTES)
+    )
 
 
 class PeerCore(Protocol):
@@ -59,7 +66,9 @@ class PeerCore(Protocol):
     def key(self, run: str, round: int, attempt: int, *, caller: int) -> bytes:
         """As `PeerDesk.key`, for the aggregator `caller`."""
 
-    def explicit(self, run: str, round: int, attempt: int, first: int, last: int, *, caller: int) -> bytes:
+    def explicit(
+        self, run: str, round: int, attempt: int, first: int, last: int, *, caller: int
+    ) -> bytes:
         """As `PeerDesk.explicit`, for the aggregator `caller`."""
 
     def openings(self, run: str, round: int, attempt: int) -> bytes:
@@ -68,7 +77,8 @@ class PeerCore(Protocol):
 
 @dataclass(frozen=True)
 class CoreAsPeer:
-    """A `PeerDesk` of an aggregator in this process: number `place` of `cores`, which may not be there yet."""
+    """A `PeerDesk` of an aggregator in this process: number `place` of `cores`, which may not be
+    there yet."""
 
     cores: Sequence[PeerCore]
     place: int
@@ -104,14 +114,18 @@ class CoreAsPeer:
 
 @dataclass
 class HeardPeer:
-    """A `sharing.protocol.Peer` that says what `desk` said when `listen` was called last. One thread listens at a time."""
+    """A `sharing.protocol.Peer` that says what `desk` said when `listen` was called last.
+
+    One thread listens at a time."""
 
     desk: PeerDesk
     _standings: dict[Round, Standing | FedRecError] = field(default_factory=dict)
     _held: dict[tuple[str, int, int], tuple[Committed, ...]] = field(default_factory=dict)
     _keys: dict[tuple[str, int, int], bytes] = field(default_factory=dict, repr=False)
     _openings: dict[tuple[str, int, int], bytes] = field(default_factory=dict, repr=False)
-    _explicit: dict[Round, tuple[tuple[int, int, int], bytes]] = field(default_factory=dict, repr=False)
+    _explicit: dict[Round, tuple[tuple[int, int, int], bytes]] = field(
+        default_factory=dict, repr=False
+    )
 
     def listen(
         self,
@@ -123,8 +137,9 @@ class HeardPeer:
         wants_explicit: tuple[int, int] | None = None,
         wants_openings: bool = False,
     ) -> None:
-        """Ask where it is. Where it is at `attempt` too: also whom it holds once it has a list, and what is wanted: its key, explicit
-        shares of users whom it agreed on, its openings once they are whole."""
+        """Ask where it is. Where it is at `attempt` too: also whom it holds once it has a list, and
+        what is wanted: its key, explicit shares of users whom it agreed on, its openings once they
+        are whole."""
         try:
             said, has_list = self.desk.standing(run, round)
             here = said.attempt == attempt
@@ -136,13 +151,21 @@ class HeardPeer:
                 piece = (attempt, *wants_explicit)
                 if self._explicit.get((run, round), ((), b""))[0] != piece:
                     self._explicit[run, round] = piece, self.desk.explicit(run, round, *piece)
-            if here and wants_openings and said.opened and (run, round, attempt) not in self._openings:
+            if (
+                here
+                and wants_openings
+                and said.opened
+                and (run, round, attempt) not in self._openings
+            ):
                 self._openings[run, round, attempt] = self.desk.openings(run, round, attempt)
             self._standings[run, round] = said
-        except FedRecError as failure:  # also a refusal, and words that are none: it says nothing that could be used
+        except FedRecError as failure:
+            # also a refusal, and words that are none: it says nothing that could be used
             self._standings[run, round] = failure
         except ValueError as failure:
-            self._standings[run, round] = ProtocolError(f"a peer's list cannot be read: {failure}", "Use the same version of fedrec.")
+            self._standings[run, round] = ProtocolError(
+                f"a peer's list cannot be read: {failure}", "Use the same version of fedrec."
+            )
 
     def failure(self, run: str, round: int) -> FedRecError | None:
         """Why nothing was heard; None where something was."""
@@ -154,28 +177,39 @@ class HeardPeer:
         heard = self._standings.get((run, round))
         if not isinstance(heard, Standing):
             cause = heard.cause if heard is not None else "it was not asked yet"
-            raise UnreachableError(f"a peer does not answer: {cause}", "Check that all three aggregators run, and go on.")
+            raise UnreachableError(
+                f"a peer does not answer: {cause}",
+                "Check that all three aggregators run, and go on.",
+            )
         return heard
 
     def key(self, run: str, round: int, attempt: int) -> bytes:
         """As it was heard. Raises UnreachableError where it was not."""
         found = self._keys.get((run, round, attempt))
         if found is None:
-            raise UnreachableError("a peer has not told its key", "Check that all three aggregators run, and go on.")
+            raise UnreachableError(
+                "a peer has not told its key", "Check that all three aggregators run, and go on."
+            )
         return found
 
     def openings(self, run: str, round: int, attempt: int) -> bytes:
         """As they were heard. Raises UnreachableError where they were not."""
         found = self._openings.get((run, round, attempt))
         if found is None:
-            raise UnreachableError("a peer has not told its openings", "Check that all three aggregators run, and go on.")
+            raise UnreachableError(
+                "a peer has not told its openings",
+                "Check that all three aggregators run, and go on.",
+            )
         return found
 
     def explicit(self, run: str, round: int, attempt: int, first: int, last: int) -> bytes:
         """As it was heard. Raises UnreachableError where it was not."""
         piece, content = self._explicit.get((run, round), ((), b""))
         if piece != (attempt, first, last):
-            raise UnreachableError("a peer has not passed these shares on", "Check that all three aggregators run, and go on.")
+            raise UnreachableError(
+                "a peer has not passed these shares on",
+                "Check that all three aggregators run, and go on.",
+            )
         return content
 
     def forget(self, run: str, round: int) -> None:
@@ -183,7 +217,9 @@ class HeardPeer:
         self._standings.pop((run, round), None)
         self._explicit.pop((run, round), None)
         self._held = {key: users for key, users in self._held.items() if key[:2] != (run, round)}
-        self._openings = {key: found for key, found in self._openings.items() if key[:2] != (run, round)}
+        self._openings = {
+            key: found for key, found in self._openings.items() if key[:2] != (run, round)
+        }
         self._keys = {key: found for key, found in self._keys.items() if key[:2] != (run, round)}
 
     def _list(self, run: str, round: int, attempt: int) -> tuple[Committed, ...]:

@@ -1,17 +1,24 @@
-"""The root of a tree of aggregators: it merges its leaves' frozen sums, and is the aggregator that servers know.
+"""The root of a tree of aggregators: it merges its leaves' frozen sums, and is the aggregator that
+servers know.
 
-Guarantee: the one aggregator's (`core.Aggregator`), per user, add/remove: cohort and quorum are enforced over all leaves, the ledger is
-charged once, and noise is drawn once, of the merged sums. Sums are exact integers, so that a tree releases the bytes that one aggregator
-would. That every user is in one sum at most follows from ranges of pseudonyms that share none (`leaves.require_all_once`), from a leaf's
-own replay table, and from sums that are taken once for a leaf, of the attempt that is under way and of the epoch in which it was opened.
+Guarantee: the one aggregator's (`core.Aggregator`), per user, add/remove: cohort and quorum are
+enforced over all leaves, the ledger is charged once, and noise is drawn once, of the merged sums.
+Sums are exact integers, so that a tree releases the bytes that one aggregator would. That every
+user is in one sum at most follows from ranges of pseudonyms that share none
+(`leaves.require_all_once`), from a leaf's own replay table, and from sums that are taken once for a
+leaf, of the attempt that is under way and of the epoch in which it was opened.
 
-    open    every leaf that answers is opened; one that was away, or was started again, is opened when it answers
-    lost    a leaf that was opened and started again, with what it held: the attempt ends, the server opens the next, clients send again
-    freeze  each leaf's sums are taken, checked and held; a leaf that stays away for `patience_s` is left out, if the quorum is there
+    open    every leaf that answers is opened; one that was away, or was started again, is opened
+            when it answers
+    lost    a leaf that was opened and started again, with what it held: the attempt ends, the
+            server opens the next, clients send again
+    freeze  each leaf's sums are taken, checked and held; a leaf that stays away for `patience_s` is
+            left out, if the quorum is there
     release charge, noise, keep, publish: as the one aggregator does
 
-A leaf is believed as the one aggregator is. What can be seen of a lie is refused: sums of another round, attempt or leaf, other sums than
-before, fewer users than it has said, more than it may have, or sums larger than its users can make.
+A leaf is believed as the one aggregator is. What can be seen of a lie is refused: sums of another
+round, attempt or leaf, other sums than before, fewer users than it has said, more than it may have,
+or sums larger than its users can make.
 """
 
 from __future__ import annotations
@@ -24,7 +31,13 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from fedrec.errors import FedRecError, ProtocolError, RefusedError, UnreachableError
-from fedrec.federation.leaves import LeafStanding, PartialSums, read_partial, require_all_once, require_within_reach
+from fedrec.federation.leaves import (
+    LeafStanding,
+    PartialSums,
+    read_partial,
+    require_all_once,
+    require_within_reach,
+)
 from fedrec.federation.protocol import Opening, Phase, Receipt, Refusal, ReportDesk
 from fedrec.federation.sums import ExactSums
 from fedrec.federation.wire import announced_users, refused
@@ -41,7 +54,8 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class _Opened:
-    """A leaf's part of one attempt. standing: as it was heard last; None before it was opened. partial: its sums, once they are held."""
+    """A leaf's part of one attempt. standing: as it was heard last; None before it was opened.
+    partial: its sums, once they are held."""
 
     standing: LeafStanding | None = None
     partial: PartialSums | None = None
@@ -49,7 +63,8 @@ class _Opened:
 
 @dataclass
 class _Attempt:
-    """One attempt over all leaves. frozen_s: when the root began to take sums. turn: one thread asks the leaves at a time."""
+    """One attempt over all leaves. frozen_s: when the root began to take sums. turn: one thread
+    asks the leaves at a time."""
 
     opening: Opening
     leaves: dict[str, _Opened]
@@ -58,9 +73,11 @@ class _Attempt:
 
 
 class RootAggregator(Aggregator):
-    """The aggregator of all `leaves`; it takes no reports itself. patience_s: for a leaf that does not answer when sums are taken.
+    """The aggregator of all `leaves`; it takes no reports itself. patience_s: for a leaf that does
+    not answer when sums are taken.
 
-    Raises ValueError where the leaves' ranges do not hold every pseudonym once, or two have one name.
+    Raises ValueError where the leaves' ranges do not hold every pseudonym once, or two have one
+    name.
     """
 
     def __init__(
@@ -76,9 +93,14 @@ class RootAggregator(Aggregator):
         super().__init__(ledger, limits, noise=noise, clock=clock)
         require_all_once([leaf.range for leaf in leaves])
         if len({leaf.name for leaf in leaves}) != len(leaves):
-            raise ValueError(f"every leaf has a name of its own, found {[leaf.name for leaf in leaves]}")
+            raise ValueError(
+                f"every leaf has a name of its own, found {[leaf.name for leaf in leaves]}"
+            )
         self.leaves, self._patience_s = tuple(leaves), patience_s
-        self._attempts, self._visits = dict[tuple[str, int], _Attempt](), LeafVisits(ledger, self.leaves)
+        self._attempts, self._visits = (
+            dict[tuple[str, int], _Attempt](),
+            LeafVisits(ledger, self.leaves),
+        )
 
     def shut(self) -> None:
         """End the threads that ask leaves."""
@@ -86,7 +108,9 @@ class RootAggregator(Aggregator):
 
     # --- the clients' side: there is none ---
 
-    def client_desk(self, sender: str, *, max_users: int | None = None, names_quorum: bool = True) -> ReportDesk:
+    def client_desk(
+        self, sender: str, *, max_users: int | None = None, names_quorum: bool = True
+    ) -> ReportDesk:
         """Raises RefusedError (`FORBIDDEN`)."""
         raise _no_reports()
 
@@ -94,14 +118,17 @@ class RootAggregator(Aggregator):
         """Raises RefusedError (`FORBIDDEN`)."""
         raise _no_reports()
 
-    def report(self, sender: str, run: str, round: int, batch: bytes, *, names_quorum: bool = True) -> Receipt:
+    def report(
+        self, sender: str, run: str, round: int, batch: bytes, *, names_quorum: bool = True
+    ) -> Receipt:
         """Turned away."""
         return Receipt(0, {Refusal.FORBIDDEN.value: max(1, announced_users(batch))})
 
     # --- the server's side ---
 
     def enrolled(self) -> int:
-        """Users enrolled at all leaves now; of a leaf that does not answer, as it was heard last."""
+        """Users enrolled at all leaves now; of a leaf that does not answer, as it was heard
+        last."""
         self._visits.hear_all()
         return self.known_enrolled()
 
@@ -119,14 +146,19 @@ class RootAggregator(Aggregator):
     def _opened(self, opening: Opening, *, attempt: int | None = None) -> Collection:
         collection = super()._opened(opening, attempt=attempt)
         named = replace(opening, attempt=collection.attempt)
-        self._attempts[opening.run, opening.round] = _Attempt(named, {leaf.name: _Opened() for leaf in self.leaves})
+        self._attempts[opening.run, opening.round] = _Attempt(
+            named, {leaf.name: _Opened() for leaf in self.leaves}
+        )
         self._look(collection)
         return collection
 
     def _close_if_due(self, collection: Collection) -> Phase:
         if collection.phase is Phase.OPEN:
             self._look(collection)
-        if collection.phase is Phase.OPEN and collection.needed <= collection.reported >= self.known_enrolled() > 0:
+        if (
+            collection.phase is Phase.OPEN
+            and collection.needed <= collection.reported >= self.known_enrolled() > 0
+        ):
             return self._freeze(collection)
         return super()._close_if_due(collection)
 
@@ -139,7 +171,8 @@ class RootAggregator(Aggregator):
         return collection.phase
 
     def _release(self, collection: Collection) -> None:
-        """Take the leaves' sums, merge them, and go on as the one aggregator; at the next tick where a leaf is waited for."""
+        """Take the leaves' sums, merge them, and go on as the one aggregator; at the next tick
+        where a leaf is waited for."""
         if self.ledger.released(collection.run, collection.question.round) is not None:
             super()._release(collection)
             return
@@ -160,18 +193,31 @@ class RootAggregator(Aggregator):
     def _of(self, collection: Collection) -> _Attempt | None:
         """What leaves hold of this very attempt."""
         attempt = self._attempts.get((collection.run, collection.question.round))
-        return attempt if attempt is not None and attempt.opening.attempt == collection.attempt else None
+        return (
+            attempt
+            if attempt is not None and attempt.opening.attempt == collection.attempt
+            else None
+        )
 
     def _look(self, collection: Collection) -> None:
-        """Hear every leaf, open those that are not yet, and count; a leaf that lost reports ends the attempt."""
+        """Hear every leaf, open those that are not yet, and count; a leaf that lost reports ends
+        the attempt."""
         attempt = self._of(collection)
         if attempt is None or not attempt.turn.acquire(blocking=False):
             return
         try:
-            lost = [name for name in self._visits.each(lambda leaf: self._look_at(leaf, attempt, collection), self.leaves) if name]
+            lost = [
+                name
+                for name in self._visits.each(
+                    lambda leaf: self._look_at(leaf, attempt, collection), self.leaves
+                )
+                if name
+            ]
             if lost:
                 self._end(collection, lost)
-            standings = [each.standing for each in attempt.leaves.values() if each.standing is not None]
+            standings = [
+                each.standing for each in attempt.leaves.values() if each.standing is not None
+            ]
             with collection.lock:
                 if collection.phase is Phase.OPEN:
                     _count(collection, standings)
@@ -179,9 +225,17 @@ class RootAggregator(Aggregator):
             attempt.turn.release()
 
     def _end(self, collection: Collection, lost: Sequence[str]) -> None:
-        """Nothing of the attempt is kept; the server is told that the round is unknown, and opens the next."""
+        """Nothing of the attempt is kept; the server is told that the round is unknown, and opens
+        the next."""
         cause = f"started again since they were opened: {', '.join(lost)}"
-        logs.say(log, "leaf-lost", level=logging.WARNING, run=collection.run, round=collection.question.round, cause=cause)
+        logs.say(
+            log,
+            "leaf-lost",
+            level=logging.WARNING,
+            run=collection.run,
+            round=collection.question.round,
+            cause=cause,
+        )
         with collection.lock:
             collection.phase, collection.sums = Phase.SHORT, None
         for each in (self._rounds, self._attempts):
@@ -194,7 +248,9 @@ class RootAggregator(Aggregator):
             standing = self._visits.visit(leaf, run=opening.run, round=opening.round)
             there = (standing.attempt, standing.digest) == (opening.attempt, opening.digest)
             before = mine.standing
-            if before is not None and (not there or standing.epoch != before.epoch or standing.reported < before.reported):
+            if before is not None and (
+                not there or standing.epoch != before.epoch or standing.reported < before.reported
+            ):
                 return leaf.name
             if not there:
                 plan = self.ledger.plan(opening.run)
@@ -209,7 +265,9 @@ class RootAggregator(Aggregator):
     # --- sums ---
 
     def _taken(self, collection: Collection, attempt: _Attempt) -> bool:
-        """Whether every leaf's sums are held, or its time is over. Raises ProtocolError on sums that cannot be its own."""
+        """Whether every leaf's sums are held, or its time is over.
+
+        Raises ProtocolError on sums that cannot be its own."""
         attempt.frozen_s = self._clock() if attempt.frozen_s is None else attempt.frozen_s
         missing = [leaf for leaf in self.leaves if attempt.leaves[leaf.name].partial is None]
         said = self._visits.each(lambda leaf: self._take(leaf, attempt, collection), missing)
@@ -219,15 +277,21 @@ class RootAggregator(Aggregator):
         return "away" not in said or self._clock() - attempt.frozen_s >= self._patience_s
 
     def _take(self, leaf: Leaf, attempt: _Attempt, collection: Collection) -> str:
-        """Hold the leaf's sums, once: "". "away": it does not answer; "lost": it was started again, and reports with it."""
+        """Hold the leaf's sums, once: "". "away": it does not answer; "lost": it was started again,
+        and reports with it."""
         mine, opening = attempt.leaves[leaf.name], attempt.opening
         if mine.standing is None:
             return ""  # it was never opened, so it holds nothing
         try:
             content = leaf.desk.freeze(
-                opening.run, opening.round, digest=opening.digest, attempt=opening.attempt, epoch=mine.standing.epoch
+                opening.run,
+                opening.round,
+                digest=opening.digest,
+                attempt=opening.attempt,
+                epoch=mine.standing.epoch,
             )
-            now = self._visits.visit(leaf, run=opening.run, round=opening.round)  # after it froze: whoever is in the sums is enrolled now
+            # after it froze: whoever is in the sums is enrolled now
+            now = self._visits.visit(leaf, run=opening.run, round=opening.round)
         except RefusedError as failure:
             if failure.code != Refusal.ROUND_UNKNOWN:
                 raise
@@ -243,15 +307,46 @@ class RootAggregator(Aggregator):
         logs.say(log, "leaf-frozen", sender=leaf.name, users=partial.reported, **about)  # type: ignore[arg-type]
         return ""
 
-    def _require_own(self, leaf: Leaf, partial: PartialSums, standing: LeafStanding, now: LeafStanding, opening: Opening) -> None:
-        expected = (leaf.name, standing.epoch, opening.run, opening.round, opening.digest, opening.quorum, opening.attempt)
-        found = (partial.leaf, partial.epoch, partial.run, partial.round, partial.digest, partial.quorum, partial.attempt)
+    def _require_own(
+        self,
+        leaf: Leaf,
+        partial: PartialSums,
+        standing: LeafStanding,
+        now: LeafStanding,
+        opening: Opening,
+    ) -> None:
+        expected = (
+            leaf.name,
+            standing.epoch,
+            opening.run,
+            opening.round,
+            opening.digest,
+            opening.quorum,
+            opening.attempt,
+        )
+        found = (
+            partial.leaf,
+            partial.epoch,
+            partial.run,
+            partial.round,
+            partial.digest,
+            partial.quorum,
+            partial.attempt,
+        )
         if found != expected:
             raise distrusted(leaf, f"sent sums of {found}, asked for were those of {expected}")
         if partial.reported < standing.reported:
-            raise distrusted(leaf, f"said that {standing.reported} users reported, and sent sums of {partial.reported}")
+            raise distrusted(
+                leaf,
+                (
+                    f"said that {standing.reported} users reported, and sent sums of "
+                    f"{partial.reported}"
+                ),
+            )
         if partial.reported > now.enrolled:
-            raise distrusted(leaf, f"sent sums of {partial.reported} users, of {now.enrolled} that are enrolled")
+            raise distrusted(
+                leaf, f"sent sums of {partial.reported} users, of {now.enrolled} that are enrolled"
+            )
 
     def _merge(self, collection: Collection, attempt: _Attempt) -> None:
         """All sums into one, counted; too few, and all is forgotten."""
@@ -266,7 +361,10 @@ class RootAggregator(Aggregator):
                 try:
                     total.merge(ExactSums.of(collection.question.blocks, partial.blocks))
                 except ValueError as failure:
-                    raise ProtocolError(f"the leaves' sums cannot be merged: {failure}", "Ask fewer people in a round.") from None
+                    raise ProtocolError(
+                        f"the leaves' sums cannot be merged: {failure}",
+                        "Ask fewer people in a round.",
+                    ) from None
             collection.sums = total
 
 
@@ -278,4 +376,8 @@ def _count(collection: Collection, parts: Sequence[LeafStanding | PartialSums]) 
 
 
 def _no_reports() -> RefusedError:
-    return refused(Refusal.FORBIDDEN, "this is the root of leaves, which take reports", "Name the leaves in the client's settings.")
+    return refused(
+        Refusal.FORBIDDEN,
+        "this is the root of leaves, which take reports",
+        "Name the leaves in the client's settings.",
+    )

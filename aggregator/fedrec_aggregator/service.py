@@ -1,11 +1,14 @@
-"""The gRPC service over the aggregator's rules: bounded reading, threads that peers cannot hold, refusals as codes.
+"""The gRPC service over the aggregator's rules: bounded reading, threads that peers cannot hold,
+refusals as codes.
 
-Why grpc.aio and not the threaded server: there every stream holds a thread from its first byte to its last, so a few
-slow peers stop everybody. Here a peer that is slow holds a coroutine and its announced bytes; a thread works only on a
-batch that is complete. Reports and server calls have threads of their own, so neither waits for the other's queue.
+Why grpc.aio and not the threaded server: there every stream holds a thread from its first byte to
+its last, so a few slow peers stop everybody. Here a peer that is slow holds a coroutine and its
+announced bytes; a thread works only on a batch that is complete. Reports and server calls have
+threads of their own, so neither waits for the other's queue.
 
-Every call is read as a stream, also where the client sends one message (on the wire they are the same): the caller is
-known, counted and timed before its first message, where gRPC's unary handlers would wait for that message for ever.
+Every call is read as a stream, also where the client sends one message (on the wire they are the
+same): the caller is known, counted and timed before its first message, where gRPC's unary handlers
+would wait for that message for ever.
 """
 
 from __future__ import annotations
@@ -46,10 +49,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 REPORT_THREADS, SERVER_THREADS, PEER_THREADS = 2, 4, 2
-"""Checking a batch takes about ten times its bytes while it runs, so few run at once; servers call seldom."""
+"""Checking a batch takes about ten times its bytes while it runs, so few run at once; servers call
+seldom."""
 
 _LONGEST_WAIT_S, _LOOK_AGAIN_S = 25.0, 0.05
-"""A waiting server is answered after at most this long, and asks again; meanwhile no thread waits for it."""
+"""A waiting server is answered after at most this long, and asks again; meanwhile no thread waits
+for it."""
 
 _STATUS = {
     Refusal.BUSY: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -60,7 +65,9 @@ _STATUS = {
     Refusal.MALFORMED: grpc.StatusCode.INVALID_ARGUMENT,
     Refusal.TOO_LARGE: grpc.StatusCode.INVALID_ARGUMENT,
 }
-"""For tools that know gRPC and not us; every other refusal is FAILED_PRECONDITION. The code in the metadata decides."""
+"""For tools that know gRPC and not us; every other refusal is FAILED_PRECONDITION.
+
+The code in the metadata decides."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +87,15 @@ class Call:
 class Service:
     """All calls over one core. `stopping` ends waits when the process is told to stop."""
 
-    def __init__(self, core: Aggregator, roster: Roster, bounds: TrafficSettings, *, metrics: Metrics, log: logging.Logger) -> None:
+    def __init__(
+        self,
+        core: Aggregator,
+        roster: Roster,
+        bounds: TrafficSettings,
+        *,
+        metrics: Metrics,
+        log: logging.Logger,
+    ) -> None:
         self.core, self.roster, self.bounds = core, roster, bounds
         self.metrics, self.log = metrics, log
         self.traffic, self.stopping = Traffic(bounds), asyncio.Event()
@@ -110,16 +125,22 @@ class Service:
             unary |= self._others.unary()
         table: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             method.name: grpc.stream_unary_rpc_method_handler(
-                self._guarded(method, answer), _readable(method.request), method.reply.SerializeToString
+                self._guarded(method, answer),
+                _readable(method.request),
+                method.reply.SerializeToString,
             )
             for method, answer in unary.items()
         }
-        streams: dict[Method, Callable[[Call], Awaitable[None]]] = {methods.GET_RELEASE: self._get_release}
+        streams: dict[Method, Callable[[Call], Awaitable[None]]] = {
+            methods.GET_RELEASE: self._get_release
+        }
         if self._others is not None:
             streams |= self._others.streams()
         table |= {
             method.name: grpc.stream_stream_rpc_method_handler(
-                self._guarded(method, send), _readable(method.request), method.reply.SerializeToString
+                self._guarded(method, send),
+                _readable(method.request),
+                method.reply.SerializeToString,
             )
             for method, send in streams.items()
         }
@@ -139,11 +160,20 @@ class Service:
 
     def show_state(self) -> None:
         """What is going on, for the metrics; called at every tick."""
-        state, rounds = self.metrics.state, [each for each in self.core.collections() if each.phase in {Phase.OPEN, Phase.RELEASING}]
+        state, rounds = (
+            self.metrics.state,
+            [
+                each
+                for each in self.core.collections()
+                if each.phase in {Phase.OPEN, Phase.RELEASING}
+            ],
+        )
         state.enrolled(self.core.known_enrolled())
         open_ones = [each for each in rounds if each.phase is Phase.OPEN]
         state.doing(Doing.COLLECTING if open_ones else Doing.RELEASING if rounds else Doing.IDLE)
-        state.waiting(Awaited.REPORTS if open_ones else Awaited.NOTHING if rounds else Awaited.SERVER)
+        state.waiting(
+            Awaited.REPORTS if open_ones else Awaited.NOTHING if rounds else Awaited.SERVER
+        )
         if rounds:
             latest = rounds[-1]
             state.round(latest.question.round)
@@ -162,15 +192,21 @@ class Service:
         since = LedgerHead(asked.number, asked.head)
         if peer.role == "client":
             desk = self.core.client_desk(peer.name)
-            return methods.growth_message(await self.in_threads(self._reports, call, desk.growth, since, asked.charged))
-        return methods.growth_message(await self.in_threads(self._calls, call, self.core.growth, since))
+            return methods.growth_message(
+                await self.in_threads(self._reports, call, desk.growth, since, asked.charged)
+            )
+        return methods.growth_message(
+            await self.in_threads(self._calls, call, self.core.growth, since)
+        )
 
     # --- clients ---
 
     async def _enroll(self, call: Call) -> Message:
         request = await self.first(call, pb.EnrollRequest)
         if len(request.tokens) > methods.TOKENS_PER_MESSAGE:
-            raise refused(Refusal.TOO_LARGE, f"one message enrols at most {methods.TOKENS_PER_MESSAGE} users")
+            raise refused(
+                Refusal.TOO_LARGE, f"one message enrols at most {methods.TOKENS_PER_MESSAGE} users"
+            )
         desk = self.core.client_desk(call.caller, max_users=self.roster.clients.get(call.caller))
         users = await self.in_threads(self._reports, call, desk.enroll, list(request.tokens))
         self._say("enrolled", sender=call.caller, users=users)
@@ -185,14 +221,20 @@ class Service:
             async with asyncio.timeout(self.bounds.upload_timeout_s):
                 batch = await _gathered(first, call.context)
             desk = self.core.client_desk(call.caller, names_quorum=call.version > 1)
-            receipt = await self.in_threads(self._reports, call, desk.report, first.run, first.round, batch)
+            receipt = await self.in_threads(
+                self._reports, call, desk.report, first.run, first.round, batch
+            )
         except RefusedError as refusal:
             if refusal.code == Refusal.BUSY:
                 raise
             receipt = Receipt(0, {refusal.code: max(1, announced_users(first.data))})
         self.metrics.reports(accepted=receipt.accepted, rejected=receipt.rejected)
         self.metrics.moved(bytes_in=first.total_bytes)
-        fields: dict[str, logs.Field] = {"accepted": receipt.accepted, "rejected": receipt.rejected, "bytes_in": first.total_bytes}
+        fields: dict[str, logs.Field] = {
+            "accepted": receipt.accepted,
+            "rejected": receipt.rejected,
+            "bytes_in": first.total_bytes,
+        }
         self._say("report", run=first.run, round=first.round, sender=call.caller, **fields)
         return pb.ReportReply(accepted=receipt.accepted, rejected=dict(receipt.rejected))
 
@@ -208,7 +250,11 @@ class Service:
 
     async def _open_run(self, call: Call) -> Message:
         request = await self.first(call, pb.OpenRunRequest)
-        await self.in_threads(self._calls, call, lambda: self.core.open_run(request.run, methods.read_plan(request.plan)))
+        await self.in_threads(
+            self._calls,
+            call,
+            lambda: self.core.open_run(request.run, methods.read_plan(request.plan)),
+        )
         return pb.OpenRunReply()
 
     async def _open_round(self, call: Call) -> Message:
@@ -220,49 +266,90 @@ class Service:
     async def _get_round(self, call: Call) -> Message:
         asked = await self.first(call, pb.GetRoundRequest)
         clock = asyncio.get_running_loop().time
-        until_s = clock() + max(0.0, min(_LONGEST_WAIT_S, asked.wait_s))  # in this order: also where it is not a number
+        # in this order: also where it is not a number
+        until_s = clock() + max(0.0, min(_LONGEST_WAIT_S, asked.wait_s))
         while True:
-            status = await self.in_threads(self._calls, call, self.core.status, asked.run, asked.round)
-            if status.phase in {Phase.RELEASED, Phase.SHORT} or clock() >= until_s or self.stopping.is_set():
+            status = await self.in_threads(
+                self._calls, call, self.core.status, asked.run, asked.round
+            )
+            if (
+                status.phase in {Phase.RELEASED, Phase.SHORT}
+                or clock() >= until_s
+                or self.stopping.is_set()
+            ):
                 return self._told(status)
             await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def _close_round(self, call: Call) -> Message:
         asked = await self.first(call, pb.CloseRoundRequest)
-        return self._told(await self.in_threads(self._calls, call, self.core.close, asked.run, asked.round))
+        return self._told(
+            await self.in_threads(self._calls, call, self.core.close, asked.run, asked.round)
+        )
 
     async def _get_release(self, call: Call) -> None:
         asked = await self.first(call, pb.GetReleaseRequest)
-        content = await self.in_threads(self._calls, call, self.core.release, asked.run, asked.round)
+        content = await self.in_threads(
+            self._calls, call, self.core.release, asked.run, asked.round
+        )
         sha256 = await self.sent(call, content)
         self.metrics.moved(bytes_out=len(content))
-        self._say("fetched", run=asked.run, round=asked.round, sender=call.caller, bytes_out=len(content), sha256=sha256)
+        self._say(
+            "fetched",
+            run=asked.run,
+            round=asked.round,
+            sender=call.caller,
+            bytes_out=len(content),
+            sha256=sha256,
+        )
 
     async def sent(self, call: Call, content: bytes) -> str:
         """Its SHA-256, once it is sent."""
-        sha256 = await self.in_threads(self._calls, call, lambda: hashlib.sha256(content).hexdigest())
+        sha256 = await self.in_threads(
+            self._calls, call, lambda: hashlib.sha256(content).hexdigest()
+        )
         async with asyncio.timeout(self.bounds.download_timeout_s):
             await call.context.write(pb.ReleaseFrame(total_bytes=len(content), sha256=sha256))
             for start in range(0, len(content), methods.FRAME_BYTES):
-                await call.context.write(pb.ReleaseFrame(data=content[start : start + methods.FRAME_BYTES]))
+                await call.context.write(
+                    pb.ReleaseFrame(data=content[start : start + methods.FRAME_BYTES])
+                )
         return sha256
 
     def _told(self, status: RoundStatus) -> Message:
         key, now_s = (status.run, status.round), asyncio.get_running_loop().time()
         if status.phase is Phase.OPEN and key not in self._opened:
             self._opened[key] = now_s
-            self._say("opened", run=status.run, round=status.round, attempt=status.attempt, enrolled=status.enrolled, quorum=status.quorum)
+            self._say(
+                "opened",
+                run=status.run,
+                round=status.round,
+                attempt=status.attempt,
+                enrolled=status.enrolled,
+                quorum=status.quorum,
+            )
         elif status.phase in {Phase.RELEASED, Phase.SHORT} and key in self._opened:
             took_s = now_s - self._opened.pop(key)
             self.metrics.decided(status.phase.value, took_s=took_s)
             self.show_budget()
-            counts: dict[str, logs.Field] = {"accepted": status.reported, "rejected": status.rejected}
-            self._say(status.phase.value, run=status.run, round=status.round, took_s=took_s, clipped=status.clipped, **counts)
+            counts: dict[str, logs.Field] = {
+                "accepted": status.reported,
+                "rejected": status.rejected,
+            }
+            self._say(
+                status.phase.value,
+                run=status.run,
+                round=status.round,
+                took_s=took_s,
+                clipped=status.clipped,
+                **counts,
+            )
         return methods.status_message(status)
 
     # --- what every call goes through ---
 
-    def _guarded(self, method: Method, answer: Callable[[Call], Awaitable[R]]) -> Callable[[Any, Any], Awaitable[R]]:
+    def _guarded(
+        self, method: Method, answer: Callable[[Call], Awaitable[R]]
+    ) -> Callable[[Any, Any], Awaitable[R]]:
         async def guarded(_: object, context: Any) -> R:
             try:
                 metadata = dict(context.invocation_metadata() or ())
@@ -282,12 +369,18 @@ class Service:
                 logs.say_failure(self.log, method.name, failure)
                 if method in {methods.OPEN_ROUND, methods.GET_ROUND, methods.CLOSE_ROUND}:
                     self.metrics.decided("failed")
-                await self._abort(context, grpc.StatusCode.INTERNAL, methods.FAILED, failure.cause, failure.remedy)
+                await self._abort(
+                    context, grpc.StatusCode.INTERNAL, methods.FAILED, failure.cause, failure.remedy
+                )
             except grpc.aio.AbortError:
                 raise
-            except Exception as failure:  # our own fault: its words may quote what a client sent, so they stay here
+            except Exception as failure:
+                # our own fault: its words may quote what a client sent, so they stay here
                 logs.say_failure(self.log, method.name, failure)
-                cause, remedy = f"the aggregator failed ({type(failure).__name__})", "Its log has the place; the request may be sent again."
+                cause, remedy = (
+                    f"the aggregator failed ({type(failure).__name__})",
+                    "Its log has the place; the request may be sent again.",
+                )
                 await self._abort(context, grpc.StatusCode.INTERNAL, methods.FAILED, cause, remedy)
             raise AssertionError("an abort raises")
 
@@ -298,7 +391,9 @@ class Service:
         code = _STATUS.get(Refusal(refusal.code), grpc.StatusCode.FAILED_PRECONDITION)
         await self._abort(context, code, refusal.code, refusal.cause, refusal.remedy)
 
-    async def _abort(self, context: Any, status: grpc.StatusCode, code: str, cause: str, remedy: str) -> None:
+    async def _abort(
+        self, context: Any, status: grpc.StatusCode, code: str, cause: str, remedy: str
+    ) -> None:
         trailing = ((methods.CODE_KEY, code), (methods.REMEDY_KEY, remedy[:400].encode()))
         await context.abort(status, cause[:1_000], trailing)
 
@@ -310,8 +405,17 @@ class Service:
             raise refused(Refusal.MALFORMED, f"the request is empty, or not a {kind.__name__}")
         return message
 
-    async def in_threads(self, pool: ThreadPoolExecutor, call: Call, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """`work` in a thread. A caller that gives up does not end it, and keeps its place until it has ended."""
+    async def in_threads(
+        self,
+        pool: ThreadPoolExecutor,
+        call: Call,
+        work: Callable[P, R],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """`work` in a thread.
+
+        A caller that gives up does not end it, and keeps its place until it has ended."""
         future = asyncio.get_running_loop().run_in_executor(pool, lambda: work(*args, **kwargs))
         future.add_done_callback(call.place.share())
         return await asyncio.shield(future)
@@ -322,20 +426,26 @@ class Service:
             async with asyncio.timeout(self.bounds.request_timeout_s):
                 await context.read()
             kinds = health_pb2.HealthCheckResponse
-            reply: Message = kinds(status=kinds.NOT_SERVING if self.stopping.is_set() else kinds.SERVING)
+            reply: Message = kinds(
+                status=kinds.NOT_SERVING if self.stopping.is_set() else kinds.SERVING
+            )
             return reply
 
         # Watch is left out: anybody could hold streams with it
         handler = grpc.stream_unary_rpc_method_handler(
-            check, health_pb2.HealthCheckRequest.FromString, health_pb2.HealthCheckResponse.SerializeToString
+            check,
+            health_pb2.HealthCheckRequest.FromString,
+            health_pb2.HealthCheckResponse.SerializeToString,
         )
         return grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": handler})
 
 
 class _Shares:
-    """The calls of one of three aggregators: of clients that ask for an attempt, and of the other two.
+    """The calls of one of three aggregators: of clients that ask for an attempt, and of the other
+    two.
 
-    Peers have threads of their own: one that waits for this aggregator's peers must not keep them from being answered.
+    Peers have threads of their own: one that waits for this aggregator's peers must not keep them
+    from being answered.
     """
 
     def __init__(self, service: Service, core: ThreePartyAggregator) -> None:
@@ -352,7 +462,11 @@ class _Shares:
 
     def streams(self) -> dict[Method, Callable[[Call], Awaitable[None]]]:
         """By method, what is answered in frames."""
-        return {methods.GET_HELD: self._get_held, methods.GET_EXPLICIT: self._get_explicit, methods.GET_OPENINGS: self._get_openings}
+        return {
+            methods.GET_HELD: self._get_held,
+            methods.GET_EXPLICIT: self._get_explicit,
+            methods.GET_OPENINGS: self._get_openings,
+        }
 
     def close(self) -> None:
         """End the threads when their work is done."""
@@ -360,7 +474,9 @@ class _Shares:
 
     async def _get_held(self, call: Call) -> None:
         asked = await self._service.first(call, pb.GetHeldRequest)
-        content = await self._service.in_threads(self._threads, call, self._core.held, asked.run, asked.round, asked.attempt)
+        content = await self._service.in_threads(
+            self._threads, call, self._core.held, asked.run, asked.round, asked.attempt
+        )
         await self._service.sent(call, content)
 
     async def _get_explicit(self, call: Call) -> None:
@@ -371,28 +487,38 @@ class _Shares:
 
     async def _get_openings(self, call: Call) -> None:
         asked = await self._service.first(call, pb.GetHeldRequest)
-        content = await self._service.in_threads(self._threads, call, self._core.openings, asked.run, asked.round, asked.attempt)
+        content = await self._service.in_threads(
+            self._threads, call, self._core.openings, asked.run, asked.round, asked.attempt
+        )
         await self._service.sent(call, content)
 
     async def _get_attempt(self, call: Call) -> Message:
         asked = await self._service.first(call, pb.GetAttemptRequest)
-        found = await self._service.in_threads(self._service._calls, call, self._core.attempt, asked.run, asked.round)
+        found = await self._service.in_threads(
+            self._service._calls, call, self._core.attempt, asked.run, asked.round
+        )
         return pb.GetAttemptReply(**vars(found))
 
     async def _get_standing(self, call: Call) -> Message:
         asked = await self._service.first(call, pb.GetStandingRequest)
-        standing = await self._service.in_threads(self._threads, call, self._core.standing, asked.run, asked.round)
+        standing = await self._service.in_threads(
+            self._threads, call, self._core.standing, asked.run, asked.round
+        )
         return methods.standing_message(standing, time_s=int(time.time()))
 
     async def _get_key(self, call: Call) -> Message:
         asked = await self._service.first(call, pb.GetKeyRequest)
         attempt = asked.run, asked.round, asked.attempt
-        key = await self._service.in_threads(self._threads, call, lambda: self._core.key(*attempt, caller=int(call.caller) - 1))
+        key = await self._service.in_threads(
+            self._threads, call, lambda: self._core.key(*attempt, caller=int(call.caller) - 1)
+        )
         return pb.GetKeyReply(key=key)
 
 
 def _readable(kind: type[Message]) -> Callable[[bytes], Message | None]:
-    """Reads a message; None for bytes that are none. An error here would be INTERNAL to the caller, and a line in the log for each."""
+    """Reads a message; None for bytes that are none.
+
+    An error here would be INTERNAL to the caller, and a line in the log for each."""
 
     def read(content: bytes) -> Message | None:
         try:
@@ -404,7 +530,10 @@ def _readable(kind: type[Message]) -> Callable[[bytes], Message | None]:
 
 
 async def _gathered(first: pb.ReportFrame, context: Any) -> bytes:
-    """The whole batch. Raises RefusedError (`MALFORMED`) as soon as there is more than was announced, or at the end less."""
+    """The whole batch.
+
+    Raises RefusedError (`MALFORMED`) as soon as there is more than was announced, or at the end
+    less."""
     parts, size = [first.data], len(first.data)
     while size <= first.total_bytes:
         frame = await context.read()
@@ -436,4 +565,5 @@ OPTIONS: Mapping[str, int] = {
 """Of the server's channel: what gRPC itself holds for a peer."""
 
 MAX_RPCS = 4_096
-"""Calls that run at once, whoever makes them; our own bounds end far below, this one holds what they do not see."""
+"""Calls that run at once, whoever makes them; our own bounds end far below, this one holds what
+they do not see."""

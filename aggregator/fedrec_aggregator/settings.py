@@ -17,7 +17,14 @@ from pydantic import (
 )
 
 from fedrec.operations.addresses import Address
-from fedrec.operations.party_settings import PinnedTable, Table, checked, read, require_three_keys, with_pin
+from fedrec.operations.party_settings import (
+    PinnedTable,
+    Table,
+    checked,
+    read,
+    require_three_keys,
+    with_pin,
+)
 from fedrec.operations.pins import of_role
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams, SystemStreams
@@ -25,17 +32,17 @@ from fedrec_aggregator.leaf_settings import LeafOfRoot, LeafTable, require_tree,
 from fedrec_aggregator.limits import Limits
 
 EXAMPLE = """\
-listen = "0.0.0.0:50051"             # port 0 takes a free one, written to address.json in the state folder
+listen = "0.0.0.0:50051"             # port 0: a free one, written to address.json in state
 state = "/var/lib/fedrec/aggregator" # the ledger and the releases; one aggregator per folder
 metrics = "127.0.0.1:9101"           # GET /metrics; empty for none
 log = "/var/log/fedrec/aggregator.jsonl" # empty for standard error
 servers = ["server"]                 # names of the servers that may open rounds
-any_client = false                   # true: every client with a certificate of the authority, listed or not
+any_client = false                   # true: all clients with a certificate of the authority
 
 [tls]
 certificate = "aggregator.pem"       # relative paths start at this file's folder
 key = "aggregator-key.pem"
-client_ca = "ca.pem"                 # mutual TLS: whose certificates are taken; leave it out where tokens are used
+client_ca = "ca.pem"                 # mutual TLS: whose certificates are taken; none with tokens
 
 [[clients]]
 name = "hospital"
@@ -46,7 +53,7 @@ name = "library"
 max_users = 3000
 
 [privacy]
-max_epsilon = 5.0                    # over everything this aggregator ever releases; "inf" sets no limit
+max_epsilon = 5.0                    # over all that it ever releases; "inf" sets no limit
 delta = 1e-5
 
 [limits]
@@ -65,7 +72,11 @@ def _path(value: Path, info: ValidationInfo) -> Path:
 
 
 def _epsilon(value: object) -> object:
-    return math.inf if isinstance(value, str) and value.strip().lower() in {"inf", "infinity"} else value
+    return (
+        math.inf
+        if isinstance(value, str) and value.strip().lower() in {"inf", "infinity"}
+        else value
+    )
 
 
 FilePath = Annotated[Path, AfterValidator(_path)]
@@ -78,23 +89,33 @@ class TlsSettings(Table):
 
     certificate: FilePath = Field(description="PEM, the aggregator's certificate first")
     key: FilePath = Field(description="PEM, its private key")
-    client_ca: FilePath | None = Field(None, description="PEM; when set, every caller must show a certificate of this authority")
+    client_ca: FilePath | None = Field(
+        None, description="PEM; when set, every caller must show a certificate of this authority"
+    )
 
 
 class PeerTable(Table):
-    """One of the other two of three aggregators: where it is, and by which key it is known, also when it calls."""
+    """One of the other two of three aggregators: where it is, and by which key it is known, also
+    when it calls."""
 
     place: Literal[1, 2, 3] = Field(description="its place")
     address: str = Field(min_length=1, description="host:port")
-    name: str = Field("", description="as in its certificate, fedrec:aggregator:<name>; empty: its place")
+    name: str = Field(
+        "", description="as in its certificate, fedrec:aggregator:<name>; empty: its place"
+    )
     pin: str = Field("", pattern=r"^([0-9a-f]{64})?$", description="SHA-256 of its public key")
-    ca: FilePath | None = Field(None, description="file of the authority that vouches for it; without it the pin alone")
+    ca: FilePath | None = Field(
+        None, description="file of the authority that vouches for it; without it the pin alone"
+    )
 
 
 class ThreePartyTable(Table):
-    """This aggregator as one of three, of which any two must be honest; not yet reviewed from outside (docs/three-party.md)."""
+    """This aggregator as one of three, of which any two must be honest; not yet reviewed from
+    outside (docs/three-party.md)."""
 
-    place: Literal[1, 2, 3] = Field(description="this one's place, the same in all parties' settings")
+    place: Literal[1, 2, 3] = Field(
+        description="this one's place, the same in all parties' settings"
+    )
     peers: tuple[PeerTable, PeerTable] = Field(description="the other two")
 
 
@@ -102,7 +123,9 @@ class ClientEntry(Table):
     """One client that may enrol users."""
 
     name: Name = Field(description="as in its certificate or beside its token")
-    max_users: int | None = Field(None, ge=1, description="users it may enrol; without it limits.max_users_per_sender")
+    max_users: int | None = Field(
+        None, ge=1, description="users it may enrol; without it limits.max_users_per_sender"
+    )
 
 
 class TokenEntry(Table):
@@ -117,12 +140,27 @@ class DevicesTable(Table):
     """The endpoint of light devices (docs/scale.md)."""
 
     listen: str = Field(description="host:port of HTTPS; port 0 picks one")
-    content: str = Field(min_length=1, description="the folder that the server publishes to, or an https address that serves it")
-    ca: str = Field("", description="file of the authority that vouches for that address; empty: the system's")
-    certificate: str = Field("", description="certificate of the endpoint; empty: plain HTTP, on loopback behind a reverse proxy")
+    content: str = Field(
+        min_length=1,
+        description="the folder that the server publishes to, or an https address that serves it",
+    )
+    ca: str = Field(
+        "", description="file of the authority that vouches for that address; empty: the system's"
+    )
+    certificate: str = Field(
+        "",
+        description=(
+            "certificate of the endpoint; empty: plain HTTP, on loopback behind a reverse proxy"
+        ),
+    )
     key: str = Field("", description="its private key")
-    admitted: str = Field("", description="file of devices that may take part, device-<32 hexadecimal digits> one a line")
-    any_device: bool = Field(False, description="every device may take part: nothing says that a device is a person")
+    admitted: str = Field(
+        "",
+        description="file of devices that may take part, device-<32 hexadecimal digits> one a line",
+    )
+    any_device: bool = Field(
+        False, description="every device may take part: nothing says that a device is a person"
+    )
 
     @property
     def folder(self) -> Path:
@@ -139,9 +177,14 @@ class DevicesTable(Table):
         if bool(self.certificate) != bool(self.key):
             raise ValueError("devices: a certificate and its key come together")
         if not self.certificate and not Address.of(self.listen).loopback:
-            raise ValueError("devices: secrets need TLS: give certificate and key, or listen on loopback behind a reverse proxy")
+            raise ValueError(
+                "devices: secrets need TLS: give certificate and key, or listen on loopback "
+                "behind a reverse proxy"
+            )
         if self.any_device == bool(self.admitted):
-            raise ValueError("devices: give the file of those that are admitted, or any_device = true")
+            raise ValueError(
+                "devices: give the file of those that are admitted, or any_device = true"
+            )
         return self
 
 
@@ -153,22 +196,36 @@ class PrivacySettings(Table):
     )
     delta: float = Field(1e-5, gt=0, lt=1, description="at which epsilon is stated")
     unit: Literal["user", "example"] = Field("user", description="whom the limit protects")
-    without_noise: bool = Field(False, description='take plans without noise; needs max_epsilon = "inf"')
-    noise: Literal["system", "seeded"] = Field("system", description="seeded noise can be drawn again by anybody: simulations only")
+    without_noise: bool = Field(
+        False, description='take plans without noise; needs max_epsilon = "inf"'
+    )
+    noise: Literal["system", "seeded"] = Field(
+        "system", description="seeded noise can be drawn again by anybody: simulations only"
+    )
     seed: int = Field(0, ge=0, description="of seeded noise")
 
 
 class TrafficSettings(Table):
     """What peers may use of this process at once, together and each."""
 
-    max_uploads: int = Field(64, ge=1, description="batches being received or waiting, of all clients")
+    max_uploads: int = Field(
+        64, ge=1, description="batches being received or waiting, of all clients"
+    )
     max_uploads_per_client: int = Field(4, ge=1, description="... and of one client")
     max_calls_per_server: int = Field(8, ge=1, description="calls of one server at once")
-    max_upload_bytes: int = Field(64 * 2**20, ge=2**20, description="announced bytes of all batches being received or waiting")
-    upload_timeout_s: float = Field(60.0, gt=0, description="from a batch's first frame to its last")
-    request_timeout_s: float = Field(10.0, gt=0, description="for a request's first message to arrive")
+    max_upload_bytes: int = Field(
+        64 * 2**20, ge=2**20, description="announced bytes of all batches being received or waiting"
+    )
+    upload_timeout_s: float = Field(
+        60.0, gt=0, description="from a batch's first frame to its last"
+    )
+    request_timeout_s: float = Field(
+        10.0, gt=0, description="for a request's first message to arrive"
+    )
     download_timeout_s: float = Field(600.0, gt=0, description="for a release to be taken")
-    stop_grace_s: float = Field(20.0, ge=0, description="for calls that run when the process is told to stop")
+    stop_grace_s: float = Field(
+        20.0, ge=0, description="for calls that run when the process is told to stop"
+    )
 
 
 class LimitSettings(Table):
@@ -196,25 +253,50 @@ class AggregatorSettings(PinnedTable):
     state: FilePath = Field(description="folder of the ledger and the releases")
     metrics: str = Field("", description="host:port for Prometheus; empty for none")
     log: FilePath | None = Field(None, description="file of JSON lines; without it standard error")
-    simulation: bool = Field(False, description="a rehearsal: seeded noise is allowed, and nothing is promised to anybody")
-    insecure: bool = Field(False, description="no TLS, callers are believed who they say they are; loopback addresses only")
+    simulation: bool = Field(
+        False,
+        description="a rehearsal: seeded noise is allowed, and nothing is promised to anybody",
+    )
+    insecure: bool = Field(
+        False,
+        description="no TLS, callers are believed who they say they are; loopback addresses only",
+    )
     releases_of_runs: int = Field(
-        8, ge=1, description="runs that were released to last, whose releases are all kept; of an earlier run the newest release alone"
+        8,
+        ge=1,
+        description=(
+            "runs that were released to last, whose releases are all kept; of an earlier run the "
+            "newest release alone"
+        ),
     )
     any_client: bool = Field(False, description="take clients that are not listed too")
     servers: tuple[Name, ...] = Field(("server",), description="servers that may open rounds")
     keys: dict[str, Sha256] = Field(
-        {}, description='SHA-256 of public keys by identity, "fedrec:client:hospital": with any, no other caller is known; pins fills it'
+        {},
+        description=(
+            'SHA-256 of public keys by identity, "fedrec:client:hospital": with any, no other '
+            "caller is known; pins fills it"
+        ),
     )
     tls: TlsSettings | None = None
     clients: tuple[ClientEntry, ...] = ()
     tokens: tuple[TokenEntry, ...] = ()
     privacy: PrivacySettings
-    three_party: ThreePartyTable | None = Field(None, description="set where this is one of three aggregators (docs/three-party.md)")
-    leaf: LeafTable | None = Field(None, description="set where this is a leaf of a tree of aggregators (docs/scale.md)")
-    leaves: tuple[LeafOfRoot, ...] = Field((), description="set where this is the root of a tree of aggregators: its leaves")
-    leaf_patience_s: float = Field(30.0, ge=0, description="how long a root waits for sums of a leaf that does not answer")
-    devices: DevicesTable | None = Field(None, description="the endpoint of light devices, of an aggregator or a leaf")
+    three_party: ThreePartyTable | None = Field(
+        None, description="set where this is one of three aggregators (docs/three-party.md)"
+    )
+    leaf: LeafTable | None = Field(
+        None, description="set where this is a leaf of a tree of aggregators (docs/scale.md)"
+    )
+    leaves: tuple[LeafOfRoot, ...] = Field(
+        (), description="set where this is the root of a tree of aggregators: its leaves"
+    )
+    leaf_patience_s: float = Field(
+        30.0, ge=0, description="how long a root waits for sums of a leaf that does not answer"
+    )
+    devices: DevicesTable | None = Field(
+        None, description="the endpoint of light devices, of an aggregator or a leaf"
+    )
     limits: LimitSettings = LimitSettings()
     traffic: TrafficSettings = TrafficSettings()
 
@@ -223,17 +305,31 @@ class AggregatorSettings(PinnedTable):
     def _a_leaf_releases_nothing(cls, content: Any) -> Any:
         if isinstance(content, dict) and content.get("leaf") is not None:
             if given := [name for name in ("privacy", "servers", "three_party") if name in content]:
-                raise ValueError(f"a leaf releases nothing and is asked by its root alone: leave out {given[0]}")
-            return content | {"privacy": {"max_epsilon": math.inf, "without_noise": True}, "servers": ()}
+                raise ValueError(
+                    f"a leaf releases nothing and is asked by its root alone: leave out {given[0]}"
+                )
+            return content | {
+                "privacy": {"max_epsilon": math.inf, "without_noise": True},
+                "servers": (),
+            }
         return content
 
     @classmethod
     def with_pins(cls, content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
         """The keys of clients and servers."""
-        callers = {name: pin for name, pin in pins.items() if not name.startswith("fedrec:aggregator:")}
+        callers = {
+            name: pin for name, pin in pins.items() if not name.startswith("fedrec:aggregator:")
+        }
         three, known = content.get("three_party"), of_role(pins, "aggregator")
-        if isinstance(three, dict) and isinstance(peers := three.get("peers"), list) and not content.get("insecure"):
-            filled = [with_pin(peer, str(peer.get("place")) if isinstance(peer, dict) else "", known) for peer in peers]
+        if (
+            isinstance(three, dict)
+            and isinstance(peers := three.get("peers"), list)
+            and not content.get("insecure")
+        ):
+            filled = [
+                with_pin(peer, str(peer.get("place")) if isinstance(peer, dict) else "", known)
+                for peer in peers
+            ]
             content |= {"three_party": three | {"peers": filled}}
         return {"keys": callers} | tree_pinned(content, known)
 
@@ -250,51 +346,82 @@ class AggregatorSettings(PinnedTable):
     @model_validator(mode="after")
     def _combinations(self) -> AggregatorSettings:
         if self.privacy.noise == "seeded" and not self.simulation:
-            raise ValueError('privacy.noise = "seeded" needs simulation = true: whoever knows the seed can take the noise away')
+            raise ValueError(
+                'privacy.noise = "seeded" needs simulation = true: whoever knows the seed '
+                "can take the noise away"
+            )
         if self.privacy.without_noise and math.isfinite(self.privacy.max_epsilon):
             raise ValueError('privacy.without_noise needs max_epsilon = "inf"')
         if len({client.name for client in self.clients}) != len(self.clients):
             raise ValueError("clients: every name once")
         if self.keys and self.any_client:
-            raise ValueError("any_client lets in callers whose keys are not known: leave out pins, or any_client")
+            raise ValueError(
+                "any_client lets in callers whose keys are not known: leave out pins, or any_client"
+            )
         if self.limits.max_batch_bytes > self.traffic.max_upload_bytes:
-            raise ValueError("limits.max_batch_bytes must fit traffic.max_upload_bytes, or no such batch is ever taken")
+            raise ValueError(
+                "limits.max_batch_bytes must fit traffic.max_upload_bytes, or no such batch "
+                "is ever taken"
+            )
         self._check_credentials()
         self._check_three()
         require_tree(self.leaf, self.leaves, insecure=self.insecure, tokens=bool(self.tokens))
         if self.leaves and self.three_party is not None:
             raise ValueError("three_party has no leaves yet: drop one or the other")
         if self.devices and (self.leaves or self.three_party):
-            raise ValueError("devices report to an aggregator that sums alone, or to a leaf: leave the table devices out here")
+            raise ValueError(
+                "devices report to an aggregator that sums alone, or to a leaf: leave the "
+                "table devices out here"
+            )
         return self
 
     def _check_three(self) -> None:
         if (three := self.three_party) is None:
             return
         if {three.place, *(peer.place for peer in three.peers)} != {1, 2, 3}:
-            raise ValueError("three_party: this aggregator and its peers have the places 1, 2 and 3")
+            raise ValueError(
+                "three_party: this aggregator and its peers have the places 1, 2 and 3"
+            )
         if self.tokens:
-            raise ValueError("three_party needs mutual TLS (tls.client_ca): the other aggregators show certificates")
+            raise ValueError(
+                "three_party needs mutual TLS (tls.client_ca): the other aggregators show "
+                "certificates"
+            )
         if self.insecure:
-            if any(peer.pin for peer in three.peers) or not all(Address.of(peer.address).loopback for peer in three.peers):
-                raise ValueError("three_party: insecure = true is for peers on loopback, without pins")
+            if any(peer.pin for peer in three.peers) or not all(
+                Address.of(peer.address).loopback for peer in three.peers
+            ):
+                raise ValueError(
+                    "three_party: insecure = true is for peers on loopback, without pins"
+                )
         else:
             require_three_keys([*(peer.pin for peer in three.peers), "this one's"], insecure=False)
 
     def _check_credentials(self) -> None:
         if self.insecure:
             if not Address.of(self.listen).loopback:
-                raise ValueError("insecure = true is for loopback addresses only: others could pose as a client or read reports")
+                raise ValueError(
+                    "insecure = true is for loopback addresses only: others could pose as a "
+                    "client or read reports"
+                )
             if self.tls or self.tokens:
-                raise ValueError("insecure = true leaves tls and tokens without effect: drop one or the other")
+                raise ValueError(
+                    "insecure = true leaves tls and tokens without effect: drop one or the other"
+                )
         elif self.tls is None:
-            raise ValueError("tls is missing: give a certificate, or insecure = true on a loopback address for a trial")
+            raise ValueError(
+                "tls is missing: give a certificate, or insecure = true on a loopback "
+                "address for a trial"
+            )
         elif (self.tls.client_ca is None) == (not self.tokens):
-            raise ValueError("callers show either certificates (tls.client_ca) or tokens: give one of the two")
+            raise ValueError(
+                "callers show either certificates (tls.client_ca) or tokens: give one of the two"
+            )
 
     @property
     def limit(self) -> Guarantee | None:
-        """The operator's limit over all runs: None for no limit on private runs; infinite epsilon allows runs without noise too."""
+        """The operator's limit over all runs: None for no limit on private runs; infinite epsilon
+        allows runs without noise too."""
         privacy = self.privacy
         if math.isfinite(privacy.max_epsilon) or privacy.without_noise:
             return Guarantee(privacy.max_epsilon, privacy.delta, privacy.unit)
@@ -307,10 +434,14 @@ class AggregatorSettings(PinnedTable):
 
 
 def load(path: Path) -> AggregatorSettings:
-    """Read a settings file. Raises SettingsError naming the first wrong key, what it must be and what was found."""
+    """Read a settings file.
+
+    Raises SettingsError naming the first wrong key, what it must be and what was found."""
     return read(path, AggregatorSettings)
 
 
-def validated(content: dict[str, Any], *, folder: Path = Path(), source: str = "settings") -> AggregatorSettings:
+def validated(
+    content: dict[str, Any], *, folder: Path = Path(), source: str = "settings"
+) -> AggregatorSettings:
     """Settings from a table; relative paths start at `folder`. Raises SettingsError."""
     return checked(content, AggregatorSettings, folder=folder, source=source)

@@ -1,9 +1,11 @@
-"""One of three aggregators: the rules of `sharing.one_of_three` over a ledger, with the same calls as an aggregator that sums alone.
+"""One of three aggregators: the rules of `sharing.one_of_three` over a ledger, with the same calls
+as an aggregator that sums alone.
 
 NOT YET REVIEWED from outside. What is promised, and against whom, is in `fedrec.sharing`.
 
-Who may report, what a plan may cost and when a round is over is decided as in `core.Aggregator`. In place of sums it holds shares
-until all three agree on the users (`sharing.holding`). Threads apply the rules one at a time; none of them asks a peer meanwhile (`peers`).
+Who may report, what a plan may cost and when a round is over is decided as in `core.Aggregator`. In
+place of sums it holds shares until all three agree on the users (`sharing.holding`). Threads apply
+the rules one at a time; none of them asks a peer meanwhile (`peers`).
 """
 
 from __future__ import annotations
@@ -76,7 +78,8 @@ class _Attempt:
 
 
 class ThreePartyAggregator(Aggregator):
-    """Aggregator `place` of 0, 1, 2. names: of all three with their keys, in order. peers: the other two, by place."""
+    """Aggregator `place` of 0, 1, 2. names: of all three with their keys, in order. peers: the
+    other two, by place."""
 
     aggregation = "three-party"
 
@@ -95,7 +98,9 @@ class ThreePartyAggregator(Aggregator):
         super().__init__(ledger, limits, noise=noise, clock=clock)
         self.place, self._store, self._sleep = place, OutputStore(ledger), sleep
         self._peers = {i: HeardPeer(desk) for i, desk in peers.items()}
-        self._party = OneOfThree(place, names, self._peers, self._store, PartyStreams(noise, place), folder=ledger.folder)
+        self._party = OneOfThree(
+            place, names, self._peers, self._store, PartyStreams(noise, place), folder=ledger.folder
+        )
         self._shares = dict[tuple[str, int], _Attempt]()
         self._turn = threading.RLock()  # the rules; nobody holds it while a peer is asked
         self._asking = threading.Lock()  # one thread asks the peers at a time
@@ -103,13 +108,21 @@ class ThreePartyAggregator(Aggregator):
     # --- the clients' side ---
 
     def attempt(self, run: str, round: int) -> AttemptNonce:
-        """The attempt that takes shares. Raises RefusedError (`RUN_UNKNOWN`, `ROUND_UNKNOWN`, `ROUND_CLOSED`)."""
+        """The attempt that takes shares.
+
+        Raises RefusedError (`RUN_UNKNOWN`, `ROUND_UNKNOWN`, `ROUND_CLOSED`)."""
         with self._turn:
             progress = self._party.progress(run, round)
             if progress is None or progress.ended:
-                raise refused(self._absent(run, round), f"round {round} of run {run!r} is not open here", "Wait for the server to open it.")
+                raise refused(
+                    self._absent(run, round),
+                    f"round {round} of run {run!r} is not open here",
+                    "Wait for the server to open it.",
+                )
             if progress.closed:
-                raise refused(Refusal.ROUND_CLOSED, f"round {round} of run {run!r} takes no more reports")
+                raise refused(
+                    Refusal.ROUND_CLOSED, f"round {round} of run {run!r} takes no more reports"
+                )
             found = AttemptNonce(progress.attempt, progress.nonce, progress.ticket)
         if not found.ticket:
             self._advance(run, round)
@@ -119,8 +132,12 @@ class ThreePartyAggregator(Aggregator):
         """What the client of that name may do. max_users: as in `client_desk`."""
         return _ShareDesk(self, sender, max_users)
 
-    def report(self, sender: str, run: str, round: int, batch: bytes, *, names_quorum: bool = True) -> Receipt:
-        """Hold the shares of every user that is the sender's. A bad batch is a receipt, never an exception."""
+    def report(
+        self, sender: str, run: str, round: int, batch: bytes, *, names_quorum: bool = True
+    ) -> Receipt:
+        """Hold the shares of every user that is the sender's.
+
+        A bad batch is a receipt, never an exception."""
         attempt = self._shares.get((run, round))
         if attempt is None:
             return Receipt(0, {self._absent(run, round).value: 1})
@@ -138,7 +155,9 @@ class ThreePartyAggregator(Aggregator):
             for user in users:
                 owner = self.ledger.owners().get(user.committed.user)
                 if owner != sender:
-                    rejected[(Refusal.NOT_ENROLLED if owner is None else Refusal.FORBIDDEN).value] += 1
+                    rejected[
+                        (Refusal.NOT_ENROLLED if owner is None else Refusal.FORBIDDEN).value
+                    ] += 1
                 elif why := self._party.receive(run, round, found, user):
                     rejected[_WHY[why].value] += 1
                 else:
@@ -151,10 +170,14 @@ class ThreePartyAggregator(Aggregator):
     def collections(self) -> tuple[Collection, ...]:
         """Rounds in memory as they are now."""
         with self._turn:
-            return tuple(self._seen(run, attempt, self._party.progress(run, round)) for (run, round), attempt in self._shares.items())
+            return tuple(
+                self._seen(run, attempt, self._party.progress(run, round))
+                for (run, round), attempt in self._shares.items()
+            )
 
     def open_round(self, opening: Opening) -> RoundStatus:
-        """Begin the attempt that the opening names, or find it; an attempt of 0 asks where the round is: `SHORT` where it may be opened.
+        """Begin the attempt that the opening names, or find it; an attempt of 0 asks where the
+        round is: `SHORT` where it may be opened.
 
         Raises RefusedError.
         """
@@ -164,7 +187,9 @@ class ThreePartyAggregator(Aggregator):
             if (done := self._known(opening)) is not None:
                 return done
             now = self._shares.get(key)
-            if opening.attempt and not (now and (now.number, now.quorum) == (opening.attempt, opening.quorum)):
+            if opening.attempt and not (
+                now and (now.number, now.quorum) == (opening.attempt, opening.quorum)
+            ):
                 self._begin(opening)
         if opening.attempt:
             self._advance(*key)
@@ -177,8 +202,8 @@ class ThreePartyAggregator(Aggregator):
             return RoundStatus(*key, opening.digest, Phase.SHORT, last, self.enrolled())
 
     def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
-        """Where the round is; waits up to `wait_s` for it to be released or short. Raises RefusedError, and RunError where the disk
-        fails (ask again)."""
+        """Where the round is; waits up to `wait_s` for it to be released or short. Raises
+        RefusedError, and RunError where the disk fails (ask again)."""
         patient_until = self._clock() + wait_s
         while True:
             found = self._look(run, round)
@@ -202,16 +227,22 @@ class ThreePartyAggregator(Aggregator):
         return self.status(run, round)
 
     def release(self, run: str, round: int) -> bytes:
-        """`record.packed_output` of a published round, the same bytes every time. Raises RefusedError (`BUSY`: not published yet)."""
+        """`record.packed_output` of a published round, the same bytes every time.
+
+        Raises RefusedError (`BUSY`: not published yet)."""
         try:
             with self._turn:
                 return self._party.output(run, round)
         except ProtocolError as failure:
             self._status(run, round)
-            raise refused(Refusal.BUSY, failure.cause, "Ask again when its status says so.") from None
+            raise refused(
+                Refusal.BUSY, failure.cause, "Ask again when its status says so."
+            ) from None
 
     def tick(self) -> None:
-        """Close what is due and go on with every round. What fails is logged, and waits for the server to ask again."""
+        """Close what is due and go on with every round.
+
+        What fails is logged, and waits for the server to ask again."""
         for (run, round), attempt in tuple(self._shares.items()):
             self._close_when_due(run, round, attempt)
             if attempt.failure is None:
@@ -227,22 +258,34 @@ class ThreePartyAggregator(Aggregator):
             return self._party.standing(run, round)
 
     def held(self, run: str, round: int, attempt: int) -> bytes:
-        """`peers.packed_list` of whom it holds, for a peer. Raises RefusedError (`ROUND_UNKNOWN`)."""
+        """`peers.packed_list` of whom it holds, for a peer.
+
+        Raises RefusedError (`ROUND_UNKNOWN`)."""
         said = self.standing(run, round)
         if said.attempt != attempt or said.held is None:
-            raise refused(Refusal.ROUND_UNKNOWN, f"attempt {attempt} at round {round} has no list here", "Ask where the round is.")
+            raise refused(
+                Refusal.ROUND_UNKNOWN,
+                f"attempt {attempt} at round {round} has no list here",
+                "Ask where the round is.",
+            )
         return packed_list(said.held)
 
     def key(self, run: str, round: int, attempt: int, *, caller: int) -> bytes:
-        """The masking key of an attempt, for the aggregator before this one alone. Raises RefusedError (`FORBIDDEN`)."""
+        """The masking key of an attempt, for the aggregator before this one alone.
+
+        Raises RefusedError (`FORBIDDEN`)."""
         try:
             with self._turn:
                 return self._party.key(run, round, attempt, caller=caller)
         except ProtocolError as failure:
             raise refused(Refusal.FORBIDDEN, failure.cause, failure.remedy) from None
 
-    def explicit(self, run: str, round: int, attempt: int, first: int, last: int, *, caller: int) -> bytes:
-        """Explicit shares of agreed users, of aggregator 1 for 2 alone. Raises RefusedError (`FORBIDDEN`)."""
+    def explicit(
+        self, run: str, round: int, attempt: int, first: int, last: int, *, caller: int
+    ) -> bytes:
+        """Explicit shares of agreed users, of aggregator 1 for 2 alone.
+
+        Raises RefusedError (`FORBIDDEN`)."""
         try:
             with self._turn:
                 return self._party.explicit(run, round, attempt, first, last, caller=caller)
@@ -262,7 +305,10 @@ class ThreePartyAggregator(Aggregator):
     def _begin(self, opening: Opening) -> None:
         question, plan = self._question(opening)
         run, key = opening.run, (opening.run, opening.round)
-        needed, named = max(self.limits.min_cohort, opening.quorum), bytes.fromhex(report_digest(opening.digest, opening.quorum))
+        needed, named = (
+            max(self.limits.min_cohort, opening.quorum),
+            bytes.fromhex(report_digest(opening.digest, opening.quorum)),
+        )
         try:
             length = plan_layout(question, plan).length
         except PrivacyError as failure:
@@ -270,8 +316,11 @@ class ThreePartyAggregator(Aggregator):
         with self._turn:
             digest = bytes.fromhex(opening.digest)
             try:
-                self._party.open(run, question, plan, digest, attempt=opening.attempt, needed=needed, named=named)
-            except UnreachableError as failure:  # before it can give up an output, it must know that no peer published its own
+                self._party.open(
+                    run, question, plan, digest, attempt=opening.attempt, needed=needed, named=named
+                )
+            except UnreachableError as failure:
+                # before it can give up an output, it must know that no peer published its own
                 raise refused(Refusal.BUSY, failure.cause, failure.remedy) from None
             except RefusedError:
                 raise
@@ -286,7 +335,9 @@ class ThreePartyAggregator(Aggregator):
         """Ask the peers and do what follows; nothing where another thread is at it."""
         attempt = self._shares.get((run, round))
         with self._turn:
-            if attempt is None and (self._store.published(run, round) or self._store.kept(run, round) is None):
+            if attempt is None and (
+                self._store.published(run, round) or self._store.kept(run, round) is None
+            ):
                 return
         if not self._asking.acquire(blocking=False):
             return
@@ -298,26 +349,47 @@ class ThreePartyAggregator(Aggregator):
         except FedRecError as failure:
             if attempt is None:
                 raise
-            attempt.failure = refused(Refusal.BUDGET, failure.cause, failure.remedy) if isinstance(failure, PrivacyError) else failure
+            attempt.failure = (
+                refused(Refusal.BUDGET, failure.cause, failure.remedy)
+                if isinstance(failure, PrivacyError)
+                else failure
+            )
         finally:
             self._asking.release()
 
     def _advance_once(self, run: str, round: int) -> bool:
-        """Whether that led on, so that it goes on at once; in between, peers and clients are answered."""
+        """Whether that led on, so that it goes on at once; in between, peers and clients are
+        answered."""
         with self._turn:
             before, stood = self._party.progress(run, round), self._party.standing(run, round)
         wanted = before.wanted if before else None
         for i, peer in self._peers.items():
-            wants_key = i == (self.place + 1) % 3 and before is not None and not before.ticket and not before.ended
+            wants_key = (
+                i == (self.place + 1) % 3
+                and before is not None
+                and not before.ticket
+                and not before.ended
+            )
             wants_explicit = wanted if (self.place, i) == (2, 1) else None
             wants = {"wants_key": wants_key, "wants_openings": bool(before and before.opened)}
-            peer.listen(run, round, attempt=before.attempt if before else 0, wants_explicit=wants_explicit, **wants)
+            peer.listen(
+                run,
+                round,
+                attempt=before.attempt if before else 0,
+                wants_explicit=wants_explicit,
+                **wants,
+            )
         with self._turn:
             self._party.advance(run, round)
             after, stands = self._party.progress(run, round), self._party.standing(run, round)
             if published := self._store.published(run, round):
                 self._forget_round(run, round)
-        return after is not None and not after.ended and not published and (after.wanted, stands) != (wanted, stood)
+        return (
+            after is not None
+            and not after.ended
+            and not published
+            and (after.wanted, stands) != (wanted, stood)
+        )
 
     def _forget_round(self, run: str, round: int) -> None:
         self._party.forget(run, round)
@@ -335,14 +407,28 @@ class ThreePartyAggregator(Aggregator):
         return Receipt(0, {code.value: users})
 
     def _held_bytes(self) -> int:
-        found = ((attempt, self._party.progress(run, round)) for (run, round), attempt in self._shares.items())
-        return sum(said.users * user_bytes(self.place, attempt.length) for attempt, said in found if said and not said.ended)
+        found = (
+            (attempt, self._party.progress(run, round))
+            for (run, round), attempt in self._shares.items()
+        )
+        return sum(
+            said.users * user_bytes(self.place, attempt.length)
+            for attempt, said in found
+            if said and not said.ended
+        )
 
     def _seen(self, run: str, attempt: _Attempt, progress: Progress | None) -> Collection:
-        phase = Phase.SHORT if progress is None or progress.ended else Phase.RELEASING if progress.closed else Phase.OPEN
+        phase = (
+            Phase.SHORT
+            if progress is None or progress.ended
+            else Phase.RELEASING
+            if progress.closed
+            else Phase.OPEN
+        )
         users = progress.users if progress else 0
         return Collection(
-            run, attempt.question, attempt.digest, attempt.plan, attempt.number, attempt.deadline_s, None, attempt.quorum, attempt.needed,
+            run, attempt.question, attempt.digest, attempt.plan, attempt.number,
+            attempt.deadline_s, None, attempt.quorum, attempt.needed,
             phase, reported=users, rejected=attempt.rejected,
         )  # fmt: skip
 
@@ -350,18 +436,39 @@ class ThreePartyAggregator(Aggregator):
         with self._turn:
             if (done := self.ledger.released(run, round)) is not None:
                 return done
-            attempt, progress, kept = self._shares.get((run, round)), self._party.progress(run, round), self._store.kept(run, round)
+            attempt, progress, kept = (
+                self._shares.get((run, round)),
+                self._party.progress(run, round),
+                self._store.kept(run, round),
+            )
             if kept is not None and (progress is None or progress.attempt == kept.attempt):
                 known = self.ledger.attempt(run, round)
                 digest, quorum = known.digest if known else "", attempt.quorum if attempt else 0
-                return RoundStatus(run, round, digest, Phase.RELEASING, kept.attempt, self.enrolled(), kept.users, quorum=quorum)
+                return RoundStatus(
+                    run,
+                    round,
+                    digest,
+                    Phase.RELEASING,
+                    kept.attempt,
+                    self.enrolled(),
+                    kept.users,
+                    quorum=quorum,
+                )
             if attempt is None or progress is None:
-                raise refused(self._absent(run, round), f"round {round} of run {run!r} is not open here", "Open it again.")
+                raise refused(
+                    self._absent(run, round),
+                    f"round {round} of run {run!r} is not open here",
+                    "Open it again.",
+                )
             if progress.ended and progress.ended != TOO_FEW:
                 raise refused(
-                    Refusal.ROUND_UNKNOWN, f"attempt {progress.attempt} at round {round} ended: {progress.ended}", "Open it again."
+                    Refusal.ROUND_UNKNOWN,
+                    f"attempt {progress.attempt} at round {round} ended: {progress.ended}",
+                    "Open it again.",
                 )
-            return self._seen(run, attempt, progress).status(now_s=self._clock(), enrolled=self.enrolled())
+            return self._seen(run, attempt, progress).status(
+                now_s=self._clock(), enrolled=self.enrolled()
+            )
 
 
 @dataclass(frozen=True)

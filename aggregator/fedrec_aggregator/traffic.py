@@ -1,7 +1,9 @@
-"""What peers use of this process at once: calls and bytes, bounded for each peer and for all together.
+"""What peers use of this process at once: calls and bytes, bounded for each peer and for all
+together.
 
-Used on the event loop alone, so there is no lock. What is over a bound is refused as BUSY before anything is read; the
-caller comes back. Servers have bounds of their own, so that no crowd of clients keeps a server out.
+Used on the event loop alone, so there is no lock. What is over a bound is refused as BUSY before
+anything is read; the caller comes back. Servers have bounds of their own, so that no crowd of
+clients keeps a server out.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ class Traffic:
                 raise _busy(f"{peer.role} {peer.name!r} has {self._calls[peer]} calls running")
         elif self._calls[peer] >= self._bounds.max_uploads_per_client:
             raise _busy(f"client {peer.name!r} has {self._calls[peer]} calls running")
-        elif sum(count for one, count in self._calls.items() if one.role == "client") >= self._bounds.max_uploads:
+        elif (
+            sum(count for one, count in self._calls.items() if one.role == "client")
+            >= self._bounds.max_uploads
+        ):
             raise _busy("too many clients are reporting")
         self._calls[peer] += 1
         return Place(self, peer)
@@ -56,7 +61,8 @@ class Traffic:
 
 
 class Place:
-    """One call's share of the traffic: a context, which ends when the block and every thread that works for it have ended."""
+    """One call's share of the traffic: a context, which ends when the block and every thread that
+    works for it have ended."""
 
     def __init__(self, traffic: Traffic, peer: Peer) -> None:
         self._traffic, self.peer = traffic, peer
@@ -68,7 +74,8 @@ class Place:
         self._size += size
 
     def share(self) -> Callable[[object], None]:
-        """Keep the place for a thread that a caller who gives up does not end; the result is called when the thread has ended."""
+        """Keep the place for a thread that a caller who gives up does not end; the result is called
+        when the thread has ended."""
         self._users += 1
         return lambda _: self._end()
 

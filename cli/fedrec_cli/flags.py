@@ -10,10 +10,20 @@ import typer
 
 from fedrec.shipped import scenario_path
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout, and nothing else there.")]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="Print one JSON object as the last line of stdout, and nothing else there."
+    ),
+]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", show_default=False, help="Override one scenario key; may be repeated."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        show_default=False,
+        help="Override one scenario key; may be repeated.",
+    ),
 ]
 Scenario = Annotated[
     Path | None,
@@ -21,21 +31,29 @@ Scenario = Annotated[
         metavar="SCENARIO",
         show_default=False,
         callback=scenario_path,
-        help="Scenario file (TOML), or the name of one that comes with fedrec. Without one: every key at its default.",
+        help=(
+            "Scenario file (TOML), or the name of one that comes with fedrec. Without one: every "
+            "key at its default."
+        ),
     ),
 ]
 
 
 def scenario_option() -> Any:
-    """`--scenario`, of verbs that do not train by themselves. Typed for Annotated, which typer reads."""
+    """`--scenario`, of verbs that do not train by themselves.
+
+    Typed for Annotated, which typer reads."""
     words = "The scenario to be trained: a file (TOML), or the name of one that comes with fedrec."
-    return typer.Option("--scenario", metavar="SCENARIO", show_default=False, callback=scenario_path, help=words)
+    return typer.Option(
+        "--scenario", metavar="SCENARIO", show_default=False, callback=scenario_path, help=words
+    )
 
 
 def one_blas_thread() -> None:
-    """Before NumPy is loaded. OpenBLAS threads spin while they wait, which on a busy machine made a decomposition 20 times slower.
+    """Before NumPy is loaded. OpenBLAS threads spin while they wait, which on a busy machine made a
+    decomposition 20 times slower.
 
-    Their sums depend on their number, too: with one, the same scenario gives the same bytes on 2 cores and on 64. Kernels and everything
-    large use the cores through `fedrec.numerics.threads`.
+    Their sums depend on their number, too: with one, the same scenario gives the same bytes on 2
+    cores and on 64. Kernels and everything large use the cores through `fedrec.numerics.threads`.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

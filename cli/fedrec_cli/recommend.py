@@ -1,4 +1,5 @@
-"""What `fedrec recommend` prints: the list, what is promised, what it cost, and where asked for every byte that left."""
+"""What `fedrec recommend` prints: the list, what is promised, what it cost, and where asked for
+every byte that left."""
 
 from __future__ import annotations
 
@@ -54,12 +55,23 @@ class Device:
             "renew_every_s": every_s,
             "max_user_epsilon": self.max_user_epsilon,
         }
-        return Recommender(self.server, self.state, trust=self.trust, timeout_s=self.timeout_s, **money)  # type: ignore[arg-type]
+        return Recommender(
+            self.server,
+            self.state,
+            trust=self.trust,
+            timeout_s=self.timeout_s,
+            **money,  # type: ignore[arg-type]
+        )
 
 
 def default_state() -> Path:
-    """Of this user of this machine, for all servers: clicks that several servers ask about are the same clicks."""
-    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "fedrec" / "recommend"
+    """Of this user of this machine, for all servers: clicks that several servers ask about are the
+    same clicks."""
+    return (
+        Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
+        / "fedrec"
+        / "recommend"
+    )
 
 
 def run(history: Path | None, device: Device, choices: Choices) -> tuple[str, dict[str, Any]]:
@@ -76,13 +88,22 @@ def asked(recommender: Recommender, clicks: Clicks, choices: Choices) -> Answere
     """The list."""
     if choices.local:
         return recommender.local(clicks, k=choices.k, categories=choices.categories)
-    return recommender.recommend(clicks, k=choices.k, categories=choices.categories, candidates=choices.candidates, last=choices.last)
+    return recommender.recommend(
+        clicks,
+        k=choices.k,
+        categories=choices.categories,
+        candidates=choices.candidates,
+        last=choices.last,
+    )
 
 
 def text(answered: Answered, recommender: Recommender, choices: Choices) -> str:
     """For a terminal."""
     lines = [f"{'':>4}  {'title':{_TITLE}}  {'score':>9}"]
-    lines += [f"{rank:4}  {_cut(item.title)}  {item.score:9.3f}" for rank, item in enumerate(answered.items, start=1)]
+    lines += [
+        f"{rank:4}  {_cut(item.title)}  {item.score:9.3f}"
+        for rank, item in enumerate(answered.items, start=1)
+    ]
     notes = [_short(answered, choices)] if len(answered.items) < choices.k else []
     notes += [_unknown(answered.unknown)] if answered.unknown else []
     lines += ["", *notes, *facts(answered, recommender)]
@@ -90,7 +111,8 @@ def text(answered: Answered, recommender: Recommender, choices: Choices) -> str:
 
 
 def facts(answered: Answered, recommender: Recommender) -> list[str]:
-    """Model, what was promised of its training, promise, what the list can show, cost and balance, a line each."""
+    """Model, what was promised of its training, promise, what the list can show, cost and balance,
+    a line each."""
     seen = shown(answered, recommender)
     return [
         f"model    {plain(answered.bundle.about.name)}, version {answered.bundle.version}",
@@ -114,7 +136,12 @@ def as_dict(answered: Answered, recommender: Recommender, choices: Choices) -> d
         "fresh": answered.fresh,
         "promise": promise(answered, recommender),
         "guarantee": None if answer is None else asdict(recommender.guarantee),
-        "spent": {"epsilon": ledger.epsilon, "limit": ledger.limit.epsilon, "left": ledger.epsilon_left, "delta": ledger.limit.delta},
+        "spent": {
+            "epsilon": ledger.epsilon,
+            "limit": ledger.limit.epsilon,
+            "left": ledger.epsilon_left,
+            "delta": ledger.limit.delta,
+        },
         "person": {
             "unit": "user",
             "neighbours": "replace",
@@ -132,7 +159,12 @@ def as_dict(answered: Answered, recommender: Recommender, choices: Choices) -> d
     }
     if choices.explain:
         content["left"] = [
-            {"what": left.what, "headers": dict(left.headers), "body": left.body.hex(), "decoded": decoded(left) if left.body else ""}
+            {
+                "what": left.what,
+                "headers": dict(left.headers),
+                "body": left.body.hex(),
+                "decoded": decoded(left) if left.body else "",
+            }
             for left in answered.left
         ]
     return dict(finite(content))
@@ -147,22 +179,32 @@ def beside(left: Sequence[str], right: Sequence[str]) -> list[str]:
     """Two lists as two columns, with ranks."""
     rows = max(len(left), len(right))
     pad = [*left, *[""] * (rows - len(left))], [*right, *[""] * (rows - len(right))]
-    return [f"{rank:4}  {one:{_TITLE}}  {other}".rstrip() for rank, (one, other) in enumerate(zip(*pad, strict=True), start=1)]
+    return [
+        f"{rank:4}  {one:{_TITLE}}  {other}".rstrip()
+        for rank, (one, other) in enumerate(zip(*pad, strict=True), start=1)
+    ]
 
 
 def _short(answered: Answered, choices: Choices) -> str:
-    return f"{len(answered.items)} of {choices.k}: the others of the {answered.asked} asked for had been seen; --candidates asks for more."
+    return (
+        f"{len(answered.items)} of {choices.k}: the others of the {answered.asked} asked for had "
+        "been seen; --candidates asks for more."
+    )
 
 
 def _unknown(count: int) -> str:
-    clicks = "1 of the clicks is of an item" if count == 1 else f"{count} of the clicks are of items"
+    clicks = (
+        "1 of the clicks is of an item" if count == 1 else f"{count} of the clicks are of items"
+    )
     which = "it counts as an empty place" if count == 1 else "they count as empty places"
     return f"{clicks} that this model does not have: {which}. The server was not told."
 
 
 def plain(text: str) -> str:
     """Words of a server, without what a terminal would obey."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+    return "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )
 
 
 def _cut(text: str) -> str:

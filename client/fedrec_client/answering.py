@@ -1,12 +1,14 @@
-"""From a question to bounded reports, whatever the question: checked before private data is touched, silent where it fails.
+"""From a question to bounded reports, whatever the question: checked before private data is
+touched, silent where it fails.
 
-The server is not trusted. What it learns of a client is when and whether it refuses, and how many users were counted; so
-neither may depend on an event:
+The server is not trusted. What it learns of a client is when and whether it refuses, and how many
+users were counted; so neither may depend on an event:
 
-- A question is refused on public grounds alone: its step, its arrays' shapes and numbers, its sizes, and a rehearsal of
-  the step on invented users, before anything is charged.
-- Afterwards a user whose report cannot be made, or would be larger than the radius, sends an empty report. Arrays made to
-  fail on certain items only then tell the server nothing: the user is counted as any other.
+- A question is refused on public grounds alone: its step, its arrays' shapes and numbers, its
+  sizes, and a rehearsal of the step on invented users, before anything is charged.
+- Afterwards a user whose report cannot be made, or would be larger than the radius, sends an empty
+  report. Arrays made to fail on certain items only then tell the server nothing: the user is
+  counted as any other.
 
 What is left is time: how long a client takes depends on how many events its users have.
 """
@@ -24,7 +26,15 @@ import numpy.typing as npt
 from fedrec.data.impressions import Impressions
 from fedrec.data.interactions import Interactions
 from fedrec.errors import RefusedError
-from fedrec.federation.messages import COEFFICIENT_BITS, VECTOR_BITS, BlockReports, BlockSpec, Question, ReleaseSpec, Reports
+from fedrec.federation.messages import (
+    COEFFICIENT_BITS,
+    VECTOR_BITS,
+    BlockReports,
+    BlockSpec,
+    Question,
+    ReleaseSpec,
+    Reports,
+)
 from fedrec.federation.protocol import Refusal, Terms
 from fedrec.federation.reports import within_radius
 from fedrec.federation.rounds import ClientStep
@@ -39,12 +49,14 @@ Private = Interactions | Impressions
 
 
 OF_DIRECTIONS = ("base", "pull")
-"""Public arrays of (d, d) and (d,), d the width of V: the sum of a convex loss over the whole catalogue (`convex_client.Catalogue`)."""
+"""Public arrays of (d, d) and (d,), d the width of V: the sum of a convex loss over the whole
+catalogue (`convex_client.Catalogue`)."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What one question may ask of this machine. Bytes; `columns` are numbers per item in one array (a user solve is cubic in them).
+    """What one question may ask of this machine. Bytes; `columns` are numbers per item in one array
+    (a user solve is cubic in them).
 
     features: rows that a block may have beyond one for each item, for parameters that items share.
     """
@@ -56,63 +68,107 @@ class Bounds:
 
 
 def require_answerable(question: Question, step: ClientStep, terms: Terms, bounds: Bounds) -> None:
-    """Raises RefusedError on a question that is malformed, too large, or that the step cannot answer. Touches no private data."""
+    """Raises RefusedError on a question that is malformed, too large, or that the step cannot
+    answer. Touches no private data."""
     items = len(terms.items)
     if sum(array.nbytes for array in question.public.values()) > bounds.public_bytes:
-        raise _malformed(f"the public arrays have more than {bounds.public_bytes} bytes", Refusal.TOO_LARGE)
+        raise _malformed(
+            f"the public arrays have more than {bounds.public_bytes} bytes", Refusal.TOO_LARGE
+        )
     width = question.public["V"].shape[1:] if "V" in question.public else ()
     for name, array in question.public.items():
-        if name in OF_DIRECTIONS and len(width) == 1 <= width[0] <= bounds.columns and array.shape in (width, 2 * width):
+        if (
+            name in OF_DIRECTIONS
+            and len(width) == 1 <= width[0] <= bounds.columns
+            and array.shape in (width, 2 * width)
+        ):
             _require_finite(name, array)
             continue
-        _require_plausible(name, array, items=items, columns=bounds.columns, news=terms.kind == "news")
+        _require_plausible(
+            name, array, items=items, columns=bounds.columns, news=terms.kind == "news"
+        )
     listed = len(question.public["items"]) if "items" in question.public else 1
     for release in question.releases:
         if not all(abs(math.log2(size)) <= 64 for size in (release.radius, *_steps(release))):
-            raise _malformed(f"release {release.name!r}: its radius and steps must lie between 2^-64 and 2^64")
+            raise _malformed(
+                f"release {release.name!r}: its radius and steps must lie between 2^-64 and 2^64"
+            )
     for spec in question.blocks:
-        more = spec.rows <= bounds.columns if terms.kind == "news" else items < spec.rows <= items + bounds.features
+        more = (
+            spec.rows <= bounds.columns
+            if terms.kind == "news"
+            else items < spec.rows <= items + bounds.features
+        )
         if spec.rows not in (1, items, listed) and not more:
-            raise _malformed(f"block {spec.name!r} has {spec.rows} rows, the catalogue {items} items")
+            raise _malformed(
+                f"block {spec.name!r} has {spec.rows} rows, the catalogue {items} items"
+            )
     if batch_bytes(question.blocks, users=1, events=0) > bounds.batch_bytes:
-        raise _malformed(f"one user's report would have more than {bounds.batch_bytes} bytes", Refusal.TOO_LARGE)
+        raise _malformed(
+            f"one user's report would have more than {bounds.batch_bytes} bytes", Refusal.TOO_LARGE
+        )
     _rehearse(question, step, terms)
 
 
-def batches(mine: Private, specs: tuple[BlockSpec, ...], *, users: int, max_bytes: int) -> Iterator[npt.NDArray[np.int64]]:
-    """Consecutive users, at most so many, whose reports on all of their items fit `max_bytes`; at least one user."""
+def batches(
+    mine: Private, specs: tuple[BlockSpec, ...], *, users: int, max_bytes: int
+) -> Iterator[npt.NDArray[np.int64]]:
+    """Consecutive users, at most so many, whose reports on all of their items fit `max_bytes`; at
+    least one user."""
     lengths, start = _lengths(mine, specs), 0
     while start < mine.num_users:
         sizes = lengths[start : start + users]
         events = np.cumsum(sizes)
-        reached = [batch_bytes(specs, users=n + 1, events=int(events[n])) for n in range(len(sizes))]
+        reached = [
+            batch_bytes(specs, users=n + 1, events=int(events[n])) for n in range(len(sizes))
+        ]
         taken = max(1, int(np.searchsorted(reached, max_bytes, side="right")))
         yield np.arange(start, start + taken)
         start += taken
 
 
 def _lengths(mine: Private, specs: tuple[BlockSpec, ...]) -> npt.NDArray[np.int64]:
-    """(num_users,) rows that each user's report may name: its own items, or for features and news all rows of a block."""
+    """(num_users,) rows that each user's report may name: its own items, or for features and news
+    all rows of a block."""
     rows = max((spec.rows for spec in specs if spec.rows > 1), default=0)
     if isinstance(mine, Interactions) and rows <= mine.num_items:
         return np.diff(mine.user_ptr)
     return np.full(mine.num_users, rows, np.int64)
 
 
-def answered(question: Question, step: ClientStep, mine: Private, users: npt.NDArray[np.int64]) -> Reports:
-    """One report for each of `users` (consecutive), each within its radius, each from that user's events alone."""
+def answered(
+    question: Question, step: ClientStep, mine: Private, users: npt.NDArray[np.int64]
+) -> Reports:
+    """One report for each of `users` (consecutive), each within its radius, each from that user's
+    events alone."""
     try:
         return _made(question, step, mine, users)
-    except Exception:  # whatever a hostile array brings about: one user after the other, so that none speaks for another
-        one_by_one = [_made_or_silent(question, step, mine, users[k : k + 1]) for k in range(len(users))]
-        logs.say(log, "users-stay-silent", level=logging.WARNING, round=question.round, step=question.step)
-        return _joined([reports or _silence(question.blocks) for reports in one_by_one], question.blocks)
+    except Exception:
+        # whatever a hostile array brings about: one user after the other, so that none speaks for
+        # another
+        one_by_one = [
+            _made_or_silent(question, step, mine, users[k : k + 1]) for k in range(len(users))
+        ]
+        logs.say(
+            log,
+            "users-stay-silent",
+            level=logging.WARNING,
+            round=question.round,
+            step=question.step,
+        )
+        return _joined(
+            [reports or _silence(question.blocks) for reports in one_by_one], question.blocks
+        )
 
 
-def _require_plausible(name: str, array: npt.NDArray[np.generic], *, items: int, columns: int, news: bool) -> None:
-    """Compiled steps trust shapes: an array has one number, or one row per item, or is a list of items.
+def _require_plausible(
+    name: str, array: npt.NDArray[np.generic], *, items: int, columns: int, news: bool
+) -> None:
+    """Compiled steps trust shapes: an array has one number, or one row per item, or is a list of
+    items.
 
-    Steps of `news` have small matrices besides, and look at every shape themselves (`central_client`).
+    Steps of `news` have small matrices besides, and look at every shape themselves
+    (`central_client`).
     """
     _require_finite(name, array)
     if name == "items":
@@ -123,7 +179,10 @@ def _require_plausible(name: str, array: npt.NDArray[np.generic], *, items: int,
     elif news and array.ndim <= 2 and max(array.shape, default=0) <= columns:
         return
     elif array.ndim and (array.ndim > 2 or len(array) != items or array.size > items * columns):
-        raise _malformed(f"public array {name!r} of shape {array.shape} does not fit {items} items and at most {columns} columns")
+        raise _malformed(
+            f"public array {name!r} of shape {array.shape} does not fit {items} items and at "
+            f"most {columns} columns"
+        )
 
 
 def _require_finite(name: str, array: npt.NDArray[np.generic]) -> None:
@@ -132,14 +191,19 @@ def _require_finite(name: str, array: npt.NDArray[np.generic]) -> None:
 
 
 def _steps(release: ReleaseSpec) -> list[float]:
-    return [step for block in release.blocks for step in (block.coefficient_step, block.vector_step)]
+    return [
+        step for block in release.blocks for step in (block.coefficient_step, block.vector_step)
+    ]
 
 
 def _rehearse(question: Question, step: ClientStep, terms: Terms) -> None:
     try:
         _made(question, step, invented(terms), np.arange(3))
     except Exception as failure:  # of invented users: its words are public
-        raise _malformed(f"step {question.step!r} cannot answer this question ({type(failure).__name__}: {str(failure)[:200]})") from None
+        raise _malformed(
+            f"step {question.step!r} cannot answer this question ({type(failure).__name__}: "
+            f"{str(failure)[:200]})"
+        ) from None
 
 
 def invented(terms: Terms) -> Private:
@@ -150,14 +214,24 @@ def invented(terms: Terms) -> Private:
     items = np.concatenate([[0], few]).astype(np.int32)
     if terms.kind == "news":
         owner = np.array([1, 2], np.int32)
-        return Impressions(len(terms.items), pointer, items, owner, pointer[1:], items, np.concatenate([[True], few == 0]))
+        return Impressions(
+            len(terms.items),
+            pointer,
+            items,
+            owner,
+            pointer[1:],
+            items,
+            np.concatenate([[True], few == 0]),
+        )
     values = np.concatenate([[low], np.full(len(few), high)]).astype(np.float32)
     if terms.kind == "clicks":
         values = np.ones_like(values)
     return Interactions(pointer, items, values, len(terms.items), terms.value_range, terms.kind)
 
 
-def _made(question: Question, step: ClientStep, mine: Private, users: npt.NDArray[np.int64]) -> Reports:
+def _made(
+    question: Question, step: ClientStep, mine: Private, users: npt.NDArray[np.int64]
+) -> Reports:
     with np.errstate(all="ignore"):  # what is not finite is refused below, by its value
         reports = step(question, mine.users_subset(users))
     _require_form(reports, question.blocks, users=len(users))
@@ -166,7 +240,9 @@ def _made(question: Question, step: ClientStep, mine: Private, users: npt.NDArra
     return reports
 
 
-def _made_or_silent(question: Question, step: ClientStep, mine: Private, user: npt.NDArray[np.int64]) -> Reports | None:
+def _made_or_silent(
+    question: Question, step: ClientStep, mine: Private, user: npt.NDArray[np.int64]
+) -> Reports | None:
     try:
         return _made(question, step, mine, user)
     except Exception:  # see the module's first lines
@@ -174,17 +250,29 @@ def _made_or_silent(question: Question, step: ClientStep, mine: Private, user: n
 
 
 def _require_form(reports: Reports, specs: tuple[BlockSpec, ...], *, users: int) -> None:
-    """ValueError where the reports do not have the announced form: one for each user, one block for each spec."""
+    """ValueError where the reports do not have the announced form: one for each user, one block for
+    each spec."""
     pointer, items = reports.user_ptr, reports.items
-    if len(pointer) != users + 1 or pointer[0] != 0 or pointer[-1] != len(items) or len(reports.blocks) != len(specs):
+    if (
+        len(pointer) != users + 1
+        or pointer[0] != 0
+        or pointer[-1] != len(items)
+        or len(reports.blocks) != len(specs)
+    ):
         raise ValueError(
-            f"the step made {len(pointer) - 1} reports of {len(reports.blocks)} blocks, asked for were {users} of {len(specs)}"
+            f"the step made {len(pointer) - 1} reports of {len(reports.blocks)} blocks, "
+            f"asked for were {users} of {len(specs)}"
         )
-    if len(items) and not 0 <= int(items.min()) <= int(items.max()) < max(spec.rows for spec in specs):
+    if len(items) and not 0 <= int(items.min()) <= int(items.max()) < max(
+        spec.rows for spec in specs
+    ):
         raise ValueError("a report names an item outside of its block")
     for part, spec in zip(reports.blocks, specs, strict=True):
         vectors = (users * spec.folds, spec.width)
-        if len(part.coefficients) != (users if spec.rows == 1 else len(items)) or part.vectors.shape != vectors:
+        if (
+            len(part.coefficients) != (users if spec.rows == 1 else len(items))
+            or part.vectors.shape != vectors
+        ):
             raise ValueError(f"block {spec.name!r} is not of the announced shape")
         for numbers, bits in ((part.coefficients, COEFFICIENT_BITS), (part.vectors, VECTOR_BITS)):
             if max(-int(numbers.min(initial=0)), int(numbers.max(initial=0))) >= 2**bits:
@@ -193,7 +281,12 @@ def _require_form(reports: Reports, specs: tuple[BlockSpec, ...], *, users: int)
 
 def _silence(specs: tuple[BlockSpec, ...]) -> Reports:
     """The report of one user who says nothing."""
-    blocks = (BlockReports(np.zeros(1 if s.rows == 1 else 0, np.int32), np.zeros((s.folds, s.width), np.int32)) for s in specs)
+    blocks = (
+        BlockReports(
+            np.zeros(1 if s.rows == 1 else 0, np.int32), np.zeros((s.folds, s.width), np.int32)
+        )
+        for s in specs
+    )
     return Reports(np.zeros(2, np.int64), np.zeros(0, np.int32), tuple(blocks))
 
 
@@ -211,4 +304,6 @@ def _joined(one_by_one: list[Reports], specs: tuple[BlockSpec, ...]) -> Reports:
 
 
 def _malformed(cause: str, code: Refusal = Refusal.MALFORMED) -> RefusedError:
-    return RefusedError(code.value, cause, "Nothing was charged and nothing left: the server must ask otherwise.")
+    return RefusedError(
+        code.value, cause, "Nothing was charged and nothing left: the server must ask otherwise."
+    )

@@ -1,4 +1,5 @@
-"""Public bundles on this device, by version: fetched once, checked against their version each time they are opened."""
+"""Public bundles on this device, by version: fetched once, checked against their version each time
+they are opened."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ class BundleCache:
         return self.get(version) if isinstance(version, str) else None
 
     def use(self, server: str, bundle: Bundle) -> None:
-        """This server is asked with this bundle from now on. Bundles that no server is asked with leave the disk."""
+        """This server is asked with this bundle from now on.
+
+        Bundles that no server is asked with leave the disk."""
         versions = self._versions() | {server: bundle.version}
         if versions != self._versions():
             write_json(self.folder / _CURRENT, versions)
@@ -37,7 +40,8 @@ class BundleCache:
                     path.unlink(missing_ok=True)
 
     def get(self, version: str) -> Bundle | None:
-        """None where it is not here, or is damaged or out of bounds: then it leaves the disk, to be fetched again."""
+        """None where it is not here, or is damaged or out of bounds: then it leaves the disk, to be
+        fetched again."""
         path = self._path(version)
         if not path.exists():
             return None
@@ -51,19 +55,30 @@ class BundleCache:
             return None
 
     def fetch(self, version: str, pieces: Iterable[bytes]) -> Bundle:
-        """Keep what a server sends. Raises ProtocolError where that is not the bundle of this version, RunError where it cannot be kept."""
+        """Keep what a server sends.
+
+        Raises ProtocolError where that is not the bundle of this version, RunError where it cannot
+        be kept."""
         path = self._path(version)
         beside = path.with_name(f".{version}.{os.getpid()}.part")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             found = _written(beside, pieces)
             if found[:16] != version:
-                cause = f"the server offers model {version}, but its bytes are those of {found[:16]}"
-                raise ProtocolError(cause, "Nothing was asked with it. Try again; if it stays so, do not use this server.")
+                cause = (
+                    f"the server offers model {version}, but its bytes are those of {found[:16]}"
+                )
+                raise ProtocolError(
+                    cause,
+                    "Nothing was asked with it. Try again; if it stays so, do not use this server.",
+                )
             bundle = _opened(beside)
             os.replace(beside, path)
         except OSError as failure:
-            raise RunError(f"{path} cannot be written: {failure.strerror or failure}", "Free space or correct permissions.") from None
+            raise RunError(
+                f"{path} cannot be written: {failure.strerror or failure}",
+                "Free space or correct permissions.",
+            ) from None
         finally:
             beside.unlink(missing_ok=True)
         return bundle
@@ -86,7 +101,10 @@ def _written(path: Path, pieces: Iterable[bytes]) -> str:
         for piece in pieces:
             size += len(piece)
             if size > MAX_BUNDLE_BYTES:
-                raise ProtocolError(f"the server's bundle is larger than {MAX_BUNDLE_BYTES} bytes", "Do not use this server.")
+                raise ProtocolError(
+                    f"the server's bundle is larger than {MAX_BUNDLE_BYTES} bytes",
+                    "Do not use this server.",
+                )
             digest.update(piece)
             file.write(piece)
         file.flush()
@@ -99,6 +117,8 @@ def _opened(path: Path) -> Bundle:
     try:
         bundle = read(path)
     except RunError as failure:
-        raise ProtocolError(f"the server's bundle cannot be used: {failure.cause}", "Do not use this server.") from None
+        raise ProtocolError(
+            f"the server's bundle cannot be used: {failure.cause}", "Do not use this server."
+        ) from None
     require_bounded(bundle)
     return bundle

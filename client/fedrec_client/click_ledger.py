@@ -1,10 +1,13 @@
-"""What each click of this site has cost in trainings of news: written durably before an answer leaves, refused past the limit.
+"""What each click of this site has cost in trainings of news: written durably before an answer
+leaves, refused past the limit.
 
-Every user of a site answers alike, so one list of runs states what a click of each has cost, by role (`privacy.click_accounting`): as part
-of a history, or as a label. A run is charged in whole before its first answer, and bound then: to its terms, to the data it is about, to
-the users' numbers. Every answer is an entry too: to which question, for which users. So what decides whether noise repeats, whether an
-answer is new and how often a user has answered stands in one SHA-256 chain, whose head is also kept beside the database; `ledger_files`
-says what is noticed of going back in time.
+Every user of a site answers alike, so one list of runs states what a click of each has cost, by
+role (`privacy.click_accounting`): as part of a history, or as a label. A run is charged in whole
+before its first answer, and bound then: to its terms, to the data it is about, to the users'
+numbers. Every answer is an entry too: to which question, for which users. So what decides whether
+noise repeats, whether an answer is new and how often a user has answered stands in one SHA-256
+chain, whose head is also kept beside the database; `ledger_files` says what is noticed of going
+back in time.
 """
 
 from __future__ import annotations
@@ -52,17 +55,21 @@ from fedrec_client.pseudonyms import SECRET_BYTES
 _GENESIS = hashlib.sha256(b"fedrec click ledger 2").hexdigest()
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS secret (value BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS entries (number INTEGER PRIMARY KEY, time_s REAL NOT NULL, run TEXT NOT NULL, kind TEXT NOT NULL,
-    content TEXT NOT NULL, head TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS entries (
+    number INTEGER PRIMARY KEY, time_s REAL NOT NULL, run TEXT NOT NULL, kind TEXT NOT NULL,
+    content TEXT NOT NULL, head TEXT NOT NULL
+);
 """
 _ROUNDING = 1e-9  # relative; a calibrated release reaches the limit up to the last bits
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What a run is bound to from its first question. terms, data: digests; users, first_user: of how many, and from which number on.
+    """What a run is bound to from its first question. terms, data: digests; users, first_user: of
+    how many, and from which number on.
 
-    history, labels: the most clicks and impressions of one user that it may see; 0 where that is not known.
+    history, labels: the most clicks and impressions of one user that it may see; 0 where that is
+    not known.
     """
 
     terms: str = ""
@@ -75,7 +82,8 @@ class Bound:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of kind "run" (a charge) or "answer"; `content` as JSON; `head` closes the chain so far."""
+    """One entry of kind "run" (a charge) or "answer"; `content` as JSON; `head` closes the chain so
+    far."""
 
     number: int
     time_s: float
@@ -99,12 +107,17 @@ class Entry:
     def answer(self) -> Answer:
         """Which question was answered, and for whom."""
         read = json.loads(self.content)
-        return Answer(read["round"], read["question"], np.unpackbits(np.frombuffer(bytes.fromhex(read["users"]), np.uint8)))
+        return Answer(
+            read["round"],
+            read["question"],
+            np.unpackbits(np.frombuffer(bytes.fromhex(read["users"]), np.uint8)),
+        )
 
 
 @dataclass(frozen=True)
 class Answer:
-    """question: its digest; users: 1 for each of the site's users who answered, 0 for others and behind the last, to whole bytes."""
+    """question: its digest; users: 1 for each of the site's users who answered, 0 for others and
+    behind the last, to whole bytes."""
 
     round: int
     question: str
@@ -114,16 +127,28 @@ class Answer:
 class ClickSpending:
     """An open ledger of clicks. One process at a time; safe to call from several threads."""
 
-    def __init__(self, path: Path, *, limit: Guarantee, max_user_epsilon: float = math.inf, clock: Callable[[], float] = time.time) -> None:
-        """Open or begin the ledger at `path`. Raises RunError where it is in use, damaged, or older than it was.
+    def __init__(
+        self,
+        path: Path,
+        *,
+        limit: Guarantee,
+        max_user_epsilon: float = math.inf,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Open or begin the ledger at `path`. Raises RunError where it is in use, damaged, or older
+        than it was.
 
-        max_user_epsilon: of all runs, per user (replace), at the limit's delta; see `person_epsilon`.
+        max_user_epsilon: of all runs, per user (replace), at the limit's delta; see
+        `person_epsilon`.
         """
         self.limit, self.max_user_epsilon = limit, max_user_epsilon
         self._clock, self._path, self._file = clock, path, HeadFile(path)
         self._mutex, self._lock = threading.Lock(), locked(path)
         with opening(path, self._lock):
-            secret = f"INSERT INTO secret SELECT x'{os.urandom(SECRET_BYTES).hex()}' WHERE NOT EXISTS (SELECT 1 FROM secret);"
+            secret = (
+                f"INSERT INTO secret SELECT x'{os.urandom(SECRET_BYTES).hex()}' WHERE NOT EXISTS "
+                "(SELECT 1 FROM secret);"
+            )
             self._database = opened(path, f"{_SCHEMA} {CLOCK_SCHEMA} {secret}")
             self.secret: bytes = self._database.execute("SELECT value FROM secret").fetchone()[0]
             self._entries = list(_verified(self._database, path))
@@ -143,55 +168,84 @@ class ClickSpending:
 
     @property
     def person_epsilon(self) -> float:
-        """Of all runs, per user (replace): for a person with a full history and as many labels as any user of this site, at the delta."""
-        return epsilon_of_events(_of_person([(entry.price, entry.bound) for entry in self.runs]), self.limit.delta)
+        """Of all runs, per user (replace): for a person with a full history and as many labels as
+        any user of this site, at the delta."""
+        return epsilon_of_events(
+            _of_person([(entry.price, entry.bound) for entry in self.runs]), self.limit.delta
+        )
 
     @property
     def epsilon_left(self) -> float:
-        """The largest run of the limit's unit that is still possible is no larger than this: a sum, not a composition."""
-        return max(0.0, self.limit.epsilon - self.epsilon) if self.limit.private else self.limit.epsilon
+        """The largest run of the limit's unit that is still possible is no larger than this: a sum,
+        not a composition."""
+        return (
+            max(0.0, self.limit.epsilon - self.epsilon)
+            if self.limit.private
+            else self.limit.epsilon
+        )
 
     def bound(self, run: str) -> Bound | None:
         """What a run that was charged is bound to."""
         return next((entry.bound for entry in self.runs if entry.run == run), None)
 
     def charge(self, run: str, costs: Costs, bound: Bound | None = None) -> bool:
-        """Charge a whole run, durably, once; whether it is new. Raises RefusedError (`BUDGET`, `WRONG_PLAN`) and charges nothing then."""
+        """Charge a whole run, durably, once; whether it is new.
+
+        Raises RefusedError (`BUDGET`, `WRONG_PLAN`) and charges nothing then."""
         with self._mutex:
             content = _packed(costs, bound or Bound())
             known = next((entry for entry in self.runs if entry.run == run), None)
             if known is not None and known.content != content:
                 words = f"what run {run} costs, or what it is bound to, changed"
-                raise _refused(Refusal.WRONG_PLAN, words, "A run keeps its terms, plan, users and data from its first question.")
+                raise _refused(
+                    Refusal.WRONG_PLAN,
+                    words,
+                    "A run keeps its terms, plan, users and data from its first question.",
+                )
             if known is not None:
                 return False
             self._require_room(costs, bound or Bound())
             self._append(run, "run", content)
             return True
 
-    def answer(self, run: str, round: int, question: str, users: npt.NDArray[np.bool_], *, most: int) -> bool:
+    def answer(
+        self, run: str, round: int, question: str, users: npt.NDArray[np.bool_], *, most: int
+    ) -> bool:
         """Write down, durably, who answers what, before it is answered; whether it is new.
 
-        users: (n,) of the site. Raises RefusedError on another question in a round (`ALREADY_REPORTED`), and on a user who would answer
-        more than `most` times in the run (`BUDGET`).
+        users: (n,) of the site. Raises RefusedError on another question in a round
+        (`ALREADY_REPORTED`), and on a user who would answer more than `most` times in the run
+        (`BUDGET`).
         """
         with self._mutex:
             before = self._answered.get((run, round))
             if before is not None and before != question:
                 words = f"round {round} was answered already, to another question"
-                raise _refused(Refusal.ALREADY_REPORTED, words, "Nothing left: the server must ask otherwise.")
+                raise _refused(
+                    Refusal.ALREADY_REPORTED, words, "Nothing left: the server must ask otherwise."
+                )
             if before is not None:
                 return False
             bits = np.unpackbits(np.packbits(users))
-            if int((self._times.get(run, np.zeros(len(bits), np.int64)) + bits).max(initial=0)) > most:
+            if (
+                int((self._times.get(run, np.zeros(len(bits), np.int64)) + bits).max(initial=0))
+                > most
+            ):
                 words = f"a user would answer more than {most} times, which is what was paid for"
-                raise _refused(Refusal.BUDGET, words, "Nothing left: the server must ask otherwise.")
-            content = {"round": round, "question": question, "users": np.packbits(users).tobytes().hex()}
+                raise _refused(
+                    Refusal.BUDGET, words, "Nothing left: the server must ask otherwise."
+                )
+            content = {
+                "round": round,
+                "question": question,
+                "users": np.packbits(users).tobytes().hex(),
+            }
             self._append(run, "answer", json.dumps(content, sort_keys=True))
             return True
 
     def note_clock(self, jump: ClockJump | None = None) -> ClockJump | None:
-        """Keep a jump of the clock; without one, that the clock is behind the last entry, if it is. Returns what was kept.
+        """Keep a jump of the clock; without one, that the clock is behind the last entry, if it is.
+        Returns what was kept.
 
         Raises RunError where it cannot be written.
         """
@@ -202,7 +256,10 @@ class ClickSpending:
                     with self._database:
                         write_jump(self._database, len(self._entries), found)
                 except sqlite3.Error as failure:
-                    raise RunError(f"{self._path} cannot be written: {failure}", "Free space or correct permissions.") from None
+                    raise RunError(
+                        f"{self._path} cannot be written: {failure}",
+                        "Free space or correct permissions.",
+                    ) from None
                 self._jumps = read_jumps(self._database)
             return found
 
@@ -215,28 +272,50 @@ class ClickSpending:
     def _index(self, entries: Sequence[Entry], *, anew: bool = True) -> None:
         """Which rounds of a run were answered, to what, and how often each user did."""
         if anew:
-            self._answered, self._times = dict[tuple[str, int], str](), dict[str, npt.NDArray[np.int64]]()
+            self._answered, self._times = (
+                dict[tuple[str, int], str](),
+                dict[str, npt.NDArray[np.int64]](),
+            )
         for entry in entries:
             if entry.kind == "answer":
                 told = entry.answer
                 self._answered[entry.run, told.round] = told.question
-                self._times[entry.run] = self._times.get(entry.run, np.zeros(len(told.users), np.int64)) + told.users
+                self._times[entry.run] = (
+                    self._times.get(entry.run, np.zeros(len(told.users), np.int64)) + told.users
+                )
 
     def _require_room(self, costs: Costs, bound: Bound) -> None:
         after = dearest_click([*(entry.price for entry in self.runs), costs], self.limit)
         if after > self.limit.epsilon * (1 + _ROUNDING):
-            remedy = f"It would bring a click to epsilon {after:.4g}; the limit is {self.limit}, and {self.epsilon:.4g} is spent."
-            raise _refused(Refusal.BUDGET, "the run needs more than this client's limit leaves", remedy)
+            remedy = (
+                f"It would bring a click to epsilon {after:.4g}; the limit is {self.limit}, and "
+                f"{self.epsilon:.4g} is spent."
+            )
+            raise _refused(
+                Refusal.BUDGET, "the run needs more than this client's limit leaves", remedy
+            )
         if math.isinf(self.max_user_epsilon):
             return
         runs = [*((entry.price, entry.bound) for entry in self.runs), (costs, bound)]
         after = epsilon_of_events(_of_person(runs), self.limit.delta)
         if after > self.max_user_epsilon * (1 + _ROUNDING):
-            remedy = f"It would bring a person to epsilon {after:.4g} per user (replace); max_user_epsilon is {self.max_user_epsilon:g}."
-            raise _refused(Refusal.BUDGET, "the run needs more than this client's limit per user leaves", remedy)
+            remedy = (
+                f"It would bring a person to epsilon {after:.4g} per user (replace); "
+                f"max_user_epsilon is {self.max_user_epsilon:g}."
+            )
+            raise _refused(
+                Refusal.BUDGET,
+                "the run needs more than this client's limit per user leaves",
+                remedy,
+            )
 
     def _behind(self) -> ClockJump | None:
-        return behind(self._entries[-1].time_s if self._entries else None, self._jumps, len(self._entries), self._clock())
+        return behind(
+            self._entries[-1].time_s if self._entries else None,
+            self._jumps,
+            len(self._entries),
+            self._clock(),
+        )
 
     def _append(self, run: str, kind: str, content: str) -> None:
         row = (len(self._entries) + 1, float(self._clock()), run, kind, content)
@@ -246,9 +325,12 @@ class ClickSpending:
             with self._database:
                 if jump is not None:
                     write_jump(self._database, len(self._entries), jump)
-                self._database.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", (*row, head))
+                self._database.execute(
+                    "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", (*row, head)
+                )
         except sqlite3.Error as failure:
-            with suppress(sqlite3.Error):  # a commit that is said to have failed may be on disk, and is spent then
+            # a commit that is said to have failed may be on disk, and is spent then
+            with suppress(sqlite3.Error):
                 self._entries = list(_verified(self._database, self._path))
                 self._index(self._entries)
             remedy = "Nothing left this client. Free space or correct permissions."
@@ -259,13 +341,17 @@ class ClickSpending:
 
 
 def read_clock(path: Path) -> tuple[tuple[int, ClockJump], ...]:
-    """Jumps of the clock that a ledger keeps, each with the number of the entry before. Raises RunError as `read_entries`."""
+    """Jumps of the clock that a ledger keeps, each with the number of the entry before.
+
+    Raises RunError as `read_entries`."""
     with reading(path) as database:
         return read_jumps(database)
 
 
 def read_entries(path: Path) -> tuple[Entry, ...]:
-    """The entries of a ledger, verified, also while a client has it open. Raises RunError where it is missing or damaged."""
+    """The entries of a ledger, verified, also while a client has it open.
+
+    Raises RunError where it is missing or damaged."""
     with reading(path) as database:
         return tuple(_verified(database, path))
 
@@ -276,7 +362,9 @@ def runs_of(entries: Sequence[Entry]) -> tuple[Entry, ...]:
 
 
 def _of_person(runs: Sequence[tuple[Costs, Bound]]) -> list[Event]:
-    """Public numbers decide, whatever anybody clicked. A run that does not say how much it sees costs everything."""
+    """Public numbers decide, whatever anybody clicked.
+
+    A run that does not say how much it sees costs everything."""
     found = list[Event]()
     for costs, bound in runs:
         if bound.history:
@@ -287,12 +375,16 @@ def _of_person(runs: Sequence[tuple[Costs, Bound]]) -> list[Event]:
 
 
 def _packed(costs: Costs, bound: Bound) -> str:
-    parts = {"history": [_row(event) for event in costs.history], "labels": [_row(event) for event in costs.labels]}
+    parts = {
+        "history": [_row(event) for event in costs.history],
+        "labels": [_row(event) for event in costs.labels],
+    }
     return json.dumps(parts | {"bound": asdict(bound)}, sort_keys=True)
 
 
 def _row(event: Event) -> list[str]:
-    """Kind, name and numbers, exactly; an answer about a label is priced as a coin of its epsilon, which dominates it."""
+    """Kind, name and numbers, exactly; an answer about a label is priced as a coin of its epsilon,
+    which dominates it."""
     if isinstance(event, PureEvent):
         return ["pure", event.name, event.epsilon.hex()]
     if isinstance(event, PaddedEvent):
@@ -305,11 +397,20 @@ def _event(row: list[str]) -> Event:
     values = [float.fromhex(number) for number in numbers]
     if kind == "pure":
         return PureEvent(name, values[0])
-    return PaddedEvent(name, values[0], values[1]) if kind == "padded" else GaussianEvent(name, values[0], "click", "replace")
+    return (
+        PaddedEvent(name, values[0], values[1])
+        if kind == "padded"
+        else GaussianEvent(name, values[0], "click", "replace")
+    )
 
 
 def _verified(database: sqlite3.Connection, path: Path) -> Iterator[Entry]:
-    head, rows = _GENESIS, database.execute("SELECT number, time_s, run, kind, content, head FROM entries ORDER BY number")
+    head, rows = (
+        _GENESIS,
+        database.execute(
+            "SELECT number, time_s, run, kind, content, head FROM entries ORDER BY number"
+        ),
+    )
     for expected, row in enumerate(rows, start=1):
         try:
             head = _next_head(head, row[:5])
@@ -322,7 +423,9 @@ def _verified(database: sqlite3.Connection, path: Path) -> Iterator[Entry]:
 
 def _next_head(head: str, row: tuple[Any, ...]) -> str:
     number, time_s, run, kind, content = row
-    return hashlib.sha256(json.dumps([head, number, float(time_s).hex(), run, kind, content]).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps([head, number, float(time_s).hex(), run, kind, content]).encode()
+    ).hexdigest()
 
 
 def _refused(code: Refusal, cause: str, remedy: str) -> RefusedError:

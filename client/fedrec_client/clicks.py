@@ -1,7 +1,8 @@
-"""One person's own history, from a file of theirs: item ids, oldest first, with ratings and times where there are any.
+"""One person's own history, from a file of theirs: item ids, oldest first, with ratings and times
+where there are any.
 
-Either one id a line, or CSV with a header that names `item` and perhaps `rating` and `timestamp`; with timestamps the file may be in any
-order. Nothing of it is written anywhere else.
+Either one id a line, or CSV with a header that names `item` and perhaps `rating` and `timestamp`;
+with timestamps the file may be in any order. Nothing of it is written anywhere else.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from pathlib import Path
 
 from fedrec.errors import DataError, MalformedRowError
 
-_ITEM, _RATING, _TIME = ("item", "item_id", "itemid", "movieid", "news_id"), ("rating",), ("timestamp", "time")
+_ITEM, _RATING, _TIME = (
+    ("item", "item_id", "itemid", "movieid", "news_id"),
+    ("rating",),
+    ("timestamp", "time"),
+)
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,12 @@ class Clicks:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all events, ratings included: two histories that differ in anything a model could read have two digests."""
-        content = [[click.item, None if click.rating is None else float(click.rating).hex()] for click in self.events]
+        """SHA-256 of all events, ratings included: two histories that differ in anything a model
+        could read have two digests."""
+        content = [
+            [click.item, None if click.rating is None else float(click.rating).hex()]
+            for click in self.events
+        ]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     @staticmethod
@@ -49,18 +58,26 @@ class Clicks:
 
 
 def read_clicks(path: Path) -> Clicks:
-    """Raises DataError where the file is missing or empty, MalformedRowError at the first wrong line."""
+    """Raises DataError where the file is missing or empty, MalformedRowError at the first wrong
+    line."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as failure:
-        raise DataError(f"{path} cannot be read: {failure.strerror or failure}", "Check the path of your history (--history).") from None
+        raise DataError(
+            f"{path} cannot be read: {failure.strerror or failure}",
+            "Check the path of your history (--history).",
+        ) from None
     except UnicodeDecodeError as failure:
-        raise DataError(f"{path} is not UTF-8: {failure.reason} at byte {failure.start}", "Save it as UTF-8.") from None
+        raise DataError(
+            f"{path} is not UTF-8: {failure.reason} at byte {failure.start}", "Save it as UTF-8."
+        ) from None
     lines = text.splitlines()
     header = [name.strip().lower() for name in next(csv.reader(lines[:1]), [])]
     events = tuple(_table(path, text, header) if set(header) & set(_ITEM) else _plain(lines))
     if not events:
-        raise DataError(f"{path} holds no item", "One item id a line, or CSV with a column named item.")
+        raise DataError(
+            f"{path} holds no item", "One item id a line, or CSV with a column named item."
+        )
     return Clicks(events, path)
 
 
@@ -71,7 +88,10 @@ def _plain(lines: list[str]) -> Iterator[Click]:
 
 
 def _table(path: Path, text: str, header: list[str]) -> Iterator[Click]:
-    item, rating, moment = (next((header.index(name) for name in names if name in header), None) for names in (_ITEM, _RATING, _TIME))
+    item, rating, moment = (
+        next((header.index(name) for name in names if name in header), None)
+        for names in (_ITEM, _RATING, _TIME)
+    )
     found = list[tuple[float, Click]]()
     reader = csv.reader(StringIO(text))
     next(reader)
@@ -80,9 +100,13 @@ def _table(path: Path, text: str, header: list[str]) -> Iterator[Click]:
             continue
         line = reader.line_num
         if len(row) != len(header) or item is None or not row[item].strip():
-            raise MalformedRowError(path, line, f"{len(header)} columns with an item", ",".join(row))
+            raise MalformedRowError(
+                path, line, f"{len(header)} columns with an item", ",".join(row)
+            )
         value = None if rating is None else _number(path, line, "a rating", row[rating])
-        time_s = 0.0 if moment is None else _number(path, line, "a timestamp in seconds", row[moment])
+        time_s = (
+            0.0 if moment is None else _number(path, line, "a timestamp in seconds", row[moment])
+        )
         found.append((time_s, Click(row[item].strip(), value, line)))
     yield from (click for _, click in sorted(found, key=lambda pair: pair[0]))
 

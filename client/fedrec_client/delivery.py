@@ -1,4 +1,5 @@
-"""One round's reports on their way to the aggregator: made batch by batch in bounded memory, counted as it counts them."""
+"""One round's reports on their way to the aggregator: made batch by batch in bounded memory,
+counted as it counts them."""
 
 from __future__ import annotations
 
@@ -15,16 +16,24 @@ from fedrec.federation.rounds import ClientStep
 from fedrec.federation.wire import Batch, pack_reports
 from fedrec_client.answering import Private, answered, batches
 
-_ROUND_IS_OVER = {Refusal.ROUND_CLOSED, Refusal.ROUND_UNKNOWN, Refusal.RUN_UNKNOWN, Refusal.WRONG_QUESTION, Refusal.WRONG_PLAN}
+_ROUND_IS_OVER = {
+    Refusal.ROUND_CLOSED,
+    Refusal.ROUND_UNKNOWN,
+    Refusal.RUN_UNKNOWN,
+    Refusal.WRONG_QUESTION,
+    Refusal.WRONG_PLAN,
+}
 """Codes that every further batch of the round would get too."""
 
 
 @dataclass
 class Delivery:
-    """What is being answered, by whom, and what came of it so far. ids, tokens: (num_users, 16) uint8 of all users of `mine`.
+    """What is being answered, by whom, and what came of it so far. ids, tokens: (num_users, 16)
+    uint8 of all users of `mine`.
 
-    digest: `wire.report_digest`. `keep` gets every message before it leaves. `rejected` counts users by the aggregator's codes; a
-    replayed report is one that was counted before, so it is accepted.
+    digest: `wire.report_digest`. `keep` gets every message before it leaves. `rejected` counts
+    users by the aggregator's codes; a replayed report is one that was counted before, so it is
+    accepted.
     """
 
     run: str
@@ -42,8 +51,12 @@ class Delivery:
     bytes_sent: int = 0
 
     def hand_in(self, *, users_per_batch: int, batch_bytes: int) -> None:
-        """Everything, or until the aggregator says that the round is over. Raises UnreachableError; what was counted stays counted."""
-        for users in batches(self.mine, self.question.blocks, users=users_per_batch, max_bytes=batch_bytes):
+        """Everything, or until the aggregator says that the round is over.
+
+        Raises UnreachableError; what was counted stays counted."""
+        for users in batches(
+            self.mine, self.question.blocks, users=users_per_batch, max_bytes=batch_bytes
+        ):
             over = self._hand_in(users)
             if over is not None:
                 self._count(Receipt(0, {over: self.mine.num_users - int(users[-1]) - 1}))
@@ -53,8 +66,11 @@ class Delivery:
         """The code that ends the round, if there is one."""
         receipt = self._sent(users)
         if receipt.rejected.get(Refusal.TOO_LARGE) and not receipt.accepted and len(users) > 1:
-            # one with more items than the aggregator takes must not cost the others of its batch their part
-            return self._hand_in(users[: len(users) // 2]) or self._hand_in(users[len(users) // 2 :])
+            # one with more items than the aggregator takes must not cost the others of its batch
+            # their part
+            return self._hand_in(users[: len(users) // 2]) or self._hand_in(
+                users[len(users) // 2 :]
+            )
         self._count(receipt)
         codes = {str(code) for code, count in receipt.rejected.items() if count}
         return min(codes) if codes and codes <= _ROUND_IS_OVER and not receipt.accepted else None

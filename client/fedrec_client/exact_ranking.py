@@ -1,7 +1,9 @@
-"""Ranking on the device, by the clicks themselves: what the server would rank without noise, or better where the model is in the bundle.
+"""Ranking on the device, by the clicks themselves: what the server would rank without noise, or
+better where the model is in the bundle.
 
-A factorisation model comes with its released parts (`model.*`), so the device solves its own vector from the whole history, with its
-ratings; any other model is ranked through the bundle's user map, with coefficients before noise.
+A factorisation model comes with its released parts (`model.*`), so the device solves its own vector
+from the whole history, with its ratings; any other model is ranked through the bundle's user map,
+with coefficients before noise.
 """
 
 from __future__ import annotations
@@ -26,13 +28,21 @@ Event = tuple[int, float | None]
 
 
 def best(
-    bundle: Bundle, window: npt.NDArray[np.int32], events: Sequence[Event], *, k: int, categories: int
+    bundle: Bundle,
+    window: npt.NDArray[np.int32],
+    events: Sequence[Event],
+    *,
+    k: int,
+    categories: int,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Rows and scores of the k best items that are not in `events`, best first. window: (H,) rows; categories: bits, 0 for all."""
+    """Rows and scores of the k best items that are not in `events`, best first. window: (H,) rows;
+    categories: bits, 0 for all."""
     seen = {row for row, _ in events}
     model = released_model(bundle)
     if model is None:
-        found = Exact(bundle)([Query(_unnoised(bundle, window), min(k + len(seen), bundle.size), categories)])[0]
+        found = Exact(bundle)(
+            [Query(_unnoised(bundle, window), min(k + len(seen), bundle.size), categories)]
+        )[0]
         rows, scores = found.items.astype(np.int64), found.scores.astype(np.float64)
     else:
         rows, scores = _by_local_solve(model, bundle, events, categories)
@@ -42,7 +52,11 @@ def best(
 
 def released_model(bundle: Bundle) -> Model | None:
     """The factorisation model in a bundle, None where there is none."""
-    arrays = {name.removeprefix("model."): array for name, array in bundle.more.items() if name.startswith("model.")}
+    arrays = {
+        name.removeprefix("model."): array
+        for name, array in bundle.more.items()
+        if name.startswith("model.")
+    }
     for kind in model_kinds() if arrays else ():
         with suppress(KeyError):
             return model_of(arrays, kind)
@@ -52,16 +66,23 @@ def released_model(bundle: Bundle) -> Model | None:
 def _unnoised(bundle: Bundle, window: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
     """(B,) what would be sent without noise."""
     nothing = non_private(bundle.about.delta, "click", "replace")
-    sent: npt.NDArray[np.float32] = ask(bundle, window[None], guarantee=nothing, key=bytes(32)).sent[0]
+    sent: npt.NDArray[np.float32] = ask(
+        bundle, window[None], guarantee=nothing, key=bytes(32)
+    ).sent[0]
     return sent
 
 
 def _by_local_solve(
     model: Model, bundle: Bundle, events: Sequence[Event], categories: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Every item that is allowed, best first, by the vector that the device solves from all events."""
+    """Every item that is allowed, best first, by the vector that the device solves from all
+    events."""
     history, ranker = _interactions(bundle, events), ranker_of(model)
-    scores = ranker.item_vectors.astype(np.float64) @ np.asarray(ranker.user_vectors(history), np.float64)[0] + ranker.offset
+    scores = (
+        ranker.item_vectors.astype(np.float64)
+        @ np.asarray(ranker.user_vectors(history), np.float64)[0]
+        + ranker.offset
+    )
     rows = np.argsort(-scores, kind="stable")
     if categories:
         rows = rows[bundle.categories[rows] & np.uint64(categories) != 0]
@@ -69,10 +90,15 @@ def _by_local_solve(
 
 
 def _interactions(bundle: Bundle, events: Sequence[Event]) -> Interactions:
-    """One user. Of two events on an item the later counts; a rating that is missing is the best there is, and none is off the scale."""
+    """One user.
+
+    Of two events on an item the later counts; a rating that is missing is the best there is, and
+    none is off the scale."""
     kept, clicked = dict(events), bundle.about.family == "clicks"
     given = [rating for rating in kept.values() if rating is not None]
-    scale = bundle.more.get("model.value_range", np.array([min(given, default=0.0), max(given, default=1.0)]))
+    scale = bundle.more.get(
+        "model.value_range", np.array([min(given, default=0.0), max(given, default=1.0)])
+    )
     low, high = (0.0, 1.0) if clicked else (float(end) for end in scale)
     values = np.array([high if rating is None or clicked else rating for rating in kept.values()])
     return Interactions.from_columns(

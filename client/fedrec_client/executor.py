@@ -1,9 +1,11 @@
-"""The pinned executor: runs the installed app on the messages of a SuperNode, and never opens the bundle that came with them.
+"""The pinned executor: runs the installed app on the messages of a SuperNode, and never opens the
+bundle that came with them.
 
-A stock SuperNode runs whatever bundle its SuperLink sends, which would let the server run code where the ratings are. With
-`--isolation process` it starts nothing itself and waits for an executor on its runtime API (protobuf over HTTP, loopback,
-a shared secret). This one lives as long as the client, takes a task, reads its message, calls our `ClientApp`, hands the
-reply back, and drops the bundle unread. flwr keeps that API private, hence the exact version: see `require_pinned_flower`.
+A stock SuperNode runs whatever bundle its SuperLink sends, which would let the server run code
+where the ratings are. With `--isolation process` it starts nothing itself and waits for an executor
+on its runtime API (protobuf over HTTP, loopback, a shared secret). This one lives as long as the
+client, takes a task, reads its message, calls our `ClientApp`, hands the reply back, and drops the
+bundle unread. flwr keeps that API private, hence the exact version: see `require_pinned_flower`.
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ PINNED_FLOWER = "1.41.0"
 
 _MEDIA_TYPE = "application/protobuf"
 _CONTROL_BYTES = 64 * 2**20
-"""Most bytes of an answer that is not an object of a message: the largest carries the bundle, which Flower holds below 10 MB."""
+"""Most bytes of an answer that is not an object of a message: the largest carries the bundle, which
+Flower holds below 10 MB."""
 
 log = logging.getLogger(__name__)
 
@@ -80,20 +83,26 @@ class UnreadableMessageError(Exception):
 
 
 def require_pinned_flower(found: str = flwr.__version__) -> None:
-    """Raises SettingsError where another Flower is installed than the one whose runtime API this module speaks."""
+    """Raises SettingsError where another Flower is installed than the one whose runtime API this
+    module speaks."""
     if found != PINNED_FLOWER:
         raise SettingsError(
-            f"flwr {found} is installed; this client speaks the runtime interface of flwr {PINNED_FLOWER} only",
+            (
+                f"flwr {found} is installed; this client speaks the runtime interface of flwr "
+                f"{PINNED_FLOWER} only"
+            ),
             f"pip install flwr=={PINNED_FLOWER}",
         )
 
 
 @dataclass
 class Executor:
-    """Takes tasks from the SuperNode at `address()` ("" while there is none) and answers them with `app`. Times in seconds.
+    """Takes tasks from the SuperNode at `address()` ("" while there is none) and answers them with
+    `app`. Times in seconds.
 
-    patience_s: for the next part of a message that is on its way; a server that died sends none, and asks again when it is back.
-    poll_s, longest_poll_s: between looks for a task, right after one and when there was none for long; SuperNodes look every 3 s.
+    patience_s: for the next part of a message that is on its way; a server that died sends none,
+    and asks again when it is back. poll_s, longest_poll_s: between looks for a task, right after
+    one and when there was none for long; SuperNodes look every 3 s.
     """
 
     app: Callable[[Message, Context], Message]
@@ -106,7 +115,9 @@ class Executor:
     patience_s: float = 60.0
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop` is set. A SuperNode that ends, or begins again at another address, is waited for."""
+        """Until `stop` is set.
+
+        A SuperNode that ends, or begins again at another address, is waited for."""
         require_pinned_flower()
         known, runtime, pause_s = "", None, self.poll_s
         try:
@@ -123,14 +134,18 @@ class Executor:
                 runtime.close()
 
     def step(self, runtime: RuntimeApi) -> bool:
-        """Answer one message if there is one; whether there was. What the SuperNode does wrong is logged and waited out."""
+        """Answer one message if there is one; whether there was.
+
+        What the SuperNode does wrong is logged and waited out."""
         try:
             task = runtime.acquire()
             if task is None:
                 return False
             with _heartbeats(task, self.heartbeat_s):
                 self._answer(task)
-        except Exception as failure:  # lost on the way, or nothing this version can read: the task expires, and is asked again
+        except Exception as failure:
+            # lost on the way, or nothing this version can read: the task expires, and is asked
+            # again
             logs.say_failure(log, "task-lost", failure)
             return False
         return True
@@ -143,15 +158,21 @@ class Executor:
         except TaskLostError:
             raise
         except Exception as failure:
-            # Its words go to the server, so they are ours and not the error's; without a reply the SuperNode would wait for ever.
+            # Its words go to the server, so they are ours and not the error's; without a reply the
+            # SuperNode would wait for ever.
             logs.say_failure(log, "message-unanswered", failure)
-            reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "the client cannot read this message"), reply_to=request)
+            reply = Message(
+                Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "the client cannot read this message"),
+                reply_to=request,
+            )
         task.finish(reply)
 
     def _called(self, task: Task, message: Message) -> Message:
         if task.kind != TaskType.CLIENT_APP:
             raise UnreadableMessageError(f"a task of kind {task.kind} is not run here")
-        context = Context(message.metadata.run_id, task.node_id, node_config={}, state=RecordDict(), run_config={})
+        context = Context(
+            message.metadata.run_id, task.node_id, node_config={}, state=RecordDict(), run_config={}
+        )
         return self.app(message, context)
 
 
@@ -166,22 +187,32 @@ class Task:
     node_id: int = 0
 
     def begin(self) -> tuple[Message, ObjectTree]:
-        """Start the task: its message without content, and the names of its content. The bundle arrives here, and goes no further."""
+        """Start the task: its message without content, and the names of its content.
+
+        The bundle arrives here, and goes no further."""
         started = self._call("pull-task-input", PullTaskInputRequest(), PullTaskInputResponse)
         self.run_id, self.node_id = started.run.run_id, started.context.node_id
         found = self._call("pull-messages", PullAppMessagesRequest(), PullAppMessagesResponse)
         if len(found.messages_list) != 1 or len(found.message_object_trees) != 1:
-            raise TaskLostError(f"the SuperNode has {len(found.messages_list)} messages for one task")
+            raise TaskLostError(
+                f"the SuperNode has {len(found.messages_list)} messages for one task"
+            )
         request, tree = message_from_proto(found.messages_list[0]), found.message_object_trees[0]
         request.metadata.__dict__["_message_id"] = tree.object_id  # what a reply refers to
         return request, tree
 
-    def message(self, request: Message, tree: ObjectTree, max_bytes: int, patience_s: float) -> Message:
-        """The message with its content. Raises UnreadableMessageError before more than `max_bytes` are held."""
+    def message(
+        self, request: Message, tree: ObjectTree, max_bytes: int, patience_s: float
+    ) -> Message:
+        """The message with its content.
+
+        Raises UnreadableMessageError before more than `max_bytes` are held."""
         try:
             contents = self._contents(tree, max_bytes, patience_s)
         finally:  # the SuperNode forgets its copy, also of what was not wanted
-            confirmed = ConfirmMessageReceivedRequest(node=self._node, run_id=self.run_id, message_object_id=tree.object_id)
+            confirmed = ConfirmMessageReceivedRequest(
+                node=self._node, run_id=self.run_id, message_object_id=tree.object_id
+            )
             self._call("confirm-message-received", confirmed, ConfirmMessageReceivedResponse)
         if unpacked_bytes(contents) > max_bytes:
             raise UnreadableMessageError("the message unpacks to more than it may hold")
@@ -195,14 +226,25 @@ class Task:
         """Hand in the reply and end the task."""
         reply.metadata.__dict__["_message_id"] = reply.object_id
         bare = message_to_proto(remove_content_from_message(reply))
-        pushed = PushAppMessagesRequest(messages_list=[bare], message_object_trees=[get_object_tree(reply)])
+        pushed = PushAppMessagesRequest(
+            messages_list=[bare], message_object_trees=[get_object_tree(reply)]
+        )
         wanted = self._call("push-messages", pushed, PushAppMessagesResponse)
         for name, part in get_all_nested_objects(reply).items():
             if name in wanted.objects_to_push:
-                content = PushObjectRequest(node=self._node, run_id=self.run_id, session_id=wanted.session_id, object_id=name)
+                content = PushObjectRequest(
+                    node=self._node,
+                    run_id=self.run_id,
+                    session_id=wanted.session_id,
+                    object_id=name,
+                )
                 content.object_content = part.deflate()
                 self._call("push-object", content, PushObjectResponse)
-        self._call("push-task-output", PushTaskOutputRequest(sub_status=SubStatus.COMPLETED, details=""), PushTaskOutputResponse)
+        self._call(
+            "push-task-output",
+            PushTaskOutputRequest(sub_status=SubStatus.COMPLETED, details=""),
+            PushTaskOutputResponse,
+        )
 
     def heartbeat(self) -> None:
         """Say that the task is being worked on."""
@@ -220,10 +262,16 @@ class Task:
         return contents
 
     def _object(self, name: str, max_bytes: int, deadline: float) -> bytes:
-        """Waits for an object that is on its way: the SuperNode announces a message before it has all of it."""
-        request, pause_s = PullObjectRequest(node=self._node, run_id=self.run_id, object_id=name), 0.02
+        """Waits for an object that is on its way: the SuperNode announces a message before it has
+        all of it."""
+        request, pause_s = (
+            PullObjectRequest(node=self._node, run_id=self.run_id, object_id=name),
+            0.02,
+        )
         while True:
-            found = self._call("pull-object", request, PullObjectResponse, max_bytes=max_bytes + _CONTROL_BYTES)
+            found = self._call(
+                "pull-object", request, PullObjectResponse, max_bytes=max_bytes + _CONTROL_BYTES
+            )
             if not found.object_found or time.monotonic() > deadline:
                 raise TaskLostError("the SuperNode lost a part of the message")
             if found.object_available:
@@ -233,25 +281,36 @@ class Task:
             time.sleep(pause_s)
             pause_s = min(1.0, 2 * pause_s)
 
-    def _call(self, method: str, request: Proto, reply: type[_Reply], *, max_bytes: int = _CONTROL_BYTES) -> _Reply:
-        return self.runtime.call(method, request, reply, {TASK_TOKEN_HEADER: self.token}, max_bytes=max_bytes)
+    def _call(
+        self, method: str, request: Proto, reply: type[_Reply], *, max_bytes: int = _CONTROL_BYTES
+    ) -> _Reply:
+        return self.runtime.call(
+            method, request, reply, {TASK_TOKEN_HEADER: self.token}, max_bytes=max_bytes
+        )
 
 
 _Reply = TypeVar("_Reply", bound=Proto)
 
 
 class RuntimeApi:
-    """The runtime API of one SuperNode on loopback: one POST of protobuf bytes a call, answers bounded before they are kept."""
+    """The runtime API of one SuperNode on loopback: one POST of protobuf bytes a call, answers
+    bounded before they are kept."""
 
     def __init__(self, address: str, secret: bytes, *, timeout_s: float = 30.0) -> None:
         # No proxy of the environment: what goes to loopback stays there.
-        self._http = httpx.Client(base_url=f"http://{address}/v1/runtime/", timeout=timeout_s, trust_env=False)
+        self._http = httpx.Client(
+            base_url=f"http://{address}/v1/runtime/", timeout=timeout_s, trust_env=False
+        )
         self._secret = derive_auth_secret(secret)
 
     def acquire(self) -> Task | None:
-        """The oldest task that waits, or None; also None while the SuperNode does not answer. Agents' tasks are taken to be refused."""
+        """The oldest task that waits, or None; also None while the SuperNode does not answer.
+
+        Agents' tasks are taken to be refused."""
         request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP, TaskType.AGENT_APP])
-        signed = create_superexec_auth_metadata(auth_secret=self._secret, method="/flwr.proto.Runtime/AcquireTask", request=request)
+        signed = create_superexec_auth_metadata(
+            auth_secret=self._secret, method="/flwr.proto.Runtime/AcquireTask", request=request
+        )
         try:
             found = self.call("acquire-task", request, AcquireTaskResponse, signed)
         except TaskLostError:
@@ -259,9 +318,16 @@ class RuntimeApi:
         return Task(self, found.token, found.task.type) if found.token else None
 
     def call(
-        self, method: str, request: Proto, reply: type[_Reply], headers: Mapping[str, str], *, max_bytes: int = _CONTROL_BYTES
+        self,
+        method: str,
+        request: Proto,
+        reply: type[_Reply],
+        headers: Mapping[str, str],
+        *,
+        max_bytes: int = _CONTROL_BYTES,
     ) -> _Reply:
-        """Raises TaskLostError where the answer is none, is not what it should be, or has more than `max_bytes` bytes."""
+        """Raises TaskLostError where the answer is none, is not what it should be, or has more than
+        `max_bytes` bytes."""
         content = request.SerializeToString(deterministic=True)
         typed = {"content-type": _MEDIA_TYPE, "accept": _MEDIA_TYPE, **headers}
         try:
@@ -279,7 +345,8 @@ class RuntimeApi:
 
 
 def unpacked_bytes(contents: Mapping[str, bytes]) -> int:
-    """What a message's arrays hold once unpacked: a few small chunks, named often, make a large array."""
+    """What a message's arrays hold once unpacked: a few small chunks, named often, make a large
+    array."""
     total = 0
     for content in contents.values():
         kind, children, length = get_object_head_values_from_object_content(content)
@@ -301,7 +368,9 @@ def _bounded(response: httpx.Response, max_bytes: int) -> bytes:
 
 @contextmanager
 def _heartbeats(task: Task, every_s: float) -> Iterator[None]:
-    """While the body runs. A heartbeat that fails ends them: the task is lost, which its own calls will find out."""
+    """While the body runs.
+
+    A heartbeat that fails ends them: the task is lost, which its own calls will find out."""
     ended = threading.Event()
 
     def beat() -> None:

@@ -1,4 +1,5 @@
-"""What left this device, byte by byte, what stayed, and what it cost: for the person whose clicks they are."""
+"""What left this device, byte by byte, what stayed, and what it cost: for the person whose clicks
+they are."""
 
 from __future__ import annotations
 
@@ -15,7 +16,10 @@ from fedrec_client.recommending import Answered, Recommender
 from fedrec_client.serving_link import Left
 from fedrec_transport.serving_api import serving_pb2 as pb
 
-_MESSAGES: dict[str, type[Message]] = {"Recommend": pb.RecommendRequest, "GetModel": pb.GetModelRequest}
+_MESSAGES: dict[str, type[Message]] = {
+    "Recommend": pb.RecommendRequest,
+    "GetModel": pb.GetModelRequest,
+}
 
 
 def promise(answered: Answered, recommender: Recommender) -> str:
@@ -26,8 +30,10 @@ def promise(answered: Answered, recommender: Recommender) -> str:
     if not guarantee.private:
         return str(guarantee)
     return (
-        f"{guarantee}: had any one click of the history been another item, whatever the server sees would be as likely up to a "
-        f"factor of e^{guarantee.epsilon:g}, but for a chance of {guarantee.delta:g}. When you click and ask, k and "
+        f"{guarantee}: had any one click of the history been another item, whatever the server "
+        "sees would be as likely up to a "
+        f"factor of e^{guarantee.epsilon:g}, but for a chance of {guarantee.delta:g}. When you "
+        "click and ask, k and "
         "categories are not hidden"
     )
 
@@ -38,9 +44,17 @@ def cost(answered: Answered, recommender: Recommender) -> str:
         return "nothing"
     if not answered.fresh:
         return f"nothing: answer {answered.answer.number} was sent again, as it was drawn"
-    earlier = [answer for answer in recommender.ledger.answers if answer.history == answered.answer.history]
-    again = " (these clicks had an answer, but for another model or epsilon)" if len(earlier) > 1 else ""
-    return f"one fresh answer of epsilon {recommender.guarantee.epsilon:g} per click (replace){again}"
+    earlier = [
+        answer for answer in recommender.ledger.answers if answer.history == answered.answer.history
+    ]
+    again = (
+        " (these clicks had an answer, but for another model or epsilon)"
+        if len(earlier) > 1
+        else ""
+    )
+    return (
+        f"one fresh answer of epsilon {recommender.guarantee.epsilon:g} per click (replace){again}"
+    )
 
 
 HIDDEN = 0.1
@@ -48,38 +62,55 @@ HIDDEN = 0.1
 
 
 def shown(answered: Answered, recommender: Recommender) -> str | None:
-    """How much of the clicks the list can show, said on this device alone; None where nobody knows."""
+    """How much of the clicks the list can show, said on this device alone; None where nobody
+    knows."""
     if answered.answer is None:
         return None
     share = told(answered.bundle, answered.clicks, guarantee=recommender.guarantee)
     if share is None or not recommender.guarantee.private:
         return None
     clicks = f"{answered.clicks} click{'s' * (answered.clicks != 1)}"
-    left = f"of what {clicks} say of a list, noise of epsilon {recommender.guarantee.epsilon:g} leaves about {share:.0%}"
+    left = (
+        f"of what {clicks} say of a list, noise of epsilon {recommender.guarantee.epsilon:g} "
+        f"leaves about {share:.0%}"
+    )
     if share >= HIDDEN:
         return left
-    return f"{left}: this list is nearly what everybody gets. More clicks, a larger epsilon or --local would show yours"
+    return (
+        f"{left}: this list is nearly what everybody gets. More clicks, a larger epsilon or "
+        "--local would show yours"
+    )
 
 
 def balance(recommender: Recommender) -> str:
     """Spent and left."""
     ledger = recommender.ledger
     days = "" if ledger.renew_every_s is None else f" in any {ledger.renew_every_s / 86_400:g} days"
-    of_all = "" if ledger.renew_every_s is None else f"; epsilon {ledger.epsilon_of_all_time:.4g} in all time"
-    possible = f"a fresh answer of up to epsilon {ledger.epsilon_left:.4g} still fits" if ledger.epsilon_left else "no fresh answer fits"
+    of_all = (
+        ""
+        if ledger.renew_every_s is None
+        else f"; epsilon {ledger.epsilon_of_all_time:.4g} in all time"
+    )
+    possible = (
+        f"a fresh answer of up to epsilon {ledger.epsilon_left:.4g} still fits"
+        if ledger.epsilon_left
+        else "no fresh answer fits"
+    )
     spent = f"epsilon {ledger.epsilon:.4g} of {ledger.limit.epsilon:g} per click (replace)"
     return f"{spent}{days} at delta {ledger.limit.delta:g}{of_all}; {possible}"
 
 
 def person(answered: Answered, recommender: Recommender) -> str:
-    """What all answers that count are for the whole person, at the person's own number of clicks."""
+    """What all answers that count are for the whole person, at the person's own number of
+    clicks."""
     ledger, clicks = recommender.ledger, answered.clicks
     own, whole = ledger.epsilon_of_person(clicks), ledger.epsilon_of_person()
     answers = len(ledger.counting)
     limit = "" if math.isinf(ledger.max_user_epsilon) else f" of {ledger.max_user_epsilon:g}"
     asked = f"{answers} fresh answer{'s' * (answers != 1)} on {clicks} click{'s' * (clicks != 1)}"
     return (
-        f"{asked}: epsilon {own:.4g} per user (replace), had all of them been others; {whole:.4g}{limit} whatever the history. "
+        f"{asked}: epsilon {own:.4g} per user (replace), had all of them been others; "
+        f"{whole:.4g}{limit} whatever the history. "
         "A server that keeps answers may know you again by them"
     )
 
@@ -87,7 +118,9 @@ def person(answered: Answered, recommender: Recommender) -> str:
 def explained(answered: Answered, recommender: Recommender) -> str:
     """Every message that left in this call, in hex and decoded; then what did not leave."""
     lines = [line for message in answered.left for line in (*_message(message), "")]
-    return "\n".join([*(lines or ["Nothing left this device.", ""]), *_stayed(answered, recommender)])
+    return "\n".join(
+        [*(lines or ["Nothing left this device.", ""]), *_stayed(answered, recommender)]
+    )
 
 
 def _message(left: Left) -> Iterator[str]:
@@ -117,12 +150,23 @@ def _worded(name: str, value: Any) -> str:
 
 def _stayed(answered: Answered, recommender: Recommender) -> Iterator[str]:
     about, answer = answered.bundle.about, answered.answer
-    yield "Stayed on this device: the history, its ratings and times, what was seen, the coefficients before noise."
+    yield (
+        "Stayed on this device: the history, its ratings and times, what was seen, the "
+        "coefficients before noise."
+    )
     if answer is not None:
         yield (
-            f"The {len(answer.sent)} coefficients are those of the latest {about.history} clicks plus discrete Gaussian noise of std "
-            f"{answer.noise_std:.4g} on each, then decoded with public numbers; one click moves them by at most {about.sensitivity:.4g}."
+            f"The {len(answer.sent)} coefficients are those of the latest {about.history} clicks "
+            "plus discrete Gaussian noise of std "
+            f"{answer.noise_std:.4g} on each, then decoded with public numbers; one click moves "
+            f"them by at most {about.sensitivity:.4g}."
         )
         if answer.padding:
-            yield f"Before that, each click was left out with probability {answer.padding:g}, drawn here and kept secret."
-        yield f"{answered.asked} items were asked for whatever was seen; {answered.hidden} of them had been, and were left out here."
+            yield (
+                f"Before that, each click was left out with probability {answer.padding:g}, "
+                "drawn here and kept secret."
+            )
+        yield (
+            f"{answered.asked} items were asked for whatever was seen; {answered.hidden} of them "
+            "had been, and were left out here."
+        )

@@ -1,14 +1,20 @@
-"""Flower's messages on the client: what comes in is read with suspicion, what goes out is a receipt.
+"""Flower's messages on the client: what comes in is read with suspicion, what goes out is a
+receipt.
 
-    query.join   RecordDict {"fedrec": {"terms": bytes}}                                         -> {"fedrec": {"answer": bytes}}
+    query.join   RecordDict {"fedrec": {"terms": bytes}}                                         ->
+                 {"fedrec": {"answer": bytes}}
     query.ask    RecordDict {"fedrec": {"header": bytes, "plan": bytes, "quorum": int},
-                             "public": ArrayRecord}                                              -> {"fedrec": {"answer": bytes}}
-    query.tell   RecordDict {"fedrec": {"ask": bytes}, "public": ArrayRecord}                    -> the same and {"reply": ArrayRecord}
+                             "public": ArrayRecord}                                              ->
+                             {"fedrec": {"answer": bytes}}
+    query.tell   RecordDict {"fedrec": {"ask": bytes}, "public": ArrayRecord}                    ->
+                 the same and {"reply": ArrayRecord}
 
-Each "fedrec" record has "protocol" too, the sender's version of the messages (`fedrec.federation.versions`).
-The bytes are those of `fedrec.federation.wire`, terms by zlib; a question's arrays are payloads of `fedrec.federation.coding`. Nothing
-private goes this way: reports go to the aggregator, and what is told was noised here (`news.messages`). A request that cannot be
-read, or a fault of the client, is an answer with a refusal, never an exception: Flower would send its words on.
+Each "fedrec" record has "protocol" too, the sender's version of the messages
+(`fedrec.federation.versions`). The bytes are those of `fedrec.federation.wire`, terms by zlib; a
+question's arrays are payloads of `fedrec.federation.coding`. Nothing private goes this way: reports
+go to the aggregator, and what is told was noised here (`news.messages`). A request that cannot be
+read, or a fault of the client, is an answer with a refusal, never an exception: Flower would send
+its words on.
 """
 
 from __future__ import annotations
@@ -48,7 +54,8 @@ log = logging.getLogger(__name__)
 
 
 class Answering(Protocol):
-    """Who answers: `fedrec_client.participant.Participant`, `fedrec_client.news.NewsParticipant`."""
+    """Who answers: `fedrec_client.participant.Participant`,
+    `fedrec_client.news.NewsParticipant`."""
 
     @property
     def name(self) -> str:
@@ -64,8 +71,14 @@ class Answering(Protocol):
         """Tell the server what was noised here, or refuse."""
 
 
-def client_app(participant: Answering, *, max_public_bytes: int = MAX_PUBLIC_BYTES, held: HeldArrays | None = None) -> ClientApp:
-    """The app that answers for this participant; the same in a SuperNode's executor and in a simulation's grid.
+def client_app(
+    participant: Answering,
+    *,
+    max_public_bytes: int = MAX_PUBLIC_BYTES,
+    held: HeldArrays | None = None,
+) -> ClientApp:
+    """The app that answers for this participant; the same in a SuperNode's executor and in a
+    simulation's grid.
 
     held: where the last question's arrays are kept, in memory as long as nothing is said.
     """
@@ -73,12 +86,24 @@ def client_app(participant: Answering, *, max_public_bytes: int = MAX_PUBLIC_BYT
 
     @installed.query(JOIN)
     def join(message: Message, _context: Context) -> Message:
-        return _reply(message, _answered(participant.name, lambda: _terms(message.content, max_public_bytes // 4), participant.join))
+        return _reply(
+            message,
+            _answered(
+                participant.name,
+                lambda: _terms(message.content, max_public_bytes // 4),
+                participant.join,
+            ),
+        )
 
     @installed.query(ASK)
     def ask(message: Message, _context: Context) -> Message:
         return _reply(
-            message, _answered(participant.name, lambda: _invitation(message.content, max_public_bytes, kept), participant.answer)
+            message,
+            _answered(
+                participant.name,
+                lambda: _invitation(message.content, max_public_bytes, kept),
+                participant.answer,
+            ),
         )
 
     @installed.query(TELL)
@@ -89,8 +114,9 @@ def client_app(participant: Answering, *, max_public_bytes: int = MAX_PUBLIC_BYT
 
 
 app = ClientApp()
-"""What a bundle names, because Flower wants a name there. It answers nothing: a client runs `client_app` around its own
-participant, in an executor that never opens the bundle (`fedrec_client.executor`)."""
+"""What a bundle names, because Flower wants a name there. It answers nothing: a client runs
+`client_app` around its own participant, in an executor that never opens the bundle
+(`fedrec_client.executor`)."""
 
 
 def _told(message: Message, participant: Answering, max_public_bytes: int) -> Message:
@@ -101,8 +127,16 @@ def _told(message: Message, participant: Answering, max_public_bytes: int) -> Me
         arrays.update(reply.arrays)
         return reply.answer
 
-    answer = _answered(participant.name, lambda: read_ask(_bytes(message.content, "ask"), _arrays(message.content, max_public_bytes)), tell)
-    packed = ArrayRecord({name: Array(np.asarray(array, order="C")) for name, array in arrays.items()})
+    answer = _answered(
+        participant.name,
+        lambda: read_ask(
+            _bytes(message.content, "ask"), _arrays(message.content, max_public_bytes)
+        ),
+        tell,
+    )
+    packed = ArrayRecord(
+        {name: Array(np.asarray(array, order="C")) for name, array in arrays.items()}
+    )
     return Message(RecordDict({MESSAGE: _said(answer), REPLY: packed}), reply_to=message)
 
 
@@ -112,15 +146,20 @@ def _terms(content: RecordDict, max_bytes: int) -> Terms:
 
 def _invitation(content: RecordDict, max_public_bytes: int, kept: HeldArrays) -> Invitation:
     header, plan = _bytes(content, "header"), _bytes(content, "plan")
-    payloads = {name: _payload(name, array) for name, array in _records(content, max_public_bytes).items()}
-    arrays = decoded(read_header(header).arrays(), payloads, kept.arrays(), max_bytes=max_public_bytes)
+    payloads = {
+        name: _payload(name, array) for name, array in _records(content, max_public_bytes).items()
+    }
+    arrays = decoded(
+        read_header(header).arrays(), payloads, kept.arrays(), max_bytes=max_public_bytes
+    )
     invitation = read_invitation(header, plan, arrays, quorum=_quorum(content))
     kept.keep(invitation.question.public)
     return invitation
 
 
 def _quorum(content: RecordDict) -> int:
-    """None is said where the aggregator's minimum cohort is all; the reports name what is said, so a wrong one is not counted."""
+    """None is said where the aggregator's minimum cohort is all; the reports name what is said, so
+    a wrong one is not counted."""
     record = content.get(MESSAGE)
     value = record.get("quorum", 0) if isinstance(record, ConfigRecord) else 0
     if isinstance(value, bool) or not isinstance(value, int):
@@ -130,12 +169,15 @@ def _quorum(content: RecordDict) -> int:
 
 def _payload(name: str, array: Array) -> bytes:
     if array.stype != CODED:
-        raise refused(Refusal.MALFORMED, f"array {name[:100]!r} is not written as a question's arrays are")
+        raise refused(
+            Refusal.MALFORMED, f"array {name[:100]!r} is not written as a question's arrays are"
+        )
     return bytes(array.data)
 
 
 def _bytes(content: RecordDict, key: str) -> bytes:
-    """Raises RefusedError where the record has no such bytes, or the server's version of the messages is none that works with ours."""
+    """Raises RefusedError where the record has no such bytes, or the server's version of the
+    messages is none that works with ours."""
     record = content.get(MESSAGE)
     value = record.get(key) if isinstance(record, ConfigRecord) else None
     spoken(record.get(FIELD) if isinstance(record, ConfigRecord) else None, who="the server")
@@ -145,7 +187,9 @@ def _bytes(content: RecordDict, key: str) -> bytes:
 
 
 def _arrays(content: RecordDict, max_public_bytes: int) -> Mapping[str, npt.NDArray[Any]]:
-    return {name: _array(name, array) for name, array in _records(content, max_public_bytes).items()}
+    return {
+        name: _array(name, array) for name, array in _records(content, max_public_bytes).items()
+    }
 
 
 def _records(content: RecordDict, max_public_bytes: int) -> Mapping[str, Array]:
@@ -154,7 +198,9 @@ def _records(content: RecordDict, max_public_bytes: int) -> Mapping[str, Array]:
         raise refused(Refusal.MALFORMED, f"the message's {PUBLIC!r} are not arrays")
     size = sum(len(array.data) for array in record.values())  # one array may stand under many names
     if size > max_public_bytes:
-        raise refused(Refusal.TOO_LARGE, f"public arrays have at most {max_public_bytes} bytes, found {size}")
+        raise refused(
+            Refusal.TOO_LARGE, f"public arrays have at most {max_public_bytes} bytes, found {size}"
+        )
     return dict(record.items())
 
 
@@ -164,13 +210,18 @@ def _array(name: str, array: Array) -> npt.NDArray[Any]:
             raise ValueError("not an array of numpy")
         return read_npy(array.data)
     except ValueError:
-        raise refused(Refusal.MALFORMED, f"array {name[:100]!r} is not a numeric .npy file of its announced length") from None
+        raise refused(
+            Refusal.MALFORMED,
+            f"array {name[:100]!r} is not a numeric .npy file of its announced length",
+        ) from None
 
 
 _Request = TypeVar("_Request")
 
 
-def _answered(client: str, read: Callable[[], _Request], act: Callable[[_Request], Answer]) -> Answer:
+def _answered(
+    client: str, read: Callable[[], _Request], act: Callable[[_Request], Answer]
+) -> Answer:
     try:
         request = read()
     except RefusedError as refusal:  # public words: only the message was looked at
@@ -185,7 +236,9 @@ def _answered(client: str, read: Callable[[], _Request], act: Callable[[_Request
     except Exception as failure:
         # The words of an error may quote the data, so neither the server nor the log gets them.
         logs.say_failure(log, "answer-failed", failure, quoted=False)
-        return _refusal(client, _code(failure), "the client could not answer; its own log says where")
+        return _refusal(
+            client, _code(failure), "the client could not answer; its own log says where"
+        )
 
 
 def _refusal(client: str, code: str, cause: str) -> Answer:

@@ -1,7 +1,9 @@
-"""Public arrays of the last question, as this client keeps them: the next question sends what differs from them.
+"""Public arrays of the last question, as this client keeps them: the next question sends what
+differs from them.
 
-A file in the client's state, so that a device that starts for a round and stops after it downloads no more than one that stays. Losing it
-costs one more download. Whether a client has it tells the server no more than whether the client got the last question.
+A file in the client's state, so that a device that starts for a round and stops after it downloads
+no more than one that stays. Losing it costs one more download. Whether a client has it tells the
+server no more than whether the client got the last question.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ class HeldArrays:
     _arrays: dict[Announced, Array] | None = field(default=None)
 
     def arrays(self) -> Mapping[Announced, Array]:
-        """What was kept last; nothing where the file is missing or damaged. Each is named by what it holds, not by what it was called."""
+        """What was kept last; nothing where the file is missing or damaged.
+
+        Each is named by what it holds, not by what it was called."""
         if self._arrays is None:
             try:
                 found = {} if self.path is None else read_arrays(self.path)
@@ -37,11 +41,15 @@ class HeldArrays:
         return self._arrays
 
     def keep(self, public: Mapping[str, Array]) -> None:
-        """Instead of what was kept. A copy: steps may write into theirs. A disk that is full costs a download, not the round."""
+        """Instead of what was kept.
+
+        A copy: steps may write into theirs. A disk that is full costs a download, not the round."""
         kept = {announced(array): array.copy() for array in public.values()}
         if self.path is not None and kept.keys() != self.arrays().keys():
             try:
-                write_arrays(self.path, {str(number): array for number, array in enumerate(kept.values())})
+                write_arrays(
+                    self.path, {str(number): array for number, array in enumerate(kept.values())}
+                )
             except OSError:
                 self.path.unlink(missing_ok=True)
         self._arrays = kept

@@ -1,7 +1,9 @@
-"""Leaf aggregators as one client sees them: each user's report goes to the leaf that owns the user's pseudonym.
+"""Leaf aggregators as one client sees them: each user's report goes to the leaf that owns the
+user's pseudonym.
 
-A leaf that is away costs its own users their part, and nobody else's. One that was replaced, and no longer knows who is enrolled, is told
-again. All leaves tell how one ledger grew, the root's; a client follows it no further than every leaf that answers has been told.
+A leaf that is away costs its own users their part, and nobody else's. One that was replaced, and no
+longer knows who is enrolled, is told again. All leaves tell how one ledger grew, the root's; a
+client follows it no further than every leaf that answers has been told.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Leaves:
-    """Desks of all leaves, and the pseudonyms that each owns. Raises ValueError unless every pseudonym is of exactly one."""
+    """Desks of all leaves, and the pseudonyms that each owns.
+
+    Raises ValueError unless every pseudonym is of exactly one."""
 
     desks: Sequence[ReportDesk]
     ranges: Sequence[TokenRange]
@@ -37,8 +41,14 @@ class Leaves:
         return sum(self._all(lambda leaf: self._enrolled(leaf, tokens), needed=len(self.desks)))
 
     def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
-        """As every leaf knows that answers. Raises RefusedError (`STALE_LEDGER`) where one says so, UnreachableError where none answers."""
-        return min(self._all(lambda leaf: self.desks[leaf].growth(since, charged), needed=1), key=lambda growth: growth.head.number)
+        """As every leaf knows that answers.
+
+        Raises RefusedError (`STALE_LEDGER`) where one says so, UnreachableError where none answers.
+        """
+        return min(
+            self._all(lambda leaf: self.desks[leaf].growth(since, charged), needed=1),
+            key=lambda growth: growth.head.number,
+        )
 
     def places(self, tokens: UInt8s) -> npt.NDArray[np.int64]:
         """(num_users,) the leaf of each user. tokens: (num_users, 16)."""
@@ -71,7 +81,9 @@ class LeafDelivery(Delivery):
     _away: dict[int, UnreachableError] = field(default_factory=dict, init=False)
 
     def hand_in(self, *, users_per_batch: int, batch_bytes: int) -> None:
-        """As for one aggregator; users of a leaf that is away are not. Raises UnreachableError at the end where one is."""
+        """As for one aggregator; users of a leaf that is away are not.
+
+        Raises UnreachableError at the end where one is."""
         assert self.leaves is not None
         most = len(self.leaves.desks)
         super().hand_in(users_per_batch=most * users_per_batch, batch_bytes=most * batch_bytes)
@@ -94,7 +106,8 @@ class LeafDelivery(Delivery):
         if not receipt.rejected.get(Refusal.NOT_ENROLLED) or self.desk is None:
             return receipt
         try:
-            self.desk.enroll([token.tobytes() for token in self.tokens[users]])  # the leaf was replaced; nothing is counted twice
+            # the leaf was replaced; nothing is counted twice
+            self.desk.enroll([token.tobytes() for token in self.tokens[users]])
         except RefusedError:
             return receipt
         return super()._sent(users)

@@ -1,15 +1,18 @@
-"""What each user of this site has spent, in all runs together: written durably before a report leaves, refused past the limit.
+"""What each user of this site has spent, in all runs together: written durably before a report
+leaves, refused past the limit.
 
-Every user of a site answers the same questions, so each has spent the same, and one list of entries states the spend of each of
-them. An entry is a round: the releases it was charged for, composed exactly over all runs (`fedrec.privacy.ledger`). The
-entries form a SHA-256 chain, whose head is also kept in a small file beside the database.
+Every user of a site answers the same questions, so each has spent the same, and one list of entries
+states the spend of each of them. An entry is a round: the releases it was charged for, composed
+exactly over all runs (`fedrec.privacy.ledger`). The entries form a SHA-256 chain, whose head is
+also kept in a small file beside the database.
 
-It is noticed where an entry was changed or dropped, and where the ledger is older than its head file (`ledger_files` says what is not). How
-many entries there are is told to the aggregator, which notices where a whole folder was put back. Entries follow each other by their
-numbers; their times are written down and decide nothing, since clocks jump.
+It is noticed where an entry was changed or dropped, and where the ledger is older than its head
+file (`ledger_files` says what is not). How many entries there are is told to the aggregator, which
+notices where a whole folder was put back. Entries follow each other by their numbers; their times
+are written down and decide nothing, since clocks jump.
 
-Beside the entries lies the newest head that was seen of the aggregator's own ledger (`fedrec.federation.ledger_heads`): it is lost or
-put back with them alone.
+Beside the entries lies the newest head that was seen of the aggregator's own ledger
+(`fedrec.federation.ledger_heads`): it is lost or put back with them alone.
 """
 
 from __future__ import annotations
@@ -52,14 +55,22 @@ _GENESIS = hashlib.sha256(b"fedrec client ledger 1").hexdigest()
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS secret (value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS entries (
-    number INTEGER PRIMARY KEY, time_s REAL NOT NULL, run TEXT NOT NULL, round INTEGER NOT NULL, question TEXT NOT NULL, plan TEXT NOT NULL,
+    number INTEGER PRIMARY KEY, time_s REAL NOT NULL, run TEXT NOT NULL, round INTEGER NOT NULL,
+    question TEXT NOT NULL, plan TEXT NOT NULL,
     releases TEXT NOT NULL, head TEXT NOT NULL, UNIQUE (run, round)
 );
-CREATE TABLE IF NOT EXISTS aggregators (place INTEGER PRIMARY KEY, number INTEGER NOT NULL, head TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS aggregator (one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL, head TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS aggregators (
+    place INTEGER PRIMARY KEY, number INTEGER NOT NULL, head TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS aggregator (
+    one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL, head TEXT NOT NULL
+);
 """
 
-_ATTEMPTS = "CREATE TABLE IF NOT EXISTS attempts (run TEXT, round INTEGER, ticket BLOB, PRIMARY KEY (run, round, ticket))"
+_ATTEMPTS = (
+    "CREATE TABLE IF NOT EXISTS attempts (run TEXT, round INTEGER, ticket BLOB, PRIMARY KEY "
+    "(run, round, ticket))"
+)
 """Made where checks of hostile clients are charged, so that other ledgers stay as they are."""
 
 _CLEARLY = 1e-6
@@ -68,7 +79,8 @@ _CLEARLY = 1e-6
 
 @dataclass(frozen=True)
 class Entry:
-    """One round that was charged: `question` and `plan` are digests; `releases` are names with their mu; `head` closes the chain so far."""
+    """One round that was charged: `question` and `plan` are digests; `releases` are names with
+    their mu; `head` closes the chain so far."""
 
     number: int
     time_s: float
@@ -88,8 +100,12 @@ class Entry:
 class ClientLedger:
     """An open ledger. One process at a time; safe to call from several threads."""
 
-    def __init__(self, path: Path, *, limit: Guarantee, clock: Callable[[], float] = time.time) -> None:
-        """Open or begin the ledger at `path`. Raises RunError where it is in use, damaged, or older than it was."""
+    def __init__(
+        self, path: Path, *, limit: Guarantee, clock: Callable[[], float] = time.time
+    ) -> None:
+        """Open or begin the ledger at `path`.
+
+        Raises RunError where it is in use, damaged, or older than it was."""
         self.limit, self._clock, self._path, self._file = limit, clock, path, HeadFile(path)
         self._mutex, self._lock = threading.Lock(), locked(path)
         with opening(path, self._lock):
@@ -105,7 +121,9 @@ class ClientLedger:
 
     @property
     def secret(self) -> bytes:
-        """32 bytes made once, from which users' pseudonyms and report ids come. Never leaves the site."""
+        """32 bytes made once, from which users' pseudonyms and report ids come.
+
+        Never leaves the site."""
         return self._secret
 
     @property
@@ -125,7 +143,9 @@ class ClientLedger:
 
     @property
     def epsilon_left(self) -> float:
-        """The largest run that is still possible, at the limit's delta. Not the difference: guarantees do not add up plainly."""
+        """The largest run that is still possible, at the limit's delta.
+
+        Not the difference: guarantees do not add up plainly."""
         if not self.limit.private:
             return self.limit.epsilon
         left = mu_for(self.limit.epsilon, self.limit.delta) ** 2 - self._spent().mu ** 2
@@ -135,13 +155,25 @@ class ClientLedger:
         """Digest of the plan that a run was charged under, None before its first charge."""
         return next((entry.plan for entry in self._entries if entry.run == run), None)
 
-    def charge(self, run: str, round: int, question: str, plan: Plan, releases: Sequence[str], *, weight: float = 1.0) -> bool:
-        """Durably charge each user for these releases of `plan`; `question` is the digest. False where this was charged before: a resend.
+    def charge(
+        self,
+        run: str,
+        round: int,
+        question: str,
+        plan: Plan,
+        releases: Sequence[str],
+        *,
+        weight: float = 1.0,
+    ) -> bool:
+        """Durably charge each user for these releases of `plan`; `question` is the digest. False
+        where this was charged before: a resend.
 
-        weight: of this site's reports (`federation.personal`), which cost so much of each release's mu. There must be room for all that is
-        left of the plan: a run that cannot be finished is refused before its first round.
-        Raises RefusedError: WRONG_PLAN where the run had another plan, ALREADY_REPORTED where the round had another question,
-        WRONG_QUESTION where a release was charged in another round, BUDGET past the limit;
+        weight: of this site's reports (`federation.personal`), which cost so much of each release's
+        mu. There must be room for all that is left of the plan: a run that cannot be finished is
+        refused before its first round.
+        Raises RefusedError: WRONG_PLAN where the run had another plan, ALREADY_REPORTED where the
+        round had another question, WRONG_QUESTION where a release was charged in another round,
+        BUDGET past the limit;
         RunError where the entry cannot be written.
         """
         with self._mutex:
@@ -150,11 +182,14 @@ class ClientLedger:
                 return False
             self._require_new_releases(run, releases)
             self._require_room(run, plan, weight)
-            self._append(run, round, question, digest, [(name, weight * plan[name].mu) for name in releases])
+            self._append(
+                run, round, question, digest, [(name, weight * plan[name].mu) for name in releases]
+            )
             return True
 
     def keep_attempt(self, run: str, round: int, ticket: bytes, *, most: int) -> None:
-        """Durably count an attempt at a round in which this client shares; the same ticket again is nothing.
+        """Durably count an attempt at a round in which this client shares; the same ticket again is
+        nothing.
 
         Raises RefusedError (`BUDGET`) beyond `most`, RunError where it cannot be written.
         """
@@ -162,16 +197,29 @@ class ClientLedger:
             try:
                 with self._database:
                     self._database.execute(_ATTEMPTS)
-                    self._database.execute("INSERT OR IGNORE INTO attempts VALUES (?, ?, ?)", (run, round, ticket))
-                    (count,) = self._database.execute("SELECT COUNT(*) FROM attempts WHERE run = ? AND round = ?", (run, round)).fetchone()
+                    self._database.execute(
+                        "INSERT OR IGNORE INTO attempts VALUES (?, ?, ?)", (run, round, ticket)
+                    )
+                    (count,) = self._database.execute(
+                        "SELECT COUNT(*) FROM attempts WHERE run = ? AND round = ?", (run, round)
+                    ).fetchone()
                     if count > most:
-                        cause = f"round {round} of run {run} was begun more than {most} times, for which its checks are charged"
-                        raise RefusedError(Refusal.BUDGET.value, cause, "The server must begin a new run.")
+                        cause = (
+                            f"round {round} of run {run} was begun more than {most} times, for "
+                            "which its checks are charged"
+                        )
+                        raise RefusedError(
+                            Refusal.BUDGET.value, cause, "The server must begin a new run."
+                        )
             except sqlite3.Error as failure:
-                raise RunError(f"{self._path} cannot be written: {failure}", "Free space or correct permissions.") from None
+                raise RunError(
+                    f"{self._path} cannot be written: {failure}",
+                    "Free space or correct permissions.",
+                ) from None
 
     def require_room_for(self, promised: Guarantee) -> None:
-        """Raises RefusedError (`BUDGET`) where a run of this guarantee cannot fit: said before it begins, so that nobody is charged.
+        """Raises RefusedError (`BUDGET`) where a run of this guarantee cannot fit: said before it
+        begins, so that nobody is charged.
 
         Only what is clear: the plan itself decides at every charge.
         """
@@ -179,7 +227,10 @@ class ClientLedger:
             return
         if (promised.unit, promised.neighbours) != (self.limit.unit, self.limit.neighbours):
             return
-        mu, allowed = mu_for(promised.epsilon, promised.delta), mu_for(self.limit.epsilon, self.limit.delta)
+        mu, allowed = (
+            mu_for(promised.epsilon, promised.delta),
+            mu_for(self.limit.epsilon, self.limit.delta),
+        )
         if mu**2 + self._spent().mu ** 2 > (allowed * (1 + _CLEARLY)) ** 2:
             raise self._no_room(f"it takes epsilon {promised.epsilon:.4g}")
 
@@ -192,9 +243,15 @@ class ClientLedger:
         with self._mutex:
             try:
                 with self._database:
-                    self._database.execute("INSERT OR REPLACE INTO aggregator VALUES (1, ?, ?)", (head.number, head.head))
+                    self._database.execute(
+                        "INSERT OR REPLACE INTO aggregator VALUES (1, ?, ?)",
+                        (head.number, head.head),
+                    )
             except sqlite3.Error as failure:
-                raise RunError(f"{self._path} cannot be written: {failure}", "Free space or correct permissions.") from None
+                raise RunError(
+                    f"{self._path} cannot be written: {failure}",
+                    "Free space or correct permissions.",
+                ) from None
             self._seen = head
 
     def of_aggregator(self, place: int) -> HeadMemory:
@@ -202,7 +259,9 @@ class ClientLedger:
         return _HeadOfThree(self, place)
 
     def forget_aggregators(self) -> None:
-        """Take the next ledgers of all aggregators for new ones. Raises RunError where that cannot be written."""
+        """Take the next ledgers of all aggregators for new ones.
+
+        Raises RunError where that cannot be written."""
         self.keep_ledger_head(LedgerHead())
         for place in tuple(self._seen_of):
             self._keep_of_three(place, LedgerHead())
@@ -211,13 +270,20 @@ class ClientLedger:
         with self._mutex:
             try:
                 with self._database:
-                    self._database.execute("INSERT OR REPLACE INTO aggregators VALUES (?, ?, ?)", (place, head.number, head.head))
+                    self._database.execute(
+                        "INSERT OR REPLACE INTO aggregators VALUES (?, ?, ?)",
+                        (place, head.number, head.head),
+                    )
             except sqlite3.Error as failure:
-                raise RunError(f"{self._path} cannot be written: {failure}", "Free space or correct permissions.") from None
+                raise RunError(
+                    f"{self._path} cannot be written: {failure}",
+                    "Free space or correct permissions.",
+                ) from None
             self._seen_of[place] = head
 
     def note_clock(self, jump: ClockJump | None = None) -> ClockJump | None:
-        """Keep a jump of the clock; without one, that the clock is behind the last entry, if it is. Returns what was kept.
+        """Keep a jump of the clock; without one, that the clock is behind the last entry, if it is.
+        Returns what was kept.
 
         Raises RunError where it cannot be written.
         """
@@ -228,7 +294,10 @@ class ClientLedger:
                     with self._database:
                         write_jump(self._database, len(self._entries), found)
                 except sqlite3.Error as failure:
-                    raise RunError(f"{self._path} cannot be written: {failure}", "Free space or correct permissions.") from None
+                    raise RunError(
+                        f"{self._path} cannot be written: {failure}",
+                        "Free space or correct permissions.",
+                    ) from None
                 self._jumps = read_jumps(self._database)
             return found
 
@@ -241,9 +310,13 @@ class ClientLedger:
     def _is_resend(self, run: str, round: int, question: str, plan: str) -> bool:
         if (known := self.plan_of(run)) is not None and known != plan:
             raise _refused(
-                Refusal.WRONG_PLAN, f"the plan of run {run} changed", "Do not take part: a run keeps its plan from its first round."
+                Refusal.WRONG_PLAN,
+                f"the plan of run {run} changed",
+                "Do not take part: a run keeps its plan from its first round.",
             )
-        entry = next((entry for entry in self._entries if (entry.run, entry.round) == (run, round)), None)
+        entry = next(
+            (entry for entry in self._entries if (entry.run, entry.round) == (run, round)), None
+        )
         if entry is not None and entry.question != question:
             raise _refused(
                 Refusal.ALREADY_REPORTED,
@@ -253,15 +326,23 @@ class ClientLedger:
         return entry is not None
 
     def _require_new_releases(self, run: str, releases: Sequence[str]) -> None:
-        charged = {name for entry in self._entries if entry.run == run for name, _ in entry.releases}
-        if again := [name for name in releases if name in charged] or [name for name in releases if list(releases).count(name) > 1]:
+        charged = {
+            name for entry in self._entries if entry.run == run for name, _ in entry.releases
+        }
+        if again := [name for name in releases if name in charged] or [
+            name for name in releases if list(releases).count(name) > 1
+        ]:
             raise _refused(
-                Refusal.WRONG_QUESTION, f"release {again[0]} of run {run} was answered already", "The plan holds each release once."
+                Refusal.WRONG_QUESTION,
+                f"release {again[0]} of run {run} was answered already",
+                "The plan holds each release once.",
             )
 
     def _require_room(self, run: str, plan: Plan, weight: float) -> None:
         """For every release of the plan that is not charged yet, this question's among them."""
-        charged = {name for entry in self._entries if entry.run == run for name, _ in entry.releases}
+        charged = {
+            name for entry in self._entries if entry.run == run for name, _ in entry.releases
+        }
         ledger = self._spent()
         try:
             for release in plan.releases:
@@ -273,17 +354,37 @@ class ClientLedger:
 
     def _no_room(self, why: str) -> RefusedError:
         spent = f"Spent: epsilon {self.epsilon:.4g} of {self.limit}."
-        remedy = f"{spent} Still possible: a run of epsilon {said_down(self.epsilon_left)}. {why[0].upper()}{why[1:]}."
-        return _refused(Refusal.BUDGET, "the plan needs more than this client's limit leaves", remedy)
+        remedy = (
+            f"{spent} Still possible: a run of epsilon {said_down(self.epsilon_left)}. "
+            f"{why[0].upper()}{why[1:]}."
+        )
+        return _refused(
+            Refusal.BUDGET, "the plan needs more than this client's limit leaves", remedy
+        )
 
     def _spent(self) -> Ledger:
         return Ledger(self.limit, tuple(event for entry in self._entries for event in entry.events))
 
     def _behind(self) -> ClockJump | None:
-        return behind(self._entries[-1].time_s if self._entries else None, self._jumps, len(self._entries), self._clock())
+        return behind(
+            self._entries[-1].time_s if self._entries else None,
+            self._jumps,
+            len(self._entries),
+            self._clock(),
+        )
 
-    def _append(self, run: str, round: int, question: str, plan: str, releases: Iterable[tuple[str, float]]) -> None:
-        content = (len(self._entries) + 1, float(self._clock()), run, round, question, plan, tuple(releases))
+    def _append(
+        self, run: str, round: int, question: str, plan: str, releases: Iterable[tuple[str, float]]
+    ) -> None:
+        content = (
+            len(self._entries) + 1,
+            float(self._clock()),
+            run,
+            round,
+            question,
+            plan,
+            tuple(releases),
+        )
         entry = Entry(*content, head=_next_head(self.head, *content))
         names = json.dumps([[name, mu.hex()] for name, mu in entry.releases])
         row = (entry.number, entry.time_s, run, round, question, plan, names, entry.head)
@@ -294,17 +395,21 @@ class ClientLedger:
                     write_jump(self._database, len(self._entries), jump)
                 self._database.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
         except sqlite3.Error as failure:
-            with suppress(sqlite3.Error):  # a commit that is said to have failed may be on disk, and is spent then
+            # a commit that is said to have failed may be on disk, and is spent then
+            with suppress(sqlite3.Error):
                 self._entries = list(_verified(_rows(self._database), self._path))
             raise RunError(
-                f"{self._path} cannot be written: {failure}", "Nothing left this client. Free space or correct permissions."
+                f"{self._path} cannot be written: {failure}",
+                "Nothing left this client. Free space or correct permissions.",
             ) from None
         self._entries.append(entry)  # spent from here on, whatever happens next
         self._file.write(len(self._entries), self.head)
 
 
 def read_clock(path: Path) -> tuple[tuple[int, ClockJump], ...]:
-    """Jumps of the clock that a ledger keeps, each with the number of the entry before. Raises RunError as `read_entries`."""
+    """Jumps of the clock that a ledger keeps, each with the number of the entry before.
+
+    Raises RunError as `read_entries`."""
     with reading(path) as database:
         return read_jumps(database)
 
@@ -333,25 +438,43 @@ def read_seen(path: Path) -> LedgerHead:
 
 
 def read_entries(path: Path) -> tuple[Entry, ...]:
-    """The entries of a ledger, verified, also while a client has it open. Raises RunError where it is missing or damaged."""
+    """The entries of a ledger, verified, also while a client has it open.
+
+    Raises RunError where it is missing or damaged."""
     with reading(path) as database:
         return tuple(_verified(_rows(database), path))
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    secret = f"INSERT INTO secret SELECT x'{os.urandom(SECRET_BYTES).hex()}' WHERE NOT EXISTS (SELECT 1 FROM secret);"
+    secret = (
+        f"INSERT INTO secret SELECT x'{os.urandom(SECRET_BYTES).hex()}' WHERE NOT EXISTS (SELECT "
+        "1 FROM secret);"
+    )
     return opened(path, f"{_SCHEMA} {CLOCK_SCHEMA} {secret}")
 
 
 def _rows(database: sqlite3.Connection) -> list[tuple[Any, ...]]:
-    return database.execute("SELECT number, time_s, run, round, question, plan, releases, head FROM entries ORDER BY number").fetchall()
+    return database.execute(
+        "SELECT number, time_s, run, round, question, plan, releases, head FROM entries "
+        "ORDER BY number"
+    ).fetchall()
 
 
 def _verified(rows: Iterable[tuple[Any, ...]], path: Path) -> Iterable[Entry]:
     head = _GENESIS
-    for expected, (number, time_s, run, round, question, plan, releases, claimed) in enumerate(rows, start=1):
+    for expected, (number, time_s, run, round, question, plan, releases, claimed) in enumerate(
+        rows, start=1
+    ):
         try:
-            content = (number, time_s, run, round, question, plan, tuple((name, float.fromhex(mu)) for name, mu in json.loads(releases)))
+            content = (
+                number,
+                time_s,
+                run,
+                round,
+                question,
+                plan,
+                tuple((name, float.fromhex(mu)) for name, mu in json.loads(releases)),
+            )
             head = _next_head(head, *content)
         except (TypeError, ValueError, AttributeError):
             head = ""
@@ -360,8 +483,26 @@ def _verified(rows: Iterable[tuple[Any, ...]], path: Path) -> Iterable[Entry]:
         yield Entry(*content, head=head)
 
 
-def _next_head(head: str, number: int, time_s: float, run: str, round: int, question: str, plan: str, releases: Any) -> str:
-    content = [head, number, time_s.hex(), run, round, question, plan, [[name, mu.hex()] for name, mu in releases]]
+def _next_head(
+    head: str,
+    number: int,
+    time_s: float,
+    run: str,
+    round: int,
+    question: str,
+    plan: str,
+    releases: Any,
+) -> str:
+    content = [
+        head,
+        number,
+        time_s.hex(),
+        run,
+        round,
+        question,
+        plan,
+        [[name, mu.hex()] for name, mu in releases],
+    ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 

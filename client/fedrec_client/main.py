@@ -1,10 +1,13 @@
-"""One client: starts SuperNode and worker, hands messages from one to the other, and goes on until it is told to stop.
+"""One client: starts SuperNode and worker, hands messages from one to the other, and goes on until
+it is told to stop.
 
-    SuperLink <--TLS-- flower-supernode (child) <--loopback-- this process: executor --> worker (child) --gRPC, TLS--> aggregator
+    SuperLink <--TLS-- flower-supernode (child) <--loopback-- this process: executor --> worker
+    (child) --gRPC, TLS--> aggregator
 
-Only the worker reads the data and the ledger, and it is there only while there are messages (`fedrec_client.worker`): at rest, a client
-holds neither them nor the libraries that answering needs. Each may be ended at any moment, by kill -9 too: the ledger is written
-before a report leaves, and the same question is answered again with the same reports.
+Only the worker reads the data and the ledger, and it is there only while there are messages
+(`fedrec_client.worker`): at rest, a client holds neither them nor the libraries that answering
+needs. Each may be ended at any moment, by kill -9 too: the ledger is written before a report
+leaves, and the same question is answered again with the same reports.
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ from fedrec_client.worker import Worker
 
 @dataclass(frozen=True)
 class Status:
-    """What runs where, kept as `client.json` in the state folder. Addresses are host:port, "" for none."""
+    """What runs where, kept as `client.json` in the state folder.
+
+    Addresses are host:port, "" for none."""
 
     name: str
     version: str
@@ -54,11 +59,12 @@ def run(
 ) -> None:
     """Answer until SIGTERM, SIGINT or `stop`. `ready` is told when tasks are taken.
 
-    new_aggregator_ledger: forget what was seen of the aggregator's ledger, and take the one that it has now.
-    check: run by the first worker, before it opens anything; what it raises ends the client.
+    new_aggregator_ledger: forget what was seen of the aggregator's ledger, and take the one that it
+    has now. check: run by the first worker, before it opens anything; what it raises ends the
+    client.
 
-    A signal ends an answer in its middle, which is safe. Raises FedRecError where data, ledger, aggregator's certificate
-    or SuperNode cannot be used.
+    A signal ends an answer in its middle, which is safe. Raises FedRecError where data, ledger,
+    aggregator's certificate or SuperNode cannot be used.
     """
     require_pinned_flower()
     keep_little()
@@ -66,7 +72,11 @@ def run(
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _signals(ended), ExitStack() as stack:
         file = Path(settings.log) if settings.log else None
-        log = stack.enter_context(logs.party_log("client", file=file, max_bytes=settings.log_max_bytes, kept=settings.log_files))
+        log = stack.enter_context(
+            logs.party_log(
+                "client", file=file, max_bytes=settings.log_max_bytes, kept=settings.log_files
+            )
+        )
         metrics, metrics_address = _metrics(settings.metrics, stack)
         stack.enter_context(locked(folder / "client"))
         worker = stack.enter_context(Worker(settings, metrics))
@@ -76,7 +86,14 @@ def run(
         writing = threading.Lock()
 
         def note() -> Status:
-            status = Status(settings.name, fedrec.__version__, os.getpid(), node.pid, node.address, metrics_address)
+            status = Status(
+                settings.name,
+                fedrec.__version__,
+                os.getpid(),
+                node.pid,
+                node.address,
+                metrics_address,
+            )
             with writing:
                 write_json(folder / "client.json", asdict(status))
             return status
@@ -98,14 +115,17 @@ def _metrics(address: str, stack: ExitStack) -> tuple[Metrics, str]:
     try:
         wanted = Address.of(address)
     except ValueError as failure:
-        raise SettingsError(f"metrics: {failure}", "For example 127.0.0.1:9464; port 0 picks one.") from None
+        raise SettingsError(
+            f"metrics: {failure}", "For example 127.0.0.1:9464; port 0 picks one."
+        ) from None
     endpoint = stack.enter_context(metrics.serve(wanted.host, wanted.port))
     return metrics, str(Address(endpoint.host, endpoint.port))
 
 
 @contextmanager
 def _signals(ended: threading.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT end the body, once: what is being closed after the first is not disturbed by a second."""
+    """SIGTERM and SIGINT end the body, once: what is being closed after the first is not disturbed
+    by a second."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

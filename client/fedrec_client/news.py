@@ -1,18 +1,24 @@
-"""One client's way through a training of news without an aggregator: it noises on the device, and tells the server that and nothing else.
+"""One client's way through a training of news without an aggregator: it noises on the device, and
+tells the server that and nothing else.
 
-Order: the question is checked, and rehearsed on invented users; the ledger of clicks is charged for the whole run, durably, before the
-first answer; what is asked, and of whom, is written into its chain; the answer is made. The server is not trusted: nothing that it
-chooses decides when noise repeats, what is charged, or what fails.
+Order: the question is checked, and rehearsed on invented users; the ledger of clicks is charged for
+the whole run, durably, before the first answer; what is asked, and of whom, is written into its
+chain; the answer is made. The server is not trusted: nothing that it chooses decides when noise
+repeats, what is charged, or what fails.
 
-- Noise is keyed by this client's secret, the run, its terms, this client's data, the user and the question (labels of `local`, which a user
-  tells once for the whole run: all but the question). The same question gets the same bytes, after a crash too; another one fresh noise.
-- A run keeps its terms, its number of users, the number of this client's first and its data (a copy is kept, so that new clicks wait for
-  the next run); a round is answered to one question, and each user answers as often as was paid for. The ledger knows, whatever else
-  is lost, and refuses what differs.
-- A question that cannot be answered for invented users is refused before private data is touched. Afterwards the noised values are all
-  that depends on a history (`local_update`), a vector or gradient that is no number counting as zero.
+- Noise is keyed by this client's secret, the run, its terms, this client's data, the user and the
+  question (labels of `local`, which a user tells once for the whole run: all but the question). The
+  same question gets the same bytes, after a crash too; another one fresh noise.
+- A run keeps its terms, its number of users, the number of this client's first and its data (a copy
+  is kept, so that new clicks wait for the next run); a round is answered to one question, and each
+  user answers as often as was paid for. The ledger knows, whatever else is lost, and refuses what
+  differs.
+- A question that cannot be answered for invented users is refused before private data is touched.
+  Afterwards the noised values are all that depends on a history (`local_update`), a vector or
+  gradient that is no number counting as zero.
 
-What is left is time: how long an answer takes depends on how many clicks and impressions this client's users have.
+What is left is time: how long an answer takes depends on how many clicks and impressions this
+client's users have.
 """
 
 from __future__ import annotations
@@ -64,7 +70,8 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class NewsTrust:
-    """What a site's operator allows: runs whose guarantee is not established, and categories that need no protection."""
+    """What a site's operator allows: runs whose guarantee is not established, and categories that
+    need no protection."""
 
     not_established: bool = False
     open_categories: frozenset[str] = frozenset()
@@ -72,7 +79,8 @@ class NewsTrust:
 
 @dataclass(frozen=True)
 class _Run:
-    """A run as this client knows it: `data` by the run's item numbers; both digests in hexadecimal."""
+    """A run as this client knows it: `data` by the run's item numbers; both digests in
+    hexadecimal."""
 
     terms: Terms
     scenario: Scenario
@@ -83,7 +91,8 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Device:
-    """What answers rounds. rehearsal: for invented users; update: for this client's, made (labels are drawn then) once it is paid for."""
+    """What answers rounds. rehearsal: for invented users; update: for this client's, made (labels
+    are drawn then) once it is paid for."""
 
     model: NewsModel
     rehearsal: LocalUpdate
@@ -91,7 +100,9 @@ class _Device:
 
 
 class NewsParticipant:
-    """The readers of one site towards any server. May be called from several threads; one call runs at a time."""
+    """The readers of one site towards any server.
+
+    May be called from several threads; one call runs at a time."""
 
     def __init__(
         self,
@@ -107,11 +118,19 @@ class NewsParticipant:
         """`folder` keeps terms and what was asked. renew: as of `participant.Participant`.
 
         `seed` is of a rehearsal's noise: with None it is secret, as it must be."""
-        self.name, self.users, self.ledger, self._folder, self._notes = name, users, ledger, folder, Notes(folder)
+        self.name, self.users, self.ledger, self._folder, self._notes = (
+            name,
+            users,
+            ledger,
+            folder,
+            Notes(folder),
+        )
         self._trust, self._seed, self._mutex = trust or NewsTrust(), seed, threading.Lock()
         self._run: _Run | None = None
         self._renew = renew
-        self._names = tuple(token.tobytes().hex() for token in user_tokens(ledger.secret, users.user_ids))
+        self._names = tuple(
+            token.tobytes().hex() for token in user_tokens(ledger.secret, users.user_ids)
+        )
         self._made: tuple[str, int, _Device] | None = None
 
     def join(self, terms: Terms) -> Answer:
@@ -120,10 +139,16 @@ class NewsParticipant:
 
     def answer(self, invitation: Invitation) -> Answer:
         """Never: this client's limit is per click, and an aggregator's releases are per user."""
-        return Answer(self.name, self.users.num_users, refusal=Refusal.WRONG_PLAN.value, cause="this client's unit is a click, not a user")
+        return Answer(
+            self.name,
+            self.users.num_users,
+            refusal=Refusal.WRONG_PLAN.value,
+            cause="this client's unit is a click, not a user",
+        )
 
     def tell(self, ask: Ask) -> Reply:
-        """Answer for this client's users, or refuse; the same question again gets the same bytes."""
+        """Answer for this client's users, or refuse; the same question again gets the same
+        bytes."""
         return self._said(ask.run, lambda: self._tell(ask))
 
     def _join(self, terms: Terms) -> Reply:
@@ -131,43 +156,82 @@ class NewsParticipant:
         self._look_again(terms.run)
         known = self._open(terms)
         bound = self.ledger.bound(terms.run)
-        if bound is not None and bound.terms != known.terms_digest:  # also where the note of them is lost
-            raise _refused(Refusal.WRONG_PLAN, f"the terms of run {terms.run} changed", "A run keeps its terms; begin a new one.")
+        # also where the note of them is lost
+        if bound is not None and bound.terms != known.terms_digest:
+            raise _refused(
+                Refusal.WRONG_PLAN,
+                f"the terms of run {terms.run} changed",
+                "A run keeps its terms; begin a new one.",
+            )
         self._notes.keep_terms(terms)
         self._run = known
         unknown = self.users.unknown_events(terms)
-        self._notes.keep_translation(terms.run, users=self.users.num_users, events=len(known.data), unknown_events=unknown)
+        self._notes.keep_translation(
+            terms.run, users=self.users.num_users, events=len(known.data), unknown_events=unknown
+        )
         return Reply(Answer(self.name, self.users.num_users))
 
     def _look_again(self, run: str) -> None:
-        """A new run is of the clicks that people have now; one that began keeps its copy of them."""
+        """A new run is of the clicks that people have now; one that began keeps its copy of
+        them."""
         if (
             self._renew is not None
             and self._notes.terms(run) is None
             and not self._copy(run).exists()
             and (users := self._renew()) is not None
         ):
-            self.users, self._names = users, tuple(token.tobytes().hex() for token in user_tokens(self.ledger.secret, users.user_ids))
+            self.users, self._names = (
+                users,
+                tuple(
+                    token.tobytes().hex()
+                    for token in user_tokens(self.ledger.secret, users.user_ids)
+                ),
+            )
 
     def _open(self, terms: Terms) -> _Run:
         scenario = scenario_of(terms.recipe)
         variant = of(scenario)
         if variant.unit != "click" or not variant.on_devices:
-            raise _refused(Refusal.WRONG_PLAN, f"{variant.name} is nothing that this client answers", "A click is the unit here.")
-        if not (promise(scenario).established and promise(scenario).private) and not self._trust.not_established:
-            remedy = "privacy.allow_not_established = true takes part all the same; what it promises is then not proved."
-            raise _refused(Refusal.WRONG_PLAN, f"the guarantee of {variant.name} is not established", remedy)
+            raise _refused(
+                Refusal.WRONG_PLAN,
+                f"{variant.name} is nothing that this client answers",
+                "A click is the unit here.",
+            )
+        if (
+            not (promise(scenario).established and promise(scenario).private)
+            and not self._trust.not_established
+        ):
+            remedy = (
+                "privacy.allow_not_established = true takes part all the same; what it promises "
+                "is then not proved."
+            )
+            raise _refused(
+                Refusal.WRONG_PLAN, f"the guarantee of {variant.name} is not established", remedy
+            )
         if strange := set(scenario.news.open_categories) - self._trust.open_categories:
-            raise _refused(Refusal.WRONG_PLAN, f"this client protects {min(strange)!r}", "See privacy.open_categories.")
-        data = read_clicks(self._copy(terms.run), len(terms.items), self._names) or self._with_a_click_each(scenario, terms)
-        return _Run(terms, scenario, data, hashlib.sha256(pack_terms(terms)).hexdigest(), _digest(data, self._names))
+            raise _refused(
+                Refusal.WRONG_PLAN,
+                f"this client protects {min(strange)!r}",
+                "See privacy.open_categories.",
+            )
+        data = read_clicks(
+            self._copy(terms.run), len(terms.items), self._names
+        ) or self._with_a_click_each(scenario, terms)
+        return _Run(
+            terms,
+            scenario,
+            data,
+            hashlib.sha256(pack_terms(terms)).hexdigest(),
+            _digest(data, self._names),
+        )
 
     def _copy(self, run: str) -> Path:
         return self._folder / "data" / f"{run}.safetensors"
 
     def _with_a_click_each(self, scenario: Scenario, terms: Terms) -> Impressions:
-        """This client's data by the run's numbers. Where "no click" cannot be answered, an impression without one answers as if any
-        candidate had been clicked, drawn: it neither fails nor stays silent, either of which would tell.
+        """This client's data by the run's numbers. Where "no click" cannot be answered, an
+        impression without one answers as if any candidate had been clicked, drawn: it neither fails
+        nor stays silent, either of which would tell.
         """
         data = self.users.translate(terms)
         told = np.add.reduceat(data.clicked, data.candidate_ptr[:-1]) if len(data) else np.zeros(0)
@@ -176,14 +240,21 @@ class NewsParticipant:
         clicked, key = data.clicked.copy(), derive(self.ledger.secret, f"news-no-click/{terms.run}")
         for impression in np.flatnonzero(told == 0).tolist():
             start, stop = data.candidate_ptr[impression : impression + 2].tolist()
-            clicked[start + int(uniform.integers(1, below=stop - start, key=derive(key, f"{impression}"))[0])] = True
+            clicked[
+                start
+                + int(uniform.integers(1, below=stop - start, key=derive(key, f"{impression}"))[0])
+            ] = True
         return replace(data, clicked=clicked)
 
     def _known(self, run: str) -> _Run:
         if self._run is None or self._run.terms.run != run:
             terms = self._notes.terms(run)
             if terms is None:
-                raise _refused(Refusal.RUN_UNKNOWN, "this client does not know the run's terms", "The server tells them again.")
+                raise _refused(
+                    Refusal.RUN_UNKNOWN,
+                    "this client does not know the run's terms",
+                    "The server tells them again.",
+                )
             self._run = self._open(terms)
         return self._run
 
@@ -192,7 +263,10 @@ class NewsParticipant:
         once = of(known.scenario).in_rounds is None
         first = ask.first_user.get(self.name, -1)
         if (ask.round == 0) != once or first < 0 or first + self.users.num_users > ask.users:
-            raise _refused(Refusal.MALFORMED, "this is no question of the run's variant, or does not number this client's users")
+            raise _refused(
+                Refusal.MALFORMED,
+                "this is no question of the run's variant, or does not number this client's users",
+            )
         digest = ask.digest()
         made = self._report(known, ask, digest) if once else self._gradient(known, ask, digest)
         return Reply(Answer(self.name, self.users.num_users, accepted=self.users.num_users), made)
@@ -204,15 +278,29 @@ class NewsParticipant:
         table, strangers = self._table(known, ask), _strangers(known)
         plan = plan_of(scenario)
         _rehearse(lambda: collect(strangers, table, plan, history=H, noise=_public(strangers)))
-        self._pay(known, ask, digest, costs_of(scenario, 1), np.ones(self.users.num_users, bool), most=1)
+        self._pay(
+            known, ask, digest, costs_of(scenario, 1), np.ones(self.users.num_users, bool), most=1
+        )
         got = collect(known.data, table, plan, history=H, noise=self._noise(known, digest))
-        return {name: array.astype(np.uint8) if array.dtype == bool else array for name, array in collected_arrays(got).items()}
+        return {
+            name: array.astype(np.uint8) if array.dtype == bool else array
+            for name, array in collected_arrays(got).items()
+        }
 
     def _table(self, known: _Run, ask: Ask) -> TopicTable:
-        """The rows are the server's; how far two of them are apart is measured here, and what is open is this client's to say."""
+        """The rows are the server's; how far two of them are apart is measured here, and what is
+        open is this client's to say."""
         rows = ask.public.get("topics")
-        if rows is None or rows.ndim != 2 or rows.shape[0] != len(known.terms.items) or rows.dtype.kind != "i" or not rows.size:
-            raise _refused(Refusal.MALFORMED, "the question has no table of public rows, one for each item")
+        if (
+            rows is None
+            or rows.ndim != 2
+            or rows.shape[0] != len(known.terms.items)
+            or rows.dtype.kind != "i"
+            or not rows.size
+        ):
+            raise _refused(
+                Refusal.MALFORMED, "the question has no table of public rows, one for each item"
+            )
         rows = rows.astype(np.int64)
         if int(np.abs(rows).max()) > 2**BITS or int((rows**2).sum(1).max()) > 4**BITS:
             raise _refused(Refusal.MALFORMED, "a public row is longer than 1")
@@ -226,8 +314,16 @@ class NewsParticipant:
 
     def _gradient(self, known: _Run, ask: Ask, digest: str) -> Arrays:
         parameters, cohort = ask.public.get("parameters"), ask.public.get("cohort")
-        if parameters is None or cohort is None or cohort.ndim != 1 or cohort.dtype.kind != "i" or len(np.unique(cohort)) != len(cohort):
-            raise _refused(Refusal.MALFORMED, "the question has no parameters, or no cohort of different users")
+        if (
+            parameters is None
+            or cohort is None
+            or cohort.ndim != 1
+            or cohort.dtype.kind != "i"
+            or len(np.unique(cohort)) != len(cohort)
+        ):
+            raise _refused(
+                Refusal.MALFORMED, "the question has no parameters, or no cohort of different users"
+            )
         mine = cohort.astype(np.int64) - ask.first_user[self.name]
         mine = mine[(mine >= 0) & (mine < self.users.num_users)]
         passes = schedule_of(known.scenario, ask.users).passes
@@ -235,15 +331,27 @@ class NewsParticipant:
         try:
             device.model.load_vector(parameters)
         except ValueError as failure:
-            raise _refused(Refusal.MALFORMED, f"the model is not this version's: {failure}") from None
+            raise _refused(
+                Refusal.MALFORMED, f"the model is not this version's: {failure}"
+            ) from None
         _rehearse(lambda: device.rehearsal(device.model, np.arange(3), ask.round))
         asked = np.isin(np.arange(self.users.num_users), mine)
         self._pay(known, ask, digest, costs_of(known.scenario, passes), asked, most=passes)
         update = device.update()
         if not len(mine) or not update.weight(mine):
-            return {"gradient": np.zeros(len(parameters), np.float32), "weight": np.zeros(1, np.int64), "loss": np.zeros(1)}
-        gradient, loss = update(device.model, mine, ask.round, "" if self._seed is not None else digest)
-        return {"gradient": gradient, "weight": np.array([update.weight(mine)], np.int64), "loss": np.array([loss])}
+            return {
+                "gradient": np.zeros(len(parameters), np.float32),
+                "weight": np.zeros(1, np.int64),
+                "loss": np.zeros(1),
+            }
+        gradient, loss = update(
+            device.model, mine, ask.round, "" if self._seed is not None else digest
+        )
+        return {
+            "gradient": gradient,
+            "weight": np.array([update.weight(mine)], np.int64),
+            "loss": np.array([loss]),
+        }
 
     def _device(self, known: _Run, passes: int) -> _Device:
         if self._made is None or self._made[:2] != (known.terms.run, passes):
@@ -261,16 +369,29 @@ class NewsParticipant:
         """Of a rehearsal with a seed: what one process would draw for users of these names."""
         if self._seed is not None:
             return DeviceNoise(Streams(self._seed), self.users.user_ids)
-        secret = derive(self.ledger.secret, f"news/{known.terms.run}/{known.terms_digest}/{known.data_digest}")
+        secret = derive(
+            self.ledger.secret, f"news/{known.terms.run}/{known.terms_digest}/{known.data_digest}"
+        )
         return DeviceNoise(SecretStreams(secret), self._names, question)
 
-    def _pay(self, known: _Run, ask: Ask, digest: str, costs: Costs, users: npt.NDArray[np.bool_], *, most: int) -> None:
+    def _pay(
+        self,
+        known: _Run,
+        ask: Ask,
+        digest: str,
+        costs: Costs,
+        users: npt.NDArray[np.bool_],
+        *,
+        most: int,
+    ) -> None:
         """Charge the run and write down who answers what, before anything is drawn."""
         bound = Bound(known.terms_digest, known.data_digest, ask.users, ask.first_user[self.name])
-        labels = int(np.bincount(known.data.users, minlength=1).max())  # of each, the server is told how many
+        # of each, the server is told how many
+        labels = int(np.bincount(known.data.users, minlength=1).max())
         bound = replace(bound, history=known.scenario.news.history, labels=labels)
         if self.ledger.charge(ask.run, costs, bound):
-            write_clicks(self._copy(ask.run), known.data, self._names)  # of runs that were paid for: their number is limited
+            # of runs that were paid for: their number is limited
+            write_clicks(self._copy(ask.run), known.data, self._names)
         self.ledger.answer(ask.run, ask.round, digest, users, most=most)
 
     def _said(self, run: str, attempt: Callable[[], Reply]) -> Reply:
@@ -280,11 +401,28 @@ class NewsParticipant:
                 reply = attempt()
         except FedRecError as failure:
             code, cause = public_words(failure)
-            logs.say(log, "refused", level=logging.WARNING, run=run, code=code, cause=failure.cause, remedy=failure.remedy)
-            return Reply(Answer(self.name, self.users.num_users, refusal=code, cause=cause[:LONGEST_CAUSE]))
+            logs.say(
+                log,
+                "refused",
+                level=logging.WARNING,
+                run=run,
+                code=code,
+                cause=failure.cause,
+                remedy=failure.remedy,
+            )
+            return Reply(
+                Answer(self.name, self.users.num_users, refusal=code, cause=cause[:LONGEST_CAUSE])
+            )
         except Exception as failure:  # a defect or a full disk; its words could hold anything
             logs.say_failure(log, "failed", failure, run=run)
-            return Reply(Answer(self.name, self.users.num_users, refusal=FAILED, cause="the client failed; its log says where"))
+            return Reply(
+                Answer(
+                    self.name,
+                    self.users.num_users,
+                    refusal=FAILED,
+                    cause="the client failed; its log says where",
+                )
+            )
         logs.say(log, "told", run=run, users=reply.answer.users)
         return reply
 
@@ -311,7 +449,8 @@ def _public(strangers: Impressions) -> DeviceNoise:
 
 
 def _rehearse(step: Callable[[], object]) -> None:
-    """Raises RefusedError where a question cannot be answered for invented users, whose failures are public."""
+    """Raises RefusedError where a question cannot be answered for invented users, whose failures
+    are public."""
     try:
         with np.errstate(all="ignore"):
             step()
@@ -320,5 +459,7 @@ def _rehearse(step: Callable[[], object]) -> None:
         raise _refused(Refusal.MALFORMED, words) from None
 
 
-def _refused(code: Refusal, cause: str, remedy: str = "Nothing left: the server must ask otherwise.") -> RefusedError:
+def _refused(
+    code: Refusal, cause: str, remedy: str = "Nothing left: the server must ask otherwise."
+) -> RefusedError:
     return RefusedError(code.value, cause, remedy)

@@ -1,7 +1,8 @@
 """What a client keeps about runs besides its ledger: their terms, and what it sent.
 
-Losing it costs a second `join`, and no privacy: a ledger of clicks knows the terms of every run that it charged (`click_ledger`), and
-reports on ratings carry no noise of this client's, are charged by their question and counted once by the aggregator.
+Losing it costs a second `join`, and no privacy: a ledger of clicks knows the terms of every run
+that it charged (`click_ledger`), and reports on ratings carry no noise of this client's, are
+charged by their question and counted once by the aggregator.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from fedrec.storage import write_bytes, write_json
 MOST_RUNS = 10_000
 """A server that begins runs without end must not fill the disk."""
 
-_RUN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")  # it names a folder: nothing that could lead out of it
+# it names a folder: nothing that could lead out of it
+_RUN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")
 
 
 class Notes:
@@ -29,19 +31,29 @@ class Notes:
         self._terms, self._sent = folder / "terms", folder / "sent"
 
     def keep_terms(self, terms: Terms) -> None:
-        """Durably; again with the same terms is the same. Raises RefusedError where they changed, or the run's name is no name."""
+        """Durably; again with the same terms is the same.
+
+        Raises RefusedError where they changed, or the run's name is no name."""
         known = self.terms(terms.run)
         if known is not None and pack_terms(known) != pack_terms(terms):
             raise _refused(
-                Refusal.WRONG_PLAN, f"the terms of run {terms.run} changed", "A run keeps its terms; the server must begin a new one."
+                Refusal.WRONG_PLAN,
+                f"the terms of run {terms.run} changed",
+                "A run keeps its terms; the server must begin a new one.",
             )
         if known is None:
             if self._terms.is_dir() and sum(1 for _ in self._terms.glob("*.json")) >= MOST_RUNS:
-                raise _refused(Refusal.TOO_LARGE, "this client knows too many runs", f"Remove finished ones from {self._terms}.")
+                raise _refused(
+                    Refusal.TOO_LARGE,
+                    "this client knows too many runs",
+                    f"Remove finished ones from {self._terms}.",
+                )
             write_bytes(self._terms / f"{terms.run}.json", pack_terms(terms))
 
     def terms(self, run: str) -> Terms | None:
-        """The terms of a run, None where they were never kept, or cannot be read. Raises RefusedError where the name is no name."""
+        """The terms of a run, None where they were never kept, or cannot be read.
+
+        Raises RefusedError where the name is no name."""
         require_name(run)
         try:
             return read_terms((self._terms / f"{run}.json").read_bytes())
@@ -57,9 +69,23 @@ class Notes:
         """One message to the aggregator, as it left."""
         write_bytes(self._round(run, round).with_name(f"round-{round:03d}-{number:03d}.frr"), batch)
 
-    def keep_receipt(self, run: str, round: int, header: bytes, quorum: int, receipt: Receipt, batches: int, bytes_sent: int) -> None:
+    def keep_receipt(
+        self,
+        run: str,
+        round: int,
+        header: bytes,
+        quorum: int,
+        receipt: Receipt,
+        batches: int,
+        bytes_sent: int,
+    ) -> None:
         """What was asked in a round, and what the aggregator did with the answer."""
-        content = {"header": json.loads(header), "digest": question_digest(header), "quorum": quorum, "receipt": asdict(receipt)}
+        content = {
+            "header": json.loads(header),
+            "digest": question_digest(header),
+            "quorum": quorum,
+            "receipt": asdict(receipt),
+        }
         content |= {"batches": batches, "bytes_sent": bytes_sent}
         write_json(self._round(run, round), content)
 
@@ -70,7 +96,10 @@ class Notes:
 def require_name(run: str) -> None:
     """A run's name becomes a file's and a folder's. Raises RefusedError."""
     if not _RUN.fullmatch(run):
-        words = "a run is named by 1 to 120 letters, digits, dots, dashes and underscores, no dot or dash first"
+        words = (
+            "a run is named by 1 to 120 letters, digits, dots, dashes and underscores, no dot or "
+            "dash first"
+        )
         raise _refused(Refusal.MALFORMED, words, "The server must name it otherwise.")
 
 

@@ -30,15 +30,21 @@ if TYPE_CHECKING:  # it brings torch, which a client of ratings does without
 def open_participant(
     settings: ClientSettings, folder: Path, stack: ExitStack, state: PartyState | None = None
 ) -> Participant | NewsParticipant:
-    """A client's data, ledger and way to the aggregator as one, until `stack` closes. Raises FedRecError where one cannot be used.
+    """A client's data, ledger and way to the aggregator as one, until `stack` closes. Raises
+    FedRecError where one cannot be used.
 
     state: is told when the aggregator is waited for.
     """
     if settings.privacy.unit == "click":
         return _open_news(settings, folder, stack)
-    renewal = Renewal(Path(settings.data.path), lambda: read_site(settings.data))  # first: what is written meanwhile is read again
+    # first: what is written meanwhile is read again
+    renewal = Renewal(Path(settings.data.path), lambda: read_site(settings.data))
     users = read_site(settings.data)
-    retry = Retry(sleep=noting(state, Awaited.AGGREGATOR, time.sleep, logging.getLogger(__name__))) if state else None
+    retry = (
+        Retry(sleep=noting(state, Awaited.AGGREGATOR, time.sleep, logging.getLogger(__name__)))
+        if state
+        else None
+    )
     ledger = ClientLedger(folder / "ledger.sqlite", limit=settings.privacy.limit)
     stack.callback(ledger.close)
     return Participant(
@@ -55,19 +61,33 @@ def open_participant(
     )
 
 
-def _desk(settings: ClientSettings, retry: Retry | None, stack: ExitStack) -> ReportDesk | ThreeWay | Leaves:
+def _desk(
+    settings: ClientSettings, retry: Retry | None, stack: ExitStack
+) -> ReportDesk | ThreeWay | Leaves:
     """Of the one aggregator, of leaves, or of three."""
     if settings.leaves:
         named = {"name": settings.name}
-        accesses = [Access(**(leaf.model_dump(exclude={"first", "last"}) | named)) for leaf in settings.leaves]
+        accesses = [
+            Access(**(leaf.model_dump(exclude={"first", "last"}) | named))
+            for leaf in settings.leaves
+        ]
         ranges = [TokenRange(int(leaf.first, 16), int(leaf.last, 16)) for leaf in settings.leaves]
-        return Leaves([stack.enter_context(RemoteReportDesk(access, retry=retry)) for access in accesses], ranges)
+        return Leaves(
+            [stack.enter_context(RemoteReportDesk(access, retry=retry)) for access in accesses],
+            ranges,
+        )
     if settings.aggregators:
-        ways = [Access(**(one.model_dump() | {"name": settings.name})) for one in settings.aggregators]
+        ways = [
+            Access(**(one.model_dump() | {"name": settings.name})) for one in settings.aggregators
+        ]
         desks = [stack.enter_context(RemoteShareDesk(way, retry=retry)) for way in ways]
         return ThreeWay(desks, names_of(names_of_three(settings.aggregators)))
     assert settings.aggregator is not None  # the settings' own check
-    return stack.enter_context(RemoteReportDesk(Access(name=settings.name, **settings.aggregator.model_dump()), retry=retry))
+    return stack.enter_context(
+        RemoteReportDesk(
+            Access(name=settings.name, **settings.aggregator.model_dump()), retry=retry
+        )
+    )
 
 
 def read_site(data: ClientData) -> SiteUsers:
@@ -86,7 +106,21 @@ def _open_news(settings: ClientSettings, folder: Path, stack: ExitStack) -> News
 
     renewal = Renewal(Path(settings.data.path), lambda: read_readers(settings.data))
     users = read_readers(settings.data)
-    ledger = ClickSpending(folder / "clicks.sqlite", limit=settings.privacy.limit, max_user_epsilon=settings.privacy.max_user_epsilon)
+    ledger = ClickSpending(
+        folder / "clicks.sqlite",
+        limit=settings.privacy.limit,
+        max_user_epsilon=settings.privacy.max_user_epsilon,
+    )
     stack.callback(ledger.close)
-    trust = NewsTrust(settings.privacy.allow_not_established, frozenset(settings.privacy.open_categories))
-    return NewsParticipant(settings.name, users, ledger, folder, trust=trust, seed=settings.rehearsal_seed, renew=renewal)
+    trust = NewsTrust(
+        settings.privacy.allow_not_established, frozenset(settings.privacy.open_categories)
+    )
+    return NewsParticipant(
+        settings.name,
+        users,
+        ledger,
+        folder,
+        trust=trust,
+        seed=settings.rehearsal_seed,
+        renew=renewal,
+    )

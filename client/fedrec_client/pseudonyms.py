@@ -1,7 +1,9 @@
-"""Names that stand for a user and for a report: without the site's secret they say nothing, and they are the same every time.
+"""Names that stand for a user and for a report: without the site's secret they say nothing, and
+they are the same every time.
 
-A resent report must be the report that was sent: the aggregator counts a report id once. Both names are HMAC-SHA256 under
-the site's secret, cut to 16 bytes: among 2^32 of them two are alike with probability 2^-65.
+A resent report must be the report that was sent: the aggregator counts a report id once. Both names
+are HMAC-SHA256 under the site's secret, cut to 16 bytes: among 2^32 of them two are alike with
+probability 2^-65.
 """
 
 from __future__ import annotations
@@ -24,7 +26,11 @@ def user_tokens(secret: bytes, user_ids: Sequence[str]) -> UInt8s:
 
 def report_ids(secret: bytes, tokens: UInt8s, *, run: str, round: int, digest: str) -> UInt8s:
     """(num_users, 16) uint8: one id per user, run, round and question."""
-    return _names(secret, f"fedrec/1/report/{run}/{round}/{digest}/".encode(), [token.tobytes() for token in tokens])
+    return _names(
+        secret,
+        f"fedrec/1/report/{run}/{round}/{digest}/".encode(),
+        [token.tobytes() for token in tokens],
+    )
 
 
 def _names(secret: bytes, purpose: bytes, whose: Sequence[bytes]) -> UInt8s:

@@ -1,4 +1,5 @@
-"""A public model on the device: where a person's clicks stand in its catalogue, and what a question to it is remembered by."""
+"""A public model on the device: where a person's clicks stand in its catalogue, and what a question
+to it is remembered by."""
 
 from __future__ import annotations
 
@@ -38,52 +39,82 @@ class PublicModel:
 
     @cached_property
     def asked_with(self) -> str:
-        """Digest of the public numbers that a release depends on. Models that share it share answers, which then cost nothing."""
+        """Digest of the public numbers that a release depends on.
+
+        Models that share it share answers, which then cost nothing."""
         about = self.bundle.about
         if about.form != "additive":  # a release there comes from the model's own user encoder
             return self.bundle.sha256
         facts = [about.form, about.history, about.unit, about.sensitivity.hex(), about.liked.hex()]
         digest = hashlib.sha256(json.dumps(facts).encode())
-        for name, array in (("rows", self.bundle.rows), ("ids", self.bundle.ids.content), ("ids.ptr", self.bundle.ids.ptr)):
+        for name, array in (
+            ("rows", self.bundle.rows),
+            ("ids", self.bundle.ids.content),
+            ("ids.ptr", self.bundle.ids.ptr),
+        ):
             digest.update(f"{name} {array.dtype} {array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
     def price(self, guarantee: Guarantee) -> Event:
-        """What a fresh answer with `guarantee` costs a click. An attention form pads first, at the bundle's probability."""
+        """What a fresh answer with `guarantee` costs a click.
+
+        An attention form pads first, at the bundle's probability."""
         if self.bundle.about.form == "additive":
             return event_of(mu_for(guarantee.epsilon, guarantee.delta))
         padding = float(self.bundle.more["padding"].item()) if guarantee.private else 0.0
         return event_of(inner_mu(guarantee, padding), padding)
 
     def question(self, edit: str, guarantee: Guarantee) -> Question:
-        """What an answer is remembered by. edit: `ServingLedger.edit_of` of the whole history, whatever of it this model counts."""
+        """What an answer is remembered by. edit: `ServingLedger.edit_of` of the whole history,
+        whatever of it this model counts."""
         price = self.price(guarantee)
-        return Question(self.version, self.asked_with, edit, guarantee, price, self.bundle.about.sensitivity / price.mu)
+        return Question(
+            self.version,
+            self.asked_with,
+            edit,
+            guarantee,
+            price,
+            self.bundle.about.sensitivity / price.mu,
+        )
 
     def rows(self, clicks: Clicks) -> npt.NDArray[np.int64]:
-        """Row of every event's item; -1 where the catalogue does not have it: an error would tell the server which items one has."""
+        """Row of every event's item; -1 where the catalogue does not have it: an error would tell
+        the server which items one has."""
         return np.array([self._rows.get(click.item, -1) for click in clicks.events], np.int64)
 
     @property
     def padded(self) -> bool:
-        """Whether clicks are hidden behind the anonymous item (row m) before a release, and its price is lower for that."""
-        return self.bundle.about.form == "attention" and float(self.bundle.more["padding"].item()) > 0
+        """Whether clicks are hidden behind the anonymous item (row m) before a release, and its
+        price is lower for that."""
+        return (
+            self.bundle.about.form == "attention" and float(self.bundle.more["padding"].item()) > 0
+        )
 
     def window(self, clicks: Clicks) -> npt.NDArray[np.int32]:
-        """(H,) rows of the latest H clicks, -1 in front where there are fewer, and where the catalogue lacks an item.
+        """(H,) rows of the latest H clicks, -1 in front where there are fewer, and where the
+        catalogue lacks an item.
 
-        Padding makes an answer cheaper for a click that is exchanged for an item or for the anonymous one, not for an empty place
-        (`privacy.padding`). So where a model pads, an event that is no click, or of an item that the catalogue lacks, is a click on
-        the anonymous item: what the server says of the catalogue and of ratings does not take the padding off.
+        Padding makes an answer cheaper for a click that is exchanged for an item or for the
+        anonymous one, not for an empty place (`privacy.padding`). So where a model pads, an event
+        that is no click, or of an item that the catalogue lacks, is a click on the anonymous item:
+        what the server says of the catalogue and of ratings does not take the padding off.
         """
-        rows, counted = self.rows(clicks), np.array([self._counts(click) for click in clicks.events], np.bool_)
-        rows = np.where(counted & (rows >= 0), rows, self.bundle.size) if self.padded else rows[counted]
+        rows, counted = (
+            self.rows(clicks),
+            np.array([self._counts(click) for click in clicks.events], np.bool_),
+        )
+        rows = (
+            np.where(counted & (rows >= 0), rows, self.bundle.size)
+            if self.padded
+            else rows[counted]
+        )
         rows = rows[-self.places :]
         return np.concatenate([np.full(self.places - len(rows), -1), rows]).astype(np.int32)
 
     def counted(self, clicks: Clicks) -> int:
-        """How many clicks a query is made of: at most H, without those whose item the catalogue lacks."""
+        """How many clicks a query is made of: at most H, without those whose item the catalogue
+        lacks."""
         return int((self.window(clicks) >= 0).sum())
 
     @property
@@ -96,7 +127,10 @@ class PublicModel:
         known = self.bundle.about.categories
         for name in names:
             if name not in known:
-                raise SettingsError(f"there is no category {name!r}", f"This model has: {', '.join(known) or 'none'}.")
+                raise SettingsError(
+                    f"there is no category {name!r}",
+                    f"This model has: {', '.join(known) or 'none'}.",
+                )
         return sum(1 << known.index(name) for name in set(names))
 
     @cached_property
@@ -104,5 +138,6 @@ class PublicModel:
         return {item: row for row, item in enumerate(self.bundle.ids.all())}
 
     def _counts(self, click: Click) -> bool:
-        """Whether an event is a click: one without a rating is, or one that is rated well enough."""
+        """Whether an event is a click: one without a rating is, or one that is rated well
+        enough."""
         return click.rating is None or click.rating >= self.bundle.about.liked

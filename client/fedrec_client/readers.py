@@ -1,7 +1,8 @@
-"""The clicks of one site's users among news, public texts beside them, and their translation into a run's item numbers.
+"""The clicks of one site's users among news, public texts beside them, and their translation into a
+run's item numbers.
 
-A shard is the exact native format, a safetensors file. MIND's folders are read by `fedrec.data`; of them all users take part, none is
-held out.
+A shard is the exact native format, a safetensors file. MIND's folders are read by `fedrec.data`; of
+them all users take part, none is held out.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ PRIVATE_COLUMNS = ("history_ptr", "history", "users", "candidate_ptr", "candidat
 
 @dataclass(frozen=True)
 class LocalReaders:
-    """Private: `clicks` of this site's users by the site's own item numbers. Public: `news`, and vectors (m, p) where there are some."""
+    """Private: `clicks` of this site's users by the site's own item numbers.
+
+    Public: `news`, and vectors (m, p) where there are some."""
 
     clicks: Impressions
     news: News
@@ -43,31 +46,52 @@ class LocalReaders:
         return self.clicks.num_users
 
     def translate(self, terms: Terms) -> Impressions:
-        """All users' clicks by the run's item numbers. A click on news that the catalogue does not name is a place of padding, -1: what
-        a catalogue leaves out moves no other click. Impressions that show such news, which the server knows of, are left out whole.
-        Raises DataError where the run is about something else.
+        """All users' clicks by the run's item numbers. A click on news that the catalogue does not
+        name is a place of padding, -1: what a catalogue leaves out moves no other click.
+        Impressions that show such news, which the server knows of, are left out whole. Raises
+        DataError where the run is about something else.
         """
         if terms.kind != "news":
-            raise DataError(f"the run is about {terms.kind}, the data holds clicks on news", "Do not take part.")
+            raise DataError(
+                f"the run is about {terms.kind}, the data holds clicks on news", "Do not take part."
+            )
         place, data = self._numbers(terms).astype(np.int32), self.clicks
-        placed = replace(data, num_news=len(terms.items), candidates=place[data.candidates], history=place[data.history])
-        known = np.minimum.reduceat(placed.candidates, placed.candidate_ptr[:-1]) >= 0 if len(placed) else np.zeros(0, bool)
+        placed = replace(
+            data,
+            num_news=len(terms.items),
+            candidates=place[data.candidates],
+            history=place[data.history],
+        )
+        known = (
+            np.minimum.reduceat(placed.candidates, placed.candidate_ptr[:-1]) >= 0
+            if len(placed)
+            else np.zeros(0, bool)
+        )
         return placed if known.all() else placed.select(np.flatnonzero(known))
 
     def unknown_events(self, terms: Terms) -> int:
         """How many clicks and shown news `translate` cannot place. For the site's own eyes."""
         place = self._numbers(terms)
-        return int((place[self.clicks.history] < 0).sum() + (place[self.clicks.candidates] < 0).sum())
+        return int(
+            (place[self.clicks.history] < 0).sum() + (place[self.clicks.candidates] < 0).sum()
+        )
 
     def catalogue(self, terms: Terms, *, seed: int) -> tuple[News, npt.NDArray[np.float32]]:
-        """This site's copy of the public texts and vectors, in the run's order. Raises DataError where one is missing."""
+        """This site's copy of the public texts and vectors, in the run's order.
+
+        Raises DataError where one is missing."""
         from fedrec.news.topics import public_vectors  # brings torch
 
         own = {item: j for j, item in enumerate(self.news.ids)}
         if missing := next((item for item in terms.items if item not in own), None):
-            raise DataError(f"this site has no text of item {missing}", "Bring the public news that the server has, and start again.")
+            raise DataError(
+                f"this site has no text of item {missing}",
+                "Bring the public news that the server has, and start again.",
+            )
         rows = [own[item] for item in terms.items]
-        news = News(**{name: tuple(column[j] for j in rows) for name, column in vars(self.news).items()})
+        news = News(
+            **{name: tuple(column[j] for j in rows) for name, column in vars(self.news).items()}
+        )
         if self.vectors is not None:
             return news, self.vectors[rows]
         return news, public_vectors(news, PublicFeatures({}), seed=seed)
@@ -78,7 +102,9 @@ class LocalReaders:
 
 
 def read_readers(data: ClientData) -> LocalReaders:
-    """The users of the data that the settings name. Raises DataError as the readers do, with file and line."""
+    """The users of the data that the settings name.
+
+    Raises DataError as the readers do, with file and line."""
     path = Path(data.path)
     if data.format == "news-shard":
         return read_news_shard(path)
@@ -94,7 +120,8 @@ def write_clicks(path: Path, clicks: Impressions, names: tuple[str, ...]) -> Non
 
 
 def read_clicks(path: Path, items: int, names: tuple[str, ...]) -> Impressions | None:
-    """What `write_clicks` kept of these users; None where nothing was kept of them, or it cannot be read."""
+    """What `write_clicks` kept of these users; None where nothing was kept of them, or it cannot be
+    read."""
     try:
         with safe_open(path, framework="numpy") as file:
             if file.metadata() != {"names": "/".join(names), "items": str(items)}:
@@ -107,7 +134,9 @@ def read_clicks(path: Path, items: int, names: tuple[str, ...]) -> Impressions |
 def write_news_shard(path: Path, readers: LocalReaders) -> None:
     """Write users so that `read_news_shard` gives the same bytes. `readers` have vectors."""
     assert readers.vectors is not None
-    arrays = {name: np.ascontiguousarray(getattr(readers.clicks, name)) for name in PRIVATE_COLUMNS} | {"vectors": readers.vectors}
+    arrays = {
+        name: np.ascontiguousarray(getattr(readers.clicks, name)) for name in PRIVATE_COLUMNS
+    } | {"vectors": readers.vectors}
     texts = {"news": asdict(readers.news), "user_ids": list(readers.user_ids)}
     arrays |= {"texts": np.frombuffer(json.dumps(texts).encode(), np.uint8)}
     write_bytes(path, save(arrays, {"format": SHARD_FORMAT}))
@@ -124,7 +153,9 @@ def read_news_shard(path: Path) -> LocalReaders:
         columns = {name: tuple(column) for name, column in texts["news"].items()}
         news = News(**{**columns, "entities": tuple(map(tuple, columns["entities"]))})
         vectors = arrays.pop("vectors")
-        return LocalReaders(_checked(Impressions(len(news), **arrays)), news, tuple(texts["user_ids"]), vectors)
+        return LocalReaders(
+            _checked(Impressions(len(news), **arrays)), news, tuple(texts["user_ids"]), vectors
+        )
     except FileNotFoundError:
         raise DataError(f"{path} does not exist", "Check data.path.") from None
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as failure:
@@ -132,11 +163,21 @@ def read_news_shard(path: Path) -> LocalReaders:
 
 
 def _checked(clicks: Impressions) -> Impressions:
-    for pointer, column in ((clicks.history_ptr, clicks.history), (clicks.candidate_ptr, clicks.candidates)):
-        if not len(pointer) or pointer[0] != 0 or pointer[-1] != len(column) or bool(np.any(np.diff(pointer) < 0)):
+    for pointer, column in (
+        (clicks.history_ptr, clicks.history),
+        (clicks.candidate_ptr, clicks.candidates),
+    ):
+        if (
+            not len(pointer)
+            or pointer[0] != 0
+            or pointer[-1] != len(column)
+            or bool(np.any(np.diff(pointer) < 0))
+        ):
             raise ValueError(f"a pointer must rise from 0 to {len(column)}")
         if len(column) and not 0 <= int(column.min()) <= int(column.max()) < clicks.num_news:
             raise ValueError(f"items must be in [0, {clicks.num_news})")
-    if len(clicks.users) != len(clicks.candidate_ptr) - 1 or len(clicks.clicked) != len(clicks.candidates):
+    if len(clicks.users) != len(clicks.candidate_ptr) - 1 or len(clicks.clicked) != len(
+        clicks.candidates
+    ):
         raise ValueError("every impression has a user, and every candidate is clicked or not")
     return clicks

@@ -3,18 +3,22 @@
     with Recommender("grpcs://recommender.example.org:7443", state=Path("state")) as recommender:
         answer = recommender.recommend(Clicks.of(["1193", "661", "914"]), k=10)
 
-The server's public bundle is fetched once. What leaves is a version, B noised coefficients, k, and categories that the person names;
-everything else happens here: windows, noise, the ledger, leaving out what was seen. The same question is asked again with the same bytes
-and costs nothing, in another process too; so does a new model with the same public rows. `k + H` items are asked for whatever was
-seen, H the places of a history.
+The server's public bundle is fetched once. What leaves is a version, B noised coefficients, k, and
+categories that the person names; everything else happens here: windows, noise, the ledger, leaving
+out what was seen. The same question is asked again with the same bytes and costs nothing, in
+another process too; so does a new model with the same public rows. `k + H` items are asked for
+whatever was seen, H the places of a history.
 
-Guarantee: `ServingLedger`'s. Everything that leaves is a function of the noised release, of public numbers, and of what the person
-chose openly: k, categories, and when to ask. So is whether a query leaves at all:
+Guarantee: `ServingLedger`'s. Everything that leaves is a function of the noised release, of public
+numbers, and of what the person chose openly: k, categories, and when to ask. So is whether a query
+leaves at all:
 
-- A bundle is bounded and rehearsed on invented histories before a history is looked at (`bundle_bounds`).
-- Afterwards nothing about the history raises. An item that the catalogue lacks is an empty place; a history that the model's
-  numbers fail on is asked for as one without clicks, at the same price.
-- Whether an answer is repeated depends on when the history changed, on the bundle and on the guarantee (`ServingLedger.edit_of`).
+- A bundle is bounded and rehearsed on invented histories before a history is looked at
+  (`bundle_bounds`).
+- Afterwards nothing about the history raises. An item that the catalogue lacks is an empty place; a
+  history that the model's numbers fail on is asked for as one without clicks, at the same price.
+- Whether an answer is repeated depends on when the history changed, on the bundle and on the
+  guarantee (`ServingLedger.edit_of`).
 
 What is left is time: how long an answer takes depends a little on how many clicks there are.
 """
@@ -75,9 +79,10 @@ class Recommendation:
 class Answered:
     """A list, best first, and what it cost.
 
-    answer: what was paid for, None for a list made on this device. fresh: whether it was paid for now. asked: items asked for;
-    hidden: how many of them had been seen. clicks: how many a query is made of; unknown: how many more are of items that the
-    catalogue lacks. left: every message that left in this call.
+    answer: what was paid for, None for a list made on this device. fresh: whether it was paid for
+    now. asked: items asked for; hidden: how many of them had been seen. clicks: how many a query is
+    made of; unknown: how many more are of items that the catalogue lacks. left: every message that
+    left in this call.
     """
 
     items: tuple[Recommendation, ...]
@@ -109,17 +114,29 @@ class Recommender:
         keys: Keys | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """epsilon: of a fresh answer; limit: of all answers together, or of those of any `renew_every_s` seconds; both at `delta`.
+        """epsilon: of a fresh answer; limit: of all answers together, or of those of any
+        `renew_every_s` seconds; both at `delta`.
 
         max_user_epsilon: of the same answers, per user (replace), whatever the history.
 
-        Raises SettingsError on what cannot be, RunError where `state` is in use or its ledger is damaged.
+        Raises SettingsError on what cannot be, RunError where `state` is in use or its ledger is
+        damaged.
         """
         if not (epsilon > 0 and limit > 0 and max_user_epsilon > 0 and 0 < delta < 1):
-            words = f"epsilon {epsilon!r}, limit {limit!r}, max_user_epsilon {max_user_epsilon!r}, delta {delta!r}"
+            words = (
+                f"epsilon {epsilon!r}, limit {limit!r}, max_user_epsilon {max_user_epsilon!r}, "
+                f"delta {delta!r}"
+            )
             raise SettingsError(words, "Positive numbers, delta below 1.")
-        self.guarantee, self._keys = Guarantee(epsilon, delta, "click", "replace"), keys or SystemStreams()
-        self._server = connect(server, trust or Trust(), timeout_s=timeout_s) if isinstance(server, str) else server
+        self.guarantee, self._keys = (
+            Guarantee(epsilon, delta, "click", "replace"),
+            keys or SystemStreams(),
+        )
+        self._server = (
+            connect(server, trust or Trust(), timeout_s=timeout_s)
+            if isinstance(server, str)
+            else server
+        )
         self._name = server if isinstance(server, str) else "server"
         self._cache = BundleCache(state / "bundles")
         self._used: PublicModel | None = None
@@ -136,7 +153,12 @@ class Recommender:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        failure: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -145,15 +167,24 @@ class Recommender:
         self.ledger.close()
 
     def recommend(
-        self, clicks: Clicks, *, k: int = 10, categories: Sequence[str] = (), candidates: int | None = None, last: bool = False
+        self,
+        clicks: Clicks,
+        *,
+        k: int = 10,
+        categories: Sequence[str] = (),
+        candidates: int | None = None,
+        last: bool = False,
     ) -> Answered:
-        """The k best items that are not among the clicks, by the server's ranking of noised coefficients; fewer where most were seen.
+        """The k best items that are not among the clicks, by the server's ranking of noised
+        coefficients; fewer where most were seen.
 
-        candidates: items to ask for, at least k + H; a public choice. last: ask with the last answer, whatever the clicks are now.
-        Raises BudgetExceededError, ProtocolError, RunError, SettingsError; none of them because of what the clicks are.
+        candidates: items to ask for, at least k + H; a public choice. last: ask with the last
+        answer, whatever the clicks are now. Raises BudgetExceededError, ProtocolError, RunError,
+        SettingsError; none of them because of what the clicks are.
         """
         began, paid = len(self._server.journal), False
-        edit = self.ledger.edit_of(clicks.digest)  # of every call, so that what comes back later is known to have been away
+        # of every call, so that what comes back later is known to have been away
+        edit = self.ledger.edit_of(clicks.digest)
         for attempt in range(_ATTEMPTS):
             model = self._model(edit, may_be_old=attempt == 0, last=last)
             self._rehearse(model)
@@ -173,22 +204,54 @@ class Recommender:
             items = _listed(model.bundle, rows[kept][:k], reply.scores[kept][:k])
             journal = tuple(self._server.journal[began:])
             return Answered(
-                items, model.bundle, answer, paid, asked, int((~kept).sum()), model.counted(clicks), int((seen < 0).sum()), journal
+                items,
+                model.bundle,
+                answer,
+                paid,
+                asked,
+                int((~kept).sum()),
+                model.counted(clicks),
+                int((seen < 0).sum()),
+                journal,
             )
-        raise ProtocolError("the server retires models faster than they can be asked", "Ask again later: what was paid for is kept.")
+        raise ProtocolError(
+            "the server retires models faster than they can be asked",
+            "Ask again later: what was paid for is kept.",
+        )
 
     def local(self, clicks: Clicks, *, k: int = 10, categories: Sequence[str] = ()) -> Answered:
-        """The k best by the clicks themselves, ranked on this device. Nothing about them leaves, and nothing is spent."""
-        from fedrec_client.exact_ranking import best  # brings the solvers of all factorisation models
+        """The k best by the clicks themselves, ranked on this device.
+
+        Nothing about them leaves, and nothing is spent."""
+        # brings the solvers of all factorisation models
+        from fedrec_client.exact_ranking import best
 
         began = len(self._server.journal)
         model = self._current() or self._newest()
         seen = model.rows(clicks)
-        events = [(int(row), click.rating) for row, click in zip(seen, clicks.events, strict=True) if row >= 0]
-        rows, scores = best(model.bundle, model.window(clicks), events, k=k, categories=model.category_bits(categories))
+        events = [
+            (int(row), click.rating)
+            for row, click in zip(seen, clicks.events, strict=True)
+            if row >= 0
+        ]
+        rows, scores = best(
+            model.bundle,
+            model.window(clicks),
+            events,
+            k=k,
+            categories=model.category_bits(categories),
+        )
         journal = tuple(self._server.journal[began:])
         return Answered(
-            _listed(model.bundle, rows, scores), model.bundle, None, False, 0, 0, model.counted(clicks), int((seen < 0).sum()), journal
+            _listed(model.bundle, rows, scores),
+            model.bundle,
+            None,
+            False,
+            0,
+            0,
+            model.counted(clicks),
+            int((seen < 0).sum()),
+            journal,
         )
 
     def _rehearse(self, model: PublicModel) -> None:
@@ -197,11 +260,16 @@ class Recommender:
             self._rehearsed = model.bundle.sha256
 
     def _model(self, edit: str, *, may_be_old: bool, last: bool) -> PublicModel:
-        """The model asked before, for as long as it answers and nothing would be paid; else the newest."""
+        """The model asked before, for as long as it answers and nothing would be paid; else the
+        newest."""
         current = self._current() if may_be_old else None
         if current is not None:
             ledger = self.ledger
-            paid_for = ledger.last(current.asked_with) if last else ledger.kept(current.question(edit, self.guarantee))
+            paid_for = (
+                ledger.last(current.asked_with)
+                if last
+                else ledger.kept(current.question(edit, self.guarantee))
+            )
             if paid_for is not None:
                 return current
         return self._newest()
@@ -214,26 +282,37 @@ class Recommender:
     def _newest(self) -> PublicModel:
         version = self._server.newest()
         if self._used is None or self._used.version != version:
-            bundle = self._cache.get(version) or self._cache.fetch(version, self._server.bundle(version))
+            bundle = self._cache.get(version) or self._cache.fetch(
+                version, self._server.bundle(version)
+            )
             self._cache.use(self._name, bundle)
             self._used = PublicModel(bundle)
         return self._used
 
-    def _answer(self, model: PublicModel, clicks: Clicks, edit: str, *, last: bool, may_pay: bool) -> tuple[Answer, bool]:
+    def _answer(
+        self, model: PublicModel, clicks: Clicks, edit: str, *, last: bool, may_pay: bool
+    ) -> tuple[Answer, bool]:
         question = model.question(edit, self.guarantee)
         if last:
             if (answer := self.ledger.last(question.asked_with)) is None:
-                raise BudgetExceededError("no answer was given to this model yet", "Ask without --last.")
+                raise BudgetExceededError(
+                    "no answer was given to this model yet", "Ask without --last."
+                )
             return answer, False
         if not may_pay and self.ledger.kept(question) is None:
-            cause = "the model was retired after an answer for it was paid for, and the newest has other rows"
+            cause = (
+                "the model was retired after an answer for it was paid for, and the newest has "
+                "other rows"
+            )
             raise ProtocolError(cause, "Ask again to pay for an answer to the newest model.")
         return self.ledger.answer(question, lambda: self._drawn(model, clicks))
 
     def _drawn(self, model: PublicModel, clicks: Clicks) -> Drawn:
         try:
             return self._drawn_for(model, model.window(clicks))
-        except Exception:  # the model was bounded and rehearsed, so this history alone fails; that must not be seen
+        except Exception:
+            # the model was bounded and rehearsed, so this history alone fails; that must not be
+            # seen
             logs.say(log, "history-stays-silent", level=logging.WARNING)
             return self._drawn_for(model, model.nothing)
 
@@ -243,8 +322,12 @@ class Recommender:
         return Drawn(asked.raw[0], asked.sent[0], asked.noise_std, asked.event)
 
 
-def _query(model: PublicModel, answer: Answer, asked: int, categories: Sequence[str], bits: int) -> Query:
-    """What leaves. An answer that was drawn for another version is decoded again, which is post-processing."""
+def _query(
+    model: PublicModel, answer: Answer, asked: int, categories: Sequence[str], bits: int
+) -> Query:
+    """What leaves.
+
+    An answer that was drawn for another version is decoded again, which is post-processing."""
     sent, bundle = answer.sent, model.bundle
     if answer.version != model.version and isinstance(answer.event, GaussianEvent):
         sent = query(bundle, Coefficients(answer.raw[None], answer.noise_std, answer.event))[0]
@@ -253,15 +336,29 @@ def _query(model: PublicModel, answer: Answer, asked: int, categories: Sequence[
 
 def _checked(reply: Reply, bundle: Bundle, asked: int) -> npt.NDArray[np.int64]:
     rows, scores = reply.items, reply.scores
-    whole = reply.version == bundle.version and rows.ndim == 1 and rows.shape == scores.shape and len(rows) <= asked
-    if not whole or (len(rows) and (rows.min() < 0 or rows.max() >= bundle.size)) or len(np.unique(rows)) != len(rows):
+    whole = (
+        reply.version == bundle.version
+        and rows.ndim == 1
+        and rows.shape == scores.shape
+        and len(rows) <= asked
+    )
+    if (
+        not whole
+        or (len(rows) and (rows.min() < 0 or rows.max() >= bundle.size))
+        or len(np.unique(rows)) != len(rows)
+    ):
         raise ProtocolError("the server's list is not one of this model", "Do not use this server.")
     if not np.isfinite(scores).all():
-        raise ProtocolError("the server's list has scores that are not finite", "Do not use this server.")
+        raise ProtocolError(
+            "the server's list has scores that are not finite", "Do not use this server."
+        )
     return rows
 
 
-def _listed(bundle: Bundle, rows: npt.NDArray[np.integer], scores: npt.NDArray[np.floating]) -> tuple[Recommendation, ...]:
+def _listed(
+    bundle: Bundle, rows: npt.NDArray[np.integer], scores: npt.NDArray[np.floating]
+) -> tuple[Recommendation, ...]:
     return tuple(
-        Recommendation(bundle.ids[int(row)], bundle.titles[int(row)], float(score)) for row, score in zip(rows, scores, strict=True)
+        Recommendation(bundle.ids[int(row)], bundle.titles[int(row)], float(score))
+        for row, score in zip(rows, scores, strict=True)
     )

@@ -1,6 +1,8 @@
-"""A site's data as it is now: read again when a new run begins, where its files have changed since they were read.
+"""A site's data as it is now: read again when a new run begins, where its files have changed since
+they were read.
 
-A run keeps what it began with as long as the process lives; people who joined, left or rated since are those of the next run.
+A run keeps what it began with as long as the process lives; people who joined, left or rated since
+are those of the next run.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ class Renewal(Generic[Users]):
     def __call__(self) -> Users | None:
         """The users where the files have changed, None where they have not.
 
-        Raises RunError, whose words hold nothing of the data, where they cannot be read: the server hears that the client failed.
+        Raises RunError, whose words hold nothing of the data, where they cannot be read: the server
+        hears that the client failed.
         """
         stamp = _stamp(self._path)
         if stamp == self._stamp:
@@ -36,8 +39,18 @@ class Renewal(Generic[Users]):
         try:
             users = self._read()
         except Exception as failure:  # a reader's words quote rows
-            cause, remedy = "this client's data cannot be read any more", "Correct the files: fedrec doctor says what is wrong."
-            logs.say(log, "data-unreadable", level=logging.ERROR, error=type(failure).__name__, cause=cause, remedy=remedy)
+            cause, remedy = (
+                "this client's data cannot be read any more",
+                "Correct the files: fedrec doctor says what is wrong.",
+            )
+            logs.say(
+                log,
+                "data-unreadable",
+                level=logging.ERROR,
+                error=type(failure).__name__,
+                cause=cause,
+                remedy=remedy,
+            )
             raise RunError(cause, remedy) from None
         self._stamp = stamp
         return users
@@ -45,6 +58,12 @@ class Renewal(Generic[Users]):
 
 def _stamp(path: Path) -> tuple[tuple[str, int, int, int], ...]:
     """Name, inode, size and time of every file."""
-    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path] if path.exists() else []
+    files = (
+        sorted(p for p in path.rglob("*") if p.is_file())
+        if path.is_dir()
+        else [path]
+        if path.exists()
+        else []
+    )
     found = [(str(file), os.stat(file)) for file in files]
     return tuple((name, state.st_ino, state.st_size, state.st_mtime_ns) for name, state in found)

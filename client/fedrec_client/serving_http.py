@@ -1,4 +1,6 @@
-"""A serving server over HTTP: plain JSON for a query, the bundle as bytes. No cookie is kept, no redirect is followed."""
+"""A serving server over HTTP: plain JSON for a query, the bundle as bytes.
+
+No cookie is kept, no redirect is followed."""
 
 from __future__ import annotations
 
@@ -39,7 +41,11 @@ class HttpServer:
         found = patiently(lambda: self._json("GET", "/v1/models", b""))
         spoken(found.get(FIELD), who=f"the server at {self.access.address}")
         version = found.get("newest")
-        if not (isinstance(version, str) and len(version) == 16 and set(version) <= set("0123456789abcdef")):
+        if not (
+            isinstance(version, str)
+            and len(version) == 16
+            and set(version) <= set("0123456789abcdef")
+        ):
             raise _unexpected(self.access, "names no newest model")
         return version
 
@@ -56,13 +62,21 @@ class HttpServer:
     def recommend(self, query: Query) -> Reply:
         """As the protocol's."""
         coefficients = [float(number) for number in query.sent]
-        content: dict[str, Any] = {"version": query.version, "coefficients": coefficients, "k": query.k}
+        content: dict[str, Any] = {
+            "version": query.version,
+            "coefficients": coefficients,
+            "k": query.k,
+        }
         if query.categories:
             content["categories"] = list(query.categories)
         body = json.dumps(content, separators=(",", ":")).encode()
         reply = patiently(lambda: self._json("POST", "/v1/recommend", body))
         try:
-            return Reply(str(reply["version"]), np.array(reply["items"], np.int64), np.array(reply["scores"], np.float32))
+            return Reply(
+                str(reply["version"]),
+                np.array(reply["items"], np.int64),
+                np.array(reply["scores"], np.float32),
+            )
         except (KeyError, TypeError, ValueError):
             raise _unexpected(self.access, "gives no items and scores") from None
 
@@ -106,8 +120,15 @@ class HttpServer:
         while cause is not None and not isinstance(cause, ssl.SSLError):
             cause = cause.__cause__ or cause.__context__
         if isinstance(cause, ssl.SSLCertVerificationError):
-            words = f"the server at {self.access.address} shows a certificate that is not to be trusted: {cause.verify_message}"
-            return refused(Refusal.WRONG_CERTIFICATE, words, "Check the address and --ca; do not go on otherwise.")
+            words = (
+                f"the server at {self.access.address} shows a certificate that is not to be "
+                f"trusted: {cause.verify_message}"
+            )
+            return refused(
+                Refusal.WRONG_CERTIFICATE,
+                words,
+                "Check the address and --ca; do not go on otherwise.",
+            )
         return lost(self.access.address, str(failure) or type(failure).__name__)
 
     def _open(self) -> httpx.Client:
@@ -118,13 +139,15 @@ class HttpServer:
                 verify=False if plain else self._context(where),
                 timeout=self.timeout_s,
                 headers={"user-agent": "fedrec", "accept-encoding": "identity"},
-                trust_env=not where.loopback,  # a proxy that the person chose, but none to this machine
+                # a proxy that the person chose, but none to this machine
+                trust_env=not where.loopback,
                 event_hooks={"request": [self._note], "response": [self._forget]},
             )
         return self._client
 
     def _context(self, where: Address) -> ssl.SSLContext:
-        """TLS by the system's authorities; else the very certificate that was examined is the only one trusted."""
+        """TLS by the system's authorities; else the very certificate that was examined is the only
+        one trusted."""
         context = tls(self.access, protocol="http/1.1")
         if not (self.access.pin or self.access.ca):
             return context
@@ -141,7 +164,13 @@ class HttpServer:
 
     def _note(self, request: httpx.Request) -> None:
         headers = tuple((name.decode(), value.decode()) for name, value in request.headers.raw)
-        self.journal.append(Left(f"{request.method} {request.url.raw_path.decode()} HTTP/1.1", headers, request.read()))
+        self.journal.append(
+            Left(
+                f"{request.method} {request.url.raw_path.decode()} HTTP/1.1",
+                headers,
+                request.read(),
+            )
+        )
 
     def _forget(self, _response: httpx.Response) -> None:
         """A cookie would let the server tell callers apart."""
@@ -150,4 +179,7 @@ class HttpServer:
 
 
 def _unexpected(access: Access, what: str) -> ProtocolError:
-    return ProtocolError(f"the server at {access.address} {what}", "Check that it is a serving server of this version of fedrec.")
+    return ProtocolError(
+        f"the server at {access.address} {what}",
+        "Check that it is a serving server of this version of fedrec.",
+    )

@@ -1,17 +1,22 @@
-"""What one person's clicks have cost in private serving, with every noised answer that was paid for.
+"""What one person's clicks have cost in private serving, with every noised answer that was paid
+for.
 
-An answer and its price are written in one transaction, and only what has been written leaves. So there is no moment at which a
-crash loses an answer that was paid for, or lets one out that was not; a repeated question finds the answer and costs nothing. Entries
-form a SHA-256 chain over answers and prices, whose head is also kept beside the database (`ledger_files`).
+An answer and its price are written in one transaction, and only what has been written leaves. So
+there is no moment at which a crash loses an answer that was paid for, or lets one out that was not;
+a repeated question finds the answer and costs nothing. Entries form a SHA-256 chain over answers
+and prices, whose head is also kept beside the database (`ledger_files`).
 
-Guarantee: all answers of any period of `renew_every_s` seconds together are (epsilon, delta) = `limit`; of all time where there is no
-period; unit "click", neighbours "replace". Proof: one click is seen by no more than all of them, and all are composed, exactly where they
-are Gaussian (`privacy.click_accounting`), however each was chosen after those before. With `max_user_epsilon` they are that, too, per user
-(replace): all clicks of the person exchanged for any others (`news.person`), whatever they are, so that what is refused does not
-depend on them. A fresh answer is drawn when the history changes.
-*When* it changes is public: neighbours change at the same moments. So an answer is remembered by the number of changes before it
-(`edit_of`), not by what the history holds: an earlier history that comes back is a new one, and every event of it counts as a change,
-whatever a model takes for a click.
+Guarantee: all answers of any period of `renew_every_s` seconds together are (epsilon, delta) =
+`limit`; of all time where there is no period; unit "click", neighbours "replace". Proof: one click
+is seen by no more than all of them, and all are composed, exactly where they are Gaussian
+(`privacy.click_accounting`), however each was chosen after those before. With `max_user_epsilon`
+they are that, too, per user (replace): all clicks of the person exchanged for any others
+(`news.person`), whatever they are, so that what is refused does not depend on them. A fresh answer
+is drawn when the history changes.
+*When* it changes is public: neighbours change at the same moments. So an answer is remembered by
+the number of changes before it (`edit_of`), not by what the history holds: an earlier history that
+comes back is a new one, and every event of it counts as a change, whatever a model takes for a
+click.
 """
 
 from __future__ import annotations
@@ -42,16 +47,33 @@ from fedrec_client.lock import locked
 
 _GENESIS = hashlib.sha256(b"fedrec serving ledger 1").hexdigest()
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS history (one INTEGER PRIMARY KEY CHECK (one = 1), edit INTEGER NOT NULL, digest TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS history (
+    one INTEGER PRIMARY KEY CHECK (one = 1), edit INTEGER NOT NULL, digest TEXT NOT NULL
+);
 CREATE TABLE IF NOT EXISTS answers (
-    number INTEGER PRIMARY KEY, time_s REAL NOT NULL, version TEXT NOT NULL, asked_with TEXT NOT NULL, history TEXT NOT NULL,
-    mu TEXT NOT NULL, padding TEXT NOT NULL, noise_std TEXT NOT NULL, raw BLOB NOT NULL, sent BLOB NOT NULL, head TEXT NOT NULL
+    number INTEGER PRIMARY KEY, time_s REAL NOT NULL, version TEXT NOT NULL,
+    asked_with TEXT NOT NULL, history TEXT NOT NULL,
+    mu TEXT NOT NULL, padding TEXT NOT NULL, noise_std TEXT NOT NULL,
+    raw BLOB NOT NULL, sent BLOB NOT NULL, head TEXT NOT NULL
 );
 """
-_FIELDS = ("number", "time_s", "version", "asked_with", "history", "mu", "padding", "noise_std", "raw", "sent", "head")
+_FIELDS = (
+    "number",
+    "time_s",
+    "version",
+    "asked_with",
+    "history",
+    "mu",
+    "padding",
+    "noise_std",
+    "raw",
+    "sent",
+    "head",
+)
 
 
-_ROUNDING = 1e-9  # relative; an answer that takes all that is left reaches the limit up to the last bits
+# relative; an answer that takes all that is left reaches the limit up to the last bits
+_ROUNDING = 1e-9
 
 Event = GaussianEvent | PaddedEvent
 """What an answer may cost."""
@@ -59,10 +81,11 @@ Event = GaussianEvent | PaddedEvent
 
 @dataclass(frozen=True)
 class Question:
-    """What an answer is remembered by. asked_with: digest of the public numbers of its release; history: its `edit_of`.
+    """What an answer is remembered by. asked_with: digest of the public numbers of its release;
+    history: its `edit_of`.
 
-    version: of the bundle it is asked with; it does not tell questions apart. price: of a fresh answer with `guarantee`; noise_std: of
-    its entries.
+    version: of the bundle it is asked with; it does not tell questions apart. price: of a fresh
+    answer with `guarantee`; noise_std: of its entries.
     """
 
     version: str
@@ -75,7 +98,8 @@ class Question:
 
 @dataclass(frozen=True)
 class Drawn:
-    """One answer: raw (B,) is the release, sent (B,) what leaves of it, noise_std: of each entry of raw; event: its price."""
+    """One answer: raw (B,) is the release, sent (B,) what leaves of it, noise_std: of each entry of
+    raw; event: its price."""
 
     raw: npt.NDArray[np.float64]
     sent: npt.NDArray[np.float32]
@@ -107,7 +131,11 @@ class Answer:
 
 def event_of(mu: float, padding: float = 0.0) -> Event:
     """The price of one answer: Gaussian, inside padding where there is some."""
-    return PaddedEvent("answer", mu, padding) if padding else GaussianEvent("answer", mu, "click", "replace")
+    return (
+        PaddedEvent("answer", mu, padding)
+        if padding
+        else GaussianEvent("answer", mu, "click", "replace")
+    )
 
 
 class ServingLedger:
@@ -122,9 +150,15 @@ class ServingLedger:
         renew_every_s: float | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Open or begin the ledger at `path`. Raises RunError where it is in use, damaged, or older than it was."""
+        """Open or begin the ledger at `path`.
+
+        Raises RunError where it is in use, damaged, or older than it was."""
         limit.require_same_unit(_CLICK)
-        self.limit, self.max_user_epsilon, self.renew_every_s = limit, max_user_epsilon, renew_every_s
+        self.limit, self.max_user_epsilon, self.renew_every_s = (
+            limit,
+            max_user_epsilon,
+            renew_every_s,
+        )
         self._clock, self._path, self._file, self._lock = clock, path, HeadFile(path), locked(path)
         with opening(path, self._lock):
             self._database = opened(path, _SCHEMA)
@@ -147,11 +181,18 @@ class ServingLedger:
         return tuple(answer for answer in self._answers if self._counts(answer))
 
     def epsilon_of_person(self, clicks: int | None = None) -> float:
-        """Of what counts against the limit now, per user (replace): for a person with so many clicks, or whatever the histories."""
+        """Of what counts against the limit now, per user (replace): for a person with so many
+        clicks, or whatever the histories."""
         found = self.counting
         if clicks is None:
-            return epsilon_of_events([of_any_history(answer.event, answer.noise_std) for answer in found], self.limit.delta)
-        return epsilon_of_events([of_own_history(answer.event, answer.noise_std, clicks) for answer in found if clicks], self.limit.delta)
+            return epsilon_of_events(
+                [of_any_history(answer.event, answer.noise_std) for answer in found],
+                self.limit.delta,
+            )
+        return epsilon_of_events(
+            [of_own_history(answer.event, answer.noise_std, clicks) for answer in found if clicks],
+            self.limit.delta,
+        )
 
     @property
     def epsilon_of_all_time(self) -> float:
@@ -160,17 +201,22 @@ class ServingLedger:
 
     @property
     def epsilon_left(self) -> float:
-        """The largest Gaussian answer that still fits, at the limit's delta. Not the difference: guarantees do not add up plainly."""
+        """The largest Gaussian answer that still fits, at the limit's delta.
+
+        Not the difference: guarantees do not add up plainly."""
         if not self.limit.private:
             return self.limit.epsilon
-        left = mu_for(self.limit.epsilon, self.limit.delta) ** 2 - sum(answer.mu**2 for answer in self._answers if self._counts(answer))
+        left = mu_for(self.limit.epsilon, self.limit.delta) ** 2 - sum(
+            answer.mu**2 for answer in self._answers if self._counts(answer)
+        )
         return epsilon_of(left**0.5, self.limit.delta) if left > 0 else 0.0
 
     def edit_of(self, digest: str) -> str:
-        """What the history of this digest is remembered by: the number of changes up to now, and the digest.
+        """What the history of this digest is remembered by: the number of changes up to now, and
+        the digest.
 
-        Called with every history before a question is made of it; a history that differs from the one before is a change. Raises
-        RunError where the change cannot be written down.
+        Called with every history before a question is made of it; a history that differs from the
+        one before is a change. Raises RunError where the change cannot be written down.
         """
         row = self._database.execute("SELECT edit, digest FROM history").fetchone() or (0, "")
         edit = row[0] if row[1] == digest else row[0] + 1
@@ -181,11 +227,16 @@ class ServingLedger:
     def kept(self, question: Question) -> Answer | None:
         """The answer that was paid for already, if there is one."""
         asked = (question.asked_with, question.history, question.price)
-        return next((a for a in reversed(self._answers) if (a.asked_with, a.history, a.event) == asked), None)
+        return next(
+            (a for a in reversed(self._answers) if (a.asked_with, a.history, a.event) == asked),
+            None,
+        )
 
     def last(self, asked_with: str) -> Answer | None:
         """The newest answer to any history, for public numbers that did not change since."""
-        return next((answer for answer in reversed(self._answers) if answer.asked_with == asked_with), None)
+        return next(
+            (answer for answer in reversed(self._answers) if answer.asked_with == asked_with), None
+        )
 
     def fits_at_s(self, question: Question) -> float | None:
         """Seconds since 1970 when a fresh answer fits, None for never."""
@@ -195,14 +246,19 @@ class ServingLedger:
         for dropped in range(len(counting) + 1):
             with suppress(BudgetExceededError):
                 self._ledger(counting[dropped:]).charge_history(question.price)
-                return self._clock() if not dropped else counting[dropped - 1].time_s + self.renew_every_s
+                return (
+                    self._clock()
+                    if not dropped
+                    else counting[dropped - 1].time_s + self.renew_every_s
+                )
         return None
 
     def answer(self, question: Question, draw: Callable[[], Drawn]) -> tuple[Answer, bool]:
         """The kept answer, or one that `draw` makes, and whether it is fresh.
 
-        There must be room before anything is drawn, and the price is on disk before anything drawn can leave. Raises
-        BudgetExceededError past the limit, RunError where the entry cannot be written,
+        There must be room before anything is drawn, and the price is on disk before anything drawn
+        can leave. Raises BudgetExceededError past the limit, RunError where the entry cannot be
+        written,
         PrivacyError where what was drawn does not cost what was agreed.
         """
         if (known := self.kept(question)) is not None:
@@ -210,10 +266,19 @@ class ServingLedger:
         question.guarantee.require_same_unit(self.limit)
         self._require_room(question)
         drawn = draw()
-        if not isinstance(drawn.event, Event) or replace(drawn.event, name="answer") != question.price:
-            raise PrivacyError("the answer does not cost what was agreed", "Nothing left this device. Use another model.")
+        if (
+            not isinstance(drawn.event, Event)
+            or replace(drawn.event, name="answer") != question.price
+        ):
+            raise PrivacyError(
+                "the answer does not cost what was agreed",
+                "Nothing left this device. Use another model.",
+            )
         if drawn.noise_std < question.noise_std * (1 - _ROUNDING):
-            raise PrivacyError("the answer has less noise than was agreed", "Nothing left this device. Use another model.")
+            raise PrivacyError(
+                "the answer has less noise than was agreed",
+                "Nothing left this device. Use another model.",
+            )
         return self._append(question, drawn), True
 
     def close(self) -> None:
@@ -228,13 +293,18 @@ class ServingLedger:
         return self._ledger([answer for answer in self._answers if self._counts(answer)])
 
     def _ledger(self, answers: Iterable[Answer]) -> ClickLedger:
-        return ClickLedger(self.limit, (Cohort("history", tuple(answer.event for answer in answers)),))
+        return ClickLedger(
+            self.limit, (Cohort("history", tuple(answer.event for answer in answers)),)
+        )
 
     def _require_room(self, question: Question) -> None:
         try:
             self._counting().charge_history(question.price)
         except BudgetExceededError:
-            cause = f"a fresh answer of epsilon {question.guarantee.epsilon:g} does not fit: {self.epsilon:.4g} of {self.limit} is spent"
+            cause = (
+                f"a fresh answer of epsilon {question.guarantee.epsilon:g} does not fit: "
+                f"{self.epsilon:.4g} of {self.limit} is spent"
+            )
             raise BudgetExceededError(cause, self._possible(question)) from None
         self._require_room_of_person(question)
 
@@ -243,27 +313,52 @@ class ServingLedger:
         if math.isinf(self.max_user_epsilon):
             return
         before = [of_any_history(answer.event, answer.noise_std) for answer in self.counting]
-        after = epsilon_of_events([*before, of_any_history(question.price, question.noise_std)], self.limit.delta)
+        after = epsilon_of_events(
+            [*before, of_any_history(question.price, question.noise_std)], self.limit.delta
+        )
         if after > self.max_user_epsilon * (1 + _ROUNDING):
             cause = (
-                f"a fresh answer would bring all answers to epsilon {after:.4g} per user (replace); the limit is {self.max_user_epsilon:g}"
+                f"a fresh answer would bring all answers to epsilon {after:.4g} per user "
+                f"(replace); the limit is {self.max_user_epsilon:g}"
             )
-            last = "--last repeats the last answer for nothing; " if self.last(question.asked_with) else ""
-            raise BudgetExceededError(cause, f"A smaller --epsilon costs less; {last}--local ranks on this device and spends nothing.")
+            last = (
+                "--last repeats the last answer for nothing; "
+                if self.last(question.asked_with)
+                else ""
+            )
+            raise BudgetExceededError(
+                cause,
+                (
+                    f"A smaller --epsilon costs less; {last}--local ranks on this device and "
+                    "spends nothing."
+                ),
+            )
 
     def _possible(self, question: Question) -> str:
-        ways = [f"--epsilon {_rounded_down(self.epsilon_left)} still fits" if self.epsilon_left > 0.01 else ""]
+        ways = [
+            f"--epsilon {_rounded_down(self.epsilon_left)} still fits"
+            if self.epsilon_left > 0.01
+            else ""
+        ]
         if (when := self.fits_at_s(question)) is not None:
-            ways.append(f"this one fits from {time.strftime('%Y-%m-%d %H:%M', time.gmtime(when + 60))} UTC")
-        ways.append("--last repeats the last answer for nothing" if self.last(question.asked_with) else "")
-        return "; ".join([way for way in ways if way] + ["--local ranks on this device and spends nothing."])
+            ways.append(
+                f"this one fits from {time.strftime('%Y-%m-%d %H:%M', time.gmtime(when + 60))} UTC"
+            )
+        ways.append(
+            "--last repeats the last answer for nothing" if self.last(question.asked_with) else ""
+        )
+        return "; ".join(
+            [way for way in ways if way] + ["--local ranks on this device and spends nothing."]
+        )
 
     def _append(self, question: Question, drawn: Drawn) -> Answer:
         before = self._answers[-1].head if self._answers else _GENESIS
         price = question.price.mu, getattr(question.price, "padding", 0.0)
         content = (
-            len(self._answers) + 1, float(self._clock()), question.version, question.asked_with, question.history,
-            *price, float(drawn.noise_std), np.asarray(drawn.raw, np.float64), np.asarray(drawn.sent, np.float32),
+            len(self._answers) + 1, float(self._clock()), question.version, question.asked_with,
+            question.history,
+            *price, float(drawn.noise_std), np.asarray(drawn.raw, np.float64),
+            np.asarray(drawn.sent, np.float32),
         )  # fmt: skip
         answer = Answer(*content, head=_next_head(before, *content))
         self._writing("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", _row(answer))
@@ -276,14 +371,17 @@ class ServingLedger:
             with self._database:
                 self._database.execute(statement, values)
         except sqlite3.Error as failure:
-            with suppress(sqlite3.Error):  # a commit that is said to have failed may be on disk, and is spent then
+            # a commit that is said to have failed may be on disk, and is spent then
+            with suppress(sqlite3.Error):
                 self._answers = list(_verified(self._database, self._path))
             remedy = "Nothing left this device. Free space or correct permissions."
             raise RunError(f"{self._path} cannot be written: {failure}", remedy) from None
 
 
 def read_answers(path: Path) -> tuple[Answer, ...]:
-    """The answers of a ledger, verified, also while a device has it open. Raises RunError where it is missing or damaged."""
+    """The answers of a ledger, verified, also while a device has it open.
+
+    Raises RunError where it is missing or damaged."""
     with reading(path) as database:
         return tuple(_verified(database, path))
 
@@ -296,16 +394,51 @@ def _rounded_down(epsilon: float) -> str:
 
 
 def _row(answer: Answer) -> tuple[Any, ...]:
-    numbers = answer.mu.hex(), answer.padding.hex(), answer.noise_std.hex(), answer.raw.tobytes(), answer.sent.tobytes()
-    return (answer.number, answer.time_s, answer.version, answer.asked_with, answer.history, *numbers, answer.head)
+    numbers = (
+        answer.mu.hex(),
+        answer.padding.hex(),
+        answer.noise_std.hex(),
+        answer.raw.tobytes(),
+        answer.sent.tobytes(),
+    )
+    return (
+        answer.number,
+        answer.time_s,
+        answer.version,
+        answer.asked_with,
+        answer.history,
+        *numbers,
+        answer.head,
+    )
 
 
 def _verified(database: sqlite3.Connection, path: Path) -> Iterator[Answer]:
-    head, rows = _GENESIS, database.execute(f"SELECT {', '.join(_FIELDS)} FROM answers ORDER BY number")
-    for expected, (number, time_s, version, asked_with, history, *exact, raw, sent, claimed) in enumerate(rows, start=1):
+    head, rows = (
+        _GENESIS,
+        database.execute(f"SELECT {', '.join(_FIELDS)} FROM answers ORDER BY number"),
+    )
+    for expected, (
+        number,
+        time_s,
+        version,
+        asked_with,
+        history,
+        *exact,
+        raw,
+        sent,
+        claimed,
+    ) in enumerate(rows, start=1):
         try:
             arrays = np.frombuffer(raw, np.float64), np.frombuffer(sent, np.float32)
-            content = (number, time_s, version, asked_with, history, *(float.fromhex(text) for text in exact), *arrays)
+            content = (
+                number,
+                time_s,
+                version,
+                asked_with,
+                history,
+                *(float.fromhex(text) for text in exact),
+                *arrays,
+            )
             head = _next_head(head, *content)
         except (TypeError, ValueError, AttributeError):
             head = ""
@@ -317,5 +450,12 @@ def _verified(database: sqlite3.Connection, path: Path) -> Iterator[Answer]:
 def _next_head(head: str, number: int, time_s: float, *rest: Any) -> str:
     version, asked_with, history, mu, padding, noise_std, raw, sent = rest
     plain = [head, number, time_s.hex(), version, asked_with, history]
-    content = [*plain, mu.hex(), padding.hex(), noise_std.hex(), raw.tobytes().hex(), sent.tobytes().hex()]
+    content = [
+        *plain,
+        mu.hex(),
+        padding.hex(),
+        noise_std.hex(),
+        raw.tobytes().hex(),
+        sent.tobytes().hex(),
+    ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()

@@ -1,10 +1,12 @@
-"""The way to a serving server: the same three questions over gRPC or HTTP, and a journal of every byte that left.
+"""The way to a serving server: the same three questions over gRPC or HTTP, and a journal of every
+byte that left.
 
     newest()             which model is the newest
     bundle(version)      its public bundle
     recommend(query)     rows and scores for noised coefficients
 
-All of them may be asked again. A refusal keeps the server's code: `wrong-version` where a model was retired.
+All of them may be asked again. A refusal keeps the server's code: `wrong-version` where a model was
+retired.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ _ATTEMPTS, _PAUSE_S = 3, 0.2
 
 @dataclass(frozen=True)
 class Query:
-    """What leaves, and nothing else: sent (B,) float32; k; names of public categories, none for all, and their bits."""
+    """What leaves, and nothing else: sent (B,) float32; k; names of public categories, none for
+    all, and their bits."""
 
     version: str
     sent: npt.NDArray[np.float32]
@@ -56,7 +59,8 @@ class Reply:
 
 @dataclass(frozen=True)
 class Left:
-    """One message as it left, before TLS: what was called, headers of the application, and the body."""
+    """One message as it left, before TLS: what was called, headers of the application, and the
+    body."""
 
     what: str
     headers: tuple[tuple[str, str], ...]
@@ -83,7 +87,8 @@ class Server(Protocol):
 
 @dataclass(frozen=True)
 class Trust:
-    """How the server is known, and how it knows this caller: files, empty for none; `pin`: SHA-256 of its certificate or public key."""
+    """How the server is known, and how it knows this caller: files, empty for none; `pin`: SHA-256
+    of its certificate or public key."""
 
     ca: str = ""
     pin: str = ""
@@ -111,7 +116,10 @@ class GrpcServer:
     def recommend(self, query: Query) -> Reply:
         """As the protocol's."""
         request = pb.RecommendRequest(
-            version=int(query.version, 16), coefficients=query.sent.tolist(), k=query.k, categories=query.category_bits
+            version=int(query.version, 16),
+            coefficients=query.sent.tolist(),
+            k=query.k,
+            categories=query.category_bits,
         )
         return patiently(lambda: self._recommend(request))
 
@@ -128,10 +136,17 @@ class GrpcServer:
             reply = call(body, timeout=self.timeout_s)
         except grpc.RpcError as error:
             raise _meaning(error, self.access.address) from None
-        return Reply(f"{reply.version:016x}", np.array(reply.items, np.int64), np.array(reply.scores, np.float32))
+        return Reply(
+            f"{reply.version:016x}",
+            np.array(reply.items, np.int64),
+            np.array(reply.scores, np.float32),
+        )
 
     def _pieces(self, version: str) -> Iterator[tuple[str, bytes]]:
-        path, body = f"/{_SERVICE}/GetModel", pb.GetModelRequest(version=int(version, 16)).SerializeToString()
+        path, body = (
+            f"/{_SERVICE}/GetModel",
+            pb.GetModelRequest(version=int(version, 16)).SerializeToString(),
+        )
         call = self._open().unary_stream(path, bytes, pb.ModelPiece.FromString)
         self.journal.append(Left(path, (), body))
         pieces = call(body, timeout=60 * self.timeout_s)
@@ -164,25 +179,52 @@ def patiently(ask: Callable[[], R]) -> R:
 
 
 def told(code: str, cause: str, remedy: str) -> ProtocolError:
-    """A refusal by the server's own words, cut to what fits a line, without what a terminal would obey."""
-    cause, remedy = ("".join(letter for letter in text if letter.isprintable()) for text in (cause, remedy))
+    """A refusal by the server's own words, cut to what fits a line, without what a terminal would
+    obey."""
+    cause, remedy = (
+        "".join(letter for letter in text if letter.isprintable()) for text in (cause, remedy)
+    )
     if code in (BUSY, DRAINING):
-        return RefusedError(code, f"the server turned the question away: {cause[:300]}", "Ask again later: it costs nothing.")
-    return RefusedError(code, f"the server refuses: {cause[:300]}", remedy[:300] or "Use the same version of fedrec on both sides.")
+        return RefusedError(
+            code,
+            f"the server turned the question away: {cause[:300]}",
+            "Ask again later: it costs nothing.",
+        )
+    return RefusedError(
+        code,
+        f"the server refuses: {cause[:300]}",
+        remedy[:300] or "Use the same version of fedrec on both sides.",
+    )
 
 
 def lost(address: str, why: str) -> UnreachableError:
     """No answer. What was drawn is kept."""
     return UnreachableError(
-        f"no answer from the server at {address} ({why[:300]})", "Check that it runs and ask again: the same question costs nothing."
+        f"no answer from the server at {address} ({why[:300]})",
+        "Check that it runs and ask again: the same question costs nothing.",
     )
 
 
 def _meaning(error: Any, address: str) -> ProtocolError:
-    trailing, status, details = dict(error.trailing_metadata() or ()), error.code(), str(error.details())
+    trailing, status, details = (
+        dict(error.trailing_metadata() or ()),
+        error.code(),
+        str(error.details()),
+    )
     code, remedy = trailing.get(CODE_KEY, ""), trailing.get(REMEDY_KEY, b"")
     if code:
-        return told(str(code), details, remedy.decode("utf-8", "replace") if isinstance(remedy, bytes) else str(remedy))
-    if status in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND):
-        return ProtocolError(f"the server at {address} answers {status.name}: {details[:300]}", "Check that it is a serving server.")
+        return told(
+            str(code),
+            details,
+            remedy.decode("utf-8", "replace") if isinstance(remedy, bytes) else str(remedy),
+        )
+    if status in (
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+    ):
+        return ProtocolError(
+            f"the server at {address} answers {status.name}: {details[:300]}",
+            "Check that it is a serving server.",
+        )
     return lost(address, f"{status.name}: {details}")

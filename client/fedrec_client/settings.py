@@ -1,4 +1,5 @@
-"""What the person who runs a client decides, in one TOML file: data, limit, whom to trust, where things are kept.
+"""What the person who runs a client decides, in one TOML file: data, limit, whom to trust, where
+things are kept.
 
 Relative paths start at the file's folder. `EXAMPLE` is a complete file with mutual TLS.
 """
@@ -71,71 +72,142 @@ class ClientData(Table):
     """Where the events of this site's users are; they are never written anywhere else."""
 
     path: FilePath = Field(min_length=1, description="file or folder of the data")
-    format: str = Field("auto", description="auto, shard, or a format that `fedrec data formats` lists; of news: mind or news-shard")
-    kind: Literal["auto", "ratings", "clicks"] = Field("auto", description="what to take part with; clicks may be made from ratings")
+    format: str = Field(
+        "auto",
+        description=(
+            "auto, shard, or a format that `fedrec data formats` lists; of news: mind or news-shard"
+        ),
+    )
+    kind: Literal["auto", "ratings", "clicks"] = Field(
+        "auto", description="what to take part with; clicks may be made from ratings"
+    )
     click_threshold: float = Field(0.0, description="the lowest rating that counts as a click")
     columns: dict[str, str] = Field(
-        default_factory=dict, description="column names of tables: user, item, rating, timestamp; without a header, numbers from 1"
+        default_factory=dict,
+        description=(
+            "column names of tables: user, item, rating, timestamp; without a header, numbers "
+            "from 1"
+        ),
     )
     separator: str = Field(
-        "", description="of tables: tab, comma, semicolon, space, pipe, :: or a character; empty takes the suffix's, or guesses"
+        "",
+        description=(
+            "of tables: tab, comma, semicolon, space, pipe, :: or a character; empty takes the "
+            "suffix's, or guesses"
+        ),
     )
-    header: Literal["auto", "yes", "no"] = Field("auto", description="of tables: whether the first line names the columns; auto guesses")
-    rating_range: tuple[float, float] | None = Field(None, description="lowest and highest rating, where the format has no public scale")
+    header: Literal["auto", "yes", "no"] = Field(
+        "auto", description="of tables: whether the first line names the columns; auto guesses"
+    )
+    rating_range: tuple[float, float] | None = Field(
+        None, description="lowest and highest rating, where the format has no public scale"
+    )
     duplicates: Literal["auto", "refuse", "last", "mean"] = Field(
-        "auto", description="what to do with a second row of one user and item; auto merges clicks, and refuses ratings"
+        "auto",
+        description=(
+            "what to do with a second row of one user and item; auto merges clicks, and refuses "
+            "ratings"
+        ),
     )
-    out_of_range: Literal["refuse", "clip"] = Field("refuse", description="what to do with ratings off the scale, the file's or the run's")
+    out_of_range: Literal["refuse", "clip"] = Field(
+        "refuse", description="what to do with ratings off the scale, the file's or the run's"
+    )
 
     def reader_options(self) -> dict[str, object]:
         """Keywords for `fedrec.data.read`: only what differs from the reader's own defaults."""
         options: dict[str, object] = dict(self.columns)
-        for name, usual in (("duplicates", "auto"), ("out_of_range", "refuse"), ("separator", ""), ("header", "auto")):
+        for name, usual in (
+            ("duplicates", "auto"),
+            ("out_of_range", "refuse"),
+            ("separator", ""),
+            ("header", "auto"),
+        ):
             if (value := getattr(self, name)) != usual:
                 options[name] = value
-        if self.kind == "clicks" and self.duplicates == "auto":  # of ratings too: what counts is whether, not how often
+        # of ratings too: what counts is whether, not how often
+        if self.kind == "clicks" and self.duplicates == "auto":
             options["duplicates"] = "last"
-        return options if self.rating_range is None else {**options, "rating_range": self.rating_range}
+        return (
+            options if self.rating_range is None else {**options, "rating_range": self.rating_range}
+        )
 
 
 class ClientPrivacy(Table):
-    """What may be spent in all runs together by each user of this site. The default is one run of the default scenario."""
+    """What may be spent in all runs together by each user of this site.
 
-    max_epsilon: Epsilon = Field(5.0, description='the most, over all runs; "inf" takes part in runs without privacy')
+    The default is one run of the default scenario."""
+
+    max_epsilon: Epsilon = Field(
+        5.0, description='the most, over all runs; "inf" takes part in runs without privacy'
+    )
     delta: float = Field(1e-5, gt=0, lt=1, description="at which max_epsilon is stated")
     personal_epsilon: Epsilon = Field(
         math.inf,
-        description="the most that one run may cost each user here: in a run that announces limits, reports count as the largest "
-        "announced one that is not above this says, and the ledger is charged that; other runs above it are refused",
+        description="the most that one run may cost each user here: in a run that announces "
+        "limits, reports "
+        "count as the largest "
+        "announced one that is not above this says, and the ledger is charged that; other runs "
+        "above it are refused",
     )
     allow_not_established: bool = Field(
-        False, description="take part where a guarantee is kept for reproduction and its proof does not hold"
+        False,
+        description=(
+            "take part where a guarantee is kept for reproduction and its proof does not hold"
+        ),
     )
 
     unit: Literal["user", "click"] = Field(
-        "user", description="what max_epsilon protects: a user, towards an aggregator; or one click exchanged for another, noised here"
+        "user",
+        description=(
+            "what max_epsilon protects: a user, towards an aggregator; or one click exchanged "
+            "for another, noised here"
+        ),
     )
     max_user_epsilon: Epsilon = Field(
-        math.inf, description="news: the most over all runs per user (replace), for a full history and the most labels of anybody here"
+        math.inf,
+        description=(
+            "news: the most over all runs per user (replace), for a full history and the most "
+            "labels of anybody here"
+        ),
     )
-    open_categories: tuple[str, ...] = Field((), description="news: categories whose clicks may leave as they are, where a run asks")
+    open_categories: tuple[str, ...] = Field(
+        (), description="news: categories whose clicks may leave as they are, where a run asks"
+    )
 
     @property
     def limit(self) -> Guarantee:
         """The same as a guarantee."""
-        return Guarantee(self.max_epsilon, self.delta, self.unit, "add/remove" if self.unit == "user" else "replace")
+        return Guarantee(
+            self.max_epsilon,
+            self.delta,
+            self.unit,
+            "add/remove" if self.unit == "user" else "replace",
+        )
 
 
 class SuperLinkAccess(Table):
-    """Flower's SuperLink, which the server runs: public models come from there, and receipts go there."""
+    """Flower's SuperLink, which the server runs: public models come from there, and receipts go
+    there."""
 
     address: str = Field(description="host:port")
-    root_certificates: FilePath = Field("", description="file of the authority that vouches for the SuperLink")
-    pin: str = Field("", pattern=r"^([0-9a-f]{64})?$", description="SHA-256 of the server's public key (or certificate)")
-    certificate: FilePath = Field("", description="this client's certificate, which the server's gate knows it by")
+    root_certificates: FilePath = Field(
+        "", description="file of the authority that vouches for the SuperLink"
+    )
+    pin: str = Field(
+        "",
+        pattern=r"^([0-9a-f]{64})?$",
+        description="SHA-256 of the server's public key (or certificate)",
+    )
+    certificate: FilePath = Field(
+        "", description="this client's certificate, which the server's gate knows it by"
+    )
     key: FilePath = Field("", description="its private key")
     auth_private_key: FilePath = Field(
-        "", description="instead: key that a SuperLink without our gate knows this node by; any server of the authority is believed then"
+        "",
+        description=(
+            "instead: key that a SuperLink without our gate knows this node by; any server of "
+            "the authority is believed then"
+        ),
     )
     insecure: bool = Field(False, description="no TLS; on loopback only")
 
@@ -144,9 +216,14 @@ class SuperLinkAccess(Table):
         if bool(self.certificate) != bool(self.key):
             raise ValueError("a certificate and its key come together")
         if self.certificate and (self.insecure or self.auth_private_key):
-            raise ValueError("with insecure or auth_private_key a certificate is not shown: drop one or the other")
+            raise ValueError(
+                "with insecure or auth_private_key a certificate is not shown: drop one or "
+                "the other"
+            )
         if not (self.certificate or self.insecure or self.auth_private_key):
-            raise ValueError("the server's gate knows clients by certificate: give certificate and key")
+            raise ValueError(
+                "the server's gate knows clients by certificate: give certificate and key"
+            )
         if self.certificate:
             require_pin("superlink", self.address, self.pin)
         return self
@@ -155,64 +232,120 @@ class SuperLinkAccess(Table):
 class ClientSettings(PinnedTable):
     """One client."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="how server and aggregator know this client")
-    state: FilePath = Field(min_length=1, description="folder of the ledger and of what is known about runs")
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
+        description="how server and aggregator know this client",
+    )
+    state: FilePath = Field(
+        min_length=1, description="folder of the ledger and of what is known about runs"
+    )
     data: ClientData
     privacy: ClientPrivacy = ClientPrivacy()
-    aggregator: AggregatorAccess | None = Field(None, description='needed where privacy.unit = "user", unless there are leaves, or three')
+    aggregator: AggregatorAccess | None = Field(
+        None, description='needed where privacy.unit = "user", unless there are leaves, or three'
+    )
     aggregators: tuple[AggregatorOfThree, ...] = Field(
         (),
-        description="in place of aggregator: three, in the order of their places; this client then takes part in three-party runs only "
+        description="in place of aggregator: three, in the order of their places; this client "
+        "then takes "
+        "part in three-party runs only "
         "(docs/three-party.md; not yet reviewed from outside)",
     )
-    leaves: tuple[LeafAccess, ...] = Field((), description="in place of aggregator: the leaves of a tree of aggregators (docs/scale.md)")
+    leaves: tuple[LeafAccess, ...] = Field(
+        (),
+        description="in place of aggregator: the leaves of a tree of aggregators (docs/scale.md)",
+    )
     superlink: SuperLinkAccess
-    users_per_batch: int = Field(256, ge=1, le=65_536, description="most reports in one message to the aggregator")
+    users_per_batch: int = Field(
+        256, ge=1, le=65_536, description="most reports in one message to the aggregator"
+    )
     idle_s: float = Field(
         120.0,
         ge=0,
         le=86_400,
-        description="how long data and ledger stay open, and in memory, when nothing is asked; the next message opens them again",
+        description=(
+            "how long data and ledger stay open, and in memory, when nothing is asked; the next "
+            "message opens them again"
+        ),
     )
-    keep_sent: bool = Field(False, description="keep every report that leaves in the state folder, for `fedrec inspect`")
+    keep_sent: bool = Field(
+        False, description="keep every report that leaves in the state folder, for `fedrec inspect`"
+    )
     rehearsal_seed: int | None = Field(
-        None, ge=0, description="news: seed of noise that anybody can take off again, for a rehearsal; leave it out: the noise is secret"
+        None,
+        ge=0,
+        description=(
+            "news: seed of noise that anybody can take off again, for a rehearsal; leave it out: "
+            "the noise is secret"
+        ),
     )
-    metrics: str = Field("", description="host:port of Prometheus metrics; port 0 picks one; empty for none")
+    metrics: str = Field(
+        "", description="host:port of Prometheus metrics; port 0 picks one; empty for none"
+    )
     log: FilePath = Field("", description="file of JSON lines; empty for standard error")
 
     @classmethod
     def with_pins(cls, content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
         """The aggregator's key, and the server's."""
         content = leaves_pinned(three_pinned(content, pins), pins)
-        return pinned(pinned(content, "aggregator", "aggregator", pins), "superlink", "server", pins)
+        return pinned(
+            pinned(content, "aggregator", "aggregator", pins), "superlink", "server", pins
+        )
 
     @model_validator(mode="after")
     def _one_way_to_noise(self) -> ClientSettings:
-        if math.isfinite(self.privacy.personal_epsilon) and (self.privacy.unit != "user" or self.aggregators):
-            raise ValueError("privacy.personal_epsilon is of reports to one aggregator, of users' ratings or clicks")
+        if math.isfinite(self.privacy.personal_epsilon) and (
+            self.privacy.unit != "user" or self.aggregators
+        ):
+            raise ValueError(
+                "privacy.personal_epsilon is of reports to one aggregator, of users' ratings "
+                "or clicks"
+            )
         if self.privacy.unit == "user" and math.isfinite(self.privacy.max_user_epsilon):
-            raise ValueError("privacy.max_user_epsilon is about news: max_epsilon is per user already")
+            raise ValueError(
+                "privacy.max_user_epsilon is about news: max_epsilon is per user already"
+            )
         news = self.data.format in NEWS_FORMATS
         require_three(self.aggregators)
         if (self.aggregator is not None) + bool(self.aggregators) + bool(self.leaves) > 1:
-            raise ValueError("aggregator is one that sums alone, aggregators are three, leaves are a tree: give one of them")
+            raise ValueError(
+                "aggregator is one that sums alone, aggregators are three, leaves are a "
+                "tree: give one of them"
+            )
         if self.leaves:
-            require_all_once([TokenRange(int(leaf.first, 16), int(leaf.last, 16)) for leaf in self.leaves])
-        if self.privacy.unit == "user" and self.aggregator is None and not (self.aggregators or self.leaves):
-            raise ValueError('privacy.unit = "user" needs the table aggregator, leaves, or three aggregators: noise is added there')
+            require_all_once(
+                [TokenRange(int(leaf.first, 16), int(leaf.last, 16)) for leaf in self.leaves]
+            )
+        if (
+            self.privacy.unit == "user"
+            and self.aggregator is None
+            and not (self.aggregators or self.leaves)
+        ):
+            raise ValueError(
+                'privacy.unit = "user" needs the table aggregator, leaves, or three '
+                "aggregators: noise is added there"
+            )
         if self.privacy.unit == "click" and not news:
-            raise ValueError(f'privacy.unit = "click" is about news: data.format must be one of {", ".join(NEWS_FORMATS)}')
+            raise ValueError(
+                'privacy.unit = "click" is about news: data.format must be one of '
+                f"{', '.join(NEWS_FORMATS)}"
+            )
         if self.rehearsal_seed is not None and self.privacy.unit != "click":
-            raise ValueError('rehearsal_seed is of noise made here, which needs privacy.unit = "click"')
+            raise ValueError(
+                'rehearsal_seed is of noise made here, which needs privacy.unit = "click"'
+            )
         return self
 
 
 def load(path: Path) -> ClientSettings:
-    """Read a settings file. Raises SettingsError naming the first wrong key, what it must be and what was found."""
+    """Read a settings file.
+
+    Raises SettingsError naming the first wrong key, what it must be and what was found."""
     return read(path, ClientSettings)
 
 
-def validated(content: dict[str, Any], *, folder: Path = Path(), source: str = "settings") -> ClientSettings:
+def validated(
+    content: dict[str, Any], *, folder: Path = Path(), source: str = "settings"
+) -> ClientSettings:
     """Settings from a table; relative paths start at `folder`. Raises SettingsError."""
     return checked(content, ClientSettings, folder=folder, source=source)

@@ -1,7 +1,8 @@
-"""The data of one user or of many users of one site, and its translation into a run's item numbers and scale.
+"""The data of one user or of many users of one site, and its translation into a run's item numbers
+and scale.
 
-A shard is the exact native format, a safetensors file: what a launcher divides a data set into, byte for byte. Its users
-may be without events. Every other format is read by `fedrec.data`.
+A shard is the exact native format, a safetensors file: what a launcher divides a data set into,
+byte for byte. Its users may be without events. Every other format is read by `fedrec.data`.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ SHARD_FORMAT = "fedrec-shard/1"
 
 @dataclass(frozen=True)
 class LocalUsers:
-    """Private: the events of this site's users by the site's own item numbers, which `item_ids` names. Users keep their order.
+    """Private: the events of this site's users by the site's own item numbers, which `item_ids`
+    names. Users keep their order.
 
-    `out_of_range` is for runs with a narrower scale than the data's: refuse them, or clip. `events.user_words`, where there are any,
-    are those by which a rehearsal draws for its users; without them the client draws by its own pseudonyms (`participant`).
+    `out_of_range` is for runs with a narrower scale than the data's: refuse them, or clip.
+    `events.user_words`, where there are any, are those by which a rehearsal draws for its users;
+    without them the client draws by its own pseudonyms (`participant`).
     """
 
     events: Interactions
@@ -42,9 +45,14 @@ class LocalUsers:
     out_of_range: Literal["refuse", "clip"] = "refuse"
 
     def __post_init__(self) -> None:
-        found, named = (self.events.num_users, self.events.num_items), (len(self.user_ids), len(self.item_ids))
+        found, named = (
+            (self.events.num_users, self.events.num_items),
+            (len(self.user_ids), len(self.item_ids)),
+        )
         if found != named:
-            raise ValueError(f"{found[0]} users x {found[1]} items, but {named[0]} x {named[1]} are named")
+            raise ValueError(
+                f"{found[0]} users x {found[1]} items, but {named[0]} x {named[1]} are named"
+            )
         if len(set(self.user_ids)) != named[0] or len(set(self.item_ids)) != named[1]:
             raise ValueError("every user and every item has one name")
 
@@ -54,10 +62,12 @@ class LocalUsers:
         return self.events.num_users
 
     def translate(self, terms: Terms) -> Interactions:
-        """All users' events by the run's item numbers and scale; events on items that the catalogue does not name are left out.
+        """All users' events by the run's item numbers and scale; events on items that the catalogue
+        does not name are left out.
 
-        Whether this refuses depends on the kind and the scale of the data, never on an event: the server learns of a refusal.
-        Raises RefusedError where the catalogue names an item twice, DataError on another kind or a narrower scale.
+        Whether this refuses depends on the kind and the scale of the data, never on an event: the
+        server learns of a refusal. Raises RefusedError where the catalogue names an item twice,
+        DataError on another kind or a narrower scale.
         """
         kind = self._require_kind_and_scale(terms)
         numbers = self._numbers(terms)
@@ -66,7 +76,11 @@ class LocalUsers:
         return Interactions.from_columns(
             self.events.users[kept],
             placed[kept],
-            np.clip(self.events.values[kept], np.float32(terms.value_range[0]), np.float32(terms.value_range[1])),
+            np.clip(
+                self.events.values[kept],
+                np.float32(terms.value_range[0]),
+                np.float32(terms.value_range[1]),
+            ),
             num_users=self.num_users,
             num_items=len(terms.items),
             value_range=terms.value_range,
@@ -83,54 +97,91 @@ class LocalUsers:
         if terms.kind != self.events.kind:
             raise DataError(
                 f"the run is about {terms.kind}, the data holds {self.events.kind}",
-                'Set data.kind = "clicks" to take part with ratings as clicks; clicks cannot become ratings.',
+                (
+                    'Set data.kind = "clicks" to take part with ratings as clicks; clicks cannot '
+                    "become ratings."
+                ),
             )
         (low, high), (lowest, highest) = terms.value_range, self.events.value_range
         if not (low <= lowest and highest <= high) and self.out_of_range == "refuse":
             raise DataError(
                 f"the run's scale is {low:g} to {high:g}, the data's is {lowest:g} to {highest:g}",
-                'Set data.out_of_range = "clip" to move values onto the nearest end, or do not take part.',
+                (
+                    'Set data.out_of_range = "clip" to move values onto the nearest end, or do '
+                    "not take part."
+                ),
             )
         return self.events.kind
 
     def _numbers(self, terms: Terms) -> npt.NDArray[np.int64]:
         places = {item: j for j, item in enumerate(terms.items)}
         if len(places) != len(terms.items):
-            raise RefusedError(Refusal.MALFORMED.value, "the catalogue names an item twice", "The server's operator must correct it.")
+            raise RefusedError(
+                Refusal.MALFORMED.value,
+                "the catalogue names an item twice",
+                "The server's operator must correct it.",
+            )
         return np.array([places.get(item, -1) for item in self.item_ids], np.int64)
 
 
 def read_users(data: ClientData) -> LocalUsers:
-    """The users of the data file that the settings name. Raises DataError and SettingsError as the readers do, with file and line."""
+    """The users of the data file that the settings name.
+
+    Raises DataError and SettingsError as the readers do, with file and line."""
     path = Path(data.path)
     if data.format == "shard" or (data.format == "auto" and path.suffix == ".safetensors"):
-        if data.columns or data.duplicates != "auto" or data.rating_range or data.separator or data.header != "auto":
-            raise SettingsError("a shard has no columns, duplicates or rating_range to choose", "Leave them out.")
+        if (
+            data.columns
+            or data.duplicates != "auto"
+            or data.rating_range
+            or data.separator
+            or data.header != "auto"
+        ):
+            raise SettingsError(
+                "a shard has no columns, duplicates or rating_range to choose", "Leave them out."
+            )
         users = read_shard(path)
     else:
         dataset = read(path, data.format, **data.reader_options())
-        # devices call their users alike ("me"), whose draws would all be the same: pseudonyms are as stable, and differ
+        # devices call their users alike ("me"), whose draws would all be the same: pseudonyms are
+        # as stable, and differ
         events = replace(dataset.interactions, user_words=None)
         users = LocalUsers(events, dataset.catalogue.item_ids, dataset.catalogue.user_ids)
     return replace(users, events=_as_kind(users.events, data), out_of_range=data.out_of_range)
 
 
-def write_shard(path: Path, interactions: Interactions, item_ids: Sequence[str], user_ids: Sequence[str]) -> None:
+def write_shard(
+    path: Path, interactions: Interactions, item_ids: Sequence[str], user_ids: Sequence[str]
+) -> None:
     """Keep these users exactly, atomically. Raises ValueError where ids and events do not agree."""
     LocalUsers(interactions, tuple(item_ids), tuple(user_ids))
-    arrays = {"user_ptr": interactions.user_ptr, "items": interactions.items, "values": interactions.values}
+    arrays = {
+        "user_ptr": interactions.user_ptr,
+        "items": interactions.items,
+        "values": interactions.values,
+    }
     words = {} if interactions.user_words is None else {"user_words": interactions.user_words}
     names = {"item_ids": _packed(item_ids), "user_ids": _packed(user_ids)}
     low, high = (float(bound).hex() for bound in interactions.value_range)
     metadata = {"format": SHARD_FORMAT, "kind": interactions.kind, "lowest": low, "highest": high}
-    write_bytes(path, save({name: np.ascontiguousarray(array) for name, array in {**arrays, **words, **names}.items()}, metadata))
+    write_bytes(
+        path,
+        save(
+            {
+                name: np.ascontiguousarray(array)
+                for name, array in {**arrays, **words, **names}.items()
+            },
+            metadata,
+        ),
+    )
 
 
 def read_shard(path: Path) -> LocalUsers:
     """The users of a shard. Raises DataError where it is missing, damaged or inconsistent."""
     try:
         with safe_open(path, framework="numpy") as file:
-            metadata, arrays = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            metadata = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
         if metadata.get("format") != SHARD_FORMAT:
             raise ValueError(f"its format is {metadata.get('format')!r}, expected {SHARD_FORMAT!r}")
         items, users = _unpacked(arrays["item_ids"]), _unpacked(arrays["user_ids"])
@@ -141,15 +192,22 @@ def read_shard(path: Path) -> LocalUsers:
         raise DataError(f"{path} is no shard: {failure}", "Write it again.") from None
 
 
-def _events(arrays: dict[str, npt.NDArray[Any]], metadata: dict[str, str], *, num_items: int) -> Interactions:
+def _events(
+    arrays: dict[str, npt.NDArray[Any]], metadata: dict[str, str], *, num_items: int
+) -> Interactions:
     kind = metadata["kind"]
     if kind not in ("ratings", "clicks"):
         raise ValueError(f"its kind is {kind!r}")
     for name, dtype in (("user_ptr", np.int64), ("items", np.int32), ("values", np.float32)):
         if arrays[name].dtype != dtype or arrays[name].ndim != 1:
-            raise ValueError(f"{name} must be one-dimensional {np.dtype(dtype)}, found {arrays[name].dtype} {arrays[name].shape}")
+            raise ValueError(
+                f"{name} must be one-dimensional {np.dtype(dtype)}, found "
+                f"{arrays[name].dtype} {arrays[name].shape}"
+            )
     words = arrays.get("user_words")
-    if words is not None and (words.dtype != np.uint64 or len(words) + 1 != len(arrays["user_ptr"])):
+    if words is not None and (
+        words.dtype != np.uint64 or len(words) + 1 != len(arrays["user_ptr"])
+    ):
         raise ValueError("user_words must be one uint64 for each user")
     low, high = float.fromhex(metadata["lowest"]), float.fromhex(metadata["highest"])
     columns = arrays["user_ptr"], arrays["items"], arrays["values"]
@@ -158,12 +216,20 @@ def _events(arrays: dict[str, npt.NDArray[Any]], metadata: dict[str, str], *, nu
 
 def _checked(events: Interactions) -> Interactions:
     pointer, items, (low, high) = events.user_ptr, events.items, events.value_range
-    if not len(pointer) or pointer[0] != 0 or pointer[-1] != len(items) or bool(np.any(np.diff(pointer) < 0)):
+    if (
+        not len(pointer)
+        or pointer[0] != 0
+        or pointer[-1] != len(items)
+        or bool(np.any(np.diff(pointer) < 0))
+    ):
         raise ValueError(f"user_ptr must rise from 0 to {len(items)}")
     if len(events.values) != len(items):
         raise ValueError(f"{len(items)} items, but {len(events.values)} values")
     if len(items) and (int(items.min()) < 0 or int(items.max()) >= events.num_items):
-        raise ValueError(f"items must be in [0, {events.num_items}), found {int(items.min())}..{int(items.max())}")
+        raise ValueError(
+            f"items must be in [0, {events.num_items}), found "
+            f"{int(items.min())}..{int(items.max())}"
+        )
     if bool(np.any(np.diff(events.users.astype(np.int64) * events.num_items + items) <= 0)):
         raise ValueError("the items of a user must rise")
     if not (low < high and bool(np.all((events.values >= low) & (events.values <= high)))):
@@ -175,9 +241,14 @@ def _as_kind(events: Interactions, data: ClientData) -> Interactions:
     if data.kind in ("auto", events.kind):
         return events
     if data.kind == "ratings":
-        raise SettingsError('data.kind = "ratings" needs ratings, but this data holds clicks', 'Set data.kind = "auto".')
+        raise SettingsError(
+            'data.kind = "ratings" needs ratings, but this data holds clicks',
+            'Set data.kind = "auto".',
+        )
     kept = events.select(events.values >= data.click_threshold)
-    return replace(kept, values=np.ones(len(kept), np.float32), kind="clicks", value_range=(0.0, 1.0))
+    return replace(
+        kept, values=np.ones(len(kept), np.float32), kind="clicks", value_range=(0.0, 1.0)
+    )
 
 
 def _packed(names: Sequence[str]) -> npt.NDArray[np.uint8]:

@@ -1,8 +1,9 @@
 """Flower's SuperNode as a child process: started, watched, started again, ended.
 
-It fetches messages from the SuperLink, by a way that shows the client's certificate (`fedrec_client.way`), and keeps them
-for the executor (`fedrec_client.executor`); it starts no other process and reads neither data nor ledger. Its runtime
-API listens on loopback and gives tasks only to who knows the secret.
+It fetches messages from the SuperLink, by a way that shows the client's certificate
+(`fedrec_client.way`), and keeps them for the executor (`fedrec_client.executor`); it starts no
+other process and reads neither data nor ledger. Its runtime API listens on loopback and gives tasks
+only to who knows the secret.
 """
 
 from __future__ import annotations
@@ -41,14 +42,17 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class SuperNode:
-    """One SuperNode of one client. `folder` keeps its secret, its log and Flower's own files. Times in seconds.
+    """One SuperNode of one client. `folder` keeps its secret, its log and Flower's own files. Times
+    in seconds.
 
-    A child that ends is started again, at a new port, after `first_pause_s`, then twice that and so on up to
-    `longest_pause_s`; one that ran for `steady_s` counts as well again. `max_bytes` bounds its memory, so that a SuperLink
-    that sends without end brings down this child and not the machine. `changed` is told when a child started.
+    A child that ends is started again, at a new port, after `first_pause_s`, then twice that and so
+    on up to `longest_pause_s`; one that ran for `steady_s` counts as well again. `max_bytes` bounds
+    its memory, so that a SuperLink that sends without end brings down this child and not the
+    machine. `changed` is told when a child started.
 
-    A child that is killed, not asked to end, cannot sign off: a SuperLink that knows nodes by their keys takes the next one
-    only when it has missed the first one's heartbeats, after about a minute. The client's own death asks it (`operations.parent_death`).
+    A child that is killed, not asked to end, cannot sign off: a SuperLink that knows nodes by their
+    keys takes the next one only when it has missed the first one's heartbeats, after about a
+    minute. The client's own death asks it (`operations.parent_death`).
     """
 
     access: SuperLinkAccess
@@ -69,7 +73,9 @@ class SuperNode:
     _watcher: threading.Thread | None = field(default=None, init=False, repr=False)
 
     def start(self) -> None:
-        """Start the child and the thread that watches it. Raises SettingsError where a named file is missing."""
+        """Start the child and the thread that watches it.
+
+        Raises SettingsError where a named file is missing."""
         require_usable(self.access)
         if self.access.certificate:
             self.way = Way(gate_access(self.access)).__enter__()
@@ -78,7 +84,8 @@ class SuperNode:
         secret.unlink(missing_ok=True)
         with os.fdopen(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(self.secret)
-        # The kernel ends the child when the thread that started it ends (see `parent_death`): this one stays until the child has ended.
+        # The kernel ends the child when the thread that started it ends (see `parent_death`): this
+        # one stays until the child has ended.
         self._watcher = threading.Thread(target=self._watch, name="supernode-watcher", daemon=True)
         self._watcher.start()
         self._begun.wait()
@@ -116,7 +123,13 @@ class SuperNode:
             if self._stopping.is_set():
                 return
             pause_s = self.first_pause_s if time.monotonic() - began > self.steady_s else pause_s
-            logs.say(log, "supernode-ended", level=logging.WARNING, exit_status=exit_status, wait_s=pause_s)
+            logs.say(
+                log,
+                "supernode-ended",
+                level=logging.WARNING,
+                exit_status=exit_status,
+                wait_s=pause_s,
+            )
             self._stopping.wait(pause_s)
             pause_s = min(self.longest_pause_s, 2 * pause_s)
 
@@ -126,7 +139,9 @@ class SuperNode:
         with self._log_file().open("ab") as output:
             program = parent_death.command(self._command(port), max_bytes=self.max_bytes)
             environment = flower_environment(self.folder)
-            self._child = subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
+            self._child = subprocess.Popen(
+                program, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
+            )
         self.starts += 1
         self._address = f"{_HOST}:{port}"
         logs.say(log, "supernode-started", pid=self._child.pid, address=self._address)
@@ -140,25 +155,50 @@ class SuperNode:
             self._address = ""
 
     def _command(self, port: int) -> list[str]:
-        return supernode_command(self.access, self.folder, port, way=self.way.address if self.way else "")
+        return supernode_command(
+            self.access, self.folder, port, way=self.way.address if self.way else ""
+        )
 
     def _log_file(self) -> Path:
         return logs.cut(self.folder / "supernode.log", max_bytes=_LOG_BYTES)
 
 
-def supernode_command(access: SuperLinkAccess, folder: Path, port: int, *, way: str = "") -> list[str]:
-    """Flower's command line, of `supernode_main`: process isolation, runtime API on loopback; to the way's address, or TLS of its own."""
-    command = [sys.executable, "-m", "fedrec_client.supernode_main", "--superlink", way or access.address, "--isolation", "process"]
-    command += ["--superexec-auth-secret-file", str(folder / "runtime.secret"), "--host", _HOST, "--port", str(port)]
+def supernode_command(
+    access: SuperLinkAccess, folder: Path, port: int, *, way: str = ""
+) -> list[str]:
+    """Flower's command line, of `supernode_main`: process isolation, runtime API on loopback; to
+    the way's address, or TLS of its own."""
+    command = [
+        sys.executable,
+        "-m",
+        "fedrec_client.supernode_main",
+        "--superlink",
+        way or access.address,
+        "--isolation",
+        "process",
+    ]
+    command += [
+        "--superexec-auth-secret-file",
+        str(folder / "runtime.secret"),
+        "--host",
+        _HOST,
+        "--port",
+        str(port),
+    ]
     if access.insecure or way:
         command.append("--insecure")
     elif access.root_certificates:
         command += ["--root-certificates", access.root_certificates]
-    return [*command, "--auth-supernode-private-key", access.auth_private_key] if access.auth_private_key else command
+    return (
+        [*command, "--auth-supernode-private-key", access.auth_private_key]
+        if access.auth_private_key
+        else command
+    )
 
 
 def flower_environment(folder: Path) -> dict[str, str]:
-    """This process's environment, without Flower's calls home, with its files in `folder`, and its commands on the path."""
+    """This process's environment, without Flower's calls home, with its files in `folder`, and its
+    commands on the path."""
     path = os.pathsep.join([str(_flower_bin()), os.environ.get("PATH", os.defpath)])
     return {**os.environ, **FLOWER_ENVIRONMENT, "FLWR_HOME": str(folder / "flower"), "PATH": path}
 
@@ -166,21 +206,39 @@ def flower_environment(folder: Path) -> dict[str, str]:
 def gate_access(access: SuperLinkAccess) -> Access:
     """The server's gate as what examines and shows certificates. Raises SettingsError."""
     ours = {"certificate": access.certificate, "key": access.key}
-    return Access(access.address, ca=access.root_certificates, pin=access.pin, insecure=access.insecure, party="server", **ours)
+    return Access(
+        access.address,
+        ca=access.root_certificates,
+        pin=access.pin,
+        insecure=access.insecure,
+        party="server",
+        **ours,
+    )
 
 
 def require_usable(access: SuperLinkAccess) -> None:
-    """Raises SettingsError where a named file is missing, or a SuperLink elsewhere would be talked to without TLS."""
+    """Raises SettingsError where a named file is missing, or a SuperLink elsewhere would be talked
+    to without TLS."""
     for key in ("root_certificates", "certificate", "key", "auth_private_key"):
         path = getattr(access, key)
         if path and not Path(path).is_file():
-            raise SettingsError(f"superlink.{key}: {path} is not a file", "Correct the path in the client's settings.")
+            raise SettingsError(
+                f"superlink.{key}: {path} is not a file",
+                "Correct the path in the client's settings.",
+            )
     try:
         where = Address.of(access.address)
     except ValueError as failure:
-        raise SettingsError(f"superlink.address: {failure}", "For example server.example.org:7002.") from None
-    if access.insecure and (access.root_certificates or access.auth_private_key or not where.loopback):
-        raise SettingsError(f"superlink.insecure with {where} and keys or another machine", "Leave it out: TLS needs root_certificates.")
+        raise SettingsError(
+            f"superlink.address: {failure}", "For example server.example.org:7002."
+        ) from None
+    if access.insecure and (
+        access.root_certificates or access.auth_private_key or not where.loopback
+    ):
+        raise SettingsError(
+            f"superlink.insecure with {where} and keys or another machine",
+            "Leave it out: TLS needs root_certificates.",
+        )
 
 
 def _flower_bin() -> Path:

@@ -1,7 +1,9 @@
-"""Flower's `flower-supernode` without what it loads and never uses: `python -m fedrec_client.supernode_main ...`, its own arguments.
+"""Flower's `flower-supernode` without what it loads and never uses: `python -m
+fedrec_client.supernode_main ...`, its own arguments.
 
-A SuperNode keeps messages in memory (`flwr.supernode.nodestate`), but imports the store on a database too, and with it sqlalchemy and
-alembic: 29 of 121 MB. In such modules' places stand ones whose classes refuse to be made.
+A SuperNode keeps messages in memory (`flwr.supernode.nodestate`), but imports the store on a
+database too, and with it sqlalchemy and alembic: 29 of 121 MB. In such modules' places stand ones
+whose classes refuse to be made.
 Of the version in `executor.PINNED_FLOWER` only.
 """
 
@@ -13,7 +15,8 @@ from types import ModuleType
 
 LEFT_OUT = {
     "flwr.supercore.object_store.sql_object_store": "SqlObjectStore",
-    "flwr.supernode.cli.flwr_clientapp": "flwr_clientapp",  # runs bundles, in a process that is never started here
+    # runs bundles, in a process that is never started here
+    "flwr.supernode.cli.flwr_clientapp": "flwr_clientapp",
     "flwr.agentapp": "",
     "flwr.client": "",
     "flwr.clientapp": "",
@@ -31,7 +34,10 @@ class _LeftOutError(RuntimeError):
 
 
 def _refused(*_: object, **__: object) -> None:
-    raise _LeftOutError("this SuperNode keeps its messages in memory and runs no bundle: it was started without what that needs")
+    raise _LeftOutError(
+        "this SuperNode keeps its messages in memory and runs no bundle: it was started "
+        "without what that needs"
+    )
 
 
 def leave_out() -> None:
@@ -48,5 +54,6 @@ if __name__ == "__main__":
     leave_out()
     from flwr.supernode.cli import flower_supernode
 
-    sys.argv[0] = re.sub(r"supernode_main\.py$", "flower-supernode", sys.argv[0])  # as its own words name it
+    # as its own words name it
+    sys.argv[0] = re.sub(r"supernode_main\.py$", "flower-supernode", sys.argv[0])
     flower_supernode()

@@ -1,9 +1,10 @@
 """Three aggregators as one client sees them, and a round's reports on their way to them as shares.
 
-Guarantee, unit user (report replaced by the empty one), against the server and any one of the three: `fedrec.sharing`, NOT YET REVIEWED
-from outside. This client's part in it: it sends each share to the aggregator whose key is pinned at its place, it shares only under a
-ticket that it computed itself, of its own question, quorum and pins and the three nonces, and it never uses a seed for two rows
-(`record.addressed`).
+Guarantee, unit user (report replaced by the empty one), against the server and any one of the
+three: `fedrec.sharing`, NOT YET REVIEWED from outside. This client's part in it: it sends each
+share to the aggregator whose key is pinned at its place, it shares only under a ticket that it
+computed itself, of its own question, quorum and pins and the three nonces, and it never uses a seed
+for two rows (`record.addressed`).
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ from fedrec_client.answering import answered
 from fedrec_client.delivery import Delivery
 
 MESSAGE_BYTES = 8 * 2**20
-"""Of the shares in one message, about: half of what an aggregator takes unless its operator says otherwise."""
+"""Of the shares in one message, about: half of what an aggregator takes unless its operator says
+otherwise."""
 
 
 @dataclass
 class ThreeWay:
-    """The three, in the order of their places. names: with their keys, as the aggregators name each other (`names_of`).
+    """The three, in the order of their places. names: with their keys, as the aggregators name each
+    other (`names_of`).
 
     patience_s: for all three to state one ticket. Raises ValueError where two have one name.
     """
@@ -55,15 +58,19 @@ class ThreeWay:
         return min(desk.enroll(tokens) for desk in self.desks)
 
     def follow(self, memories: Sequence[HeadMemory], charged: int) -> None:
-        """See that none of the three ledgers has gone back. Raises RefusedError (`STALE_LEDGER`)."""
+        """See that none of the three ledgers has gone back.
+
+        Raises RefusedError (`STALE_LEDGER`)."""
         for desk, memory in zip(self.desks, memories, strict=True):
             follow(lambda since, desk=desk: desk.growth(since, charged), memory)  # type: ignore[misc]
 
     def ticket(self, run: str, round: int, named: str) -> bytes:
-        """The ticket of the attempt that takes shares, computed here. named: `wire.report_digest` of the question.
+        """The ticket of the attempt that takes shares, computed here. named: `wire.report_digest`
+        of the question.
 
-        Raises RefusedError (`WRONG_QUESTION`) where the three state another one: they were asked another question, or name other keys;
-        UnreachableError where they do not agree on one in time.
+        Raises RefusedError (`WRONG_QUESTION`) where the three state another one: they were asked
+        another question, or name other keys; UnreachableError where they do not agree on one in
+        time.
         """
         until_s = self.clock() + self.patience_s
         while True:
@@ -71,35 +78,57 @@ class ThreeWay:
             if all(one.ticket for one in said) and len({one.attempt for one in said}) == 1:
                 return self._checked(run, round, named, said)
             if self.clock() >= until_s:
-                raise UnreachableError("the three aggregators have not agreed on a ticket", "See that all three reach each other.")
+                raise UnreachableError(
+                    "the three aggregators have not agreed on a ticket",
+                    "See that all three reach each other.",
+                )
             self.sleep(self.pause_s)
 
     def report(self, run: str, round: int, messages: Sequence[bytes]) -> Receipt:
         """To each its own. A user is counted where all three hold it."""
-        receipts = [desk.report(run, round, message) for desk, message in zip(self.desks, messages, strict=True)]
+        receipts = [
+            desk.report(run, round, message)
+            for desk, message in zip(self.desks, messages, strict=True)
+        ]
         return min(receipts, key=lambda receipt: receipt.accepted)
 
     def _checked(self, run: str, round: int, named: str, said: Sequence[AttemptNonce]) -> bytes:
         try:
-            found = ticket(run, round, bytes.fromhex(named), self.names, [one.nonce for one in said])
+            found = ticket(
+                run, round, bytes.fromhex(named), self.names, [one.nonce for one in said]
+            )
         except ValueError:
-            raise RefusedError(Refusal.MALFORMED.value, "an aggregator's nonce is none", "Use the same version of fedrec.") from None
+            raise RefusedError(
+                Refusal.MALFORMED.value,
+                "an aggregator's nonce is none",
+                "Use the same version of fedrec.",
+            ) from None
         if any(one.ticket != found for one in said):
-            cause = "the three aggregators state another ticket than follows from this client's question and pins"
-            raise RefusedError(Refusal.WRONG_QUESTION.value, cause, "Compare the pins of all parties; do not go on otherwise.")
+            cause = (
+                "the three aggregators state another ticket than follows from this client's "
+                "question and pins"
+            )
+            raise RefusedError(
+                Refusal.WRONG_QUESTION.value,
+                cause,
+                "Compare the pins of all parties; do not go on otherwise.",
+            )
         return found
 
 
 def names_of(keys: Sequence[str]) -> tuple[bytes, ...]:
-    """How aggregators are named in a ticket: by the SHA-256 of their public keys, in the order of their places."""
+    """How aggregators are named in a ticket: by the SHA-256 of their public keys, in the order of
+    their places."""
     return tuple(key.encode() for key in keys)
 
 
 @dataclass
 class SharedDelivery(Delivery):
-    """Reports that are shared among three; `keep` gets the report before it is shared, which never leaves. secret: the client's own.
+    """Reports that are shared among three; `keep` gets the report before it is shared, which never
+    leaves. secret: the client's own.
 
-    keep_attempt: told of the ticket before anything is shared under it; raises where there were too many.
+    keep_attempt: told of the ticket before anything is shared under it; raises where there were too
+    many.
     """
 
     three: ThreeWay | None = None
@@ -125,11 +154,16 @@ class SharedDelivery(Delivery):
         assert self.three is not None
         reports = answered(self.question, self.step, self.mine, users)
         if self.keep:
-            self.keep(self.batches, pack_reports(Batch(self.ids[users], self.tokens[users], reports), self.digest))
+            self.keep(
+                self.batches,
+                pack_reports(Batch(self.ids[users], self.tokens[users], reports), self.digest),
+            )
         ids, tokens = ([row.tobytes() for row in rows[users]] for rows in (self.ids, self.tokens))
         numbers, shape = plain_numbers(reports, self._layout), self._layout
         if shape.checked is not None:
-            numbers = with_own_noise(numbers, shape, noise_keys(numbers, ids, self._ticket, secret=self.secret))
+            numbers = with_own_noise(
+                numbers, shape, noise_keys(numbers, ids, self._ticket, secret=self.secret)
+            )
         sent = addressed(numbers, ids, tokens, self._ticket, secret=self.secret)
         messages = [pack_shares(some, place, self._ticket) for place, some in enumerate(sent)]
         self.batches, self.bytes_sent = self.batches + 1, self.bytes_sent + sum(map(len, messages))
@@ -137,7 +171,8 @@ class SharedDelivery(Delivery):
 
 
 def require_shareable(question: Question, plan: Plan) -> None:
-    """Raises RefusedError (`WRONG_QUESTION`) where a question cannot be shared, or checks cost more than is charged: before anything is."""
+    """Raises RefusedError (`WRONG_QUESTION`) where a question cannot be shared, or checks cost more
+    than is charged: before anything is."""
     try:
         plan_layout(question, plan)
         noise_mu(question, plan)

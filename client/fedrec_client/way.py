@@ -1,10 +1,13 @@
-"""The SuperNode's way to the server: a listener on loopback whose every connection goes on as mutual TLS, the server examined first.
+"""The SuperNode's way to the server: a listener on loopback whose every connection goes on as
+mutual TLS, the server examined first.
 
-    flower-supernode --plain HTTP, loopback--> this process --TLS, client's certificate--> the server's gate
+    flower-supernode --plain HTTP, loopback--> this process --TLS, client's certificate--> the
+    server's gate
 
-A SuperNode can show no certificate, and would take any server's that its authority signed. So it is given this address, and bytes pass
-unread both ways. Nothing passes before the gate's certificate says "server" and has the pinned key. Whoever else is on this machine must
-not speak in the client's name: a connection of another user is ended (where the system says whose it is: Linux).
+A SuperNode can show no certificate, and would take any server's that its authority signed. So it is
+given this address, and bytes pass unread both ways. Nothing passes before the gate's certificate
+says "server" and has the pinned key. Whoever else is on this machine must not speak in the client's
+name: a connection of another user is ended (where the system says whose it is: Linux).
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Way:
-    """A context that forwards. access: the gate, with `party` "server". connect_s: for the gate to answer. Raises SettingsError."""
+    """A context that forwards. access: the gate, with `party` "server". connect_s: for the gate to
+    answer. Raises SettingsError."""
 
     access: Access
     connect_s: float = 20.0
@@ -50,7 +54,12 @@ class Way:
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
         listens = threading.Event()
-        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(listens),), name="way", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop.run_until_complete,
+            args=(self._serve(listens),),
+            name="way",
+            daemon=True,
+        )
         self._thread.start()
         listens.wait()
         return self
@@ -91,16 +100,24 @@ class Way:
         except (OSError, TimeoutError, FedRecError) as failure:
             self._say(failure)
             with suppress(OSError):
-                await reader.read(_PIECE)  # else closing would reset the line before the answer is read
+                # else closing would reset the line before the answer is read
+                await reader.read(_PIECE)
                 writer.write(_AWAY)
                 await writer.drain()
         finally:
             writer.close()
 
     async def _opened(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A line to the gate. Raises OSError, TimeoutError; RefusedError (`WRONG_CERTIFICATE`) before a byte has left."""
+        """A line to the gate.
+
+        Raises OSError, TimeoutError; RefusedError (`WRONG_CERTIFICATE`) before a byte has left."""
         async with asyncio.timeout(self.connect_s):
-            far = await asyncio.open_connection(self._where.host, self._where.port, ssl=self._context, server_hostname=self._where.host)
+            far = await asyncio.open_connection(
+                self._where.host,
+                self._where.port,
+                ssl=self._context,
+                server_hostname=self._where.host,
+            )
         shown = far[1].get_extra_info("ssl_object").getpeercert(binary_form=True)
         try:
             examine(x509.load_der_x509_certificate(shown or b""), self.access)
@@ -115,7 +132,11 @@ class Way:
         cause = "gate-not-trusted" if untrusted else "gate-away"
         if cause != self._last_cause:
             self._last_cause = cause
-            words = failure.cause if isinstance(failure, FedRecError) else str(failure) or type(failure).__name__
+            words = (
+                failure.cause
+                if isinstance(failure, FedRecError)
+                else str(failure) or type(failure).__name__
+            )
             logs.say(log, cause, level=logging.WARNING, address=self.access.address, cause=words)
 
 

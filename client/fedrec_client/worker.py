@@ -1,10 +1,12 @@
-"""The child process that holds a client's data and ledger, as the process that started it sees it: there while there are messages.
+"""The child process that holds a client's data and ledger, as the process that started it sees it:
+there while there are messages.
 
-    main --settings, messages of Flower--> worker    over a pair of sockets that nobody else has; both are one program of one user
-    main <--log lines, numbers, replies--  worker
+    main --settings, messages of Flower--> worker    over a pair of sockets that nobody else has;
+    both are one program of one user main <--log lines, numbers, replies--  worker
 
-A worker ends by itself when it was asked nothing for `idle_s`, and the next message starts another. One that dies over a message is
-started once more for it: the same question again costs nothing and sends the same reports.
+A worker ends by itself when it was asked nothing for `idle_s`, and the next message starts another.
+One that dies over a message is started once more for it: the same question again costs nothing and
+sends the same reports.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ class Asked:
 
 @dataclass(frozen=True)
 class Begin:
-    """What a worker is told first. check: run before anything is opened; new_aggregator_ledger: see `main.run`."""
+    """What a worker is told first. check: run before anything is opened; new_aggregator_ledger: see
+    `main.run`."""
 
     settings: ClientSettings
     check: Callable[[], object] | None = None
@@ -54,17 +57,24 @@ class Begin:
 
 
 class Worker:
-    """A context; the child is of the thread that calls (see `parent_death`), and ends with it or with the body."""
+    """A context; the child is of the thread that calls (see `parent_death`), and ends with it or
+    with the body."""
 
     def __init__(self, settings: ClientSettings, metrics: Metrics) -> None:
         self._begin, self._metrics, self._clocks = Begin(settings), metrics, Clocks()
         self._child: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
-    def begin(self, *, check: Callable[[], object] | None = None, new_aggregator_ledger: bool = False) -> int:
-        """Start one; how many users it found. Raises what `check` raised, and FedRecError where something cannot be opened."""
+    def begin(
+        self, *, check: Callable[[], object] | None = None, new_aggregator_ledger: bool = False
+    ) -> int:
+        """Start one; how many users it found.
+
+        Raises what `check` raised, and FedRecError where something cannot be opened."""
         self._start()
-        opened: int = self._heard(replace(self._begin, check=check, new_aggregator_ledger=new_aggregator_ledger))
+        opened: int = self._heard(
+            replace(self._begin, check=check, new_aggregator_ledger=new_aggregator_ledger)
+        )
         return opened
 
     @property
@@ -87,10 +97,14 @@ class Worker:
                 status = self._end()
                 if status:
                     logs.say(log, "worker-ended", level=logging.WARNING, exit_status=status)
-        raise RunError("the process that answers ends before it has answered", "See the log before this line; it may lack memory.")
+        raise RunError(
+            "the process that answers ends before it has answered",
+            "See the log before this line; it may lack memory.",
+        )
 
     def _jump(self) -> ClockJump | None:
-        """A clock that was set refuses nothing: it is counted, logged and written beside the ledger's entries."""
+        """A clock that was set refuses nothing: it is counted, logged and written beside the
+        ledger's entries."""
         jump = self._clocks.jump()
         if jump is not None:
             self._metrics.clock_jumped()
@@ -105,7 +119,8 @@ class Worker:
         except (EOFError, OSError):
             status = self._end()
             raise RunError(
-                f"the process that holds data and ledger ended with status {status}", "See its words on standard error."
+                f"the process that holds data and ledger ended with status {status}",
+                "See its words on standard error.",
             ) from None
         except FedRecError:
             self._end()

@@ -1,7 +1,9 @@
-"""The process of a client that holds data and ledger, started by `fedrec_client.worker`: `python -m fedrec_client.worker_main FD`.
+"""The process of a client that holds data and ledger, started by `fedrec_client.worker`: `python -m
+fedrec_client.worker_main FD`.
 
-Over the connection FD come the settings, then messages; it sends what `worker` lists, a reply last. Without a message for `idle_s` it
-ends, and so it does when the connection ends. Its log lines and numbers go to the other process, which has the log file and the metrics.
+Over the connection FD come the settings, then messages; it sends what `worker` lists, a reply last.
+Without a message for `idle_s` it ends, and so it does when the connection ends. Its log lines and
+numbers go to the other process, which has the log file and the metrics.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ class Counted:
         self._work(invitation.question.round)
         began = time.monotonic()
         answer = self._counted(self._participant.answer(invitation))
-        self._metrics.decided("refused" if answer.refusal else "answered", took_s=time.monotonic() - began)
+        self._metrics.decided(
+            "refused" if answer.refusal else "answered", took_s=time.monotonic() - began
+        )
         return answer
 
     def tell(self, ask: Ask) -> Reply:
@@ -105,9 +109,12 @@ class Counted:
 
 
 class Sent:
-    """Numbers that another process shows: each call of a `Metrics` is made here and sent there, by the names that lead to it."""
+    """Numbers that another process shows: each call of a `Metrics` is made here and sent there, by
+    the names that lead to it."""
 
-    def __init__(self, send: Callable[[tuple[Any, ...]], None], metrics: Any, path: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, send: Callable[[tuple[Any, ...]], None], metrics: Any, path: tuple[str, ...] = ()
+    ) -> None:
         self._send, self._metrics, self._path = send, metrics, path
 
     def __getattr__(self, name: str) -> Sent:
@@ -127,12 +134,20 @@ class _Lines(logging.Handler):
         self._send_on = send
 
     def emit(self, record: logging.LogRecord) -> None:
-        line = {"name": record.name, "levelno": record.levelno, "levelname": record.levelname, "msg": record.getMessage()}
-        self._send_on(("log", line | {"created": record.created, "fields": getattr(record, "fields", {})}))
+        line = {
+            "name": record.name,
+            "levelno": record.levelno,
+            "levelname": record.levelname,
+            "msg": record.getMessage(),
+        }
+        self._send_on(
+            ("log", line | {"created": record.created, "fields": getattr(record, "fields", {})})
+        )
 
 
 def serve(connection: Connection) -> None:
-    """Open what the settings name and say how many users there are, then answer until nothing comes for a while."""
+    """Open what the settings name and say how many users there are, then answer until nothing comes
+    for a while."""
     one_at_a_time = Lock()
 
     def send(what: tuple[Any, ...]) -> None:
@@ -170,7 +185,13 @@ def serve(connection: Connection) -> None:
             if asked.jump is not None:
                 _note(participant, asked.jump)
             message = message_from_proto(Packed.FromString(asked.packed))
-            context = Context(message.metadata.run_id, message.metadata.dst_node_id, node_config={}, state=RecordDict(), run_config={})
+            context = Context(
+                message.metadata.run_id,
+                message.metadata.dst_node_id,
+                node_config={},
+                state=RecordDict(),
+                run_config={},
+            )
             send(("reply", message_to_proto(app(message, context)).SerializeToString()))
 
 

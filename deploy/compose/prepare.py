@@ -1,8 +1,11 @@
-"""The one-shot service of compose.yaml: certificates of a made-up authority and planted data, each part in its party's own folder.
+"""The one-shot service of compose.yaml: certificates of a made-up authority and planted data, each
+part in its party's own folder.
 
-    python prepare.py FOLDER [PRESET]      FOLDER has a folder for each volume; what is there already stays
+    python prepare.py FOLDER [PRESET]      FOLDER has a folder for each volume; what is there
+    already stays
 
-The authority's key stays in FOLDER/authority, which no other service mounts. Every second user is at the one site, the others at the other.
+The authority's key stays in FOLDER/authority, which no other service mounts. Every second user is
+at the one site, the others at the other.
 """
 
 from __future__ import annotations
@@ -30,7 +33,16 @@ def main(root: Path, preset: str = "demo") -> None:
     """Everything, once."""
     fedrec = [sys.executable, "-m", "fedrec_cli"]
     names = [word for site in SITES for word in ("--client", site)]
-    hosts = ["--aggregator-host", "aggregator", "--server-host", "server", "--server-host", "serve", "--server-host", "localhost"]
+    hosts = [
+        "--aggregator-host",
+        "aggregator",
+        "--server-host",
+        "server",
+        "--server-host",
+        "serve",
+        "--server-host",
+        "localhost",
+    ]
     authority = root / "authority"
     subprocess.run([*fedrec, "certs", str(authority), *names, *hosts], check=True)
     for folder, files in FILES.items():
@@ -52,7 +64,9 @@ def _plant(fedrec: list[str], root: Path, preset: str) -> None:
         parts = sorted(Path(made).rglob("*.parquet"))
         events = pl.concat([pl.read_parquet(part) for part in parts])
         for number, site in enumerate(SITES):
-            events.filter(pl.col("user") % len(SITES) == number).write_parquet(root / f"data-{site}" / "ratings.parquet")
+            events.filter(pl.col("user") % len(SITES) == number).write_parquet(
+                root / f"data-{site}" / "ratings.parquet"
+            )
         shutil.copyfile(Path(made) / "items.csv", root / "public" / "items.csv")
 
 

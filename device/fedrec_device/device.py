@@ -1,4 +1,5 @@
-"""One person's way through a run: the question is checked, the ledger charged, one bounded report posted."""
+"""One person's way through a run: the question is checked, the ledger charged, one bounded report
+posted."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ class Leaf(Protocol):
 
 @dataclass(frozen=True)
 class Leaves:
-    """Leaves of one aggregator by the pseudonyms that they own: first and last two bytes, 4 hexadecimal digits each."""
+    """Leaves of one aggregator by the pseudonyms that they own: first and last two bytes, 4
+    hexadecimal digits each."""
 
     by_range: tuple[tuple[str, str, Leaf], ...]
 
@@ -69,8 +71,19 @@ class Leaves:
 class Device:
     """One person. user: the person's name on the device, from which the pseudonym is made."""
 
-    def __init__(self, folder: Path, history: History, *, limit: Limit, service: Leaf | Leaves, user: str = "me") -> None:
-        self.ledger, self._history = DeviceLedger(folder, epsilon=limit.epsilon, delta=limit.delta), history
+    def __init__(
+        self,
+        folder: Path,
+        history: History,
+        *,
+        limit: Limit,
+        service: Leaf | Leaves,
+        user: str = "me",
+    ) -> None:
+        self.ledger, self._history = (
+            DeviceLedger(folder, epsilon=limit.epsilon, delta=limit.delta),
+            history,
+        )
         secret = self.ledger.secret
         self.token = hmac.digest(secret, b"fedrec/1/user/" + user.encode(), "sha256")[:TOKEN_BYTES]
         self._service = service.of(self.token) if isinstance(service, Leaves) else service
@@ -79,9 +92,11 @@ class Device:
         self._terms = "", dict[str, Any]()
 
     def take_part(self) -> bool:
-        """Answer the round that is open, if any; again is the same report, counted once. False where there is nothing to answer.
+        """Answer the round that is open, if any; again is the same report, counted once. False
+        where there is nothing to answer.
 
-        Raises RefusedError where the question, the plan or the report is not taken, BudgetExceededError where the limit would be passed.
+        Raises RefusedError where the question, the plan or the report is not taken,
+        BudgetExceededError where the limit would be passed.
         """
         told = self._service.round()
         if not told.get("question"):
@@ -92,7 +107,9 @@ class Device:
             raise refused(Refusal.MALFORMED, f"a quorum is a number of users, found {quorum!r}")
         header = read_header(self._service.content(told["question"]))
         promise = read_plan(self._service.content(header.plan), header.plan)
-        if unplanned := [release.name for release in header.releases if release.name not in promise.mus]:
+        if unplanned := [
+            release.name for release in header.releases if release.name not in promise.mus
+        ]:
             raise refused(Refusal.WRONG_PLAN, f"the plan has no release {unplanned[0]!r}")
         terms = self._read_terms(told["terms"], header)
         batch = self.answered(header, terms, quorum, charge=lambda: self._charge(header, promise))
@@ -102,42 +119,69 @@ class Device:
             self._enrolled = None
             self._enroll(header.run)
             rejected = self._service.report(header.run, header.round, batch, self._bearer)
-        left = {code: count for code, count in rejected.items() if code not in {Refusal.REPLAYED.value, Refusal.ALREADY_REPORTED.value}}
+        left = {
+            code: count
+            for code, count in rejected.items()
+            if code not in {Refusal.REPLAYED.value, Refusal.ALREADY_REPORTED.value}
+        }
         if left:
-            raise RefusedError(next(iter(left)), "the report was not counted", "The same report may be sent again.")
+            raise RefusedError(
+                next(iter(left)), "the report was not counted", "The same report may be sent again."
+            )
         return True
 
     def _enroll(self, run: str) -> None:
-        """Once for each run, and before the first: a server counts on those who are known when a run begins."""
+        """Once for each run, and before the first: a server counts on those who are known when a
+        run begins."""
         if self._enrolled != run:
             self._service.enroll(self.token, self._bearer)
             self._enrolled = run
 
-    def answered(self, header: Header, terms: dict[str, Any], quorum: int, *, charge: Any = lambda: None) -> bytes:
-        """The batch that answers the question. charge: called once the question is checked, before anything private is read."""
+    def answered(
+        self, header: Header, terms: dict[str, Any], quorum: int, *, charge: Any = lambda: None
+    ) -> bytes:
+        """The batch that answers the question. charge: called once the question is checked, before
+        anything private is read."""
         if header.step not in STEPS:
-            raise refused(Refusal.MALFORMED, f"{header.step!r} is no step that this device knows", "Install a newer version.")
+            raise refused(
+                Refusal.MALFORMED,
+                f"{header.step!r} is no step that this device knows",
+                "Install a newer version.",
+            )
         _require_rows(header, len(terms["items"]))
-        question = header.question({name: self._service.content(sha256) for name, (_, _, sha256) in header.arrays.items()})
+        question = header.question(
+            {name: self._service.content(sha256) for name, (_, _, sha256) in header.arrays.items()}
+        )
         charge()
         mine = _translated(self._history, terms)
         try:
             with np.errstate(all="ignore"):  # what is not finite is refused below, by its value
                 items, parts = STEPS[header.step](question, mine)
-        except Exception:  # whatever a hostile array brings about must not show in whether a report comes: it is empty then
+        except Exception:
+            # whatever a hostile array brings about must not show in whether a report comes: it is
+            # empty then
             items, parts = mine.items[:0], silence(question.blocks)
         purpose = f"fedrec/1/report/{header.run}/{header.round}/{header.digest}/".encode()
         report_id = hmac.digest(self.ledger.secret, purpose + self.token, "sha256")[:TOKEN_BYTES]
         return packed(_named(header.digest, quorum), report_id, self.token, items, parts)
 
     def _charge(self, header: Header, promise: Any) -> None:
-        self.ledger.charge(header.run, header.round, header.digest, promise, [release.name for release in header.releases])
+        self.ledger.charge(
+            header.run,
+            header.round,
+            header.digest,
+            promise,
+            [release.name for release in header.releases],
+        )
 
     def _read_terms(self, sha256: str, header: Header) -> dict[str, Any]:
         """Of the run, read once."""
         if self._terms[0] != sha256:
             content = json.loads(self._service.content(sha256))
-            if content["kind"] != "ratings" or not content["value_range"][0] < content["value_range"][1]:
+            if (
+                content["kind"] != "ratings"
+                or not content["value_range"][0] < content["value_range"][1]
+            ):
                 raise refused(Refusal.MALFORMED, "this device answers runs on ratings with a scale")
             self._terms = sha256, content
         if self._terms[1]["run"] != header.run:
@@ -146,10 +190,17 @@ class Device:
 
 
 def _translated(history: History, terms: dict[str, Any]) -> Rated:
-    """By the run's item numbers and on the scale [-2, 2]; items that the catalogue does not have are left out."""
+    """By the run's item numbers and on the scale [-2, 2]; items that the catalogue does not have
+    are left out."""
     place = {item: j for j, item in enumerate(terms["items"])}
     low, high = terms["value_range"]
-    known = sorted({place[item]: value for item, value in zip(history.items, history.values, strict=True) if item in place}.items())
+    known = sorted(
+        {
+            place[item]: value
+            for item, value in zip(history.items, history.values, strict=True)
+            if item in place
+        }.items()
+    )
     values = np.array([value for _, value in known], np.float32)
     inside = (values >= low) & (values <= high)
     items = np.array([item for item, _ in known], np.int32)[inside]
@@ -158,18 +209,29 @@ def _translated(history: History, terms: dict[str, Any]) -> Rated:
 
 
 def _require_rows(header: Header, items: int) -> None:
-    """Arrays have one number, or a row for each item, or list items; blocks have one row or a row for each of either."""
+    """Arrays have one number, or a row for each item, or list items; blocks have one row or a row
+    for each of either."""
     listed = header.arrays["items"][1][0] if "items" in header.arrays else 1
     for name, (_, shape, _) in header.arrays.items():
         if name != "items" and shape and shape[0] != items:
-            raise refused(Refusal.MALFORMED, f"public array {name!r} of shape {shape} does not fit {items} items")
+            raise refused(
+                Refusal.MALFORMED,
+                f"public array {name!r} of shape {shape} does not fit {items} items",
+            )
     for release in header.releases:
         for spec in release.blocks:
             if spec.rows not in {1, items, listed}:
-                raise refused(Refusal.MALFORMED, f"block {spec.name!r} has {spec.rows} rows, the catalogue {items} items")
+                raise refused(
+                    Refusal.MALFORMED,
+                    f"block {spec.name!r} has {spec.rows} rows, the catalogue {items} items",
+                )
 
 
 def _named(digest: str, quorum: int) -> bytes:
     """As `federation.wire.report_digest`."""
     named = bytes.fromhex(digest)
-    return hashlib.sha256(b"fedrec/quorum" + named + quorum.to_bytes(8, "big")).digest() if quorum else named
+    return (
+        hashlib.sha256(b"fedrec/quorum" + named + quorum.to_bytes(8, "big")).digest()
+        if quorum
+        else named
+    )

@@ -1,7 +1,8 @@
-"""What one person has spent, in a file: a line for each round, written durably before a report leaves, in a SHA-256 chain.
+"""What one person has spent, in a file: a line for each round, written durably before a report
+leaves, in a SHA-256 chain.
 
-A line that was cut off by a crash is dropped: nothing left for it. A changed or missing line is noticed; a whole file that was put back
-is not, as nothing else on the device knows better.
+A line that was cut off by a crash is dropped: nothing left for it. A changed or missing line is
+noticed; a whole file that was put back is not, as nothing else on the device knows better.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class Spent:
 
 
 class DeviceLedger:
-    """A person's ledger and secret in a folder, for one process at a time. Raises RunError where it is in use or damaged."""
+    """A person's ledger and secret in a folder, for one process at a time.
+
+    Raises RunError where it is in use or damaged."""
 
     def __init__(self, folder: Path, *, epsilon: float, delta: float) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -50,31 +53,47 @@ class DeviceLedger:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self.close()
-            raise RunError(f"{self._path} is in use by another process", "End that one first.") from None
+            raise RunError(
+                f"{self._path} is in use by another process", "End that one first."
+            ) from None
         self.entries = self._read()
         self.secret = self._kept_secret(folder / "secret")
 
-    def charge(self, run: str, round: int, question: str, promise: Promise, releases: Sequence[str]) -> bool:
+    def charge(
+        self, run: str, round: int, question: str, promise: Promise, releases: Sequence[str]
+    ) -> bool:
         """Durably charge these releases. False where this was charged before: a resend.
 
-        There must be room for all that is left of the plan. Raises BudgetExceededError where there is not, RunError where the round was
-        charged for another question, or the run under another plan.
+        There must be room for all that is left of the plan. Raises BudgetExceededError where there
+        is not, RunError where the round was charged for another question, or the run under another
+        plan.
         """
         of_run = [entry for entry in self.entries if entry.run == run]
         if any(entry.plan != promise.digest for entry in of_run):
-            raise RunError(f"run {run!r} was charged under another plan", "Do not take part: its server changed what it promised.")
+            raise RunError(
+                f"run {run!r} was charged under another plan",
+                "Do not take part: its server changed what it promised.",
+            )
         for entry in of_run:
             if entry.round == round:
                 if entry.question == question:
                     return False
-                raise RunError(f"round {round} of run {run!r} was charged for another question", "Do not take part.")
+                raise RunError(
+                    f"round {round} of run {run!r} was charged for another question",
+                    "Do not take part.",
+                )
         whole = math.hypot(*promise.mus.values())
         others = math.hypot(*(entry.mu for entry in self.entries if entry.run != run))
         if delta_of(math.hypot(others, whole) * (1 - _ROUNDING), self.epsilon) > self.delta:
-            raise BudgetExceededError(f"run {run!r} would pass epsilon {self.epsilon:g} at delta {self.delta:g}", "Nothing was sent.")
+            raise BudgetExceededError(
+                f"run {run!r} would pass epsilon {self.epsilon:g} at delta {self.delta:g}",
+                "Nothing was sent.",
+            )
         mu = math.hypot(*(promise.mus[name] for name in releases))
         if math.hypot(mu, *(entry.mu for entry in of_run)) > whole * (1 + _ROUNDING):
-            raise BudgetExceededError(f"run {run!r} asks for more than its plan holds", "Nothing was sent.")
+            raise BudgetExceededError(
+                f"run {run!r} asks for more than its plan holds", "Nothing was sent."
+            )
         self._write(run, round, question, promise.digest, mu)
         return True
 
@@ -87,7 +106,10 @@ class DeviceLedger:
                 raise OSError(errno.ENOSPC, "no space is left")
             os.fsync(self._file)
         except OSError as failure:
-            raise RunError(f"{self._path} cannot be written: {failure.strerror or failure}", "Nothing was sent. Free space.") from None
+            raise RunError(
+                f"{self._path} cannot be written: {failure.strerror or failure}",
+                "Nothing was sent. Free space.",
+            ) from None
         self.entries.append(Spent(run, round, question, plan, mu, head))
 
     def _read(self) -> list[Spent]:
@@ -110,13 +132,19 @@ class DeviceLedger:
         return found
 
     def _broken(self, line: int) -> RunError:
-        return RunError(f"{self._path} is damaged at line {line}", "What was spent is not known: do not take part with this folder.")
+        return RunError(
+            f"{self._path} is damaged at line {line}",
+            "What was spent is not known: do not take part with this folder.",
+        )
 
     def _kept_secret(self, path: Path) -> bytes:
         if path.exists():
             return path.read_bytes()
         if self.entries:
-            raise RunError(f"{path} is missing", "Without it reports would be counted twice: restore the folder.")
+            raise RunError(
+                f"{path} is missing",
+                "Without it reports would be counted twice: restore the folder.",
+            )
         beside = path.with_suffix(".part")
         with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(secrets.token_bytes(32))

@@ -1,4 +1,5 @@
-"""A question as one person's device reads it: by digests, so that whoever carries or caches it can change nothing."""
+"""A question as one person's device reads it: by digests, so that whoever carries or caches it can
+change nothing."""
 
 from __future__ import annotations
 
@@ -42,12 +43,20 @@ class Header:
     arrays: Mapping[str, tuple[str, tuple[int, ...], str]]
 
     def question(self, arrays: Mapping[str, bytes]) -> Question:
-        """With its arrays: of each the numbers' bytes, little endian. Raises RefusedError where they are not the announced ones."""
+        """With its arrays: of each the numbers' bytes, little endian.
+
+        Raises RefusedError where they are not the announced ones."""
         public = dict[str, np.ndarray[Any, Any]]()
         for name, (dtype, shape, sha256) in self.arrays.items():
             content = arrays[name]
-            if hashlib.sha256(content).hexdigest() != sha256 or len(content) != math.prod(shape) * np.dtype(dtype).itemsize:
-                raise refused(Refusal.WRONG_QUESTION, f"array {name!r} is not the one that the question announces")
+            if (
+                hashlib.sha256(content).hexdigest() != sha256
+                or len(content) != math.prod(shape) * np.dtype(dtype).itemsize
+            ):
+                raise refused(
+                    Refusal.WRONG_QUESTION,
+                    f"array {name!r} is not the one that the question announces",
+                )
             public[name] = np.frombuffer(content, dtype).reshape(shape)
             if not np.isfinite(public[name]).all():
                 raise refused(Refusal.MALFORMED, f"array {name!r} has numbers that are not finite")
@@ -55,63 +64,118 @@ class Header:
 
 
 def read_header(content: bytes) -> Header:
-    """Raises RefusedError where it is not what `federation.wire.question_header` writes, or asks for more than a device holds."""
+    """Raises RefusedError where it is not what `federation.wire.question_header` writes, or asks
+    for more than a device holds."""
     try:
         told = json.loads(content)
         releases = tuple(
-            ReleaseSpec(r["name"], tuple(BlockSpec(**block) for block in r["blocks"]), float(r["radius"]), bool(r["isometric"]))
+            ReleaseSpec(
+                r["name"],
+                tuple(BlockSpec(**block) for block in r["blocks"]),
+                float(r["radius"]),
+                bool(r["isometric"]),
+            )
             for r in told["releases"]
         )
-        arrays = {name: (a["dtype"], tuple(a["shape"]), a["sha256"]) for name, a in told["public"].items()}
-        header = Header(hashlib.sha256(content).hexdigest(), told["run"], told["plan"], told["round"], told["step"], releases, arrays)
+        arrays = {
+            name: (a["dtype"], tuple(a["shape"]), a["sha256"]) for name, a in told["public"].items()
+        }
+        header = Header(
+            hashlib.sha256(content).hexdigest(),
+            told["run"],
+            told["plan"],
+            told["round"],
+            told["step"],
+            releases,
+            arrays,
+        )
         sizes = [math.prod(shape) * np.dtype(dtype).itemsize for dtype, shape, _ in arrays.values()]
-        sound = all(dtype in _DTYPES for dtype, _, _ in arrays.values()) and min(sizes, default=0) >= 0
-        steps = [size for r in releases for b in r.blocks for size in (r.radius, b.coefficient_step, b.vector_step)]
-        sound = sound and all(abs(math.log2(size)) <= 64 for size in steps) and isinstance(header.round, int) and bool(releases)
-        sound = sound and all(b.rows >= 1 and b.width >= 1 and b.folds >= 1 for r in releases for b in r.blocks)
+        sound = (
+            all(dtype in _DTYPES for dtype, _, _ in arrays.values()) and min(sizes, default=0) >= 0
+        )
+        steps = [
+            size
+            for r in releases
+            for b in r.blocks
+            for size in (r.radius, b.coefficient_step, b.vector_step)
+        ]
+        sound = (
+            sound
+            and all(abs(math.log2(size)) <= 64 for size in steps)
+            and isinstance(header.round, int)
+            and bool(releases)
+        )
+        sound = sound and all(
+            b.rows >= 1 and b.width >= 1 and b.folds >= 1 for r in releases for b in r.blocks
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as failure:
         raise refused(Refusal.MALFORMED, f"this is no question: {failure}") from None
     if not sound:
         raise refused(Refusal.MALFORMED, "the question's arrays or blocks have impossible sizes")
     if sum(sizes) > _MOST_BYTES:
-        raise refused(Refusal.TOO_LARGE, f"the question's arrays have more than {_MOST_BYTES} bytes")
+        raise refused(
+            Refusal.TOO_LARGE, f"the question's arrays have more than {_MOST_BYTES} bytes"
+        )
     return header
 
 
 def read_plan(content: bytes, digest: str) -> Promise:
-    """Raises RefusedError where the plan is not the one named, not per user, not proved, or adds up to more than its guarantee."""
+    """Raises RefusedError where the plan is not the one named, not per user, not proved, or adds up
+    to more than its guarantee."""
     try:
         told = json.loads(content)
         found = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-        guarantee, mus = told["guarantee"], {str(r["name"]): float(r["mu"]) for r in told["releases"]}
+        guarantee, mus = (
+            told["guarantee"],
+            {str(r["name"]): float(r["mu"]) for r in told["releases"]},
+        )
         promise = Promise(found, float(guarantee["epsilon"]), float(guarantee["delta"]), mus)
-        per_user = (guarantee["unit"], guarantee["neighbours"], bool(guarantee.get("established", True))) == ("user", "add/remove", True)
+        per_user = (
+            guarantee["unit"],
+            guarantee["neighbours"],
+            bool(guarantee.get("established", True)),
+        ) == ("user", "add/remove", True)
         per_user = per_user and told.get("aggregation", "trusted") == "trusted"
     except (ValueError, KeyError, TypeError, AttributeError) as failure:
         raise refused(Refusal.WRONG_PLAN, f"this is no plan: {failure}") from None
-    if not (promise.epsilon > 0 and 0 <= promise.delta < 1):  # also where either is not a number: every comparison with it is false
+    # also where either is not a number: every comparison with it is false
+    if not (promise.epsilon > 0 and 0 <= promise.delta < 1):
         raise refused(Refusal.WRONG_PLAN, f"({promise.epsilon}, {promise.delta}) is no guarantee")
     if found != digest:
         raise refused(Refusal.WRONG_PLAN, "the plan is not the one that the question names")
     if not per_user or len(mus) != len(told["releases"]) or not all(mu > 0 for mu in mus.values()):
-        raise refused(Refusal.WRONG_PLAN, "the plan does not protect a user, is not proved, or is for three aggregators")
-    if delta_of(math.hypot(*mus.values()) * (1 - 1e-9), promise.epsilon) > promise.delta * (1 + 1e-6):
-        raise refused(Refusal.WRONG_PLAN, "the plan's releases add up to more than its guarantee", "Do not take part: it is not true.")
+        raise refused(
+            Refusal.WRONG_PLAN,
+            "the plan does not protect a user, is not proved, or is for three aggregators",
+        )
+    if delta_of(math.hypot(*mus.values()) * (1 - 1e-9), promise.epsilon) > promise.delta * (
+        1 + 1e-6
+    ):
+        raise refused(
+            Refusal.WRONG_PLAN,
+            "the plan's releases add up to more than its guarantee",
+            "Do not take part: it is not true.",
+        )
     return promise
 
 
 def delta_of(mu: float, epsilon: float) -> float:
-    """The exact delta of mu-GDP at epsilon (Dong, Roth, Su 2022, Cor. 1), as `privacy.accounting.delta_of` computes it with scipy."""
+    """The exact delta of mu-GDP at epsilon (Dong, Roth, Su 2022, Cor.
+
+    1), as `privacy.accounting.delta_of` computes it with scipy."""
     if math.isinf(epsilon) or mu == 0:
         return 0.0
     if math.isinf(mu):
         return 1.0
     low, high = (-epsilon / mu + mu / 2) / math.sqrt(2), (-epsilon / mu - mu / 2) / math.sqrt(2)
     tail = math.erfc(-high) / 2
-    less = math.exp(epsilon + math.log(tail)) if tail else 0.0  # where it underflows, delta is said too large: nothing is let pass
+    # where it underflows, delta is said too large: nothing is let pass
+    less = math.exp(epsilon + math.log(tail)) if tail else 0.0
     return max(0.0, math.erfc(-low) / 2 - less)
 
 
-def refused(code: Refusal, cause: str, remedy: str = "Nothing was charged and nothing left.") -> RefusedError:
+def refused(
+    code: Refusal, cause: str, remedy: str = "Nothing was charged and nothing left."
+) -> RefusedError:
     """A refusal with its stable code."""
     return RefusedError(code.value, cause, remedy)

@@ -1,10 +1,11 @@
 """One person's bounded report, by numpy: the bytes of `federation.reports.bounded` for one user.
 
-Guarantee (user, add/remove): the report of a release has joint L2 norm at most its radius. Vectors are scaled to norm at most 1,
-coefficients so that the norm is the radius (or at most it), and both are cut to the grid towards zero. Removing the person removes it
-from the sum.
+Guarantee (user, add/remove): the report of a release has joint L2 norm at most its radius. Vectors
+are scaled to norm at most 1, coefficients so that the norm is the radius (or at most it), and both
+are cut to the grid towards zero. Removing the person removes it from the sum.
 
-Sums run in the order of the items, one after the other, as the compiled ones do: `numpy.cumsum` adds in order, `numpy.sum` does not.
+Sums run in the order of the items, one after the other, as the compiled ones do: `numpy.cumsum`
+adds in order, `numpy.sum` does not.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.federation.messages import COEFFICIENT_BITS, VECTOR_BITS, BlockSpec, ReleaseSpec, quantise
+from fedrec.federation.messages import (
+    COEFFICIENT_BITS,
+    VECTOR_BITS,
+    BlockSpec,
+    ReleaseSpec,
+    quantise,
+)
 
 Floats = npt.NDArray[np.float64]
 Int32s = npt.NDArray[np.int32]
@@ -50,34 +57,52 @@ def in_order(values: Floats) -> float:
 
 def row_squares(rows: Floats) -> Floats:
     """(n,) squared norm of each row, added in order."""
-    return np.asarray(np.cumsum(rows * rows, axis=1)[:, -1] if rows.size else np.zeros(len(rows)), np.float64)
+    return np.asarray(
+        np.cumsum(rows * rows, axis=1)[:, -1] if rows.size else np.zeros(len(rows)), np.float64
+    )
 
 
 def bounded(
-    items: Int32s, parts: Sequence[RealPart], releases: Sequence[ReleaseSpec], *, scaling: Literal["exact", "clip"] = "exact"
+    items: Int32s,
+    parts: Sequence[RealPart],
+    releases: Sequence[ReleaseSpec],
+    *,
+    scaling: Literal["exact", "clip"] = "exact",
 ) -> list[Part]:
-    """Scaled to each release's radius ("exact": to it; "clip": down to it only) and cut to the grid; `items` rise.
+    """Scaled to each release's radius ("exact": to it; "clip": down to it only) and cut to the
+    grid; `items` rise.
 
     Raises ValueError on numbers that are not finite.
     """
     left, finished = iter(parts), list[Part]()
     for release in releases:
         unit = [_unit_vectors(next(left), items, spec) for spec in release.blocks]
-        norm = np.sqrt(np.sum([[in_order(part.coefficients * part.coefficients)] for part in unit], axis=0))[0]
+        norm = np.sqrt(
+            np.sum([[in_order(part.coefficients * part.coefficients)] for part in unit], axis=0)
+        )[0]
         factor = release.radius * (1 - _SLACK) / norm if norm > 0 else 0.0
         factor = factor if scaling == "exact" else min(1.0, factor)
         for part, spec in zip(unit, release.blocks, strict=True):
-            coefficients = quantise(part.coefficients * factor, spec.coefficient_step, bits=COEFFICIENT_BITS)
-            finished.append(Part(coefficients, quantise(part.vectors, spec.vector_step, bits=VECTOR_BITS)))
+            coefficients = quantise(
+                part.coefficients * factor, spec.coefficient_step, bits=COEFFICIENT_BITS
+            )
+            finished.append(
+                Part(coefficients, quantise(part.vectors, spec.vector_step, bits=VECTOR_BITS))
+            )
     return finished
 
 
 def silence(specs: Sequence[BlockSpec]) -> list[Part]:
     """The report of somebody who says nothing."""
-    return [Part(np.zeros(1 if s.rows == 1 else 0, np.int32), np.zeros((s.folds, s.width), np.int32)) for s in specs]
+    return [
+        Part(np.zeros(1 if s.rows == 1 else 0, np.int32), np.zeros((s.folds, s.width), np.int32))
+        for s in specs
+    ]
 
 
-def packed(digest: bytes, report_id: bytes, token: bytes, items: Int32s, parts: Sequence[Part]) -> bytes:
+def packed(
+    digest: bytes, report_id: bytes, token: bytes, items: Int32s, parts: Sequence[Part]
+) -> bytes:
     """A batch of one report, as `federation.wire.pack_reports` writes it."""
     columns = [struct.pack("<I", len(items)), items.astype("<u4").tobytes()]
     for part in parts:
@@ -91,4 +116,7 @@ def _unit_vectors(real: RealPart, items: Int32s, spec: BlockSpec) -> RealPart:
         raise ValueError(f"block {spec.name!r} has numbers that are not finite")
     owners = np.zeros(1, np.int64) if spec.rows == 1 else items % spec.folds
     moved = lengths**spec.degree
-    return RealPart(real.coefficients * moved[owners], real.vectors / np.where(lengths > 0, lengths, 1.0)[:, None])
+    return RealPart(
+        real.coefficients * moved[owners],
+        real.vectors / np.where(lengths > 0, lengths, 1.0)[:, None],
+    )

@@ -1,7 +1,10 @@
-"""HTTPS to a leaf: what all people ask for by its digest, and caches may keep; and what one person posts.
+"""HTTPS to a leaf: what all people ask for by its digest, and caches may keep; and what one person
+posts.
 
-    GET  /v1/round                current round: run, round, digests of terms, plan and question, quorum; never cached
-    GET  /v1/content/SHA256       bytes of that digest: a question's header, an array, a plan, terms; cached for ever
+    GET  /v1/round                current round: run, round, digests of terms, plan and question,
+         quorum; never cached
+    GET  /v1/content/SHA256       bytes of that digest: a question's header, an array, a plan,
+         terms; cached for ever
     POST /v1/users                16 bytes, a pseudonym to enrol
     POST /v1/reports/RUN/ROUND    a batch of one report
 
@@ -26,7 +29,8 @@ _MOST_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Service:
-    """address: https://HOST:PORT; http:// of this machine alone. authority: a file of certificates, "" for the system's."""
+    """address: https://HOST:PORT; http:// of this machine alone. authority: a file of certificates,
+    "" for the system's."""
 
     address: str
     authority: str = ""
@@ -37,13 +41,18 @@ class Service:
         try:
             return dict(json.loads(told))
         except (ValueError, TypeError):
-            raise UnreachableError(f"{self.address} did not tell a round", "Check the address.") from None
+            raise UnreachableError(
+                f"{self.address} did not tell a round", "Check the address."
+            ) from None
 
     def content(self, sha256: str) -> bytes:
         """Bytes of that digest, checked. Raises UnreachableError."""
         found = self._asked("GET", f"/v1/content/{sha256}", None, "")
         if hashlib.sha256(found).hexdigest() != sha256:
-            raise UnreachableError(f"{self.address} sent other bytes than were asked for", "Try again; a cache on the way may be broken.")
+            raise UnreachableError(
+                f"{self.address} sent other bytes than were asked for",
+                "Try again; a cache on the way may be broken.",
+            )
         return found
 
     def enroll(self, token: bytes, secret: str) -> None:
@@ -51,27 +60,38 @@ class Service:
         self._asked("POST", "/v1/users", token, secret)
 
     def report(self, run: str, round: int, batch: bytes, secret: str) -> dict[str, int]:
-        """Refused by code; nothing where the report was counted. Raises RefusedError or UnreachableError."""
+        """Refused by code; nothing where the report was counted.
+
+        Raises RefusedError or UnreachableError."""
         told = json.loads(self._asked("POST", f"/v1/reports/{run}/{round}", batch, secret))
         return {str(code): int(count) for code, count in told["rejected"].items()}
 
     def _asked(self, method: str, path: str, body: bytes | None, secret: str) -> bytes:
         split = urlsplit(self.address)
-        if split.scheme not in {"https", "http"} or (split.scheme == "http" and split.hostname not in {"127.0.0.1", "localhost"}):
-            raise SettingsError(f"{self.address} is no address of a service", "Give https://HOST:PORT.")
+        if split.scheme not in {"https", "http"} or (
+            split.scheme == "http" and split.hostname not in {"127.0.0.1", "localhost"}
+        ):
+            raise SettingsError(
+                f"{self.address} is no address of a service", "Give https://HOST:PORT."
+            )
         assert split.hostname is not None
         if split.scheme == "https":
             context = ssl.create_default_context(cafile=self.authority or None)
-            line: HTTPConnection = HTTPSConnection(split.hostname, split.port, timeout=_TIMEOUT_S, context=context)
+            line: HTTPConnection = HTTPSConnection(
+                split.hostname, split.port, timeout=_TIMEOUT_S, context=context
+            )
         else:
             line = HTTPConnection(split.hostname, split.port, timeout=_TIMEOUT_S)
         try:
-            line.request(method, path, body, {"Authorization": f"Bearer {secret}"} if secret else {})
+            line.request(
+                method, path, body, {"Authorization": f"Bearer {secret}"} if secret else {}
+            )
             answer = line.getresponse()
             content = answer.read(_MOST_BYTES)
         except (OSError, HTTPException) as failure:
             raise UnreachableError(
-                f"{self.address} did not answer: {failure}", "Try again later; what was charged is not charged twice."
+                f"{self.address} did not answer: {failure}",
+                "Try again later; what was charged is not charged twice.",
             ) from None
         finally:
             line.close()
@@ -81,4 +101,6 @@ class Service:
             told = json.loads(content)
             raise RefusedError(str(told["code"]), str(told["cause"]), "Nothing was counted.")
         except (ValueError, KeyError, TypeError):
-            raise UnreachableError(f"{self.address} answered with status {answer.status}", "Try again later.") from None
+            raise UnreachableError(
+                f"{self.address} answered with status {answer.status}", "Try again later."
+            ) from None

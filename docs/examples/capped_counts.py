@@ -1,4 +1,5 @@
-"""A mechanism of one's own: clicks are counted, and of each user only the first `most` items by a public order."""
+"""A mechanism of one's own: clicks are counted, and of each user only the first `most` items by a
+public order."""
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,11 +16,18 @@ class CappedCounts(BaseModel):
 
 
 def client_steps(settings, kind):
-    def report(question, mine):  # on the device: one count of weight 1 / sqrt(most) for each item kept
+    # on the device: one count of weight 1 / sqrt(most) for each item kept
+    def report(question, mine):
         place = np.arange(len(mine)) - np.repeat(mine.user_ptr[:-1], np.diff(mine.user_ptr))
         kept = mine.select(place < settings.most)
         weights = np.full(len(kept), settings.most**-0.5)
-        return bounded(kept.user_ptr, kept.items, [RealBlock(weights, np.ones((kept.num_users, 1)))], question.releases, scaling="clip")
+        return bounded(
+            kept.user_ptr,
+            kept.items,
+            [RealBlock(weights, np.ones((kept.num_users, 1)))],
+            question.releases,
+            scaling="clip",
+        )
 
     return {"capped-counts/report": report}
 
@@ -34,14 +42,21 @@ def build(settings, facts):
 
         def ask(self, state):
             counts = block("counts", "linear", rows=facts.num_items, width=1)
-            question = Question(0, "capped-counts/report", {}, (ReleaseSpec("counts", (counts,), radius=1.0),))
+            question = Question(
+                0, "capped-counts/report", {}, (ReleaseSpec("counts", (counts,), radius=1.0),)
+            )
             return None if int(state["round"]) else question
 
         def tell(self, state, question, answer: Release):
-            return {"round": np.array(1), "counts": answer.values["counts"][:, 0] * settings.most**0.5}
+            return {
+                "round": np.array(1),
+                "counts": answer.values["counts"][:, 0] * settings.most**0.5,
+            }
 
         def model(self, state):
-            return ClickModel(np.zeros((facts.num_items, 1), np.float32), np.maximum(state["counts"], 0), 1.0, 1.0)
+            return ClickModel(
+                np.zeros((facts.num_items, 1), np.float32), np.maximum(state["counts"], 0), 1.0, 1.0
+            )
 
     server = Server()
     server.plan = plan

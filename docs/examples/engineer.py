@@ -1,4 +1,5 @@
-"""An engineer's way: clicks in Parquet, a private model, an endpoint for private queries, asked from Python and from curl.
+"""An engineer's way: clicks in Parquet, a private model, an endpoint for private queries, asked
+from Python and from curl.
 
 python engineer.py FOLDER
 """
@@ -30,9 +31,20 @@ with model.serve(port=0, background=True) as served:
     with Recommender(served.url, folder / "device", epsilon=5.0, limit=20.0) as device:
         answer = device.recommend(Clicks.of(["0", "1", "2"]), k=5)
         print("device:", [item.id for item in answer.items])
-    # what leaves is a small JSON object that any program can send; here its numbers are all zero, as of nobody
+    # what leaves is a small JSON object that any program can send; here its numbers are all zero,
+    # as of nobody
     with urllib.request.urlopen(f"{served.url}/v1/models") as reply:
         newest = json.load(reply)["models"][0]
-    question = json.dumps({"version": newest["version"], "coefficients": [0.0] * newest["coefficients"], "k": 5})
-    curl = ["curl", "-sS", "-H", "Content-Type: application/json", "-d", question, f"{served.url}/v1/recommend"]
+    question = json.dumps(
+        {"version": newest["version"], "coefficients": [0.0] * newest["coefficients"], "k": 5}
+    )
+    curl = [
+        "curl",
+        "-sS",
+        "-H",
+        "Content-Type: application/json",
+        "-d",
+        question,
+        f"{served.url}/v1/recommend",
+    ]
     print("curl:", subprocess.run(curl, capture_output=True, text=True, check=True).stdout)

@@ -1,4 +1,5 @@
-"""A privacy person's way: a mechanism of one's own (capped_counts.py), simulated on planted data and then attacked.
+"""A privacy person's way: a mechanism of one's own (capped_counts.py), simulated on planted data
+and then attacked.
 
 python privacy_person.py FOLDER
 """

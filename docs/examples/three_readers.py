@@ -1,4 +1,5 @@
-"""Do lists at epsilon 5 follow taste? Three people of MovieLens 1M who like one genre each, and the titles that their lists share.
+"""Do lists at epsilon 5 follow taste? Three people of MovieLens 1M who like one genre each, and the
+titles that their lists share.
 
 python three_readers.py ML_1M_FOLDER
 """
@@ -15,7 +16,9 @@ GENRES, LIKED, K = ("Children's", "Horror", "Film-Noir"), 12, 10
 
 def liked(genre: str, genres: dict[str, list[str]], counts: Counter[str]) -> dict[str, float]:
     """Five stars for well-known films of a genre, the five best known of it left out."""
-    known = sorted((film for film in genres if genre in genres[film]), key=lambda film: -counts[film])
+    known = sorted(
+        (film for film in genres if genre in genres[film]), key=lambda film: -counts[film]
+    )
     return dict.fromkeys(known[5 : 5 + LIKED], 5.0)
 
 
@@ -34,7 +37,10 @@ def main(folder: Path) -> None:
     for genre, found in lists.items():
         print(f"{genre}: {', '.join(found['title'])}")
     for one, other in itertools.combinations(GENRES, 2):
-        print(f"{one} and {other} share {len(set(lists[one]['item']) & set(lists[other]['item']))} of {K}")
+        print(
+            f"{one} and {other} share "
+            f"{len(set(lists[one]['item']) & set(lists[other]['item']))} of {K}"
+        )
 
 
 if __name__ == "__main__":

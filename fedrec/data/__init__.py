@@ -1,1 +1,2 @@
-"""What the system learns from: private interactions, public features, readers, generators, splits."""
+"""What the system learns from: private interactions, public features, readers, generators,
+splits."""

@@ -1,4 +1,5 @@
-"""RecBole's atomic files written from a data set: `.inter` of events and `.item` of public features (`tables.read_recbole` reads them)."""
+"""RecBole's atomic files written from a data set: `.inter` of events and `.item` of public features
+(`tables.read_recbole` reads them)."""
 
 from __future__ import annotations
 
@@ -14,18 +15,25 @@ from fedrec.errors import DataError
 def write_recbole(dataset: Dataset, folder: Path, name: str) -> Path:
     """Write `NAME.inter` and `NAME.item` into `folder / NAME`.
 
-    Blanks in a value become underscores, since RecBole separates the values of a field by blanks. Raises DataError on an id with a tab or
-    a line break, and where a folder of that name holds something.
+    Blanks in a value become underscores, since RecBole separates the values of a field by blanks.
+    Raises DataError on an id with a tab or a line break, and where a folder of that name holds
+    something.
     """
     target, events, catalogue = folder / name, dataset.interactions, dataset.catalogue
     for kind, ids in (("user", catalogue.user_ids), ("item", catalogue.item_ids)):
         if bad := next((one for one in ids if any(mark in one for mark in "\t\r\n")), None):
-            raise DataError(f"the {kind} id {bad!r} holds a tab or a line break", "Rename it: the files are separated by tabs.")
+            raise DataError(
+                f"the {kind} id {bad!r} holds a tab or a line break",
+                "Rename it: the files are separated by tabs.",
+            )
     if target.exists() and any(target.iterdir()):
         raise DataError(f"{target} is not empty", "Name another folder.")
     target.mkdir(parents=True, exist_ok=True)
     users, items = np.array(catalogue.user_ids, object), np.array(catalogue.item_ids, object)
-    columns: dict[str, object] = {"user_id:token": users[events.users].tolist(), "item_id:token": items[events.items].tolist()}
+    columns: dict[str, object] = {
+        "user_id:token": users[events.users].tolist(),
+        "item_id:token": items[events.items].tolist(),
+    }
     if events.kind == "ratings":
         columns["rating:float"] = events.values
     if events.times is not None:
@@ -36,7 +44,9 @@ def write_recbole(dataset: Dataset, folder: Path, name: str) -> Path:
         described["title:token_seq"] = [" ".join(title.split()) for title in catalogue.titles]
     for bag_name, bag in dataset.features.bags.items():
         if bag_name != "title":
-            described[f"{bag_name}:token_seq"] = [_values(bag.vocabulary, bag.counts[j].indices) for j in range(len(items))]
+            described[f"{bag_name}:token_seq"] = [
+                _values(bag.vocabulary, bag.counts[j].indices) for j in range(len(items))
+            ]
     pl.DataFrame(described).write_csv(target / f"{name}.item", separator="\t", quote_style="never")
     return target
 

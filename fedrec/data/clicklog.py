@@ -1,22 +1,29 @@
-"""Impressions from a log of ratings or clicks: a benchmark for news models wherever there are times, or an order, and item texts.
+"""Impressions from a log of ratings or clicks: a benchmark for news models wherever there are
+times, or an order, and item texts.
 
-The protocol, user by user, on the items it liked in their order (`ClickLogProtocol` has the numbers):
+The protocol, user by user, on the items it liked in their order (`ClickLogProtocol` has the
+numbers):
 
-1. The first half of the likes, at most 50, is the history. Up to 15 of the others, drawn at random, are the labels: one impression
-   each. No like is both, so that a guarantee for one click has one role of it to protect. Users with fewer than 20 likes are left out.
-2. About a tenth of the users is the test: whole users, whom training never meets, drawn or the latest ones (`Division`). "Latest"
-   is by the first known time of each user where every user has one, else by first row. A tenth of the others, drawn, is for validation.
-3. An impression shows its label among 36 others, drawn without repetition in proportion to how often an item is a label *of train*.
-   Popularity alone then says little (AUC about 50); with uniform others it would look like personal taste. The order of the candidates
-   is random. What is shown is public to a server of news, so in train the others are drawn without a look at what the user likes: if
-   they left it out, an item that is often shown and never to this user would be one that the user likes. In validation and test,
-   which no guarantee covers, an item that the user likes is never among the others: it would count as an error.
+1. The first half of the likes, at most 50, is the history. Up to 15 of the others, drawn at random,
+   are the labels: one impression each. No like is both, so that a guarantee for one click has one
+   role of it to protect. Users with fewer than 20 likes are left out.
+2. About a tenth of the users is the test: whole users, whom training never meets, drawn or the
+   latest ones (`Division`). "Latest" is by the first known time of each user where every user has
+   one, else by first row. A tenth of the others, drawn, is for validation.
+3. An impression shows its label among 36 others, drawn without repetition in proportion to how
+   often an item is a label *of train*. Popularity alone then says little (AUC about 50); with
+   uniform others it would look like personal taste. The order of the candidates is random. What is
+   shown is public to a server of news, so in train the others are drawn without a look at what the
+   user likes: if they left it out, an item that is often shown and never to this user would be one
+   that the user likes. In validation and test, which no guarantee covers, an item that the user
+   likes is never among the others: it would count as an error.
 
-Every draw is a function of the streams, the user's id and the item's id, so that one person's rows in or out of the log divide nobody
-else anew and change no other person's history or labels. Two things hang on everybody's rows all the same, as `not_covered` says: the
-label counts by which others are drawn, and who the latest users are. They are a benchmark's choice, no part of a mechanism, and whoever
-knows the seed can tell labels from candidates. A site cannot make impressions in this way (its own counts would tell its clicks), so
-clients read no click log.
+Every draw is a function of the streams, the user's id and the item's id, so that one person's rows
+in or out of the log divide nobody else anew and change no other person's history or labels. Two
+things hang on everybody's rows all the same, as `not_covered` says: the label counts by which
+others are drawn, and who the latest users are. They are a benchmark's choice, no part of a
+mechanism, and whoever knows the seed can tell labels from candidates. A site cannot make
+impressions in this way (its own counts would tell its clicks), so clients read no click log.
 """
 
 from __future__ import annotations
@@ -36,15 +43,17 @@ from fedrec.errors import DataError
 from fedrec.randomness import Streams
 
 Division = Literal["drawn", "latest"]
-"""Who is tested. "latest" ignores the streams: every seed tests the same users, and what is chosen on some seed has met them."""
+"""Who is tested. "latest" ignores the streams: every seed tests the same users, and what is chosen
+on some seed has met them."""
 
 
 @dataclass(frozen=True)
 class OrderedRatings:
     """n ratings (or clicks) in an order in which every user's own rows go from old to new.
 
-    users, items: (n,) int32 in [0, num_users) and [0, num_items). values: (n,) float32. times: (n,) int64 seconds, 0 unknown, or None.
-    user_words, item_words: uint64 hashes of the external ids (`keyed_hash`), by which is drawn; None where the ids are the numbers.
+    users, items: (n,) int32 in [0, num_users) and [0, num_items). values: (n,) float32. times: (n,)
+    int64 seconds, 0 unknown, or None. user_words, item_words: uint64 hashes of the external ids
+    (`keyed_hash`), by which is drawn; None where the ids are the numbers.
     """
 
     users: Int32s
@@ -57,7 +66,12 @@ class OrderedRatings:
     item_words: Words | None = None
 
     def __post_init__(self) -> None:
-        sizes = [len(self.users), len(self.items), len(self.values), *([] if self.times is None else [len(self.times)])]
+        sizes = [
+            len(self.users),
+            len(self.items),
+            len(self.values),
+            *([] if self.times is None else [len(self.times)]),
+        ]
         if len(set(sizes)) > 1:
             raise ValueError(f"columns must have one entry a rating, found {sizes}")
 
@@ -67,12 +81,20 @@ class OrderedRatings:
     def take(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> OrderedRatings:
         """The given rows."""
         times = None if self.times is None else self.times[rows]
-        return replace(self, users=self.users[rows], items=self.items[rows], values=self.values[rows], times=times)
+        return replace(
+            self,
+            users=self.users[rows],
+            items=self.items[rows],
+            values=self.values[rows],
+            times=times,
+        )
 
 
 @dataclass(frozen=True)
 class ClickLogProtocol:
-    """The numbers of the protocol. `liked`: least value of a like. candidates: of an impression, its label among them."""
+    """The numbers of the protocol.
+
+    `liked`: least value of a like. candidates: of an impression, its label among them."""
 
     liked: float = 4.0
     least_likes: int = 20
@@ -85,14 +107,20 @@ class ClickLogProtocol:
 
     def __post_init__(self) -> None:
         if self.least_likes < 2 or min(self.history, self.labels) < 1 or self.candidates < 2:
-            raise ValueError(f"sizes must be positive, with at least 2 likes and 2 candidates, found {self}")
+            raise ValueError(
+                f"sizes must be positive, with at least 2 likes and 2 candidates, found {self}"
+            )
         if not (0 < self.test_share < 1 and 0 <= self.validation_share < 1):
-            raise ValueError(f"shares must be in (0, 1), found test {self.test_share}, validation {self.validation_share}")
+            raise ValueError(
+                f"shares must be in (0, 1), found test {self.test_share}, validation "
+                f"{self.validation_share}"
+            )
 
 
 @dataclass(frozen=True)
 class ClickLog:
-    """Impressions for training, for choosing and for the final number; a user is in one of the three only, numbered there from 0."""
+    """Impressions for training, for choosing and for the final number; a user is in one of the
+    three only, numbered there from 0."""
 
     train: Impressions
     validation: Impressions
@@ -100,32 +128,47 @@ class ClickLog:
 
 
 def by_time(interactions: Interactions) -> OrderedRatings:
-    """The events of a data set from old to new, equal times by item. Raises DataError without a time for every event."""
+    """The events of a data set from old to new, equal times by item.
+
+    Raises DataError without a time for every event."""
     times = interactions.times
     if times is None or (len(times) and times.min() <= 0):
-        raise DataError("the data set has no time for every event", "Name its timestamp column, or take a log in a known order.")
+        raise DataError(
+            "the data set has no time for every event",
+            "Name its timestamp column, or take a log in a known order.",
+        )
     order = np.argsort(times, kind="stable")
     ratings = OrderedRatings(
-        interactions.users, interactions.items, interactions.values, times, interactions.num_users, interactions.num_items,
+        interactions.users, interactions.items, interactions.values, times, interactions.num_users,
+        interactions.num_items,
         interactions.user_words, interactions.item_words,
     )  # fmt: skip
     return ratings.take(order)
 
 
-def click_log(ratings: OrderedRatings, protocol: ClickLogProtocol | None = None, *, streams: Streams) -> ClickLog:
+def click_log(
+    ratings: OrderedRatings, protocol: ClickLogProtocol | None = None, *, streams: Streams
+) -> ClickLog:
     """The impressions of the protocol above; the same ratings and streams give the same bytes.
 
-    A like of an item already liked is passed over. Raises DataError where a part would have no user, or an impression too few candidates.
+    A like of an item already liked is passed over. Raises DataError where a part would have no
+    user, or an impression too few candidates.
     """
     protocol = protocol or ClickLogProtocol()
     likes = _likes(ratings, protocol.liked)
     order = np.argsort(likes.users, kind="stable")
-    ptr = np.concatenate([[0], np.cumsum(np.bincount(likes.users, minlength=likes.num_users))]).astype(np.int64)
+    ptr = np.concatenate(
+        [[0], np.cumsum(np.bincount(likes.users, minlength=likes.num_users))]
+    ).astype(np.int64)
     user_words = first_words(likes.num_users) if likes.user_words is None else likes.user_words
     item_words = first_words(likes.num_items) if likes.item_words is None else likes.item_words
     mine = _Likes(ptr, likes.items[order], user_words, item_words)
-    parts = _split_users(ratings, mine, np.flatnonzero(np.diff(ptr) >= protocol.least_likes), protocol, streams)
-    labels = [_labels(mine, users, protocol, streams.key("click-log-labels")) for users in parts.values()]
+    parts = _split_users(
+        ratings, mine, np.flatnonzero(np.diff(ptr) >= protocol.least_likes), protocol, streams
+    )
+    labels = [
+        _labels(mine, users, protocol, streams.key("click-log-labels")) for users in parts.values()
+    ]
     weights = np.bincount(mine.items[labels[0]], minlength=ratings.num_items)
     key = streams.key("click-log-candidates")
     return ClickLog(
@@ -137,9 +180,17 @@ def click_log(ratings: OrderedRatings, protocol: ClickLogProtocol | None = None,
 
 
 def not_covered(protocol: ClickLogProtocol) -> tuple[str, ...]:
-    """Sentences on what such a log reads off all users' rows, so that no guarantee for training covers it."""
-    latest = ("who the latest users are, whom the click log tests: read off the times of all users",)
-    drawn = ("the candidates of every impression of the click log: drawn by how often an item is a label of train",)
+    """Sentences on what such a log reads off all users' rows, so that no guarantee for training
+    covers it."""
+    latest = (
+        "who the latest users are, whom the click log tests: read off the times of all users",
+    )
+    drawn = (
+        (
+            "the candidates of every impression of the click log: drawn by how often an item is "
+            "a label of train"
+        ),
+    )
     return drawn + (latest if protocol.division == "latest" else ())
 
 
@@ -162,29 +213,59 @@ class _Likes:
 
 def _likes(ratings: OrderedRatings, liked: float) -> OrderedRatings:
     likes = ratings.take(ratings.values >= liked)
-    first = np.unique(likes.users.astype(np.int64) * likes.num_items + likes.items, return_index=True)[1]
+    first = np.unique(
+        likes.users.astype(np.int64) * likes.num_items + likes.items, return_index=True
+    )[1]
     return likes.take(np.sort(first))
 
 
-def _split_users(ratings: OrderedRatings, mine: _Likes, users: Int64s, protocol: ClickLogProtocol, streams: Streams) -> dict[str, Int64s]:
+def _split_users(
+    ratings: OrderedRatings,
+    mine: _Likes,
+    users: Int64s,
+    protocol: ClickLogProtocol,
+    streams: Streams,
+) -> dict[str, Int64s]:
     """Users of each part, in increasing order."""
     if protocol.division == "latest":
-        latest = users[np.argsort(_arrivals(ratings)[users], kind="stable")[len(users) - round(protocol.test_share * len(users)) :]]
+        latest = users[
+            np.argsort(_arrivals(ratings)[users], kind="stable")[
+                len(users) - round(protocol.test_share * len(users)) :
+            ]
+        ]
         tested = np.isin(users, latest)
     else:
-        tested = below(hashed(streams.key("click-log-test"), mine.user_words[users]), protocol.test_share)
-    checked = ~tested & below(hashed(streams.key("click-log-validation"), mine.user_words[users]), protocol.validation_share)
-    parts = {"train": users[~tested & ~checked], "validation": users[checked], "test": users[tested]}
-    empty = [name for name, part in parts.items() if not len(part) and not (name == "validation" and protocol.validation_share == 0)]
+        tested = below(
+            hashed(streams.key("click-log-test"), mine.user_words[users]), protocol.test_share
+        )
+    checked = ~tested & below(
+        hashed(streams.key("click-log-validation"), mine.user_words[users]),
+        protocol.validation_share,
+    )
+    parts = {
+        "train": users[~tested & ~checked],
+        "validation": users[checked],
+        "test": users[tested],
+    }
+    empty = [
+        name
+        for name, part in parts.items()
+        if not len(part) and not (name == "validation" and protocol.validation_share == 0)
+    ]
     if empty:
         raise DataError(
-            f"{len(users)} users with at least {protocol.least_likes} likes leave none for {empty[0]}", "Take a larger log or fewer likes."
+            (
+                f"{len(users)} users with at least {protocol.least_likes} likes leave none for "
+                f"{empty[0]}"
+            ),
+            "Take a larger log or fewer likes.",
         )
     return parts
 
 
 def _arrivals(ratings: OrderedRatings) -> Int64s:
-    """(num_users,) when each user came: its first known time, or, unless every user of the log has one, its first row."""
+    """(num_users,) when each user came: its first known time, or, unless every user of the log has
+    one, its first row."""
     none = np.iinfo(np.int64).max
     first_row = np.full(ratings.num_users, none)
     np.minimum.at(first_row, ratings.users, np.arange(len(ratings)))
@@ -206,16 +287,29 @@ def _labels(mine: _Likes, users: Int64s, protocol: ClickLogProtocol, key: bytes)
 
 
 def _impressions(
-    mine: _Likes, users: Int64s, labels: Int64s, weights: Int64s, protocol: ClickLogProtocol, key: bytes, *, blind: bool
+    mine: _Likes,
+    users: Int64s,
+    labels: Int64s,
+    weights: Int64s,
+    protocol: ClickLogProtocol,
+    key: bytes,
+    *,
+    blind: bool,
 ) -> Impressions:
     """blind: the others of an impression are any but its label, whatever else the user likes."""
     sizes = mine.history_sizes(users, protocol)
     history, _ = _ranges(mine.ptr[users], sizes)
     owner = (np.searchsorted(mine.ptr, labels, side="right") - 1).astype(np.int32)
     clicked, seeds = mine.items[labels], mine.draws(key)[labels]
-    left_out = (np.arange(len(labels) + 1), clicked, np.arange(len(labels), dtype=np.int32)) if blind else (mine.ptr, mine.items, owner)
+    left_out = (
+        (np.arange(len(labels) + 1), clicked, np.arange(len(labels), dtype=np.int32))
+        if blind
+        else (mine.ptr, mine.items, owner)
+    )
     own_ptr, own, of = left_out
-    others = draw_others(weights, own_ptr=own_ptr, own=own, users=of, size=protocol.candidates - 1, seeds=seeds)
+    others = draw_others(
+        weights, own_ptr=own_ptr, own=own, users=of, size=protocol.candidates - 1, seeds=seeds
+    )
     shown = np.column_stack([clicked, others])
     each = np.asarray(seeds[:, None] + np.arange(protocol.candidates, dtype=np.uint64), np.uint64)
     places = np.argsort(hashed(key, each.ravel()).reshape(each.shape), axis=1)

@@ -1,4 +1,5 @@
-"""A data set as read or generated: private interactions, what anybody may know of the items, and where all of it came from."""
+"""A data set as read or generated: private interactions, what anybody may know of the items, and
+where all of it came from."""
 
 from __future__ import annotations
 
@@ -11,17 +12,22 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.keyed_hash import id_words
 
-CATALOGUE_OF_ROWS = "the catalogue: no table of items came with the data, it is read off everybody's rows"
-"""What `Provenance.not_covered` says of items that only the private rows name: an item of one person alone leaves with that person."""
+CATALOGUE_OF_ROWS = (
+    "the catalogue: no table of items came with the data, it is read off everybody's rows"
+)
+"""What `Provenance.not_covered` says of items that only the private rows name: an item of one
+person alone leaves with that person."""
 
 _BLOCK_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Names of items and users: `item_ids[j]`, `titles[j]` (or no titles) and `user_ids[k]` as the source wrote them.
+    """Names of items and users: `item_ids[j]`, `titles[j]` (or no titles) and `user_ids[k]` as the
+    source wrote them.
 
-    Items without any interaction are part of it. Item ids and titles are public, user ids stay where the interactions are.
+    Items without any interaction are part of it. Item ids and titles are public, user ids stay
+    where the interactions are.
     """
 
     item_ids: tuple[str, ...]
@@ -31,7 +37,8 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class ReadReport:
-    """What a reader did to the rows it found; a row is resolved only when the caller's policy says so."""
+    """What a reader did to the rows it found; a row is resolved only when the caller's policy says
+    so."""
 
     rows_read: int
     rows_kept: int
@@ -43,9 +50,17 @@ class ReadReport:
 
 def added(reports: Sequence[ReadReport], notes: tuple[str, ...] = ()) -> ReadReport:
     """The reports of several files as one."""
-    counts = ("rows_read", "rows_kept", "duplicates_resolved", "out_of_range_clipped", "out_of_range_dropped")
+    counts = (
+        "rows_read",
+        "rows_kept",
+        "duplicates_resolved",
+        "out_of_range_clipped",
+        "out_of_range_dropped",
+    )
     sums = {name: sum(getattr(report, name) for report in reports) for name in counts}
-    return ReadReport(**sums, notes=(*(note for report in reports for note in report.notes), *notes))
+    return ReadReport(
+        **sums, notes=(*(note for report in reports for note in report.notes), *notes)
+    )
 
 
 @dataclass(frozen=True)
@@ -59,9 +74,11 @@ class FileDigest:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a data set came from: the format's name, the files with their digests, and the reader's report.
+    """Where a data set came from: the format's name, the files with their digests, and the reader's
+    report.
 
-    not_covered: sentences on what the reader took from all users' rows, so that no guarantee for training covers it.
+    not_covered: sentences on what the reader took from all users' rows, so that no guarantee for
+    training covers it.
     """
 
     format: str
@@ -78,10 +95,11 @@ class Provenance:
 class Dataset:
     """Interactions with their catalogue, public features and provenance.
 
-    `given_test` holds the test events of a source that comes with its own split (`interactions` are then its train events), and
-    `given_validation` its validation events, where it has any.
-    Events that do not carry the hashes of their ids get those of the catalogue's, so that draws never depend on numbers.
-    Raises ValueError when the parts disagree on the number of users or items.
+    `given_test` holds the test events of a source that comes with its own split (`interactions` are
+    then its train events), and `given_validation` its validation events, where it has any.
+    Events that do not carry the hashes of their ids get those of the catalogue's, so that draws
+    never depend on numbers. Raises ValueError when the parts disagree on the number of users or
+    items.
     """
 
     interactions: Interactions
@@ -95,16 +113,26 @@ class Dataset:
         items, users = len(self.catalogue.item_ids), len(self.catalogue.user_ids)
         for events in (self.interactions, self.given_test, self.given_validation):
             if events is not None and (events.num_items, events.num_users) != (items, users):
-                raise ValueError(f"{events.num_users} users x {events.num_items} items, but the catalogue names {users} x {items}")
+                raise ValueError(
+                    f"{events.num_users} users x {events.num_items} items, but the catalogue "
+                    f"names {users} x {items}"
+                )
         for name, bag in self.features.bags.items():
             if bag.counts.shape[0] != items:
-                raise ValueError(f"feature bag {name!r} has {bag.counts.shape[0]} rows for {items} items")
+                raise ValueError(
+                    f"feature bag {name!r} has {bag.counts.shape[0]} rows for {items} items"
+                )
         if self.interactions.user_words is None or self.interactions.item_words is None:
-            user_words, item_words = id_words(self.catalogue.user_ids), id_words(self.catalogue.item_ids)
+            user_words, item_words = (
+                id_words(self.catalogue.user_ids),
+                id_words(self.catalogue.item_ids),
+            )
             for name in ("interactions", "given_test", "given_validation"):
                 part: Interactions | None = getattr(self, name)
                 if part is not None:
-                    object.__setattr__(self, name, replace(part, user_words=user_words, item_words=item_words))
+                    object.__setattr__(
+                        self, name, replace(part, user_words=user_words, item_words=item_words)
+                    )
 
 
 def with_events(

@@ -1,8 +1,10 @@
-"""Numeric rating files, fast: `user<sep>item<sep>rating<sep>time` with `::`, a tab or a comma between.
+"""Numeric rating files, fast: `user<sep>item<sep>rating<sep>time` with `::`, a tab or a comma
+between.
 
-The fast path is Polars. It has single-byte separators only, so `1::2::3.5::4` is read as seven columns split at `:`; a count of the
-separators in the file's bytes then proves that every row had exactly the declared ones. Only when something fails are the lines
-read one by one, to name the first that is wrong.
+The fast path is Polars. It has single-byte separators only, so `1::2::3.5::4` is read as seven
+columns split at `:`; a count of the separators in the file's bytes then proves that every row had
+exactly the declared ones. Only when something fails are the lines read one by one, to name the
+first that is wrong.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ _COLUMNS = {"user": pl.Int32, "item": pl.Int32, "rating": pl.Float32, "time": pl
 
 @dataclass(frozen=True)
 class NumericColumns:
-    """Columns in the file's order; the numbers are the file's own ids. users, items: (n,) int32, times: (n,) int64 seconds."""
+    """Columns in the file's order; the numbers are the file's own ids. users, items: (n,) int32,
+    times: (n,) int64 seconds."""
 
     path: Path
     users: Int32s
@@ -43,16 +46,25 @@ class NumericColumns:
 def require_file(path: Path) -> Path:
     """The path, when a file with something in it is there. Raises DataError otherwise."""
     if not path.is_file():
-        raise DataError(f"{path} is missing", "Check the path; formats are guessed from names of files, and data.format says another.")
+        raise DataError(
+            f"{path} is missing",
+            (
+                "Check the path; formats are guessed from names of files, and data.format says "
+                "another."
+            ),
+        )
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty", "Download or unpack it again.")
     return path
 
 
-def read_numeric(path: Path, *, separator: str, header: tuple[str, ...] | None = None) -> NumericColumns:
+def read_numeric(
+    path: Path, *, separator: str, header: tuple[str, ...] | None = None
+) -> NumericColumns:
     """All rows of a four-column file of numbers.
 
-    Raises DataError when the file is missing or empty, MalformedRowError at the first row that is not four valid numbers.
+    Raises DataError when the file is missing or empty, MalformedRowError at the first row that is
+    not four valid numbers.
     """
     require_file(path)
     if header is not None:
@@ -68,12 +80,15 @@ def read_numeric(path: Path, *, separator: str, header: tuple[str, ...] | None =
         refuse_first_malformed(path, separator, header is not None, "a row is incomplete")
     users, items, ratings, times = (frame[name].to_numpy() for name in _COLUMNS)
     if min(users.min(), items.min()) < 0 or not np.isfinite(ratings).all():
-        refuse_first_malformed(path, separator, header is not None, "an id is negative or a rating is not finite")
+        refuse_first_malformed(
+            path, separator, header is not None, "an id is negative or a rating is not finite"
+        )
     return NumericColumns(path, users, items, ratings, times, 1 if header is None else 2)
 
 
 def number_ids(ids: Ids) -> tuple[Int32s, Ids]:
-    """Ids of any size to 0..k-1 in increasing order: (n,) int32 numbers, and the (k,) ids they stand for."""
+    """Ids of any size to 0..k-1 in increasing order: (n,) int32 numbers, and the (k,) ids they
+    stand for."""
     if _fits_table(ids):
         present = np.bincount(ids) > 0
         return (np.cumsum(present, dtype=np.int32) - np.int32(1))[ids], np.flatnonzero(present)
@@ -101,26 +116,41 @@ def _fits_table(ids: Ids) -> bool:
 def _fast(path: Path, separator: str, has_header: bool) -> pl.DataFrame:
     types: dict[str, type[pl.DataType]] = {}
     for place, (name, kind) in enumerate(_COLUMNS.items()):
-        types |= {f"between{place}{n}": pl.String for n in range(len(separator) - 1) if place} | {name: kind}
+        types |= {f"between{place}{n}": pl.String for n in range(len(separator) - 1) if place} | {
+            name: kind
+        }
     wanted = [place for place, name in enumerate(types) if name in _COLUMNS]
     return pl.read_csv(
-        path, has_header=False, skip_rows=int(has_header), separator=separator[0], quote_char=None, schema=types, columns=wanted
+        path,
+        has_header=False,
+        skip_rows=int(has_header),
+        separator=separator[0],
+        quote_char=None,
+        schema=types,
+        columns=wanted,
     )
 
 
-def _separators_agree(path: Path, separator: str, rows: int, header: tuple[str, ...] | None) -> bool:
-    """Three separators in every row. With no row incomplete, the totals can only agree when every row agrees."""
+def _separators_agree(
+    path: Path, separator: str, rows: int, header: tuple[str, ...] | None
+) -> bool:
+    """Three separators in every row.
+
+    With no row incomplete, the totals can only agree when every row agrees."""
     whole, single = count_bytes(path, separator.encode(), separator[:1].encode())
     expected = (len(_COLUMNS) - 1) * (rows + (header is not None))
     return whole == expected and single == expected * len(separator)
 
 
 def count_bytes(path: Path, *patterns: bytes) -> tuple[int, ...]:
-    """How often each pattern occurs in a file, in blocks of whole lines so that none is cut in two."""
+    """How often each pattern occurs in a file, in blocks of whole lines so that none is cut in
+    two."""
     found = [0] * len(patterns)
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES) + file.readline():
-            found = [count + block.count(pattern) for count, pattern in zip(found, patterns, strict=True)]
+            found = [
+                count + block.count(pattern) for count, pattern in zip(found, patterns, strict=True)
+            ]
     return tuple(found)
 
 
@@ -132,7 +162,8 @@ def _check_header(path: Path, expected: str) -> None:
 
 
 def refuse_first_malformed(path: Path, separator: str, has_header: bool, reason: str) -> NoReturn:
-    """Read line by line and raise MalformedRowError at the first bad one; DataError with `reason` when no line explains it."""
+    """Read line by line and raise MalformedRowError at the first bad one; DataError with `reason`
+    when no line explains it."""
     with path.open("rb") as file:
         for line, raw in enumerate(file, start=1):
             if line == 1 and has_header:
@@ -140,11 +171,16 @@ def refuse_first_malformed(path: Path, separator: str, has_header: bool, reason:
             text = raw.decode("utf-8", "replace").rstrip("\r\n")
             fields = (text.removeprefix("\ufeff") if line == 1 else text).split(separator)
             if len(fields) != len(_COLUMNS):
-                raise MalformedRowError(path, line, f"{len(_COLUMNS)} fields separated by {separator!r}", text[:80])
+                raise MalformedRowError(
+                    path, line, f"{len(_COLUMNS)} fields separated by {separator!r}", text[:80]
+                )
             for field, (expected, valid) in zip(fields, _FIELDS, strict=True):
                 if not valid(field):
                     raise MalformedRowError(path, line, expected, field[:80])
-    raise DataError(f"{path} cannot be read: {reason.splitlines()[0]}", "Check that the file is in the stated format.")
+    raise DataError(
+        f"{path} cannot be read: {reason.splitlines()[0]}",
+        "Check that the file is in the stated format.",
+    )
 
 
 def is_integer(text: str, *, low: int, high: int) -> bool:

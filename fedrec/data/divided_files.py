@@ -1,4 +1,5 @@
-"""Tables that are divided already: the files of training, validation and test rows, and that no part has what an earlier one has."""
+"""Tables that are divided already: the files of training, validation and test rows, and that no
+part has what an earlier one has."""
 
 from __future__ import annotations
 
@@ -30,18 +31,30 @@ def sources(path: Path, validation: str, test: str) -> dict[str, Path]:
     if path.is_dir() and is_divided(path):
         if test:
             raise SettingsError(
-                f"{path} has test rows of its own, and data.test names others", "Name the file of training rows as data.path."
+                f"{path} has test rows of its own, and data.test names others",
+                "Name the file of training rows as data.path.",
             )
         return {name: file for name in PARTS if (file := _part(path, name)) is not None}
-    return {"train": path} | {name: Path(file) for name, file in (("validation", validation), ("test", test)) if file}
+    return {"train": path} | {
+        name: Path(file) for name, file in (("validation", validation), ("test", test)) if file
+    }
 
 
 def _part(folder: Path, name: str) -> Path | None:
-    """`train.csv`, `train.csv.gz`, `train.parquet`, ...: the only one there is. Raises DataError where there are two."""
+    """`train.csv`, `train.csv.gz`, `train.parquet`, ...: the only one there is.
+
+    Raises DataError where there are two."""
     known = (".csv", ".tsv", ".tab", *PARQUET)
-    found = sorted(file for file in folder.glob(f"{name}.*") if file.name.lower().removesuffix(".gz") in {f"{name}{end}" for end in known})
+    found = sorted(
+        file
+        for file in folder.glob(f"{name}.*")
+        if file.name.lower().removesuffix(".gz") in {f"{name}{end}" for end in known}
+    )
     if len(found) > 1:
-        raise DataError(f"{folder} holds {found[0].name} and {found[1].name}", "Leave one of them there, or name the files you mean.")
+        raise DataError(
+            f"{folder} holds {found[0].name} and {found[1].name}",
+            "Leave one of them there, or name the files you mean.",
+        )
     return found[0] if found else None
 
 
@@ -50,26 +63,43 @@ def alike(frames: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
     for role in ("user", "item"):
         whole = all(frame[role].dtype.is_integer() for frame in frames)
         frames = [
-            frame.with_columns(pl.col(role).cast(pl.Int64) if whole else pl.col(role).cast(pl.String).cast(pl.Categorical))
+            frame.with_columns(
+                pl.col(role).cast(pl.Int64)
+                if whole
+                else pl.col(role).cast(pl.String).cast(pl.Categorical)
+            )
             for frame in frames
         ]
     return list(frames)
 
 
 def apart(
-    parts: dict[str, Interactions], source: dict[str, Path], catalogue: Catalogue, duplicates: Duplicates
+    parts: dict[str, Interactions],
+    source: dict[str, Path],
+    catalogue: Catalogue,
+    duplicates: Duplicates,
 ) -> tuple[dict[str, Interactions], tuple[str, ...]]:
-    """Parts that share no pair of user and item: what an earlier part has is left out of a later one, or refused as repeated rows are."""
+    """Parts that share no pair of user and item: what an earlier part has is left out of a later
+    one, or refused as repeated rows are."""
     seen, apart, notes = np.zeros(0, np.int64), dict[str, Interactions](), list[str]()
     for name, events in parts.items():
         keys = events.users.astype(np.int64) * events.num_items + events.items
         again = np.isin(keys, seen)
         if again.any():
             k, j = divmod(int(keys[again][0]), events.num_items)
-            found = f"{int(again.sum())} rows of {source[name].name} repeat a user and item of an earlier part"
+            found = (
+                f"{int(again.sum())} rows of {source[name].name} repeat a user and item of an "
+                "earlier part"
+            )
             if duplicates == "refuse":
                 first = f"the first: user {catalogue.user_ids[k]!r}, item {catalogue.item_ids[j]!r}"
-                raise LeakageError(f"{found}, {first}", 'Drop them from one file, or set data.duplicates = "last", which leaves them out.')
+                raise LeakageError(
+                    f"{found}, {first}",
+                    (
+                        'Drop them from one file, or set data.duplicates = "last", which leaves '
+                        "them out."
+                    ),
+                )
             notes.append(f"{found} and were left out of it")
         apart[name], seen = events.select(~again), np.concatenate([seen, keys[~again]])
     return apart, tuple(notes)

@@ -1,4 +1,5 @@
-"""Distinct items in proportion to public weights, none of them a user's own: negatives, and what a news page shows."""
+"""Distinct items in proportion to public weights, none of them a user's own: negatives, and what a
+news page shows."""
 
 from __future__ import annotations
 
@@ -11,11 +12,21 @@ from fedrec.data.keyed_hash import Words
 from fedrec.errors import DataError
 
 
-def draw_others(weights: npt.NDArray[np.generic], *, own_ptr: Int64s, own: Int32s, users: Int32s, size: int, seeds: Words) -> Int32s:
-    """(n, size) int32: row i holds distinct items drawn one after another by weight, none of weight 0, none that user `users[i]` owns.
+def draw_others(
+    weights: npt.NDArray[np.generic],
+    *,
+    own_ptr: Int64s,
+    own: Int32s,
+    users: Int32s,
+    size: int,
+    seeds: Words,
+) -> Int32s:
+    """(n, size) int32: row i holds distinct items drawn one after another by weight, none of weight
+    0, none that user `users[i]` owns.
 
-    seeds: (n,) uint64, uniform: row i depends on its own, on the weights and on what its user owns, and on no other row.
-    weights: (m,) not negative. User k owns the distinct items `own[own_ptr[k]:own_ptr[k + 1]]`.
+    seeds: (n,) uint64, uniform: row i depends on its own, on the weights and on what its user owns,
+    and on no other row. weights: (m,) not negative. User k owns the distinct items
+    `own[own_ptr[k]:own_ptr[k + 1]]`.
     Raises DataError where too few items are left for a user, ValueError on a negative weight.
     """
     weight = weights.astype(np.float64)
@@ -35,15 +46,19 @@ def draw_others(weights: npt.NDArray[np.generic], *, own_ptr: Int64s, own: Int32
 
 @numba.njit(nogil=True, cache=True)
 def draw_one(cumulated: Float64s, rng: np.random.Generator) -> int:
-    """An item in proportion to its weight, from the cumulated weights: never one of weight 0, since those add no step."""
+    """An item in proportion to its weight, from the cumulated weights: never one of weight 0, since
+    those add no step."""
     return int(np.searchsorted(cumulated, rng.random() * cumulated[-1], side="right"))
 
 
 @numba.njit(nogil=True, cache=True)
-def _draw_rows(cumulated: Float64s, own_ptr: Int64s, own: Int32s, users: Int32s, drawn: Int32s, seeds: Words) -> None:
+def _draw_rows(
+    cumulated: Float64s, own_ptr: Int64s, own: Int32s, users: Int32s, drawn: Int32s, seeds: Words
+) -> None:
     """SplitMix64 (Steele, Lea, Flood 2014) from each row's seed.
 
-    Rejection is drawing one after another without replacement; no item is rarer than its weight, so it ends.
+    Rejection is drawing one after another without replacement; no item is rarer than its weight, so
+    it ends.
     """
     taken = np.full(len(cumulated), -1, np.int64)
     for i in range(len(users)):

@@ -1,4 +1,6 @@
-"""Public item features: sparse bags per category (year, genre, person, word ...). Public by type: may go anywhere."""
+"""Public item features: sparse bags per category (year, genre, person, word ...).
+
+Public by type: may go anywhere."""
 
 from __future__ import annotations
 
@@ -13,15 +15,14 @@ from scipy import sparse
 
 from fedrec.randomness import Streams
 
-_STOP_WORDS = """
-the and his her with for who from she that their they are when has but after into out him them this two one not was which where while
-new have must all its
-"""
+_STOP_WORDS = """ the and his her with for who from she that their they are when has but after into
+out him them this two one not was which where while new have must all its """
 
 
 @dataclass(frozen=True)
 class FeatureBag:
-    """One category: `counts` (m x p CSR float32) of how often each of the p named values occurs on each item."""
+    """One category: `counts` (m x p CSR float32) of how often each of the p named values occurs on
+    each item."""
 
     vocabulary: tuple[str, ...]
     counts: sparse.csr_matrix
@@ -53,19 +54,30 @@ def words(text: str) -> list[str]:
 
 
 def bag_of(values: Sequence[Sequence[str]], *, min_items: int = 1) -> FeatureBag:
-    """A bag from each item's list of values; a value on fewer than `min_items` items is left out, the vocabulary is sorted."""
+    """A bag from each item's list of values; a value on fewer than `min_items` items is left out,
+    the vocabulary is sorted."""
     occurs = Counter(value for item in values for value in set(item))
     vocabulary = tuple(sorted(value for value, items in occurs.items() if items >= min_items))
     column = {value: p for p, value in enumerate(vocabulary)}
-    entries = [(j, column[value]) for j, item in enumerate(values) for value in item if value in column]
-    rows, columns = (np.array(part, dtype=np.int32) for part in (zip(*entries, strict=True) if entries else ((), ())))
-    counts = sparse.csr_matrix((np.ones(len(rows), np.float32), (rows, columns)), shape=(len(values), len(vocabulary)))
+    entries = [
+        (j, column[value]) for j, item in enumerate(values) for value in item if value in column
+    ]
+    rows, columns = (
+        np.array(part, dtype=np.int32)
+        for part in (zip(*entries, strict=True) if entries else ((), ()))
+    )
+    counts = sparse.csr_matrix(
+        (np.ones(len(rows), np.float32), (rows, columns)), shape=(len(values), len(vocabulary))
+    )
     counts.sum_duplicates()
     return FeatureBag(vocabulary, counts)
 
 
-def soft_bag(numbers: npt.NDArray[np.floating], knots: Sequence[float], *, unit: str = "") -> FeatureBag:
-    """A number as weights on neighbouring knots, so that 1984 and 1986 share something: a Gaussian one knot wide, summing to 1.
+def soft_bag(
+    numbers: npt.NDArray[np.floating], knots: Sequence[float], *, unit: str = ""
+) -> FeatureBag:
+    """A number as weights on neighbouring knots, so that 1984 and 1986 share something: a Gaussian
+    one knot wide, summing to 1.
 
     numbers: (m,), NaN where unknown (an empty row). knots: increasing.
     """
@@ -73,12 +85,20 @@ def soft_bag(numbers: npt.NDArray[np.floating], knots: Sequence[float], *, unit:
     weights = np.exp(-0.5 * (place[:, None] - np.arange(len(knots))[None]) ** 2)
     weights = np.where(np.isfinite(numbers)[:, None] & (weights > 0.01), weights, 0.0)
     weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-12)
-    return FeatureBag(tuple(f"{knot:g}{unit}" for knot in knots), sparse.csr_matrix(weights.astype(np.float32)))
+    return FeatureBag(
+        tuple(f"{knot:g}{unit}" for knot in knots), sparse.csr_matrix(weights.astype(np.float32))
+    )
 
 
 def idf_weighted(features: PublicFeatures) -> PublicFeatures:
-    """Every count times log(m / number of items that carry the value): what all items share says nothing."""
-    return PublicFeatures({name: FeatureBag(bag.vocabulary, _times_idf(bag.counts)) for name, bag in features.bags.items()})
+    """Every count times log(m / number of items that carry the value): what all items share says
+    nothing."""
+    return PublicFeatures(
+        {
+            name: FeatureBag(bag.vocabulary, _times_idf(bag.counts))
+            for name, bag in features.bags.items()
+        }
+    )
 
 
 def _times_idf(counts: sparse.csr_matrix) -> sparse.csr_matrix:
@@ -87,8 +107,11 @@ def _times_idf(counts: sparse.csr_matrix) -> sparse.csr_matrix:
     return sparse.csr_matrix(counts @ sparse.diags(idf), dtype=np.float32)
 
 
-def joined(features: PublicFeatures, *, weights: Mapping[str, float] | None = None) -> sparse.csr_matrix:
-    """All bags side by side, (m, sum of p) CSR float64: TF-IDF, the row of each bag scaled to the bag's weight (1 where not given)."""
+def joined(
+    features: PublicFeatures, *, weights: Mapping[str, float] | None = None
+) -> sparse.csr_matrix:
+    """All bags side by side, (m, sum of p) CSR float64: TF-IDF, the row of each bag scaled to the
+    bag's weight (1 where not given)."""
     blocks = []
     for name, bag in idf_weighted(features).bags.items():
         counts = bag.counts.astype(np.float64)
@@ -99,13 +122,19 @@ def joined(features: PublicFeatures, *, weights: Mapping[str, float] | None = No
 
 
 def svd_embedding(
-    features: PublicFeatures, *, dimension: int, seed: int, weights: Mapping[str, float] | None = None
+    features: PublicFeatures,
+    *,
+    dimension: int,
+    seed: int,
+    weights: Mapping[str, float] | None = None,
 ) -> npt.NDArray[np.float32]:
-    """Items in `dimension` public coordinates: leading left singular vectors, times singular values, of the centred `joined` matrix.
+    """Items in `dimension` public coordinates: leading left singular vectors, times singular
+    values, of the centred `joined` matrix.
 
-    (m, dimension) float32, columns in falling order of singular value, zero where the features have a lower rank. Randomised subspace
-    iteration (Halko, Martinsson, Tropp 2011, Alg. 4.4) from a start that belongs to `seed`; in each column the entry of the largest
-    magnitude is positive, so the result is a function of the arguments.
+    (m, dimension) float32, columns in falling order of singular value, zero where the features have
+    a lower rank. Randomised subspace iteration (Halko, Martinsson, Tropp 2011, Alg. 4.4) from a
+    start that belongs to `seed`; in each column the entry of the largest magnitude is positive, so
+    the result is a function of the arguments.
     """
     items = next(iter(features.bags.values())).counts.shape[0] if features.bags else 0
     embedding = np.zeros((items, dimension), dtype=np.float32)
@@ -119,8 +148,11 @@ def svd_embedding(
     return embedding
 
 
-def _leading(X: sparse.csr_matrix, rank: int, rng: np.random.Generator) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Leading left singular vectors and values of X with its column means taken off, without making it dense."""
+def _leading(
+    X: sparse.csr_matrix, rank: int, rng: np.random.Generator
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Leading left singular vectors and values of X with its column means taken off, without making
+    it dense."""
     means, Xt = np.asarray(X.mean(axis=0)).ravel(), sparse.csr_matrix(X.T)
 
     def squared(block: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

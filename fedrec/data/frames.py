@@ -1,6 +1,8 @@
-"""Data frames as data sets: polars, pandas and Arrow tables, or a mapping of columns, with a row for each rating or click.
+"""Data frames as data sets: polars, pandas and Arrow tables, or a mapping of columns, with a row
+for each rating or click.
 
-The rows go the way of a Parquet file (`fedrec.data.tables`), so a frame and the file that it was read from are the same data set.
+The rows go the way of a Parquet file (`fedrec.data.tables`), so a frame and the file that it was
+read from are the same data set.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ _USUAL = {
 
 
 def polars_frame(frame: Any, *, what: str = "frame") -> pl.DataFrame:
-    """The same rows in polars: of polars, pandas, anything with the Arrow C stream (pyarrow), or a mapping of columns.
+    """The same rows in polars: of polars, pandas, anything with the Arrow C stream (pyarrow), or a
+    mapping of columns.
 
     Raises DataError where it is none of them.
     """
@@ -41,13 +44,20 @@ def polars_frame(frame: Any, *, what: str = "frame") -> pl.DataFrame:
     try:
         if isinstance(frame, Mapping):
             return pl.DataFrame(dict(frame))
-        if type(frame).__module__.partition(".")[0] == "pandas":  # column by column: `pl.from_pandas` would need pyarrow
+        # column by column: `pl.from_pandas` would need pyarrow
+        if type(frame).__module__.partition(".")[0] == "pandas":
             return pl.DataFrame([_series(str(name), frame[name]) for name in frame.columns])
         if hasattr(frame, "__arrow_c_stream__"):
             return pl.DataFrame(frame)
     except (pl.exceptions.PolarsError, TypeError, ValueError) as failure:
-        raise DataError(f"the {what} cannot be read: {str(failure).splitlines()[0]}", "Give each column one type.") from None
-    raise DataError(f"a {type(frame).__name__} is no {what}", "Give a polars or pandas data frame, an Arrow table, or a dict of columns.")
+        raise DataError(
+            f"the {what} cannot be read: {str(failure).splitlines()[0]}",
+            "Give each column one type.",
+        ) from None
+    raise DataError(
+        f"a {type(frame).__name__} is no {what}",
+        "Give a polars or pandas data frame, an Arrow table, or a dict of columns.",
+    )
 
 
 def _series(name: str, column: Any) -> pl.Series:
@@ -55,7 +65,10 @@ def _series(name: str, column: Any) -> pl.Series:
     values = column.to_numpy()
     if values.dtype.kind in "OUST":
         missing = column.isna().to_numpy()
-        return pl.Series(name, [None if gone else value for value, gone in zip(values.tolist(), missing, strict=True)])
+        return pl.Series(
+            name,
+            [None if gone else value for value, gone in zip(values.tolist(), missing, strict=True)],
+        )
     return pl.Series(name, values)
 
 
@@ -74,17 +87,27 @@ def read_frame(
     duplicates: Duplicates = "auto",
     out_of_range: OutOfRange = "refuse",
 ) -> Dataset:
-    """Ratings where `rating` names a column, which then needs `rating_range`; otherwise clicks, one a row.
+    """Ratings where `rating` names a column, which then needs `rating_range`; otherwise clicks, one
+    a row.
 
-    items: a frame of items: the column `item` is the id, `title` the title, every other column a public feature. validation, test: frames
-    of the same columns. Raises DataError where a column is missing or a row cannot be used, SettingsError as `tables.read_table`.
+    items: a frame of items: the column `item` is the id, `title` the title, every other column a
+    public feature. validation, test: frames of the same columns. Raises DataError where a column is
+    missing or a row cannot be used, SettingsError as `tables.read_table`.
     """
     columns = TableColumns(user, item, rating, time)
     frames = {"train": frame, "validation": validation, "test": test}
-    given = {part: polars_frame(rows, what=f"frame of {part} rows") for part, rows in frames.items() if rows is not None}
+    given = {
+        part: polars_frame(rows, what=f"frame of {part} rows")
+        for part, rows in frames.items()
+        if rows is not None
+    }
     for rows in given.values():
         _require_columns(rows.columns, columns)
-    table = None if items is None else _items(polars_frame(items, what="frame of items"), item, item_separator)
+    table = (
+        None
+        if items is None
+        else _items(polars_frame(items, what="frame of items"), item, item_separator)
+    )
     source = {part: _ROWS / part if len(given) > 1 else _ROWS for part in given}
 
     def frame_of(path: Path) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
@@ -93,13 +116,26 @@ def read_frame(
 
     digests = partial(_digests, given, columns)
     try:
-        return dataset_of(source, "frame", columns, frame_of, rating_range, table, Policies(duplicates, out_of_range), digests=digests)
+        return dataset_of(
+            source,
+            "frame",
+            columns,
+            frame_of,
+            rating_range,
+            table,
+            Policies(duplicates, out_of_range),
+            digests=digests,
+        )
     except MalformedRowError as failure:
         where = f"{failure.path}, row {failure.line} (the first is 0)"
-        raise DataError(f"{where}: expected {failure.expected}, found {failure.found!r}", failure.remedy) from None
+        raise DataError(
+            f"{where}: expected {failure.expected}, found {failure.found!r}", failure.remedy
+        ) from None
 
 
-def _read(frame: pl.DataFrame, path: Path, columns: TableColumns) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
+def _read(
+    frame: pl.DataFrame, path: Path, columns: TableColumns
+) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
     """By role; rows are counted from 0, as frames are."""
     if not len(frame):
         raise DataError(f"the {path} holds no rows", "Give a frame with a row for each event.")
@@ -108,9 +144,17 @@ def _read(frame: pl.DataFrame, path: Path, columns: TableColumns) -> tuple[pl.Da
         chosen, notes = complete(typed(frame, names), path, names)
     except pl.exceptions.PolarsError as failure:
         cause = f"the {path} cannot be read: {str(failure).splitlines()[0]}"
-        raise DataError(cause, "Ratings must be numbers; times numbers, dates or ISO text.") from None
+        raise DataError(
+            cause, "Ratings must be numbers; times numbers, dates or ISO text."
+        ) from None
     except MalformedRowError as failure:
-        raise MalformedRowError(path, failure.line - 1, failure.expected, failure.found, "Fill the value, or drop the row.") from None
+        raise MalformedRowError(
+            path,
+            failure.line - 1,
+            failure.expected,
+            failure.found,
+            "Fill the value, or drop the row.",
+        ) from None
     return chosen, 0, notes
 
 
@@ -122,20 +166,31 @@ def _require_columns(found: list[str], columns: TableColumns) -> None:
         near = usual or get_close_matches(name, found, n=1)
         meant = f"Did you mean {near[0]!r}? " if near else ""
         keyword = "time" if role == "timestamp" else role
-        raise DataError(f"the frame has no column {name!r}", f"{meant}Name it by {keyword}=...; its columns are {', '.join(found)}.")
+        raise DataError(
+            f"the frame has no column {name!r}",
+            f"{meant}Name it by {keyword}=...; its columns are {', '.join(found)}.",
+        )
 
 
 def _items(frame: pl.DataFrame, id_column: str, separator: str) -> ItemTable:
     try:
         return item_table(_ITEMS, rows_of_frame(frame), id_column=id_column, separator=separator)
     except MalformedRowError as failure:
-        cause = f"items, row {failure.line - 2} (the first is 0): expected {failure.expected}, found {failure.found!r}"
+        cause = (
+            f"items, row {failure.line - 2} (the first is 0): expected {failure.expected}, found "
+            f"{failure.found!r}"
+        )
         raise DataError(cause, "Give every item one row.") from None
 
 
-def _digests(given: Mapping[str, pl.DataFrame], columns: TableColumns, *_: object) -> tuple[FileDigest, ...]:
+def _digests(
+    given: Mapping[str, pl.DataFrame], columns: TableColumns, *_: object
+) -> tuple[FileDigest, ...]:
     """Of the named columns, as CSV: the budget of a data set finds its people again by it."""
-    return tuple(_digest("frame" if len(given) == 1 else part, frame.select(columns.names().values())) for part, frame in given.items())
+    return tuple(
+        _digest("frame" if len(given) == 1 else part, frame.select(columns.names().values()))
+        for part, frame in given.items()
+    )
 
 
 def _digest(name: str, frame: pl.DataFrame) -> FileDigest:

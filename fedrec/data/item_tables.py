@@ -1,4 +1,5 @@
-"""A table of items, one row each, as public features: CSV and its kin, plain or by gzip, Parquet, or RecBole's typed `.item`."""
+"""A table of items, one row each, as public features: CSV and its kin, plain or by gzip, Parquet,
+or RecBole's typed `.item`."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ _TYPES = ("token", "token_seq", "float", "float_seq")
 
 @dataclass(frozen=True)
 class ItemTable:
-    """Items of one table in its order: ids, titles (if a column holds them), and one bag per other column."""
+    """Items of one table in its order: ids, titles (if a column holds them), and one bag per other
+    column."""
 
     path: Path
     ids: tuple[str, ...]
@@ -31,9 +33,15 @@ class ItemTable:
     bags: dict[str, FeatureBag]
 
     def features_of(self, item_ids: Sequence[str]) -> PublicFeatures:
-        """Bags for a catalogue that starts with this table's items; the items after them have empty rows."""
+        """Bags for a catalogue that starts with this table's items; the items after them have empty
+        rows."""
         more = len(item_ids) - len(self.ids)
-        return PublicFeatures({name: FeatureBag(bag.vocabulary, _padded(bag.counts, more)) for name, bag in self.bags.items()})
+        return PublicFeatures(
+            {
+                name: FeatureBag(bag.vocabulary, _padded(bag.counts, more))
+                for name, bag in self.bags.items()
+            }
+        )
 
     def titles_of(self, item_ids: Sequence[str]) -> tuple[str, ...] | None:
         """Titles for such a catalogue; an item after the table's is called by its id."""
@@ -41,29 +49,49 @@ class ItemTable:
 
 
 def read_item_table(path: Path, *, id_column: str, separator: str, min_items: int = 1) -> ItemTable:
-    """Every column but the id as a bag. A title column (`title`, `movie_title`, `name`) gives the titles and a bag of their words.
+    """Every column but the id as a bag. A title column (`title`, `movie_title`, `name`) gives the
+    titles and a bag of their words.
 
-    separator: between the values in one field of text. Typed columns (`year:token`, `genre:token_seq`, `price:float`) hold one value,
-    values separated by blanks, or a number that is put into ten equally filled bins; `float_seq` columns are passed over.
-    Raises DataError on a missing or empty file or no such id column, MalformedRowError on a row of a wrong length, without id, or of an
-    id seen before.
+    separator: between the values in one field of text. Typed columns (`year:token`,
+    `genre:token_seq`, `price:float`) hold one value, values separated by blanks, or a number that
+    is put into ten equally filled bins; `float_seq` columns are passed over. Raises DataError on a
+    missing or empty file or no such id column, MalformedRowError on a row of a wrong length,
+    without id, or of an id seen before.
     """
-    return item_table(path, _rows(require_file(path)), id_column=id_column, separator=separator, min_items=min_items)
+    return item_table(
+        path,
+        _rows(require_file(path)),
+        id_column=id_column,
+        separator=separator,
+        min_items=min_items,
+    )
 
 
-def item_table(path: Path, rows_with_header: Iterable[list[str]], *, id_column: str, separator: str, min_items: int = 1) -> ItemTable:
+def item_table(
+    path: Path,
+    rows_with_header: Iterable[list[str]],
+    *,
+    id_column: str,
+    separator: str,
+    min_items: int = 1,
+) -> ItemTable:
     """The same of rows in memory, the header first; `path` names them in errors."""
     header, *rows = rows_with_header
     names = [_untyped(field) for field in header]
     if id_column not in names:
-        raise DataError(f"{path} has no column {id_column!r}", f"Its columns are {', '.join(names)}.")
+        raise DataError(
+            f"{path} has no column {id_column!r}", f"Its columns are {', '.join(names)}."
+        )
     if not rows:
         raise DataError(f"{path} holds no items", "Check that the file is whole.")
     place = names.index(id_column)
     ids = tuple(row[place] for row in rows)
     _check_ids(path, ids)
     fields = {field: [row[n] for row in rows] for n, field in enumerate(header) if n != place}
-    titles = next((tuple(values) for field, values in fields.items() if _untyped(field).lower() in TITLES), None)
+    titles = next(
+        (tuple(values) for field, values in fields.items() if _untyped(field).lower() in TITLES),
+        None,
+    )
     bags = {
         _untyped(field): bag_of(_values(field, texts, separator), min_items=min_items)
         for field, texts in fields.items()
@@ -85,17 +113,23 @@ def _values(field: str, texts: Sequence[str], separator: str) -> list[list[str]]
 
 
 def _binned(texts: Sequence[str]) -> list[list[str]]:
-    """Numbers by tenths of the items, each named by the bin's upper edge; what is not a number is unknown."""
+    """Numbers by tenths of the items, each named by the bin's upper edge; what is not a number is
+    unknown."""
     numbers = np.array([float(text) if is_number(text) else np.nan for text in texts])
     if not np.isfinite(numbers).any():
         return [[] for _ in texts]
     edges = np.unique(np.nanquantile(numbers, np.arange(1, _BINS + 1) / _BINS))
     places = np.minimum(np.searchsorted(edges, numbers), len(edges) - 1)
-    return [[f"up to {edges[place]:g}"] if np.isfinite(number) else [] for place, number in zip(places, numbers, strict=True)]
+    return [
+        [f"up to {edges[place]:g}"] if np.isfinite(number) else []
+        for place, number in zip(places, numbers, strict=True)
+    ]
 
 
 def _untyped(field: str) -> str:
-    return field.rpartition(":")[0] if field.rpartition(":")[2] in _TYPES and ":" in field else field
+    return (
+        field.rpartition(":")[0] if field.rpartition(":")[2] in _TYPES and ":" in field else field
+    )
 
 
 def _type(field: str) -> str:
@@ -111,7 +145,9 @@ def _rows(path: Path) -> Iterator[list[str]]:
     yield list(layout.names)
     for line, fields in rows_of(layout):
         if len(fields) != len(layout.names):
-            raise MalformedRowError(path, line, f"{len(layout.names)} fields", f"{len(fields)} fields")
+            raise MalformedRowError(
+                path, line, f"{len(layout.names)} fields", f"{len(fields)} fields"
+            )
         yield fields
 
 
@@ -122,8 +158,11 @@ def rows_of_frame(frame: pl.DataFrame) -> Iterator[list[str]]:
 
 
 def item_layout(path: Path) -> Layout:
-    """Of a public table with a header: tabs where the suffix is not one of a table, as in RecBole's `.item`."""
-    return layout_of(path, separator="" if suffix_of(path) in SEPARATORS else "tab", header="yes", wanted=())
+    """Of a public table with a header: tabs where the suffix is not one of a table, as in RecBole's
+    `.item`."""
+    return layout_of(
+        path, separator="" if suffix_of(path) in SEPARATORS else "tab", header="yes", wanted=()
+    )
 
 
 def _text(value: object) -> str:
@@ -133,7 +172,9 @@ def _text(value: object) -> str:
 
 
 def _check_ids(path: Path, ids: Sequence[str]) -> None:
-    """Every id there, and once. Lines are counted from the header, so a field with a line break in it shifts them."""
+    """Every id there, and once.
+
+    Lines are counted from the header, so a field with a line break in it shifts them."""
     seen: set[str] = set()
     for line, item in enumerate(ids, start=2):
         if not item or item in seen:
@@ -142,4 +183,8 @@ def _check_ids(path: Path, ids: Sequence[str]) -> None:
 
 
 def _padded(counts: sparse.csr_matrix, more: int) -> sparse.csr_matrix:
-    return sparse.csr_matrix(sparse.vstack([counts, sparse.csr_matrix(np.zeros((more, counts.shape[1]), dtype=np.float32))]))
+    return sparse.csr_matrix(
+        sparse.vstack(
+            [counts, sparse.csr_matrix(np.zeros((more, counts.shape[1]), dtype=np.float32))]
+        )
+    )

@@ -1,10 +1,13 @@
-"""Keyed hash of user and item ids, by which splits and samples are drawn: SipHash-2-4 (Aumasson, Bernstein 2012), 64 bits.
+"""Keyed hash of user and item ids, by which splits and samples are drawn: SipHash-2-4 (Aumasson,
+Bernstein 2012), 64 bits.
 
-A draw is a function of (key, user id, item id). It depends on nobody else's data, on no order and on no numbering: one person
-more or less in a file changes no other person's draws. A permutation or a shared stream would change them all.
+A draw is a function of (key, user id, item id). It depends on nobody else's data, on no order and
+on no numbering: one person more or less in a file changes no other person's draws. A permutation or
+a shared stream would change them all.
 
-Ids are hashed once, when they are read, to 64-bit words (`id_words`). Two ids with the same word would share their draws, each
-still a function of its own id. The keys of draws come from public seeds: nothing rests on their being secret.
+Ids are hashed once, when they are read, to 64-bit words (`id_words`). Two ids with the same word
+would share their draws, each still a function of its own id. The keys of draws come from public
+seeds: nothing rests on their being secret.
 """
 
 from __future__ import annotations
@@ -51,14 +54,22 @@ def first_words(count: int) -> Words:
 
 
 def hashed(key: bytes, words: Words) -> Words:
-    """(n,) uniform 64-bit draws, one for each word. key: 16 bytes or more, of which the first 16 count."""
+    """(n,) uniform 64-bit draws, one for each word. key: 16 bytes or more, of which the first 16
+    count."""
     out = np.empty(len(words), np.uint64)
     _hash_words(*_halves(key), np.ascontiguousarray(words), out)
     return out
 
 
-def hashed_events(key: bytes, user_ptr: npt.NDArray[np.int64], items: npt.NDArray[np.int32], user_words: Words, item_words: Words) -> Words:
-    """(n,) uniform 64-bit draws, one for each event: of the key, its user's word and its item's word alone.
+def hashed_events(
+    key: bytes,
+    user_ptr: npt.NDArray[np.int64],
+    items: npt.NDArray[np.int32],
+    user_words: Words,
+    item_words: Words,
+) -> Words:
+    """(n,) uniform 64-bit draws, one for each event: of the key, its user's word and its item's
+    word alone.
 
     The events of user k are `user_ptr[k]:user_ptr[k + 1]`.
     """
@@ -76,7 +87,11 @@ def below(words: Words, share: float) -> npt.NDArray[np.bool_]:
     """Whether each uniform draw falls into the first `share` (0 to 1) of all 64-bit words."""
     if not 0 <= share <= 1:
         raise ValueError(f"a share lies in [0, 1], found {share!r}")
-    return np.ones(len(words), np.bool_) if share == 1 else np.asarray(words < np.uint64(int(share * 2.0**64)))
+    return (
+        np.ones(len(words), np.bool_)
+        if share == 1
+        else np.asarray(words < np.uint64(int(share * 2.0**64)))
+    )
 
 
 def _halves(key: bytes) -> tuple[np.uint64, np.uint64]:
@@ -92,7 +107,9 @@ def _rotated(word: np.uint64, bits: np.uint64) -> np.uint64:
 
 
 @numba.njit(nogil=True, cache=True, inline="always")
-def _round(a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
+def _round(
+    a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64
+) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
     """SipRound, Fig. 2.1."""
     a, c = a + b, c + d
     b, d = _rotated(b, np.uint64(13)) ^ a, _rotated(d, np.uint64(16)) ^ c
@@ -113,7 +130,9 @@ def _start(low: np.uint64, high: np.uint64) -> tuple[np.uint64, np.uint64, np.ui
 
 
 @numba.njit(nogil=True, cache=True, inline="always")
-def _absorb(a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64, word: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
+def _absorb(
+    a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64, word: np.uint64
+) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
     a, b, c, d = _round(a, b, c, d ^ word)
     a, b, c, d = _round(a, b, c, d)
     return a ^ word, b, c, d
@@ -139,19 +158,27 @@ def _hash_words(low: np.uint64, high: np.uint64, words: Words, out: Words) -> No
 
 @numba.njit(nogil=True, cache=True)
 def _hash_events(
-    low: np.uint64, high: np.uint64, user_ptr: npt.NDArray[np.int64], items: npt.NDArray[np.int32], user_words: Words,
+    low: np.uint64, high: np.uint64, user_ptr: npt.NDArray[np.int64], items: npt.NDArray[np.int32],
+    user_words: Words,
     item_words: Words, out: Words, start: int, stop: int,
 ) -> None:  # fmt: skip
     for k in range(start, stop):
         a, b, c, d = _start(low, high)
-        a, b, c, d = _absorb(a, b, c, d, user_words[k])  # the user's half of the message, once for all of its items
+        # the user's half of the message, once for all of its items
+        a, b, c, d = _absorb(a, b, c, d, user_words[k])
         for e in range(user_ptr[k], user_ptr[k + 1]):
             p, q, r, s = _absorb(a, b, c, d, item_words[items[e]])
             out[e] = _finish(p, q, r, s, np.uint64(16 << 56))
 
 
 @numba.njit(nogil=True, cache=True)
-def _hash_texts(low: np.uint64, high: np.uint64, text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], out: Words) -> None:
+def _hash_texts(
+    low: np.uint64,
+    high: np.uint64,
+    text: npt.NDArray[np.uint8],
+    ends: npt.NDArray[np.int64],
+    out: Words,
+) -> None:
     start = np.int64(0)
     for i in range(len(ends)):
         stop, place = ends[i], start

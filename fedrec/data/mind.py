@@ -1,9 +1,13 @@
-"""MIND (Wu et al. 2020) in its official files: `news.tsv`, `behaviors.tsv`, in folders for train, dev and test; demo, small and large.
+"""MIND (Wu et al. 2020) in its official files: `news.tsv`, `behaviors.tsv`, in folders for train,
+dev and test; demo, small and large.
 
-    news.tsv       id, category, subcategory, title, abstract, URL, title entities, abstract entities (JSON); 8 columns
-    behaviors.tsv  impression id, user, time, history, candidates; 5 columns; `N12-1` was clicked, `N12-0` was not, `N12` is not told
+    news.tsv       id, category, subcategory, title, abstract, URL, title entities, abstract
+                   entities (JSON); 8 columns
+    behaviors.tsv  impression id, user, time, history, candidates; 5 columns; `N12-1` was clicked,
+                   `N12-0` was not, `N12` is not told
 
-Embeddings of entities, relations and words are read by `vectors.read_vectors`; candidates and histories by `behaviors.read_behaviors`.
+Embeddings of entities, relations and words are read by `vectors.read_vectors`; candidates and
+histories by `behaviors.read_behaviors`.
 """
 
 from __future__ import annotations
@@ -32,19 +36,27 @@ _COLUMNS = 8
 
 @dataclass(frozen=True)
 class Mind:
-    """One catalogue for all splits, and the impressions of each split by its name. Users are numbered in each split by itself."""
+    """One catalogue for all splits, and the impressions of each split by its name.
+
+    Users are numbered in each split by itself."""
 
     news: News
     splits: dict[str, Impressions]
 
     def click_log(self, *, streams: Streams, held_out_users: bool = False) -> ClickLog:
-        """Train and dev as train, validation (about a tenth of the users of train) and test; or train alone, a tenth its test.
+        """Train and dev as train, validation (about a tenth of the users of train) and test; or
+        train alone, a tenth its test.
 
-        MIND's dev holds later impressions of the same users: unlike with `held_out_users`, a test user may have been in train.
-        Raises DataError where a split is missing.
+        MIND's dev holds later impressions of the same users: unlike with `held_out_users`, a test
+        user may have been in train. Raises DataError where a split is missing.
         """
-        if missing := [name for name in ("train", "dev")[: 2 - held_out_users] if name not in self.splits]:
-            remedy = 'Give the folder that holds the folders of train and of dev, or test on users of train: split.kind = "held-out-users".'
+        if missing := [
+            name for name in ("train", "dev")[: 2 - held_out_users] if name not in self.splits
+        ]:
+            remedy = (
+                "Give the folder that holds the folders of train and of dev, or test on users of "
+                'train: split.kind = "held-out-users".'
+            )
             raise DataError(f"there is no split {missing[0]}", remedy)
         others, test = self.splits["train"], self.splits.get("dev")
         if held_out_users or test is None:
@@ -53,13 +65,19 @@ class Mind:
 
 
 def read_mind(path: Path, *, unknown: Unknown = "refuse") -> Mind:
-    """All splits below a folder (`MINDsmall_train` and `MINDsmall_dev`, or `train` and `dev` or `valid`), or the one split it is.
+    """All splits below a folder (`MINDsmall_train` and `MINDsmall_dev`, or `train` and `dev` or
+    `valid`), or the one split it is.
 
-    The catalogue is the union of the splits' news. unknown: what to do with news that no `news.tsv` has, see `behaviors`.
-    Raises DataError where no split is found or a file is missing, MalformedRowError at a bad line.
+    The catalogue is the union of the splits' news. unknown: what to do with news that no `news.tsv`
+    has, see `behaviors`. Raises DataError where no split is found or a file is missing,
+    MalformedRowError at a bad line.
     """
     folders = _split_folders(path)
-    known = [read_news(folder / "news.tsv") for folder in folders.values() if unknown != "add" or (folder / "news.tsv").exists()]
+    known = [
+        read_news(folder / "news.tsv")
+        for folder in folders.values()
+        if unknown != "add" or (folder / "news.tsv").exists()
+    ]
     news = merge_news(known)
     splits: dict[str, Impressions] = {}
     for name, folder in folders.items():
@@ -68,7 +86,8 @@ def read_mind(path: Path, *, unknown: Unknown = "refuse") -> Mind:
 
 
 def is_mind(path: Path) -> bool:
-    """Whether a folder looks like MIND's: it holds a `behaviors.tsv`, or folders of splits that do."""
+    """Whether a folder looks like MIND's: it holds a `behaviors.tsv`, or folders of splits that
+    do."""
     try:
         return bool(_split_folders(path))
     except DataError:
@@ -78,13 +97,15 @@ def is_mind(path: Path) -> bool:
 def read_news(path: Path) -> News:
     """A `news.tsv`, in its order; abstracts and entities may be empty, entities are Wikidata ids.
 
-    Raises DataError on a missing or empty file, MalformedRowError at a line without 8 columns, without an id, with an id that came before,
-    or with entities that are not MIND's JSON.
+    Raises DataError on a missing or empty file, MalformedRowError at a line without 8 columns,
+    without an id, with an id that came before, or with entities that are not MIND's JSON.
     """
     rows: dict[str, tuple[str, str, str, str, tuple[str, ...]]] = {}
     for line, fields in _news_lines(require_file(path)):
         if len(fields) != _COLUMNS:
-            raise MalformedRowError(path, line, f"{_COLUMNS} fields separated by tabs", "\t".join(fields)[:80])
+            raise MalformedRowError(
+                path, line, f"{_COLUMNS} fields separated by tabs", "\t".join(fields)[:80]
+            )
         item, category, subcategory, title, abstract, _, *entities = fields
         if not item or " " in item or item in rows:
             raise MalformedRowError(path, line, "a news id that did not come before", item)
@@ -113,19 +134,27 @@ def _split_folders(path: Path) -> dict[str, Path]:
         name = _split_of(folder)
         if name and (folder / "behaviors.tsv").exists():
             if name in found:
-                raise DataError(f"{path} holds two folders for {name}", "Give the folder of one size of MIND.")
+                raise DataError(
+                    f"{path} holds two folders for {name}", "Give the folder of one size of MIND."
+                )
             found[name] = folder
     if not found:
-        raise DataError(f"{path} holds no behaviors.tsv", "Give a folder of MIND, or the folder that holds its train and dev.")
+        raise DataError(
+            f"{path} holds no behaviors.tsv",
+            "Give a folder of MIND, or the folder that holds its train and dev.",
+        )
     return {name: found[name] for name in dict.fromkeys(_SPLITS.values()) if name in found}
 
 
 def _split_of(folder: Path) -> str | None:
-    return next((name for ending, name in _SPLITS.items() if folder.name.lower().endswith(ending)), None)
+    return next(
+        (name for ending, name in _SPLITS.items() if folder.name.lower().endswith(ending)), None
+    )
 
 
 def _a_tenth(part: Impressions, key: bytes) -> tuple[Impressions, Impressions]:
-    """All but about a tenth of the users, and that tenth: each user by a hash of the key and its id, whoever else is there."""
+    """All but about a tenth of the users, and that tenth: each user by a hash of the key and its
+    id, whoever else is there."""
     tenth = below(part.user_draws(key), 0.1)
     return part.users_subset(np.flatnonzero(~tenth)), part.users_subset(np.flatnonzero(tenth))
 
@@ -137,7 +166,9 @@ def _news_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
                 if text.strip():
                     yield line, text.rstrip("\r\n").split("\t")
         except UnicodeDecodeError as error:
-            raise DataError(f"{path} is not UTF-8: {error.reason}", "Download or unpack it again.") from error
+            raise DataError(
+                f"{path} is not UTF-8: {error.reason}", "Download or unpack it again."
+            ) from error
 
 
 def _entities(path: Path, line: int, columns: list[str]) -> tuple[str, ...]:
@@ -145,7 +176,11 @@ def _entities(path: Path, line: int, columns: list[str]) -> tuple[str, ...]:
     ids: dict[str, None] = {}
     for text in columns:
         try:
-            ids |= {str(entity["WikidataId"]): None for entity in (json.loads(text) if text else [])}
+            ids |= {
+                str(entity["WikidataId"]): None for entity in (json.loads(text) if text else [])
+            }
         except (json.JSONDecodeError, RecursionError, TypeError, KeyError):
-            raise MalformedRowError(path, line, "a JSON list of entities with a WikidataId", text[:80]) from None
+            raise MalformedRowError(
+                path, line, "a JSON list of entities with a WikidataId", text[:80]
+            ) from None
     return tuple(ids)

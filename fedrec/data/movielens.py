@@ -1,14 +1,19 @@
 """MovieLens in GroupLens's own files, as their READMEs describe them: 100K, 1M, 10M and 20M.
 
-| format    | ratings                                  | films                                  | scale             |
+| format    | ratings                                  | films                                  |
+            scale             |
 |-----------|------------------------------------------|----------------------------------------|-------------------|
-| `ml-100k` | `u.data`, tabs (or `u1.base`, `u1.test`) | `u.item`, `|`, Latin-1, 19 genre flags | 1 to 5, whole     |
-| `ml-1m`   | `ratings.dat`, `::`                      | `movies.dat`, `::`, Latin-1            | 1 to 5, whole     |
-| `ml-10m`  | `ratings.dat`, `::`                      | `movies.dat`, `::`, UTF-8              | 0.5 to 5, by 0.5  |
-| `ml-20m`  | `ratings.csv`, header                    | `movies.csv`, header, quotes, UTF-8    | 0.5 to 5, by 0.5  |
+| `ml-100k` | `u.data`, tabs (or `u1.base`, `u1.test`) | `u.item`, `|`, Latin-1, 19 genre flags | 1
+to 5, whole     |
+| `ml-1m`   | `ratings.dat`, `::`                      | `movies.dat`, `::`, Latin-1            | 1
+            to 5, whole     |
+| `ml-10m`  | `ratings.dat`, `::`                      | `movies.dat`, `::`, UTF-8              |
+            0.5 to 5, by 0.5  |
+| `ml-20m`  | `ratings.csv`, header                    | `movies.csv`, header, quotes, UTF-8    |
+            0.5 to 5, by 0.5  |
 
-The catalogue is the films file where there is one, films nobody rated included; without it, the films of the ratings. The later 25M, 32M
-and "latest" sets have the files of `ml-20m`.
+The catalogue is the films file where there is one, films nobody rated included; without it, the
+films of the ratings. The later 25M, 32M and "latest" sets have the files of `ml-20m`.
 """
 
 from __future__ import annotations
@@ -20,8 +25,24 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrec.data.dataset import CATALOGUE_OF_ROWS, Catalogue, Dataset, Provenance, ReadReport, added, digest_file
-from fedrec.data.delimited import Ids, NumericColumns, is_integer, number_ids, positions_in, read_numeric, require_file
+from fedrec.data.dataset import (
+    CATALOGUE_OF_ROWS,
+    Catalogue,
+    Dataset,
+    Provenance,
+    ReadReport,
+    added,
+    digest_file,
+)
+from fedrec.data.delimited import (
+    Ids,
+    NumericColumns,
+    is_integer,
+    number_ids,
+    positions_in,
+    read_numeric,
+    require_file,
+)
 from fedrec.data.features import PublicFeatures, bag_of
 from fedrec.data.interactions import Interactions
 from fedrec.data.metadata import read_metadata, title_bags, title_year
@@ -49,14 +70,28 @@ class MovieLensFormat:
 
 
 ML_100K = MovieLensFormat("ml-100k", "u.data", "u.item", "\t", None, "latin-1", (1.0, 5.0), 1.0)
-ML_1M = MovieLensFormat("ml-1m", "ratings.dat", "movies.dat", "::", None, "latin-1", (1.0, 5.0), 1.0)
-ML_10M = MovieLensFormat("ml-10m", "ratings.dat", "movies.dat", "::", None, "utf-8", (0.5, 5.0), 0.5)
-ML_20M = MovieLensFormat("ml-20m", "ratings.csv", "movies.csv", ",", ("userId", "movieId", "rating", "timestamp"), "utf-8", (0.5, 5.0), 0.5)
+ML_1M = MovieLensFormat(
+    "ml-1m", "ratings.dat", "movies.dat", "::", None, "latin-1", (1.0, 5.0), 1.0
+)
+ML_10M = MovieLensFormat(
+    "ml-10m", "ratings.dat", "movies.dat", "::", None, "utf-8", (0.5, 5.0), 0.5
+)
+ML_20M = MovieLensFormat(
+    "ml-20m",
+    "ratings.csv",
+    "movies.csv",
+    ",",
+    ("userId", "movieId", "rating", "timestamp"),
+    "utf-8",
+    (0.5, 5.0),
+    0.5,
+)
 
 
 @dataclass(frozen=True)
 class Film:
-    """One row of a films file: the file's id, the title, the genres and the year (NaN where unknown)."""
+    """One row of a films file: the file's id, the title, the genres and the year (NaN where
+    unknown)."""
 
     id: int
     title: str
@@ -76,18 +111,34 @@ def read_movielens(
 ) -> Dataset:
     """The data set in a folder (or beside a ratings file) in one of the official formats.
 
-    item_features: a `metadata.jsonl`; None takes the one in the folder, if any, and "none" takes none. min_items: how many films must share
-    a feature's value (None: each category's own number). given: "u1" reads `u1.base` as the train and `u1.test` as the test events (100K).
-    Raises DataError on a missing or empty file or a rating of a film that the films file does not have, MalformedRowError at bad lines.
+    item_features: a `metadata.jsonl`; None takes the one in the folder, if any, and "none" takes
+    none. min_items: how many films must share a feature's value (None: each category's own number).
+    given: "u1" reads `u1.base` as the train and `u1.test` as the test events (100K). Raises
+    DataError on a missing or empty file or a rating of a film that the films file does not have,
+    MalformedRowError at bad lines.
     """
     folder = path if path.is_dir() else path.parent
-    names = [f"{given}.base", f"{given}.test"] if given else [form.ratings if path.is_dir() else path.name]
+    names = (
+        [f"{given}.base", f"{given}.test"]
+        if given
+        else [form.ratings if path.is_dir() else path.name]
+    )
     parts = [_read_ratings(folder / name, form) for name in names]
     films = read_films(folder / form.films, form) if (folder / form.films).exists() else None
     users = number_ids(np.concatenate([part.users for part in parts]))[1]
-    items = np.array([film.id for film in films]) if films else number_ids(np.concatenate([part.items for part in parts]))[1]
+    items = (
+        np.array([film.id for film in films])
+        if films
+        else number_ids(np.concatenate([part.items for part in parts]))[1]
+    )
     policies = Policies(duplicates, out_of_range)
-    events, reports = zip(*(_events(_rows(part, users, items), form, len(users), len(items), policies) for part in parts), strict=True)
+    events, reports = zip(
+        *(
+            _events(_rows(part, users, items), form, len(users), len(items), policies)
+            for part in parts
+        ),
+        strict=True,
+    )
     titles = tuple(film.title for film in films) if films else None
     catalogue = Catalogue(tuple(map(str, items.tolist())), titles, tuple(map(str, users.tolist())))
     features, described, notes = film_features(folder, catalogue, films, item_features, min_items)
@@ -98,8 +149,17 @@ def read_movielens(
     return Dataset(events[0], catalogue, features, provenance, events[1] if given else None)
 
 
-def _events(rows: Rows, form: MovieLensFormat, num_users: int, num_items: int, policies: Policies) -> tuple[Interactions, ReadReport]:
-    return resolve(rows, num_users=num_users, num_items=num_items, value_range=form.value_range, kind="ratings", policies=policies)
+def _events(
+    rows: Rows, form: MovieLensFormat, num_users: int, num_items: int, policies: Policies
+) -> tuple[Interactions, ReadReport]:
+    return resolve(
+        rows,
+        num_users=num_users,
+        num_items=num_items,
+        value_range=form.value_range,
+        kind="ratings",
+        policies=policies,
+    )
 
 
 def _read_ratings(path: Path, form: MovieLensFormat) -> NumericColumns:
@@ -108,24 +168,44 @@ def _read_ratings(path: Path, form: MovieLensFormat) -> NumericColumns:
     if (off := np.flatnonzero(steps != np.round(steps))).size:
         expected = f"a rating in steps of {form.step:g}"
         raise MalformedRowError(
-            path, columns.first_line + int(off[0]), expected, f"{columns.ratings[off[0]]:g}", f"Check that the file is {form.name}."
+            path,
+            columns.first_line + int(off[0]),
+            expected,
+            f"{columns.ratings[off[0]]:g}",
+            f"Check that the file is {form.name}.",
         )
     return columns
 
 
 def _rows(part: NumericColumns, users: Ids, items: Ids) -> Rows:
-    """The part's rows numbered by the known ids. Raises MalformedRowError at the first film that is not among them."""
+    """The part's rows numbered by the known ids.
+
+    Raises MalformedRowError at the first film that is not among them."""
     numbers = positions_in(part.items, items)
     if (missing := np.flatnonzero(numbers < 0)).size:
         row, remedy = int(missing[0]), "Use the films file of the same release."
-        raise MalformedRowError(part.path, part.first_line + row, "a film of the films file", str(part.items[row]), remedy)
-    return Rows(part.path, positions_in(part.users, users), numbers, part.ratings, part.times, part.first_line)
+        raise MalformedRowError(
+            part.path,
+            part.first_line + row,
+            "a film of the films file",
+            str(part.items[row]),
+            remedy,
+        )
+    return Rows(
+        part.path,
+        positions_in(part.users, users),
+        numbers,
+        part.ratings,
+        part.times,
+        part.first_line,
+    )
 
 
 def read_films(path: Path, form: MovieLensFormat) -> list[Film]:
     """The films file of a format, in its order; blank lines are passed over.
 
-    Raises DataError when it is missing or empty, MalformedRowError at a line that is not a film or names a film twice.
+    Raises DataError when it is missing or empty, MalformedRowError at a line that is not a film or
+    names a film twice.
     """
     parse = {"ml-100k": _film_100k, "ml-20m": _film_csv}.get(form.name, _film_dat)
     films: list[Film] = []
@@ -150,29 +230,48 @@ def _film_fields(path: Path, form: MovieLensFormat) -> Iterator[tuple[int, list[
             if form.header is not None:
                 reader = csv.reader(file)
                 if (header := next(reader)) != ["movieId", "title", "genres"]:
-                    raise MalformedRowError(path, 1, "the header 'movieId,title,genres'", ",".join(header))
-                yield from ((reader.line_num, fields, ",".join(fields)) for fields in reader if fields)
+                    raise MalformedRowError(
+                        path, 1, "the header 'movieId,title,genres'", ",".join(header)
+                    )
+                yield from (
+                    (reader.line_num, fields, ",".join(fields)) for fields in reader if fields
+                )
                 return
             separator = "|" if form.name == "ml-100k" else form.separator
             for line, text in enumerate(file, start=1):
                 if text.strip():
                     yield line, text.rstrip("\r\n").split(separator), text.strip()
         except csv.Error as error:
-            raise DataError(f"{path} cannot be read: {error}", "Check that the file is whole.") from error
+            raise DataError(
+                f"{path} cannot be read: {error}", "Check that the file is whole."
+            ) from error
         except UnicodeDecodeError as error:
-            remedy = f"Check that the file is {form.name}: its films are written in {form.encoding}."
+            remedy = (
+                f"Check that the file is {form.name}: its films are written in {form.encoding}."
+            )
             raise DataError(f"{path} is not {form.encoding}: {error.reason}", remedy) from error
 
 
 def _film_100k(fields: list[str]) -> Film | None:
     """Id, title, release date, video release date, URL, 19 flags."""
-    if len(fields) != 24 or not is_integer(fields[0], low=0, high=2**31 - 1) or not set(fields[5:]) <= {"0", "1"}:
+    if (
+        len(fields) != 24
+        or not is_integer(fields[0], low=0, high=2**31 - 1)
+        or not set(fields[5:]) <= {"0", "1"}
+    ):
         return None
     genres = tuple(
-        genre for genre, flag in zip(_GENRES_100K.strip().split("|"), fields[5:], strict=True) if flag == "1" and genre != "unknown"
+        genre
+        for genre, flag in zip(_GENRES_100K.strip().split("|"), fields[5:], strict=True)
+        if flag == "1" and genre != "unknown"
     )
     year = fields[2][-4:]
-    return Film(int(fields[0]), fields[1], genres, float(year) if year.isdecimal() else title_year(fields[1]))
+    return Film(
+        int(fields[0]),
+        fields[1],
+        genres,
+        float(year) if year.isdecimal() else title_year(fields[1]),
+    )
 
 
 def _film_dat(fields: list[str]) -> Film | None:
@@ -194,15 +293,26 @@ def _genres(text: str) -> tuple[str, ...]:
 
 
 def film_features(
-    folder: Path, catalogue: Catalogue, films: list[Film] | None, metadata: str | None, min_items: int | None
+    folder: Path,
+    catalogue: Catalogue,
+    films: list[Film] | None,
+    metadata: str | None,
+    min_items: int | None,
 ) -> tuple[PublicFeatures, list[Path], tuple[str, ...]]:
-    """Bags of the films file and of the metadata where there are any, the metadata files read, and notes on them. Public data only."""
+    """Bags of the films file and of the metadata where there are any, the metadata files read, and
+    notes on them. Public data only."""
     bags = {}
     if films is not None:
         bags = {"listed_genre": bag_of([film.genres for film in films])}
-        bags |= title_bags([film.title for film in films], [film.year for film in films], min_items=min_items)
+        bags |= title_bags(
+            [film.title for film in films], [film.year for film in films], min_items=min_items
+        )
     path = folder / "metadata.jsonl" if metadata is None else Path(metadata)
     if metadata == "none" or (metadata is None and not path.exists()):
         return PublicFeatures(bags), [], ()
     described, known = read_metadata(path, catalogue.item_ids, min_items=min_items)
-    return PublicFeatures(described | bags), [path], (f"metadata of {known} of {len(catalogue.item_ids)} items",)
+    return (
+        PublicFeatures(described | bags),
+        [path],
+        (f"metadata of {known} of {len(catalogue.item_ids)} items",),
+    )

@@ -1,8 +1,9 @@
 """From a data set of any size to partitions by user, in bounded memory.
 
-Rows are scattered by a hash of their user's id to pieces on disk; then each part is made of its pieces alone, with its duplicates and
-values outside the scale resolved as the format's reader does: both are a matter of one user. Stopped, it goes on where it was: scattered
-pieces and finished parts are kept in `DIR/.work` until the manifest is written.
+Rows are scattered by a hash of their user's id to pieces on disk; then each part is made of its
+pieces alone, with its duplicates and values outside the scale resolved as the format's reader does:
+both are a matter of one user. Stopped, it goes on where it was: scattered pieces and finished parts
+are kept in `DIR/.work` until the manifest is written.
 """
 
 from __future__ import annotations
@@ -23,7 +24,16 @@ from fedrec.data.dataset import Dataset, Provenance, ReadReport, added
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Kind
 from fedrec.data.keyed_hash import id_words
-from fedrec.data.partitions import GIVEN, MANIFEST, PartFile, Place, part_frame, part_of, write_manifest, write_part
+from fedrec.data.partitions import (
+    GIVEN,
+    MANIFEST,
+    PartFile,
+    Place,
+    part_frame,
+    part_of,
+    write_manifest,
+    write_part,
+)
 from fedrec.data.planted import PlantedShape, generate_chunks, planted_items
 from fedrec.data.resolving import Rows, resolve
 from fedrec.data.table_batches import row_batches
@@ -41,35 +51,55 @@ def _quiet(done: int, total: int) -> None:
 def open_output(output: str, *, parts: int, source: str, resume: bool) -> Path:
     """The folder for scattered pieces, as an interrupted command left it where `resume`, else new.
 
-    source: what is partitioned, in any words that tell it from another. Raises SettingsError on less than one part, RunError where there
-    is a data set already, something else, or another interrupted one.
+    source: what is partitioned, in any words that tell it from another. Raises SettingsError on
+    less than one part, RunError where there is a data set already, something else, or another
+    interrupted one.
     """
     if parts < 1:
         raise SettingsError(f"--parts must be at least 1, found {parts}", "Give a positive number.")
     if Place(output).exists(MANIFEST):
-        raise RunError(f"{output} holds a partitioned data set already", "Name another folder, or remove it.")
+        raise RunError(
+            f"{output} holds a partitioned data set already", "Name another folder, or remove it."
+        )
     if not Place(output).is_local:
-        folder, work = Path(output), Path(gettempdir()) / f"fedrec-{hashlib.sha256(output.encode()).hexdigest()[:16]}"
+        folder, work = (
+            Path(output),
+            Path(gettempdir()) / f"fedrec-{hashlib.sha256(output.encode()).hexdigest()[:16]}",
+        )
     else:
         folder, work = Path(output), Path(output) / ".work"
     asked = json.dumps({"parts": parts, "source": source}, sort_keys=True)
     try:
         if work.exists() and resume:
             if (work / "asked.json").read_text() != asked:
-                raise RunError(f"{output} was begun with other data or another number of parts", "Name another folder, or remove it.")
+                raise RunError(
+                    f"{output} was begun with other data or another number of parts",
+                    "Name another folder, or remove it.",
+                )
             return work
         if work.exists():
-            raise RunError(f"{output} is an unfinished data set", "Give --resume to finish it, or remove the folder.")
-        if Place(output).is_local and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise RunError(
+                f"{output} is an unfinished data set",
+                "Give --resume to finish it, or remove the folder.",
+            )
+        if (
+            Place(output).is_local
+            and folder.exists()
+            and (not folder.is_dir() or any(folder.iterdir()))
+        ):
             raise RunError(f"{output} is not empty", "Name another folder.")
         work.mkdir(parents=True)
         (work / "asked.json").write_text(asked)
     except OSError as failure:
-        raise RunError(f"{output} cannot be written: {failure.strerror or failure}", "Name another folder.") from None
+        raise RunError(
+            f"{output} cannot be written: {failure.strerror or failure}", "Name another folder."
+        ) from None
     return work
 
 
-def partition_dataset(dataset: Dataset, output: str, work: Path, *, parts: int, told: Told = _quiet) -> None:
+def partition_dataset(
+    dataset: Dataset, output: str, work: Path, *, parts: int, told: Told = _quiet
+) -> None:
     """A data set that is in memory."""
     catalogue, events = dataset.catalogue, dataset.interactions
     found = {"test": dataset.given_test, "validation": dataset.given_validation}
@@ -80,16 +110,26 @@ def partition_dataset(dataset: Dataset, output: str, work: Path, *, parts: int, 
         users = np.flatnonzero(where == index)
         own = {name: part.users_subset(users) for name, part in given.items()}
         ids = [catalogue.user_ids[k] for k in users]
-        files.append(write_part(place, _name(index), part_frame(users.astype(np.int64), ids, events.users_subset(users), own)))
+        files.append(
+            write_part(
+                place,
+                _name(index),
+                part_frame(users.astype(np.int64), ids, events.users_subset(users), own),
+            )
+        )
         told(index + 1, parts)
     write_manifest(
-        place, files, kind=events.kind, value_range=events.value_range, item_ids=catalogue.item_ids, titles=catalogue.titles,
-        features=dataset.features, provenance=dataset.provenance, timed=events.times is not None, given=tuple(given),
+        place, files, kind=events.kind, value_range=events.value_range,
+        item_ids=catalogue.item_ids, titles=catalogue.titles,
+        features=dataset.features, provenance=dataset.provenance, timed=events.times is not None,
+        given=tuple(given),
     )  # fmt: skip
     shutil.rmtree(work, ignore_errors=True)
 
 
-def partition_planted(shape: PlantedShape, seed: int, output: str, work: Path, *, parts: int, told: Told = _quiet) -> None:
+def partition_planted(
+    shape: PlantedShape, seed: int, output: str, work: Path, *, parts: int, told: Told = _quiet
+) -> None:
     """The planted data set of `planted.planted`, drawn and written piece by piece."""
     items = planted_items(shape, seed=seed)
     ids = tuple(str(j + 1) for j in range(shape.items))
@@ -106,29 +146,43 @@ def partition_planted(shape: PlantedShape, seed: int, output: str, work: Path, *
     _scatter(pieces(), work, parts)
     files = list[PartFile]()
     for index in range(parts):
-        files.append(_kept(work, index) or _keep(work, index, write_part(Place(output), _name(index), _piece(work, index))))
+        files.append(
+            _kept(work, index)
+            or _keep(work, index, write_part(Place(output), _name(index), _piece(work, index)))
+        )
         told(index + 1, parts)
     events = sum(file.events for file in files)
     report = ReadReport(events, events, notes=(f"planted with seed {seed}: {shape}",))
     scale = shape.value_range if shape.kind == "ratings" else (0.0, 1.0)
     write_manifest(
-        Place(output), files, kind=shape.kind, value_range=scale, item_ids=ids, titles=items.titles, features=items.features,
+        Place(output), files, kind=shape.kind, value_range=scale, item_ids=ids,
+        titles=items.titles, features=items.features,
         provenance=Provenance("planted", (), report), timed=True, given=(),
     )  # fmt: skip
     shutil.rmtree(work, ignore_errors=True)
 
 
-def partition_table(asked: AskedTable, output: str, work: Path, *, parts: int, told: Told = _quiet) -> None:
-    """A table of one source of rows. Users are numbered in the order of the parts. Raises what `read_table` raises."""
+def partition_table(
+    asked: AskedTable, output: str, work: Path, *, parts: int, told: Told = _quiet
+) -> None:
+    """A table of one source of rows.
+
+    Users are numbered in the order of the parts. Raises what `read_table` raises."""
     columns, path = asked.columns, asked.source["train"]
     if len(asked.source) > 1:
         raise ValueError("a table that comes divided is read whole")
     kind: Kind = "ratings" if columns.rating else "clicks"
     low, high = asked.rating_range or (0.0, 1.0)
     if columns.rating is not None and asked.rating_range is None:
-        raise SettingsError(f"{path.name} has ratings but no rating_range", "Give the public scale, as in rating_range = [1, 5].")
+        raise SettingsError(
+            f"{path.name} has ratings but no rating_range",
+            "Give the public scale, as in rating_range = [1, 5].",
+        )
     if not low < high:
-        raise SettingsError(f"rating_range = {(low, high)} is no scale", "Give its lowest and highest value, as in [1, 5].")
+        raise SettingsError(
+            f"rating_range = {(low, high)} is no scale",
+            "Give its lowest and highest value, as in [1, 5].",
+        )
     notes = dict[str, None]()
 
     def pieces() -> Iterator[tuple[npt.NDArray[np.int64], pl.DataFrame]]:
@@ -137,8 +191,12 @@ def partition_table(asked: AskedTable, output: str, work: Path, *, parts: int, t
             whole = frame["user"].dtype.is_integer(), frame["item"].dtype.is_integer()
             texts = frame.with_columns(pl.col("user", "item").cast(pl.String))
             distinct = texts["user"].unique()
-            place = pl.DataFrame({"user": distinct, "part": part_of(id_words(distinct.to_list()), parts)})
-            where = texts.join(place, on="user", how="left", maintain_order="left")["part"].to_numpy()
+            place = pl.DataFrame(
+                {"user": distinct, "part": part_of(id_words(distinct.to_list()), parts)}
+            )
+            where = texts.join(place, on="user", how="left", maintain_order="left")[
+                "part"
+            ].to_numpy()
             yield where, texts.with_columns(pl.lit(all(whole)).alias("numbers"))
 
     _scatter(pieces(), work, parts)
@@ -149,13 +207,20 @@ def partition_table(asked: AskedTable, output: str, work: Path, *, parts: int, t
         file, report = _kept(work, index), _kept_report(work, index)
         if file is None or report is None:
             rows = _piece(work, index).sort("line", maintain_order=True)
-            users, user_ids = numbered_ids(rows["user"].cast(pl.Categorical)) if len(rows) else (np.zeros(0, np.int32), ())
-            items = rows.join(numbers, on="item", how="left", maintain_order="left")["number"].to_numpy()
+            users, user_ids = (
+                numbered_ids(rows["user"].cast(pl.Categorical))
+                if len(rows)
+                else (np.zeros(0, np.int32), ())
+            )
+            items = rows.join(numbers, on="item", how="left", maintain_order="left")[
+                "number"
+            ].to_numpy()
             values = rows["rating"].to_numpy() if columns.rating else None
             times = rows["timestamp"].to_numpy().astype(np.int64) if columns.timestamp else None
             events, report = resolve(
                 Rows(path, users, items, values, times, lines=rows["line"].to_numpy()),
-                num_users=len(user_ids), num_items=len(ids), value_range=(float(low), float(high)), kind=kind, policies=asked.policies,
+                num_users=len(user_ids), num_items=len(ids), value_range=(float(low), float(high)),
+                kind=kind, policies=asked.policies,
             )  # fmt: skip
             events = replace(events, user_words=id_words(user_ids), item_words=words)
             own = np.arange(first, first + len(user_ids), dtype=np.int64)
@@ -166,17 +231,24 @@ def partition_table(asked: AskedTable, output: str, work: Path, *, parts: int, t
         told(index + 1, parts)
     table = asked.items
     untold = () if table is not None and len(table.ids) == len(ids) else (untold_items(table),)
-    provenance = Provenance("table", digests_of(asked.source, table), added(reports, (*notes, *more)), untold)
+    provenance = Provenance(
+        "table", digests_of(asked.source, table), added(reports, (*notes, *more)), untold
+    )
     write_manifest(
-        Place(output), files, kind=kind, value_range=(float(low), float(high)), item_ids=ids, given=(),
-        titles=table.titles_of(ids) if table else None, features=table.features_of(ids) if table else PublicFeatures({}),
+        Place(output), files, kind=kind, value_range=(float(low), float(high)), item_ids=ids,
+        given=(),
+        titles=table.titles_of(ids) if table else None,
+        features=table.features_of(ids) if table else PublicFeatures({}),
         provenance=provenance, timed=columns.timestamp is not None,
     )  # fmt: skip
     shutil.rmtree(work, ignore_errors=True)
 
 
-def _catalogue(asked: AskedTable, work: Path, parts: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """All items, in the order that `read_table` gives them, and a note on those that the table of items does not name."""
+def _catalogue(
+    asked: AskedTable, work: Path, parts: int
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """All items, in the order that `read_table` gives them, and a note on those that the table of
+    items does not name."""
     pieces = [work / f"part-{index:05d}" for index in range(parts)]
     files = [file for piece in pieces if piece.exists() for file in sorted(piece.iterdir())]
     if not files:
@@ -190,11 +262,17 @@ def _catalogue(asked: AskedTable, work: Path, parts: int) -> tuple[tuple[str, ..
         return ids, ()
     named = set(asked.items.ids)
     more = tuple(item for item in ids if item not in named)
-    notes = (f"{len(more)} of {len(ids)} items with events are not in {asked.items.path.name}",) if more else ()
+    notes = (
+        (f"{len(more)} of {len(ids)} items with events are not in {asked.items.path.name}",)
+        if more
+        else ()
+    )
     return (*asked.items.ids, *more), notes
 
 
-def _scatter(pieces: Iterator[tuple[npt.NDArray[np.int64], pl.DataFrame]], work: Path, parts: int) -> None:
+def _scatter(
+    pieces: Iterator[tuple[npt.NDArray[np.int64], pl.DataFrame]], work: Path, parts: int
+) -> None:
     """Rows of every batch to the part they belong to, once: a mark says that all are there."""
     done = work / "scattered"
     if done.exists():
@@ -208,7 +286,9 @@ def _scatter(pieces: Iterator[tuple[npt.NDArray[np.int64], pl.DataFrame]], work:
             if ends[index] < ends[index + 1]:
                 folder = work / f"part-{index:05d}"
                 folder.mkdir(parents=True, exist_ok=True)
-                frame[int(ends[index]) : int(ends[index + 1])].write_parquet(folder / f"{number:05d}.parquet")
+                frame[int(ends[index]) : int(ends[index + 1])].write_parquet(
+                    folder / f"{number:05d}.parquet"
+                )
     done.touch()
 
 

@@ -1,11 +1,14 @@
-"""Data sets in partitions by user: Parquet files that any process reads on its own, and a manifest with their digests.
+"""Data sets in partitions by user: Parquet files that any process reads on its own, and a manifest
+with their digests.
 
     DIR/partitions.json   DIR/items.parquet   DIR/part-00000.parquet   DIR/part-00001.parquet   ...
 
-A part has a row for each of its users: `number` among all users, `id`, `word` (the hash of the id, by which splits are drawn), and lists
-`items` (numbers of the catalogue, ascending), `values` of ratings and `times` where there are any; lists `test_*` and `validation_*` where
-the source came divided. A user is in one part, by a hash of the id, so that parts are random samples of the users, each the same
-whoever else is in the data. DIR is a folder, or a URL of any file system that fsspec knows (`s3://bucket/data`).
+A part has a row for each of its users: `number` among all users, `id`, `word` (the hash of the id,
+by which splits are drawn), and lists `items` (numbers of the catalogue, ascending), `values` of
+ratings and `times` where there are any; lists `test_*` and `validation_*` where the source came
+divided. A user is in one part, by a hash of the id, so that parts are random samples of the users,
+each the same whoever else is in the data. DIR is a folder, or a URL of any file system that fsspec
+knows (`s3://bucket/data`).
 """
 
 from __future__ import annotations
@@ -61,10 +64,14 @@ class Place:
                 content: bytes = file.read()
                 return content
         except OSError as failure:
-            raise DataError(f"{self._url(name)} cannot be read: {failure.strerror or failure}", _REMEDY) from None
+            raise DataError(
+                f"{self._url(name)} cannot be read: {failure.strerror or failure}", _REMEDY
+            ) from None
 
     def write(self, name: str, content: bytes) -> None:
-        """Whole or not at all: on this machine by a rename, in an object store because objects are. Raises OSError."""
+        """Whole or not at all: on this machine by a rename, in an object store because objects are.
+
+        Raises OSError."""
         if self.is_local:
             write_bytes(Path(self.root) / name, content)
             return
@@ -89,7 +96,8 @@ def _fsspec() -> Any:
 
 @dataclass(frozen=True)
 class PartFile:
-    """One part: its file's name, how many users and events (of all kinds) it has, its size, and its SHA-256."""
+    """One part: its file's name, how many users and events (of all kinds) it has, its size, and its
+    SHA-256."""
 
     name: str
     users: int
@@ -100,7 +108,8 @@ class PartFile:
 
 @dataclass(frozen=True)
 class Part:
-    """The users of one part: their numbers among all, and their events; `test` and `validation` where the source came divided."""
+    """The users of one part: their numbers among all, and their events; `test` and `validation`
+    where the source came divided."""
 
     numbers: Int64s
     events: Interactions
@@ -111,14 +120,20 @@ class Part:
     def size_bytes(self) -> int:
         """Memory of its arrays."""
         parts = [part for part in (self.events, self.test, self.validation) if part is not None]
-        return sum(12 * len(part) + (8 * len(part) if part.times is not None else 0) + 8 * len(part.user_ptr) for part in parts)
+        return sum(
+            12 * len(part)
+            + (8 * len(part) if part.times is not None else 0)
+            + 8 * len(part.user_ptr)
+            for part in parts
+        )
 
 
 @dataclass(frozen=True)
 class PartitionedData:
     """A data set whose events lie in parts; what is public of it is in memory.
 
-    parts: the files, in the order of their names. timed: whether events have times. given: which of `GIVEN` the source came with.
+    parts: the files, in the order of their names. timed: whether events have times. given: which of
+    `GIVEN` the source came with.
     """
 
     place: Place
@@ -145,7 +160,10 @@ class PartitionedData:
         return sum(part.events for part in self.parts)
 
     def read_part(self, index: int) -> Part:
-        """The users of one part. Raises DataError where the file is missing, damaged, or not the one that the manifest describes."""
+        """The users of one part.
+
+        Raises DataError where the file is missing, damaged, or not the one that the manifest
+        describes."""
         return self._part(index)[0]
 
     def _part(self, index: int) -> tuple[Part, tuple[str, ...]]:
@@ -153,25 +171,50 @@ class PartitionedData:
         frame = _frame(self.place.read(file.name), file.sha256, f"{self.place.root}/{file.name}")
         words = frame["word"].to_numpy()
         events = self._events(frame, "", words)
-        given = [self._events(frame, f"{name}_", words) if name in self.given else None for name in GIVEN]
+        given = [
+            self._events(frame, f"{name}_", words) if name in self.given else None for name in GIVEN
+        ]
         return Part(frame["number"].to_numpy(), events, *given), tuple(frame["id"].to_list())
 
     def _events(self, frame: pl.DataFrame, prefix: str, words: Words) -> Interactions:
         lengths = frame[f"{prefix}items"].list.len()
         ptr = np.concatenate([[0], np.cumsum(lengths.to_numpy().astype(np.int64))]).astype(np.int64)
         some = frame.filter(lengths > 0)
-        items = some[f"{prefix}items"].explode().to_numpy().astype(np.int32) if len(some) else np.zeros(0, np.int32)
+        items = (
+            some[f"{prefix}items"].explode().to_numpy().astype(np.int32)
+            if len(some)
+            else np.zeros(0, np.int32)
+        )
         rated = self.kind == "ratings" and len(some)
-        values = some[f"{prefix}values"].explode().to_numpy().astype(np.float32) if rated else np.ones(len(items), np.float32)
+        values = (
+            some[f"{prefix}values"].explode().to_numpy().astype(np.float32)
+            if rated
+            else np.ones(len(items), np.float32)
+        )
         times = None
         if self.timed:
-            times = some[f"{prefix}times"].explode().to_numpy().astype(np.int64) if len(some) else np.zeros(0, np.int64)
+            times = (
+                some[f"{prefix}times"].explode().to_numpy().astype(np.int64)
+                if len(some)
+                else np.zeros(0, np.int64)
+            )
         if len(items) and not (int(items.min()) >= 0 and int(items.max()) < self.num_items):
             raise DataError(f"{self.place.root} has items outside its catalogue", _REMEDY)
-        return Interactions(ptr, items, values, self.num_items, self.value_range, self.kind, times, words, self.item_words)
+        return Interactions(
+            ptr,
+            items,
+            values,
+            self.num_items,
+            self.value_range,
+            self.kind,
+            times,
+            words,
+            self.item_words,
+        )
 
     def whole(self) -> Dataset:
-        """Everything in memory, users in the order of their numbers: the data set that was partitioned."""
+        """Everything in memory, users in the order of their numbers: the data set that was
+        partitioned."""
         read = [self._part(index) for index in range(len(self.parts))]
         order = np.argsort(np.concatenate([part.numbers for part, _ in read]), kind="stable")
         ids = [name for _, names in read for name in names]
@@ -207,12 +250,16 @@ def is_partitioned(path: str | Path) -> bool:
 
 
 def read_partitions(path: Path) -> Dataset:
-    """The whole data set of a folder of partitions, in memory. Raises DataError where a file is missing or damaged."""
+    """The whole data set of a folder of partitions, in memory.
+
+    Raises DataError where a file is missing or damaged."""
     return open_partitions(str(path)).whole()
 
 
 def open_partitions(path: str) -> PartitionedData:
-    """What the manifest and the table of items say; no part is read. Raises DataError where one is missing or damaged."""
+    """What the manifest and the table of items say; no part is read.
+
+    Raises DataError where one is missing or damaged."""
     place = Place(path)
     content = place.read(MANIFEST)
     try:
@@ -223,18 +270,29 @@ def open_partitions(path: str) -> PartitionedData:
         items = _frame(place.read(ITEMS), told["items_sha256"], f"{path}/{ITEMS}")
         made = told["provenance"]
         files, report = tuple(FileDigest(**file) for file in made["files"]), made["report"]
-        provenance = Provenance(made["format"], files, ReadReport(**report | {"notes": tuple(report["notes"])}), tuple(made["not_covered"]))
+        provenance = Provenance(
+            made["format"],
+            files,
+            ReadReport(**report | {"notes": tuple(report["notes"])}),
+            tuple(made["not_covered"]),
+        )
         ids = tuple(items["id"].to_list())
         titles = tuple(items["title"].to_list()) if "title" in items.columns else None
-        bags = {bag["name"]: _bag(items, number, tuple(bag["vocabulary"])) for number, bag in enumerate(told["bags"])}
+        bags = {
+            bag["name"]: _bag(items, number, tuple(bag["vocabulary"]))
+            for number, bag in enumerate(told["bags"])
+        }
         low, high = told["value_range"]
         given = tuple(str(name) for name in told["given"])
         return PartitionedData(
-            place, told["kind"], (float(low), float(high)), int(told["users"]), ids, titles, PublicFeatures(bags), id_words(ids), parts,
+            place, told["kind"], (float(low), float(high)), int(told["users"]), ids, titles,
+            PublicFeatures(bags), id_words(ids), parts,
             provenance, bool(told["timed"]), given,
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError, pl.exceptions.PolarsError) as failure:
-        raise DataError(f"{path}/{MANIFEST} is no manifest of partitions: {failure}", _REMEDY) from None
+        raise DataError(
+            f"{path}/{MANIFEST} is no manifest of partitions: {failure}", _REMEDY
+        ) from None
 
 
 def _frame(content: bytes, sha256: str, name: str) -> pl.DataFrame:
@@ -244,14 +302,25 @@ def _frame(content: bytes, sha256: str, name: str) -> pl.DataFrame:
 
 
 def _bag(items: pl.DataFrame, number: int, vocabulary: tuple[str, ...]) -> FeatureBag:
-    """CSR parts as they were written: the order of entries in a row decides the last bits of a product."""
+    """CSR parts as they were written: the order of entries in a row decides the last bits of a
+    product."""
     lengths = items[f"bag_{number}"].list.len()
     some = items.filter(lengths > 0)
     none = len(some) == 0
-    indices = np.zeros(0, np.int32) if none else some[f"bag_{number}"].explode().to_numpy().astype(np.int32)
-    data = np.zeros(0, np.float32) if none else some[f"bag_{number}_counts"].explode().to_numpy().astype(np.float32)
+    indices = (
+        np.zeros(0, np.int32)
+        if none
+        else some[f"bag_{number}"].explode().to_numpy().astype(np.int32)
+    )
+    data = (
+        np.zeros(0, np.float32)
+        if none
+        else some[f"bag_{number}_counts"].explode().to_numpy().astype(np.float32)
+    )
     ptr = np.concatenate([[0], np.cumsum(lengths.to_numpy().astype(np.int32))]).astype(np.int32)
-    return FeatureBag(vocabulary, sparse.csr_matrix((data, indices, ptr), shape=(len(items), len(vocabulary))))
+    return FeatureBag(
+        vocabulary, sparse.csr_matrix((data, indices, ptr), shape=(len(items), len(vocabulary)))
+    )
 
 
 # --- writing ---
@@ -262,9 +331,15 @@ def part_of(words: Words, parts: int) -> npt.NDArray[np.int64]:
     return np.asarray(hashed(_PART_KEY, words) % np.uint64(parts), np.int64)
 
 
-def part_frame(numbers: Int64s, ids: Sequence[str], events: Interactions, given: Mapping[str, Interactions]) -> pl.DataFrame:
+def part_frame(
+    numbers: Int64s, ids: Sequence[str], events: Interactions, given: Mapping[str, Interactions]
+) -> pl.DataFrame:
     """The rows of users whose events these are; given: of `GIVEN`, over the same users."""
-    columns = {"number": pl.Series(numbers), "id": pl.Series(ids, dtype=pl.String), "word": pl.Series(events.user_words)}
+    columns = {
+        "number": pl.Series(numbers),
+        "id": pl.Series(ids, dtype=pl.String),
+        "word": pl.Series(events.user_words),
+    }
     for prefix, part in {"": events, **{f"{name}_": part for name, part in given.items()}}.items():
         columns[f"{prefix}items"] = lists(part.items, part.user_ptr)
         if part.kind == "ratings":
@@ -278,7 +353,9 @@ def lists(values: npt.NDArray[Any], ptr: npt.NDArray[np.integer]) -> pl.Series:
     """A column of lists: row k holds `values[ptr[k]:ptr[k + 1]]`."""
     rows = pl.DataFrame({"row": np.repeat(np.arange(len(ptr) - 1), np.diff(ptr)), "value": values})
     grouped = rows.group_by("row", maintain_order=True).agg("value")
-    every = pl.DataFrame({"row": np.arange(len(ptr) - 1)}).join(grouped, on="row", how="left", maintain_order="left")
+    every = pl.DataFrame({"row": np.arange(len(ptr) - 1)}).join(
+        grouped, on="row", how="left", maintain_order="left"
+    )
     inner = rows["value"].dtype
     return every.select(pl.col("value").fill_null(pl.lit([], dtype=pl.List(inner))))["value"]
 
@@ -289,7 +366,9 @@ def write_part(place: Place, name: str, frame: pl.DataFrame) -> PartFile:
     frame.write_parquet(buffer, compression="zstd")
     content = buffer.getvalue()
     place.write(name, content)
-    events = sum(int(frame[column].list.len().sum()) for column in frame.columns if column.endswith("items"))
+    events = sum(
+        int(frame[column].list.len().sum()) for column in frame.columns if column.endswith("items")
+    )
     return PartFile(name, len(frame), events, len(content), hashlib.sha256(content).hexdigest())
 
 
@@ -306,7 +385,8 @@ def write_manifest(
     timed: bool,
     given: Sequence[str],
 ) -> None:
-    """The table of items, then the manifest, which makes the folder a data set: last, when all parts are there."""
+    """The table of items, then the manifest, which makes the folder a data set: last, when all
+    parts are there."""
     columns = {"id": pl.Series(item_ids, dtype=pl.String)}
     columns |= {} if titles is None else {"title": pl.Series(titles, dtype=pl.String)}
     for number, bag in enumerate(features.bags.values()):
@@ -322,7 +402,10 @@ def write_manifest(
         "value_range": list(value_range),
         "users": sum(part.users for part in parts),
         "items_sha256": hashlib.sha256(buffer.getvalue()).hexdigest(),
-        "bags": [{"name": name, "vocabulary": list(bag.vocabulary)} for name, bag in features.bags.items()],
+        "bags": [
+            {"name": name, "vocabulary": list(bag.vocabulary)}
+            for name, bag in features.bags.items()
+        ],
         "parts": [asdict(part) for part in parts],
         "provenance": provenance.describe(),
         "timed": timed,

@@ -1,9 +1,11 @@
-"""A data set with a known answer: events drawn from planted vectors, biases and noise, at any size, in bounded memory.
+"""A data set with a known answer: events drawn from planted vectors, biases and noise, at any size,
+in bounded memory.
 
-Items have public features (`planted_items`) that explain a stated part of their vectors. Item popularity falls off like a Zipf law,
-activity of users like a log-normal; each user's items are distinct. A rating is clip(round(mean + user bias + item bias + u'v + noise)) to
-the scale; clicks are drawn by popularity and affinity. Everything that happens to a user depends on the seed and the user's number alone,
-so a data set does not depend on the chunks it is made in.
+Items have public features (`planted_items`) that explain a stated part of their vectors. Item
+popularity falls off like a Zipf law, activity of users like a log-normal; each user's items are
+distinct. A rating is clip(round(mean + user bias + item bias + u'v + noise)) to the scale; clicks
+are drawn by popularity and affinity. Everything that happens to a user depends on the seed and the
+user's number alone, so a data set does not depend on the chunks it is made in.
 """
 
 from __future__ import annotations
@@ -31,10 +33,12 @@ _FIRST_TIME, _LAST_TIME = 946_684_800, 1_104_537_600  # 2000 to 2004
 
 @dataclass(frozen=True)
 class PlantedShape:
-    """Sizes and strengths of a planted data set; standard deviations are in units of the rating scale.
+    """Sizes and strengths of a planted data set; standard deviations are in units of the rating
+    scale.
 
-    explained: share of the variance of item vectors, and of item biases, that the public features explain. least_events: of any user.
-    selectivity: how strongly affinity decides what a user meets (0: popularity alone); None takes 0.5 for ratings and 6 for clicks.
+    explained: share of the variance of item vectors, and of item biases, that the public features
+    explain. least_events: of any user. selectivity: how strongly affinity decides what a user meets
+    (0: popularity alone); None takes 0.5 for ratings and 6 for clicks.
     """
 
     users: int
@@ -54,11 +58,20 @@ class PlantedShape:
     selectivity: float | None = None
 
     def __post_init__(self) -> None:
-        if min(self.users, self.items, self.dimension, self.least_events) < 1 or not 0 <= self.explained <= 1 or self.step <= 0:
-            raise ValueError(f"sizes and step must be positive and explained in [0, 1], found {self}")
+        if (
+            min(self.users, self.items, self.dimension, self.least_events) < 1
+            or not 0 <= self.explained <= 1
+            or self.step <= 0
+        ):
+            raise ValueError(
+                f"sizes and step must be positive and explained in [0, 1], found {self}"
+            )
         most = self.users * self.most_events
         if not self.users * self.least_events <= self.events <= most:
-            raise ValueError(f"events must be between {self.users * self.least_events} and {most}, found {self.events}")
+            raise ValueError(
+                f"events must be between {self.users * self.least_events} and {most}, found "
+                f"{self.events}"
+            )
 
     @property
     def most_events(self) -> int:
@@ -70,32 +83,62 @@ DEMO = "demo"
 """The preset where none is named."""
 SHAPES: dict[str, PlantedShape] = {
     "small": PlantedShape(users=300, items=120, events=7_500),
-    DEMO: PlantedShape(users=6_000, items=1_000, events=400_000, least_events=20, explained=0.8, interaction_std=0.6),
-    "ml10m": PlantedShape(users=69_878, items=10_677, events=10_000_000, least_events=20, value_range=(0.5, 5.0), step=0.5),
-    "ml10m_x10": PlantedShape(users=698_780, items=10_677, events=100_000_000, least_events=20, value_range=(0.5, 5.0), step=0.5),
+    DEMO: PlantedShape(
+        users=6_000,
+        items=1_000,
+        events=400_000,
+        least_events=20,
+        explained=0.8,
+        interaction_std=0.6,
+    ),
+    "ml10m": PlantedShape(
+        users=69_878,
+        items=10_677,
+        events=10_000_000,
+        least_events=20,
+        value_range=(0.5, 5.0),
+        step=0.5,
+    ),
+    "ml10m_x10": PlantedShape(
+        users=698_780,
+        items=10_677,
+        events=100_000_000,
+        least_events=20,
+        value_range=(0.5, 5.0),
+        step=0.5,
+    ),
 }
 
 
 def shape_of_sizes(
-    users: int, items: int, events: int, *, least_events: int = 0, value_range: tuple[float, float] = (0.5, 5.0), step: float = 0.5,
+    users: int, items: int, events: int, *, least_events: int = 0, value_range: tuple[float,
+    float] = (0.5, 5.0), step: float = 0.5,
     dimension: int = 8, explained: float = 0.5, kind: Kind = "ratings",
 ) -> PlantedShape:  # fmt: skip
-    """A shape of any size whose other strengths are the presets', in proportion to the length of the scale where that is not 4.5.
+    """A shape of any size whose other strengths are the presets', in proportion to the length of
+    the scale where that is not 4.5.
 
-    least_events: 0 takes 20, or the events of an average user where these are fewer. Raises ValueError where no such data set exists.
+    least_events: 0 takes 20, or the events of an average user where these are fewer. Raises
+    ValueError where no such data set exists.
     """
     least = least_events or min(20, events // users)
-    shape = PlantedShape(users, items, events, kind, dimension, explained, max(least, 1), value_range, step)
+    shape = PlantedShape(
+        users, items, events, kind, dimension, explained, max(least, 1), value_range, step
+    )
     if value_range == (0.5, 5.0):
         return shape
     low, unit = value_range[0], (value_range[1] - value_range[0]) / 4.5
-    stds = {name: unit * getattr(shape, name) for name in ("user_bias_std", "item_bias_std", "interaction_std", "noise_std")}
+    stds = {
+        name: unit * getattr(shape, name)
+        for name in ("user_bias_std", "item_bias_std", "interaction_std", "noise_std")
+    }
     return replace(shape, mean=low + (shape.mean - 0.5) * unit, **stds)
 
 
 @dataclass(frozen=True)
 class PlantedTruth:
-    """What the events were drawn from. user_vectors (n, d), item_vectors (m, d), user_bias (n,), item_bias (m,), all float32."""
+    """What the events were drawn from. user_vectors (n, d), item_vectors (m, d), user_bias (n,),
+    item_bias (m,), all float32."""
 
     shape: PlantedShape
     user_vectors: Float32s
@@ -109,25 +152,36 @@ class PlantedTruth:
         """(n,) float32: mean + biases + u'v of each event, before noise, rounding and clipping."""
         users, items = interactions.users, interactions.items
         inner = np.einsum("nd,nd->n", self.user_vectors[users], self.item_vectors[items])
-        return np.asarray(self.shape.mean + self.user_bias[users] + self.item_bias[items] + inner, dtype=np.float32)
+        return np.asarray(
+            self.shape.mean + self.user_bias[users] + self.item_bias[items] + inner,
+            dtype=np.float32,
+        )
 
     def expected(self, interactions: Interactions) -> Float32s:
-        """(n,) float32: the mean rating of each event given the truth, the best prediction there is."""
+        """(n,) float32: the mean rating of each event given the truth, the best prediction there
+        is."""
         (low, high), step = self.shape.value_range, self.shape.step
         affinity = self.affinity(interactions).astype(np.float64)
         expected = np.full(len(affinity), low)
-        for edge in np.arange(low + step / 2, high, step):  # E[rating] = low + step * sum over edges of P(above the edge)
+        # E[rating] = low + step * sum over edges of P(above the edge)
+        for edge in np.arange(low + step / 2, high, step):
             expected += step * ndtr((affinity - edge) / self.shape.noise_std)
         return expected.astype(np.float32)
 
     def noise_floor(self, interactions: Interactions) -> float:
         """RMSE of `expected` on these ratings: what no model can beat but by chance."""
-        return float(np.sqrt(np.mean((self.expected(interactions).astype(np.float64) - interactions.values) ** 2)))
+        return float(
+            np.sqrt(
+                np.mean((self.expected(interactions).astype(np.float64) - interactions.values) ** 2)
+            )
+        )
 
 
 @dataclass(frozen=True)
 class PlantedChunk:
-    """The events of users `first_user`, `first_user + 1`, ... (numbered from 0 in `interactions`)."""
+    """The events of users `first_user`, `first_user + 1`, ...
+
+    (numbered from 0 in `interactions`)."""
 
     first_user: int
     interactions: Interactions
@@ -137,7 +191,11 @@ def planted(shape: PlantedShape, *, seed: int) -> Dataset:
     """The whole planted data set in memory (16 bytes an event)."""
     truth, items = _plant(shape, seed)
     events = _draw(truth, seed, 0, shape.users)
-    catalogue = Catalogue(tuple(str(j + 1) for j in range(shape.items)), items.titles, tuple(str(k + 1) for k in range(shape.users)))
+    catalogue = Catalogue(
+        tuple(str(j + 1) for j in range(shape.items)),
+        items.titles,
+        tuple(str(k + 1) for k in range(shape.users)),
+    )
     report = ReadReport(len(events), len(events), notes=(f"planted with seed {seed}: {shape}",))
     return Dataset(events, catalogue, items.features, Provenance("planted", (), report))
 
@@ -152,8 +210,11 @@ def planted_items(shape: PlantedShape, *, seed: int) -> PlantedItems:
     return _plant(shape, seed)[1]
 
 
-def generate_chunks(shape: PlantedShape, *, seed: int, events_per_chunk: int = 5_000_000) -> Iterator[PlantedChunk]:
-    """The events of `planted` with the same arguments, by consecutive users, about `events_per_chunk` at a time."""
+def generate_chunks(
+    shape: PlantedShape, *, seed: int, events_per_chunk: int = 5_000_000
+) -> Iterator[PlantedChunk]:
+    """The events of `planted` with the same arguments, by consecutive users, about
+    `events_per_chunk` at a time."""
     truth, _ = _plant(shape, seed)
     ends = np.cumsum(truth.user_events)
     start = 0
@@ -164,17 +225,26 @@ def generate_chunks(shape: PlantedShape, *, seed: int, events_per_chunk: int = 5
         start = stop
 
 
-def write_parquet(folder: Path, shape: PlantedShape, *, seed: int, events_per_chunk: int = 5_000_000) -> list[Path]:
-    """Write the events as Parquet parts and the items as `items.csv`; the files written, the items last.
+def write_parquet(
+    folder: Path, shape: PlantedShape, *, seed: int, events_per_chunk: int = 5_000_000
+) -> list[Path]:
+    """Write the events as Parquet parts and the items as `items.csv`; the files written, the items
+    last.
 
-    Parts have the columns user, item, rating (for ratings) and timestamp, numbers from 1. To read them again: `read(folder,
-    format="table", rating="rating", timestamp="timestamp", rating_range=shape.value_range, item_features=folder / "items.csv")`.
+    Parts have the columns user, item, rating (for ratings) and timestamp, numbers from 1. To read
+    them again: `read(folder, format="table", rating="rating", timestamp="timestamp",
+    rating_range=shape.value_range, item_features=folder / "items.csv")`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
-    for number, chunk in enumerate(generate_chunks(shape, seed=seed, events_per_chunk=events_per_chunk)):
+    for number, chunk in enumerate(
+        generate_chunks(shape, seed=seed, events_per_chunk=events_per_chunk)
+    ):
         events = chunk.interactions
-        columns = {"user": events.users + np.int32(chunk.first_user + 1), "item": events.items + np.int32(1)}
+        columns = {
+            "user": events.users + np.int32(chunk.first_user + 1),
+            "item": events.items + np.int32(1),
+        }
         ratings = {"rating": events.values} if shape.kind == "ratings" else {}
         written.append(folder / f"part-{number:05d}.parquet")
         pl.DataFrame(columns | ratings | {"timestamp": events.times}).write_parquet(written[-1])
@@ -183,7 +253,10 @@ def write_parquet(folder: Path, shape: PlantedShape, *, seed: int, events_per_ch
 
 def _write_items(path: Path, items: PlantedItems) -> Path:
     """One row an item: number from 1, title, and each bag's values with `|` between."""
-    columns: dict[str, list[str]] = {"item": [str(j + 1) for j in range(len(items.titles))], "title": list(items.titles)}
+    columns: dict[str, list[str]] = {
+        "item": [str(j + 1) for j in range(len(items.titles))],
+        "title": list(items.titles),
+    }
     for name, bag in items.features.bags.items():
         ends = np.cumsum(np.asarray(bag.counts.sum(axis=1)).ravel()).astype(np.int64)
         rows = np.split(np.repeat(bag.counts.indices, bag.counts.data.astype(np.int64)), ends[:-1])
@@ -211,7 +284,8 @@ def _plant(shape: PlantedShape, seed: int) -> tuple[PlantedTruth, PlantedItems]:
 
 
 def _activity(shape: PlantedShape, rng: np.random.Generator) -> Int64s:
-    """Events of each user: log-normal, between the least and the most, summing to `shape.events`."""
+    """Events of each user: log-normal, between the least and the most, summing to
+    `shape.events`."""
     raw = np.exp(1.1 * rng.standard_normal(shape.users))
     low, high = 0.0, 1e3 * shape.events
     for _ in range(200):  # bisection on the factor that makes the clipped counts add up
@@ -232,13 +306,18 @@ def _draw(truth: PlantedTruth, seed: int, start: int, stop: int) -> Interactions
     n = int(user_ptr[-1])
     items, values, times = np.empty(n, np.int32), np.ones(n, np.float32), np.empty(n, np.int64)
     threshold, alias = _alias_table(truth.popularity)
-    selectivity = (0.5 if shape.kind == "ratings" else 6.0) if shape.selectivity is None else shape.selectivity
+    selectivity = (
+        (0.5 if shape.kind == "ratings" else 6.0)
+        if shape.selectivity is None
+        else shape.selectivity
+    )
     key = np.frombuffer(Streams(seed).key("planted-events")[:8], dtype="<u8")[0]
     settings = np.array([shape.mean, *shape.value_range, shape.step, shape.noise_std, selectivity])
 
     def fill(a: int, b: int) -> None:
         _fill_users(
-            a, b, start, user_ptr, threshold, alias, truth.user_vectors, truth.item_vectors, truth.user_bias, truth.item_bias,
+            a, b, start, user_ptr, threshold, alias, truth.user_vectors, truth.item_vectors,
+            truth.user_bias, truth.item_bias,
             settings, shape.kind == "ratings", key, items, values, times,
         )  # fmt: skip
 
@@ -248,10 +327,14 @@ def _draw(truth: PlantedTruth, seed: int, start: int, stop: int) -> Interactions
 
 
 def _alias_table(weights: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], Int32s]:
-    """Walker's alias method (Vose 1991): item j of a uniform draw stands for itself below `threshold[j]`, else for `alias[j]`."""
+    """Walker's alias method (Vose 1991): item j of a uniform draw stands for itself below
+    `threshold[j]`, else for `alias[j]`."""
     m = len(weights)
     threshold, alias = weights * (m / weights.sum()), np.arange(m, dtype=np.int32)
-    small, large = [int(j) for j in np.flatnonzero(threshold < 1)], [int(j) for j in np.flatnonzero(threshold >= 1)]
+    small, large = (
+        [int(j) for j in np.flatnonzero(threshold < 1)],
+        [int(j) for j in np.flatnonzero(threshold >= 1)],
+    )
     while small and large:
         less, more = small.pop(), large[-1]
         alias[less] = more
@@ -264,7 +347,9 @@ def _alias_table(weights: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float
 
 @numba.njit(nogil=True, cache=True, inline="always")
 def _next(state: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """SplitMix64 (Steele, Lea, Flood 2014): the next state and 64 bits. For data, not for noise that protects."""
+    """SplitMix64 (Steele, Lea, Flood 2014): the next state and 64 bits.
+
+    For data, not for noise that protects."""
     state = state + np.uint64(0x9E3779B97F4A7C15)
     z = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -273,11 +358,14 @@ def _next(state: np.uint64) -> tuple[np.uint64, np.uint64]:
 
 @numba.njit(nogil=True, cache=True)
 def _fill_users(
-    start: int, stop: int, first_user: int, user_ptr: Int64s, threshold: npt.NDArray[np.float64], alias: Int32s,
-    U: Float32s, V: Float32s, user_bias: Float32s, item_bias: Float32s, settings: npt.NDArray[np.float64], rated: bool,
+    start: int, stop: int, first_user: int, user_ptr: Int64s, threshold: npt.NDArray[np.float64],
+    alias: Int32s,
+    U: Float32s, V: Float32s, user_bias: Float32s, item_bias: Float32s,
+    settings: npt.NDArray[np.float64], rated: bool,
     key: np.uint64, items: Int32s, values: Float32s, times: Int64s,
 ) -> None:  # fmt: skip
-    """Draw items without replacement by popularity x sigmoid(affinity), then a rating and a time for each, in the order of the items."""
+    """Draw items without replacement by popularity x sigmoid(affinity), then a rating and a time
+    for each, in the order of the items."""
     m, d, unit = V.shape[0], V.shape[1], 1.0 / 9007199254740992.0  # 2^-53
     mean, low, high, step, noise_std, selectivity = settings
     seen = np.zeros((m + 63) // 64, np.uint64)
@@ -299,11 +387,15 @@ def _fill_users(
             for c in range(d):
                 affinity += U[k, c] * V[j, c]
             state, bits = _next(state)
-            if np.float64(bits >> np.uint64(11)) * unit < 1.0 / (1.0 + np.exp(-selectivity * affinity)):
+            if np.float64(bits >> np.uint64(11)) * unit < 1.0 / (
+                1.0 + np.exp(-selectivity * affinity)
+            ):
                 seen[word] |= bit
                 found += 1
         state, bits = _next(state)
-        joined = _FIRST_TIME + np.float64(bits >> np.uint64(11)) * unit * 0.7 * (_LAST_TIME - _FIRST_TIME)
+        joined = _FIRST_TIME + np.float64(bits >> np.uint64(11)) * unit * 0.7 * (
+            _LAST_TIME - _FIRST_TIME
+        )
         e = np.int64(user_ptr[local])
         for block in range(len(seen)):
             while seen[block]:
@@ -316,13 +408,21 @@ def _fill_users(
                 items[e] = j
                 state, bits = _next(state)
                 state, more = _next(state)
-                first, second = (np.float64(bits >> np.uint64(11)) + 1.0) * unit, np.float64(more >> np.uint64(11)) * unit
+                first, second = (
+                    (np.float64(bits >> np.uint64(11)) + 1.0) * unit,
+                    np.float64(more >> np.uint64(11)) * unit,
+                )
                 if rated:
                     rating = mean + user_bias[k] + item_bias[j]
                     for c in range(d):
                         rating += U[k, c] * V[j, c]
-                    rating += noise_std * np.sqrt(-2.0 * np.log(first)) * np.cos(2.0 * np.pi * second)  # Box, Muller 1958
-                    values[e] = min(max(low + step * np.floor((rating - low) / step + 0.5), low), high)
+                    # Box, Muller 1958
+                    rating += (
+                        noise_std * np.sqrt(-2.0 * np.log(first)) * np.cos(2.0 * np.pi * second)
+                    )
+                    values[e] = min(
+                        max(low + step * np.floor((rating - low) / step + 0.5), low), high
+                    )
                 state, bits = _next(state)
                 wait = np.float64(bits >> np.uint64(11)) * unit
                 times[e] = np.int64(joined + wait * wait * (_LAST_TIME - joined))

@@ -1,14 +1,17 @@
-"""Planted news and the clicks on them, of any size and from a seed alone: texts, topics, popularity, and interests that drift.
+"""Planted news and the clicks on them, of any size and from a seed alone: texts, topics,
+popularity, and interests that drift.
 
-News j has a category, a subcategory s_j of it, a title and an abstract with words of both, an exposure (long-tailed) and a quality q_j.
-User k has an interest in every subcategory, which moves in a straight line from where its history begins to where its last impression
-ends. At time t in [0, 1] it sees distinct news, drawn by exposure and new to it, and clicks where
+News j has a category, a subcategory s_j of it, a title and an abstract with words of both, an
+exposure (long-tailed) and a quality q_j. User k has an interest in every subcategory, which moves
+in a straight line from where its history begins to where its last impression ends. At time t in [0,
+1] it sees distinct news, drawn by exposure and new to it, and clicks where
 
     strength * interest_k(s_j, t) + q_j + Gumbel noise
 
-is largest: a draw from the softmax of what stands before the noise, the utility, which `PlantedNews.utilities` tells. No model ranks
-better than the utilities in expectation. Better news are shown more, and what is shown more is clicked more; but among the candidates,
-which exposure has chosen already, popularity alone ranks little better than chance.
+is largest: a draw from the softmax of what stands before the noise, the utility, which
+`PlantedNews.utilities` tells. No model ranks better than the utilities in expectation. Better news
+are shown more, and what is shown more is clicked more; but among the candidates, which exposure has
+chosen already, popularity alone ranks little better than chance.
 """
 
 from __future__ import annotations
@@ -27,11 +30,13 @@ from fedrec.data.impressions import Impressions, News
 from fedrec.randomness import Streams
 
 _CATEGORIES = (
-    "sports", "news", "finance", "lifestyle", "health", "travel", "food", "autos", "weather", "video", "music", "movies", "television",
+    "sports", "news", "finance", "lifestyle", "health", "travel", "food", "autos", "weather",
+    "video", "music", "movies", "television",
     "games", "science", "technology", "arts", "kids",
 )  # fmt: skip
 _GENERAL_WORDS, _CATEGORY_WORDS, _SUBCATEGORY_WORDS = 600, 40, 20
-_TITLE_WORDS, _ABSTRACT_WORDS = (2, 3, 4), (8, 6, 10)  # general, of the category, of the subcategory
+# general, of the category, of the subcategory
+_TITLE_WORDS, _ABSTRACT_WORDS = (2, 3, 4), (8, 6, 10)
 _SLATE = 12  # news seen for each click of the history
 _SHARED = 0.75  # of the variance of interests: what the subcategories of a category have in common
 _OF_TASTES = 0.8  # of the variance of interests in categories, where there are tastes
@@ -41,10 +46,12 @@ _OF_TASTES = 0.8  # of the variance of interests in categories, where there are 
 class PlantedNewsShape:
     """Sizes, and how strongly what decides a click.
 
-    history_mean, impressions_mean: per user; histories are log-normal from 1 to 8 times their mean, impressions 1 + Poisson. candidates:
-    of an impression. several: share of impressions with a second click. drift: correlation lost between a user's first and last interests.
-    tastes: so many, each a liking for some categories and against others, explain `_OF_TASTES` of the variance of interests in categories:
-    who reads one reads another, which no text says. 0: interests in categories are independent.
+    history_mean, impressions_mean: per user; histories are log-normal from 1 to 8 times their mean,
+    impressions 1 + Poisson. candidates: of an impression. several: share of impressions with a
+    second click. drift: correlation lost between a user's first and last interests. tastes: so
+    many, each a liking for some categories and against others, explain `_OF_TASTES` of the variance
+    of interests in categories: who reads one reads another, which no text says. 0: interests in
+    categories are independent.
     """
 
     users: int
@@ -60,24 +67,43 @@ class PlantedNewsShape:
     tastes: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.users - 9, self.news, self.subcategories, self.history_mean, self.impressions_mean, self.candidates - 2) < 1:
-            raise ValueError(f"sizes must be positive, with at least 10 users and 3 candidates, found {self}")
+        if (
+            min(
+                self.users - 9,
+                self.news,
+                self.subcategories,
+                self.history_mean,
+                self.impressions_mean,
+                self.candidates - 2,
+            )
+            < 1
+        ):
+            raise ValueError(
+                f"sizes must be positive, with at least 10 users and 3 candidates, found {self}"
+            )
         if not (0 <= self.several <= 1 and 0 <= self.drift <= 1):
-            raise ValueError(f"several and drift must be in [0, 1], found {self.several} and {self.drift}")
+            raise ValueError(
+                f"several and drift must be in [0, 1], found {self.several} and {self.drift}"
+            )
         if self.news < 4 * (8 * self.history_mean + self.candidates):
-            raise ValueError(f"{self.news} news are too few for histories of {self.history_mean:g} on average")
+            raise ValueError(
+                f"{self.news} news are too few for histories of {self.history_mean:g} on average"
+            )
 
 
 NEWS_SHAPES: dict[str, PlantedNewsShape] = {
     "small": PlantedNewsShape(users=300, news=500, history_mean=10, candidates=10),
-    "demo": PlantedNewsShape(users=3_000, news=2_000, history_mean=25, impressions_mean=10, tastes=4),
+    "demo": PlantedNewsShape(
+        users=3_000, news=2_000, history_mean=25, impressions_mean=10, tastes=4
+    ),
     "mind-small": PlantedNewsShape(users=50_000, news=51_282, several=0.25),
 }
 
 
 @dataclass(frozen=True)
 class PlantedNews:
-    """News, impressions by users who are in one part only (81, 9 and 10%), and the utility of every candidate of each part, float32."""
+    """News, impressions by users who are in one part only (81, 9 and 10%), and the utility of every
+    candidate of each part, float32."""
 
     shape: PlantedNewsShape
     news: News
@@ -86,12 +112,18 @@ class PlantedNews:
 
 
 def planted_news(shape: PlantedNewsShape, *, seed: int) -> PlantedNews:
-    """The same shape and seed give the same bytes. Memory: 4 (users x subcategories x 2 x 18 + 2.25 candidates) bytes and the texts."""
+    """The same shape and seed give the same bytes.
+
+    Memory: 4 (users x subcategories x 2 x 18 + 2.25 candidates) bytes and the texts."""
     streams = Streams(seed)
     rng = streams.numpy("planted-news")
-    subcategory = rng.integers(0, len(_CATEGORIES) * shape.subcategories, shape.news).astype(np.int32)
+    subcategory = rng.integers(0, len(_CATEGORIES) * shape.subcategories, shape.news).astype(
+        np.int32
+    )
     quality = (shape.quality * rng.standard_normal(shape.news)).astype(np.float32)
-    better_first = np.argsort(np.argsort(-quality - shape.quality * rng.standard_normal(shape.news)))
+    better_first = np.argsort(
+        np.argsort(-quality - shape.quality * rng.standard_normal(shape.news))
+    )
     exposure = (better_first + 0.02 * shape.news + 1) ** -1.2
     everyone, utilities = _clicks(shape, subcategory, quality, np.cumsum(exposure), streams)
     ends = [0, round(0.81 * shape.users), round(0.9 * shape.users), shape.users]
@@ -99,32 +131,48 @@ def planted_news(shape: PlantedNewsShape, *, seed: int) -> PlantedNews:
     cuts = everyone.candidate_ptr[np.searchsorted(everyone.users, ends)]
     names = ("train", "validation", "test")
     truth = {name: utilities[a:b] for name, a, b in zip(names, cuts, cuts[1:], strict=False)}
-    return PlantedNews(shape, _texts(shape, subcategory, streams.numpy("planted-news-texts")), ClickLog(*parts), truth)
+    return PlantedNews(
+        shape,
+        _texts(shape, subcategory, streams.numpy("planted-news-texts")),
+        ClickLog(*parts),
+        truth,
+    )
 
 
 def _clicks(
-    shape: PlantedNewsShape, subcategory: Int32s, quality: Float32s, cumulated: Float64s, streams: Streams
+    shape: PlantedNewsShape,
+    subcategory: Int32s,
+    quality: Float32s,
+    cumulated: Float64s,
+    streams: Streams,
 ) -> tuple[Impressions, Float32s]:
     """The impressions of all users, by user, and the utility of each candidate."""
     rng = streams.numpy("planted-news-users")
     sizes = shape.history_mean * np.exp(0.8 * rng.standard_normal(shape.users) - 0.32)
-    history_ptr = _pointers(np.clip(np.round(sizes), 1, int(8 * shape.history_mean)).astype(np.int64))
+    history_ptr = _pointers(
+        np.clip(np.round(sizes), 1, int(8 * shape.history_mean)).astype(np.int64)
+    )
     impression_ptr = _pointers(1 + rng.poisson(shape.impressions_mean - 1, shape.users))
     shown = int(impression_ptr[-1]) * shape.candidates
     history, candidates = np.empty(history_ptr[-1], np.int32), np.empty(shown, np.int32)
     clicked, utilities = np.zeros(shown, np.bool_), np.empty(shown, np.float32)
     _fill(
-        history_ptr, impression_ptr, cumulated, subcategory, quality, *_interests(shape, rng), shape.several,
-        streams.numpy("planted-news-clicks"), history, candidates.reshape(-1, shape.candidates), clicked.reshape(-1, shape.candidates),
+        history_ptr, impression_ptr, cumulated, subcategory, quality, *_interests(shape, rng),
+        shape.several,
+        streams.numpy("planted-news-clicks"), history, candidates.reshape(-1, shape.candidates),
+        clicked.reshape(-1, shape.candidates),
         utilities.reshape(-1, shape.candidates),
     )  # fmt: skip
     users = np.repeat(np.arange(shape.users, dtype=np.int32), np.diff(impression_ptr))
     candidate_ptr = np.arange(len(users) + 1, dtype=np.int64) * shape.candidates
-    return Impressions(shape.news, history_ptr, history, users, candidate_ptr, candidates, clicked), utilities
+    return Impressions(
+        shape.news, history_ptr, history, users, candidate_ptr, candidates, clicked
+    ), utilities
 
 
 def _interests(shape: PlantedNewsShape, rng: np.random.Generator) -> tuple[Float32s, Float32s]:
-    """(users, 18 * subcategories) at the beginning and at the end, of variance strength^2, most of it shared within a category."""
+    """(users, 18 * subcategories) at the beginning and at the end, of variance strength^2, most of
+    it shared within a category."""
 
     loadings = rng.standard_normal((shape.tastes, len(_CATEGORIES)), np.float32)
     loadings *= np.sqrt(_OF_TASTES / np.maximum((loadings**2).sum(axis=0), 1e-9), dtype=np.float32)
@@ -140,12 +188,17 @@ def _interests(shape: PlantedNewsShape, rng: np.random.Generator) -> tuple[Float
         return np.float32(shape.strength) * wide
 
     first, other = fresh(), fresh()
-    return first, np.float32(1 - shape.drift) * first + np.float32(np.sqrt(1 - (1 - shape.drift) ** 2)) * other
+    return first, np.float32(1 - shape.drift) * first + np.float32(
+        np.sqrt(1 - (1 - shape.drift) ** 2)
+    ) * other
 
 
 def _texts(shape: PlantedNewsShape, subcategory: Int32s, rng: np.random.Generator) -> News:
     names = [f"{category}-{p + 1}" for category in _CATEGORIES for p in range(shape.subcategories)]
-    kinds, subcategories = [_CATEGORIES[s // shape.subcategories] for s in subcategory], [names[s] for s in subcategory]
+    kinds, subcategories = (
+        [_CATEGORIES[s // shape.subcategories] for s in subcategory],
+        [names[s] for s in subcategory],
+    )
     about = rng.integers(0, 3, (shape.news, 2))  # two of the three entities of a subcategory
     return News(
         ids=tuple(f"N{j + 1}" for j in range(shape.news)),
@@ -153,19 +206,40 @@ def _texts(shape: PlantedNewsShape, subcategory: Int32s, rng: np.random.Generato
         abstracts=_sentences(subcategory, shape.subcategories, _ABSTRACT_WORDS, rng),
         categories=tuple(kinds),
         subcategories=tuple(subcategories),
-        entities=tuple(tuple({f"Q{3 * s + a + 1}": None, f"Q{3 * s + b + 1}": None}) for s, (a, b) in zip(subcategory, about, strict=True)),
+        entities=tuple(
+            tuple({f"Q{3 * s + a + 1}": None, f"Q{3 * s + b + 1}": None})
+            for s, (a, b) in zip(subcategory, about, strict=True)
+        ),
     )
 
 
-def _sentences(subcategory: Int32s, each: int, counts: tuple[int, int, int], rng: np.random.Generator) -> tuple[str, ...]:
-    """Words in random order; within its lexicon, a word is drawn with a weight that falls with its rank."""
+def _sentences(
+    subcategory: Int32s, each: int, counts: tuple[int, int, int], rng: np.random.Generator
+) -> tuple[str, ...]:
+    """Words in random order; within its lexicon, a word is drawn with a weight that falls with its
+    rank."""
     owners = np.zeros_like(subcategory), subcategory // each, subcategory
     sizes = (_GENERAL_WORDS, _CATEGORY_WORDS, _SUBCATEGORY_WORDS)
-    lexicons = (("word",), _CATEGORIES, [f"{category}{chr(97 + p % 26)}" for category in _CATEGORIES for p in range(each)])
-    vocabulary = np.array([f"{name}{w + 1}" for names, size in zip(lexicons, sizes, strict=True) for name in names for w in range(size)])
-    starts = np.cumsum([0, *(len(names) * size for names, size in zip(lexicons, sizes, strict=True))])
+    lexicons = (
+        ("word",),
+        _CATEGORIES,
+        [f"{category}{chr(97 + p % 26)}" for category in _CATEGORIES for p in range(each)],
+    )
+    vocabulary = np.array(
+        [
+            f"{name}{w + 1}"
+            for names, size in zip(lexicons, sizes, strict=True)
+            for name in names
+            for w in range(size)
+        ]
+    )
+    starts = np.cumsum(
+        [0, *(len(names) * size for names, size in zip(lexicons, sizes, strict=True))]
+    )
     columns = [
-        starts[level] + owner[:, None] * sizes[level] + (sizes[level] * rng.random((len(subcategory), count)) ** 2).astype(np.int64)
+        starts[level]
+        + owner[:, None] * sizes[level]
+        + (sizes[level] * rng.random((len(subcategory), count)) ** 2).astype(np.int64)
         for level, (owner, count) in enumerate(zip(owners, counts, strict=True))
     ]
     written = vocabulary[rng.permuted(np.hstack(columns), axis=1)]
@@ -178,11 +252,15 @@ def _pointers(sizes: npt.NDArray[np.integer]) -> Int64s:
 
 @numba.njit(nogil=True, cache=True)
 def _fill(
-    history_ptr: Int64s, impression_ptr: Int64s, cumulated: Float64s, subcategory: Int32s, quality: Float32s, first: Float32s,
-    last: Float32s, several: float, rng: np.random.Generator, history: Int32s, candidates: Int32s, clicked: npt.NDArray[np.bool_],
+    history_ptr: Int64s, impression_ptr: Int64s, cumulated: Float64s, subcategory: Int32s,
+    quality: Float32s, first: Float32s,
+    last: Float32s, several: float, rng: np.random.Generator, history: Int32s, candidates: Int32s,
+    clicked: npt.NDArray[np.bool_],
     utilities: Float32s,
 ) -> None:  # fmt: skip
-    """User by user: its history click by click, then its impressions. `taken` stamps what a user clicked, `seen` what a page shows."""
+    """User by user: its history click by click, then its impressions.
+
+    `taken` stamps what a user clicked, `seen` what a page shows."""
     taken, seen = np.full(len(cumulated), -1, np.int64), np.full(len(cumulated), -1, np.int64)
     slate, page = np.empty(_SLATE, np.int32), 0
     slate_utility, noisy = np.empty(_SLATE, np.float32), np.empty(max(_SLATE, candidates.shape[1]))

@@ -1,10 +1,13 @@
-"""Public data from people and models: ratings of public users and item-item similarities, as feature bags beside the metadata.
+"""Public data from people and models: ratings of public users and item-item similarities, as
+feature bags beside the metadata.
 
-A public user is to an item what a director is: a value that it carries (Curmei et al. 2023, 3.1), the "count" being the rating. As
-`PublicFeatures` they go where metadata goes, to a file or to a server, and nothing else has to know of them.
+A public user is to an item what a director is: a value that it carries (Curmei et al. 2023, 3.1),
+the "count" being the rating. As `PublicFeatures` they go where metadata goes, to a file or to a
+server, and nothing else has to know of them.
 
-A user whose data is public cannot be a private user too: the statistics made of that user's data are released without noise, and no
-guarantee covers them. Public users are therefore other people, or taken out of the private data.
+A user whose data is public cannot be a private user too: the statistics made of that user's data
+are released without noise, and no guarantee covers them. Public users are therefore other people,
+or taken out of the private data.
 """
 
 from __future__ import annotations
@@ -34,15 +37,19 @@ SIMILAR_ITEMS = "similar items"
 
 
 def with_users_made_public(dataset: Dataset, *, share: float, key: bytes) -> Dataset:
-    """The data set with about `share` of its users, by a hash of the key and their ids, moved to the bag `PUBLIC_USERS`.
+    """The data set with about `share` of its users, by a hash of the key and their ids, moved to
+    the bag `PUBLIC_USERS`.
 
-    For experiments without a second source: in the place of people who publish what they rate. All of their events become public, so it
-    comes before any split. Raises DataError where nobody is left on one side.
+    For experiments without a second source: in the place of people who publish what they rate. All
+    of their events become public, so it comes before any split. Raises DataError where nobody is
+    left on one side.
     """
     n = dataset.interactions.num_users
     drawn = np.flatnonzero(below(dataset.interactions.user_draws(key), share))
     if not 0 < len(drawn) < n:
-        raise DataError(f"{share:g} of {n} users as public users leaves one side empty", "Choose another share.")
+        raise DataError(
+            f"{share:g} of {n} users as public users leaves one side empty", "Choose another share."
+        )
     kept, catalogue = np.setdiff1d(np.arange(n), drawn), dataset.catalogue
     public = dataset.interactions.users_subset(drawn)
     bag = _ratings_bag(public, _named(catalogue, drawn).user_ids)
@@ -56,12 +63,14 @@ def with_users_made_public(dataset: Dataset, *, share: float, key: bytes) -> Dat
 
 
 def with_public_users(dataset: Dataset, public: Dataset, *, same_ids: bool) -> Dataset:
-    """The data set with the users of `public`, matched by item id, in the bag `PUBLIC_USERS`; items it does not know are passed over.
+    """The data set with the users of `public`, matched by item id, in the bag `PUBLIC_USERS`; items
+    it does not know are passed over.
 
-    same_ids: both sources number people alike, and a number in both is one person: PrivacyError. Otherwise numbers say nothing, and a
-    public user of whom half the events have the item and second of a private event is taken for the same person and left out (MovieLens
-    numbers people anew in every release). That prepares a benchmark: a deployment knows who has agreed to be public.
-    Raises DataError where no event is left.
+    same_ids: both sources number people alike, and a number in both is one person: PrivacyError.
+    Otherwise numbers say nothing, and a public user of whom half the events have the item and
+    second of a private event is taken for the same person and left out (MovieLens numbers people
+    anew in every release). That prepares a benchmark: a deployment knows who has agreed to be
+    public. Raises DataError where no event is left.
     """
     events = public.interactions
     if same_ids:
@@ -70,24 +79,41 @@ def with_public_users(dataset: Dataset, public: Dataset, *, same_ids: bool) -> D
     else:
         kept = np.flatnonzero(~_seen_before(dataset, public))
     bag = _ratings_bag(events.users_subset(kept), _named(public.catalogue, kept).user_ids)
-    counts = sparse.csr_matrix(_rows_of(bag.counts, public.catalogue.item_ids, dataset.catalogue.item_ids))
+    counts = sparse.csr_matrix(
+        _rows_of(bag.counts, public.catalogue.item_ids, dataset.catalogue.item_ids)
+    )
     if not counts.nnz:
-        raise DataError("no public user has rated an item of the catalogue", "Check that both sources name items alike.")
+        raise DataError(
+            "no public user has rated an item of the catalogue",
+            "Check that both sources name items alike.",
+        )
     left_out = events.num_users - len(kept)
-    note = f"{len(kept)} public users" + (f", {left_out} more left out because they are private users" if left_out else "")
+    note = f"{len(kept)} public users" + (
+        f", {left_out} more left out because they are private users" if left_out else ""
+    )
     features = _with(dataset.features, PUBLIC_USERS, FeatureBag(bag.vocabulary, counts))
-    return replace(dataset, features=features, provenance=_also_read(dataset.provenance, public.provenance.files, note))
+    return replace(
+        dataset,
+        features=features,
+        provenance=_also_read(dataset.provenance, public.provenance.files, note),
+    )
 
 
 def with_similar_items(dataset: Dataset, path: Path) -> Dataset:
-    """The data set with the similarities of a CSV or TSV in the bag `SIMILAR_ITEMS`: a header, then `item,neighbour,score` a row.
+    """The data set with the similarities of a CSV or TSV in the bag `SIMILAR_ITEMS`: a header, then
+    `item,neighbour,score` a row.
 
-    Rows of items that the catalogue does not have are passed over. What made the file must be public: similarities learned from private
-    users are private. Raises DataError on a missing or empty file or one of other items, MalformedRowError on a bad row.
+    Rows of items that the catalogue does not have are passed over. What made the file must be
+    public: similarities learned from private users are private. Raises DataError on a missing or
+    empty file or one of other items, MalformedRowError on a bad row.
     """
     bag = read_similar_items(path, dataset.catalogue.item_ids)
-    provenance = _also_read(dataset.provenance, [digest_file(path)], f"{bag.counts.nnz} similar items")
-    return replace(dataset, features=_with(dataset.features, SIMILAR_ITEMS, bag), provenance=provenance)
+    provenance = _also_read(
+        dataset.provenance, [digest_file(path)], f"{bag.counts.nnz} similar items"
+    )
+    return replace(
+        dataset, features=_with(dataset.features, SIMILAR_ITEMS, bag), provenance=provenance
+    )
 
 
 def read_similar_items(path: Path, item_ids: Sequence[str]) -> FeatureBag:
@@ -96,14 +122,19 @@ def read_similar_items(path: Path, item_ids: Sequence[str]) -> FeatureBag:
     cells = dict[tuple[int, int], float]()
     for line, fields in rows_of(item_layout(path)):
         if len(fields) != 3 or not is_number(fields[2]) or not math.isfinite(float(fields[2])):
-            raise MalformedRowError(path, line, "an item, a neighbour and a finite score", ",".join(fields))
+            raise MalformedRowError(
+                path, line, "an item, a neighbour and a finite score", ",".join(fields)
+            )
         pair = number.get(fields[0], -1), number.get(fields[1], -1)
         if pair in cells:
             raise MalformedRowError(path, line, "every pair once", ",".join(fields))
         if min(pair) >= 0:
             cells[pair] = float(fields[2])
     if not cells:
-        raise DataError(f"{path} knows no two of the {len(item_ids)} items", "Check that it names items as the data does.")
+        raise DataError(
+            f"{path} knows no two of the {len(item_ids)} items",
+            "Check that it names items as the data does.",
+        )
     items, values = np.array(list(cells), np.int64).T
     m = len(item_ids)
     scores = np.fromiter(cells.values(), np.float32, len(cells))
@@ -114,36 +145,56 @@ def _require_other_people(private: Catalogue, public: Catalogue) -> None:
     both = set(private.user_ids) & set(public.user_ids)
     if both:
         raise PrivacyError(
-            f"user {min(both)!r} and {len(both) - 1} more are private and public: exact public statistics would tell their data",
-            'Take them out of one file, or say users_ids = "separate" where equal ids are not the same person.',
+            (
+                f"user {min(both)!r} and {len(both) - 1} more are private and public: exact "
+                "public statistics would tell their data"
+            ),
+            (
+                'Take them out of one file, or say users_ids = "separate" where equal ids are '
+                "not the same person."
+            ),
         )
 
 
 def _seen_before(private: Dataset, public: Dataset) -> npt.NDArray[np.bool_]:
-    """(public users,) whether at least half of a user's events have the item and the second of a private event. False without times."""
+    """(public users,) whether at least half of a user's events have the item and the second of a
+    private event. False without times."""
     theirs, ours = public.interactions, private.interactions
     if theirs.times is None or ours.times is None:
         return np.zeros(theirs.num_users, np.bool_)
     number = {item: j for j, item in enumerate(private.catalogue.item_ids)}
-    item = np.array([number.get(name, -1) for name in public.catalogue.item_ids], np.int64)[theirs.items]
+    item = np.array([number.get(name, -1) for name in public.catalogue.item_ids], np.int64)[
+        theirs.items
+    ]
     m = len(number)
-    known = np.isin(theirs.times * m + item, ours.times * m + ours.items) & (item >= 0) & (theirs.times > 0)
+    known = (
+        np.isin(theirs.times * m + item, ours.times * m + ours.items)
+        & (item >= 0)
+        & (theirs.times > 0)
+    )
     shared = np.bincount(theirs.users[known], minlength=theirs.num_users)
     return np.asarray((shared > 0) & (2 * shared >= np.diff(theirs.user_ptr)))
 
 
 def _ratings_bag(events: Interactions, user_ids: Sequence[str]) -> FeatureBag:
     """(m, users): a rating of 0 stays an entry."""
-    rows = sparse.csr_matrix((events.values, events.items, events.user_ptr), shape=(events.num_users, events.num_items))
+    rows = sparse.csr_matrix(
+        (events.values, events.items, events.user_ptr), shape=(events.num_users, events.num_items)
+    )
     return FeatureBag(tuple(user_ids), sparse.csr_matrix(rows.T))
 
 
-def _rows_of(counts: sparse.csr_matrix, names: Sequence[str], wanted: Sequence[str]) -> sparse.csr_matrix:
-    """The rows of `counts`, named `names`, in the order `wanted`; empty rows where a name is unknown."""
+def _rows_of(
+    counts: sparse.csr_matrix, names: Sequence[str], wanted: Sequence[str]
+) -> sparse.csr_matrix:
+    """The rows of `counts`, named `names`, in the order `wanted`; empty rows where a name is
+    unknown."""
     place = {name: j for j, name in enumerate(names)}
     pairs = [(j, place[name]) for j, name in enumerate(wanted) if name in place]
     rows, columns = np.array(pairs, np.int64).reshape(-1, 2).T
-    chosen = sparse.csr_matrix((np.ones(len(pairs), np.float32), (rows, columns)), shape=(len(wanted), len(names)))
+    chosen = sparse.csr_matrix(
+        (np.ones(len(pairs), np.float32), (rows, columns)), shape=(len(wanted), len(names))
+    )
     return sparse.csr_matrix(chosen @ counts)
 
 

@@ -1,4 +1,5 @@
-"""Reader of every file format: `read("ml-1m")`, `read("log.csv", format="table", user="who", item="what")`.
+"""Reader of every file format: `read("ml-1m")`, `read("log.csv", format="table", user="who",
+item="what")`.
 
 A package adds a format by naming a `Reader` in its metadata:
 
@@ -34,7 +35,8 @@ _PEEK_BYTES = 1 << 20
 class Reader:
     """One format: what it is in words, the reader, and whether a path looks like it.
 
-    options: a dataclass of what may be said, which the reader takes beside the path; None: the reader's keywords.
+    options: a dataclass of what may be said, which the reader takes beside the path; None: the
+    reader's keywords.
     """
 
     summary: str
@@ -46,49 +48,76 @@ class Reader:
         """What may be said of a path of this format."""
         if self.options is not None:
             return [field.name for field in fields(self.options)]
-        return [key for key, p in inspect.signature(self.read).parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]
+        return [
+            key
+            for key, p in inspect.signature(self.read).parameters.items()
+            if p.kind is inspect.Parameter.KEYWORD_ONLY
+        ]
 
 
 def formats() -> dict[str, Reader]:
-    """All formats by name: fedrec's own, and those of installed packages. Raises SettingsError where one of these is no `Reader`."""
+    """All formats by name: fedrec's own, and those of installed packages.
+
+    Raises SettingsError where one of these is no `Reader`."""
     known = dict(FORMATS)
     for point in metadata.entry_points(group=GROUP):
         reader = point.load()
         if not isinstance(reader, Reader) or point.name in FORMATS:
-            raise SettingsError(f"format {point.name!r} of {point.value} is no new Reader", "Name a fedrec.data.read.Reader.")
+            raise SettingsError(
+                f"format {point.name!r} of {point.value} is no new Reader",
+                "Name a fedrec.data.read.Reader.",
+            )
         known[point.name] = reader
     return known
 
 
 def read(path: str | Path, format: str = "auto", **options: object) -> Dataset:
-    """The data set at `path`, a file or a folder, in the named format, or in the one its contents show.
+    """The data set at `path`, a file or a folder, in the named format, or in the one its contents
+    show.
 
-    options: keywords of the format's reader (see `formats`): `item_features`, `min_items`, `given` for MovieLens; those of
-    `tables.read_table` for tables; `duplicates` and `out_of_range` for all that have ratings.
-    Raises SettingsError on an unknown format or option, DataError when nothing is there or no format fits, and what the reader raises.
+    options: keywords of the format's reader (see `formats`): `item_features`, `min_items`, `given`
+    for MovieLens; those of `tables.read_table` for tables; `duplicates` and `out_of_range` for all
+    that have ratings.
+    Raises SettingsError on an unknown format or option, DataError when nothing is there or no
+    format fits, and what the reader raises.
     """
     where = Path(path)
     known_formats = formats()
     if format != "auto" and format not in known_formats:
         alike = get_close_matches(format, known_formats, n=1)
         did = f"Did you mean {alike[0]!r}? " if alike else ""
-        raise SettingsError(f"unknown data format {format!r}", f"{did}Use auto or one of: {', '.join(known_formats)}.")
+        raise SettingsError(
+            f"unknown data format {format!r}",
+            f"{did}Use auto or one of: {', '.join(known_formats)}.",
+        )
     if not where.exists():
         beside = [path.name for path in where.parent.iterdir()] if where.parent.is_dir() else []
         near = get_close_matches(where.name, beside, n=1)
-        raise DataError(f"{where} does not exist", f"{f'Did you mean {where.parent / near[0]}? ' if near else ''}Check the path.")
+        raise DataError(
+            f"{where} does not exist",
+            f"{f'Did you mean {where.parent / near[0]}? ' if near else ''}Check the path.",
+        )
     name = detect(where) if format == "auto" else format
     reader = known_formats[name]
     known = reader.keywords()
     if unknown := [key for key in options if key not in known]:
         meant = get_close_matches(unknown[0], known, n=1)
         did = f"Did you mean {meant[0]!r}? " if meant else ""
-        raise SettingsError(f"format {name} has no option {unknown[0]!r}", f"{did}Its options are: {', '.join(known)}.")
-    return reader.read(where, **options) if reader.options is None else reader.read(where, reader.options(**options))
+        raise SettingsError(
+            f"format {name} has no option {unknown[0]!r}",
+            f"{did}Its options are: {', '.join(known)}.",
+        )
+    return (
+        reader.read(where, **options)
+        if reader.options is None
+        else reader.read(where, reader.options(**options))
+    )
 
 
 def detect(path: Path) -> str:
-    """The name of the only format a path looks like. Raises DataError when there is none, or more than one."""
+    """The name of the only format a path looks like.
+
+    Raises DataError when there is none, or more than one."""
     known = formats()
     found = [name for name, reader in known.items() if reader.matches(path)]
     if len(found) == 1:
@@ -96,7 +125,10 @@ def detect(path: Path) -> str:
     if found:
         raise DataError(f"{path} may be {' or '.join(found)}", f"Say which: format = {found[0]}.")
     raise DataError(
-        f"{path} is in no known format", "Name one: " + "; ".join(f"{name} ({reader.summary})" for name, reader in known.items()) + "."
+        f"{path} is in no known format",
+        "Name one: "
+        + "; ".join(f"{name} ({reader.summary})" for name, reader in known.items())
+        + ".",
     )
 
 
@@ -105,7 +137,11 @@ def _movielens(form: MovieLensFormat) -> Callable[..., Dataset]:
 
 
 def _is_100k(path: Path) -> bool:
-    return (path / "u.data").is_file() or path.name == "u.data" or ((path / "u.item").is_file() and (path / "u1.base").is_file())
+    return (
+        (path / "u.data").is_file()
+        or path.name == "u.data"
+        or ((path / "u.item").is_file() and (path / "u1.base").is_file())
+    )
 
 
 def _dat(path: Path) -> Path | None:
@@ -114,7 +150,8 @@ def _dat(path: Path) -> Path | None:
 
 
 def _evidence_10m(path: Path) -> bool | None:
-    """Whether a `ratings.dat` is the 10M release: by the files and the folder it came with, else by half stars; None says nothing."""
+    """Whether a `ratings.dat` is the 10M release: by the files and the folder it came with, else by
+    half stars; None says nothing."""
     file = _dat(path)
     if file is None:
         return None
@@ -154,7 +191,9 @@ def _is_lists(path: Path) -> bool:
 
 
 def _is_npz(path: Path) -> bool:
-    return (path.suffix == ".npz" and path.is_file()) or (path.is_dir() and any(path.glob("*train*.npz")))
+    return (path.suffix == ".npz" and path.is_file()) or (
+        path.is_dir() and any(path.glob("*train*.npz"))
+    )
 
 
 def _is_partitions(path: Path) -> bool:
@@ -173,14 +212,27 @@ def _is_table(path: Path) -> bool:
 
 FORMATS: dict[str, Reader] = {
     "ml-100k": Reader("MovieLens 100K: u.data, u.item", _movielens(ML_100K), _is_100k),
-    "ml-1m": Reader("MovieLens 1M: ratings.dat, movies.dat, whole stars", _movielens(ML_1M), _is_1m),
-    "ml-10m": Reader("MovieLens 10M: ratings.dat, movies.dat, half stars", _movielens(ML_10M), _is_10m),
-    "ml-20m": Reader("MovieLens 20M and later: ratings.csv, movies.csv", _movielens(ML_20M), _is_20m),
+    "ml-1m": Reader(
+        "MovieLens 1M: ratings.dat, movies.dat, whole stars", _movielens(ML_1M), _is_1m
+    ),
+    "ml-10m": Reader(
+        "MovieLens 10M: ratings.dat, movies.dat, half stars", _movielens(ML_10M), _is_10m
+    ),
+    "ml-20m": Reader(
+        "MovieLens 20M and later: ratings.csv, movies.csv", _movielens(ML_20M), _is_20m
+    ),
     "table": Reader(
-        "CSV and its kin (also .gz), Parquet; or a folder of train.csv, validation.csv, test.csv", read_table, _is_table, TableOptions
+        "CSV and its kin (also .gz), Parquet; or a folder of train.csv, validation.csv, test.csv",
+        read_table,
+        _is_table,
+        TableOptions,
     ),
     "recbole": Reader("RecBole .inter and .item", read_recbole, _is_recbole),
-    "clicks-lists": Reader("train.txt, test.txt: a user and its items per line", read_click_lists, _is_lists),
-    "partitions": Reader("partitions by user, as fedrec data partition makes them", read_partitions, _is_partitions),
+    "clicks-lists": Reader(
+        "train.txt, test.txt: a user and its items per line", read_click_lists, _is_lists
+    ),
+    "partitions": Reader(
+        "partitions by user, as fedrec data partition makes them", read_partitions, _is_partitions
+    ),
     "clicks-npz": Reader("sparse matrices *train*.npz, *test*.npz", read_click_matrices, _is_npz),
 }

@@ -1,4 +1,5 @@
-"""From the rows of a file to `Interactions`: what is outside the public scale or written twice is refused, or resolved and counted."""
+"""From the rows of a file to `Interactions`: what is outside the public scale or written twice is
+refused, or resolved and counted."""
 
 from __future__ import annotations
 
@@ -20,10 +21,12 @@ OutOfRange = Literal["refuse", "clip", "drop"]
 
 @dataclass(frozen=True)
 class Policies:
-    """What to do with rows that contradict the public scale or each other. Raises SettingsError on an unknown policy.
+    """What to do with rows that contradict the public scale or each other. Raises SettingsError on
+    an unknown policy.
 
-    duplicates: `auto` refuses a second rating and merges repeated clicks, which every click log has; `last` keeps
-    the latest time (the last row where times are equal or missing), `mean` the mean value and the latest time.
+    duplicates: `auto` refuses a second rating and merges repeated clicks, which every click log
+    has; `last` keeps the latest time (the last row where times are equal or missing), `mean` the
+    mean value and the latest time.
     """
 
     duplicates: Duplicates = "auto"
@@ -35,19 +38,27 @@ class Policies:
             ("out_of_range", self.out_of_range, get_args(OutOfRange)),
         ):
             if value not in known:
-                raise SettingsError(f"{name} = {value!r} is not a policy", f"Use one of: {', '.join(known)}.")
+                raise SettingsError(
+                    f"{name} = {value!r} is not a policy", f"Use one of: {', '.join(known)}."
+                )
 
     def of(self, kind: Kind) -> Duplicates:
         """What `duplicates` means for this kind of events."""
-        return self.duplicates if self.duplicates != "auto" else "last" if kind == "clicks" else "refuse"
+        return (
+            self.duplicates
+            if self.duplicates != "auto"
+            else "last"
+            if kind == "clicks"
+            else "refuse"
+        )
 
 
 @dataclass(frozen=True)
 class Rows:
     """Columns of one file in the file's order, users and items already numbered.
 
-    users, items: (n,) int32. values: (n,) float32, or None for clicks. times: (n,) int64 seconds, or None.
-    Row r stands on line `lines[r]`, or `first_line + r` where `lines` is None.
+    users, items: (n,) int32. values: (n,) float32, or None for clicks. times: (n,) int64 seconds,
+    or None. Row r stands on line `lines[r]`, or `first_line + r` where `lines` is None.
     """
 
     path: Path
@@ -78,7 +89,13 @@ class Rows:
 
 
 def resolve(
-    rows: Rows, *, num_users: int, num_items: int, value_range: tuple[float, float], kind: Kind, policies: Policies
+    rows: Rows,
+    *,
+    num_users: int,
+    num_items: int,
+    value_range: tuple[float, float],
+    kind: Kind,
+    policies: Policies,
 ) -> tuple[Interactions, ReadReport]:
     """Rows to events sorted by user and item, each pair once, every value in `value_range`.
 
@@ -94,12 +111,20 @@ def resolve(
         rows, order = _merge(rows, order, policies.of(kind))
         report = replace(report, duplicates_resolved=int(again.sum()), rows_kept=len(order))
     rows = rows.take(order)
-    user_ptr = np.concatenate([[0], np.cumsum(np.bincount(rows.users, minlength=num_users))]).astype(np.int64)
-    values = np.ones(len(rows), np.float32) if rows.values is None or kind == "clicks" else rows.values
-    return Interactions(user_ptr, rows.items, values, num_items, value_range, kind, rows.times), report
+    user_ptr = np.concatenate(
+        [[0], np.cumsum(np.bincount(rows.users, minlength=num_users))]
+    ).astype(np.int64)
+    values = (
+        np.ones(len(rows), np.float32) if rows.values is None or kind == "clicks" else rows.values
+    )
+    return Interactions(
+        user_ptr, rows.items, values, num_items, value_range, kind, rows.times
+    ), report
 
 
-def _in_range(rows: Rows, value_range: tuple[float, float], policy: OutOfRange, report: ReadReport) -> tuple[Rows, ReadReport]:
+def _in_range(
+    rows: Rows, value_range: tuple[float, float], policy: OutOfRange, report: ReadReport
+) -> tuple[Rows, ReadReport]:
     """Apply the policy for values outside the scale."""
     if rows.values is None:
         return rows, report
@@ -117,10 +142,14 @@ def _in_range(rows: Rows, value_range: tuple[float, float], policy: OutOfRange, 
             "Correct the line or the scale, or choose out_of_range = clip or drop.",
         )
     if policy == "clip":
-        return replace(rows, values=np.clip(rows.values, low, high).astype(np.float32)), replace(report, out_of_range_clipped=count)
+        return replace(rows, values=np.clip(rows.values, low, high).astype(np.float32)), replace(
+            report, out_of_range_clipped=count
+        )
     kept = np.flatnonzero(~outside)
     if rows.lines is None:
-        rows = replace(rows, lines=np.arange(rows.first_line, rows.first_line + len(rows), dtype=np.int32))
+        rows = replace(
+            rows, lines=np.arange(rows.first_line, rows.first_line + len(rows), dtype=np.int32)
+        )
     return rows.take(kept), replace(report, out_of_range_dropped=count, rows_kept=len(kept))
 
 
@@ -143,7 +172,8 @@ def _refuse_duplicate(rows: Rows, order: Int64s, again: npt.NDArray[np.bool_]) -
 
 
 def _merge(rows: Rows, order: Int64s, policy: Duplicates) -> tuple[Rows, Int64s]:
-    """One row per pair: within a pair the latest row stands for it, with the mean value where the policy says so."""
+    """One row per pair: within a pair the latest row stands for it, with the mean value where the
+    policy says so."""
     if rows.times is not None:
         order = np.lexsort((rows.times, rows.items, rows.users)).astype(np.int64)
     starts = np.flatnonzero(np.concatenate([[True], ~_repeats(rows, order)]))

@@ -1,17 +1,26 @@
-"""Splits: what training may see, what a user may show, and what must be predicted. Each is checked for leaks.
+"""Splits: what training may see, what a user may show, and what must be predicted. Each is checked
+for leaks.
 
-| kind           | train                                | a fold's history            | a fold's targets                       |
+| kind           | train                                | a fold's history            | a fold's
+                 targets                       |
 |----------------|--------------------------------------|-----------------------------|----------------------------------------|
-| random         | 80% of the events                    | train                       | 10% of the events                      |
-| held-out-users | all events of 80% of the users       | 80% of each held-out user   | its other 20% (Liang et al. 2018)      |
-| temporal       | events up to the first cut in time   | train                       | up to the second cut; later ones       |
-| leave-last-out | all but each user's last two events  | train                       | the last but one; the last             |
-| given          | the source's train events            | train                       | the source's validation; its test      |
+| random         | 80% of the events                    | train                       | 10% of the
+                 events                      |
+| held-out-users | all events of 80% of the users       | 80% of each held-out user   | its other
+20% (Liang et al. 2018)      |
+| temporal       | events up to the first cut in time   | train                       | up to the
+                 second cut; later ones       |
+| leave-last-out | all but each user's last two events  | train                       | the last but
+one; the last             |
+| given          | the source's train events            | train                       | the source's
+                 validation; its test      |
 
-Where an event goes is a function of the seed, its user's id, its item's id and, where times count, of its user's own times and of
-public cuts: one person more or less in the data changes no other person's rows. Shares are therefore met in expectation, not to the
-event. The one exception: a temporal split without `cuts` reads them off the data (80% and 90% of the events), and says so in
-`Split.not_covered`. So a part of a data set, some of its users with all of their events, is divided as within the whole (`some_users`).
+Where an event goes is a function of the seed, its user's id, its item's id and, where times count,
+of its user's own times and of public cuts: one person more or less in the data changes no other
+person's rows. Shares are therefore met in expectation, not to the event. The one exception: a
+temporal split without `cuts` reads them off the data (80% and 90% of the events), and says so in
+`Split.not_covered`. So a part of a data set, some of its users with all of their events, is divided
+as within the whole (`some_users`).
 """
 
 from __future__ import annotations
@@ -31,14 +40,18 @@ from fedrec.randomness import Streams
 
 SplitKind = Literal["random", "held-out-users", "temporal", "leave-last-out", "given"]
 _TRAIN, _VALIDATION, _TEST = 0, 1, 2
-_REMEDY = "Make the split with a function of fedrec.data.splits, from one data set without duplicates."
+_REMEDY = (
+    "Make the split with a function of fedrec.data.splits, from one data set without duplicates."
+)
 
 
 @dataclass(frozen=True)
 class Fold:
-    """What is known of users when predicting (`history`) and what is to be predicted (`targets`), over the same users and items.
+    """What is known of users when predicting (`history`) and what is to be predicted (`targets`),
+    over the same users and items.
 
-    users: (num_users,) int32, the data set's number of each user of the fold; None when the fold has the users of train.
+    users: (num_users,) int32, the data set's number of each user of the fold; None when the fold
+    has the users of train.
     """
 
     history: Interactions
@@ -48,10 +61,12 @@ class Fold:
 
 @dataclass(frozen=True)
 class Split:
-    """One division of a data set. `cuts` are the last time of train and of validation (temporal only).
+    """One division of a data set. `cuts` are the last time of train and of validation (temporal
+    only).
 
-    train_users: (train.num_users,) int32, the data set's number of each user of train; None when train has them all.
-    not_covered: sentences on what was read off all users' data, so that no guarantee for training covers it.
+    train_users: (train.num_users,) int32, the data set's number of each user of train; None when
+    train has them all. not_covered: sentences on what was read off all users' data, so that no
+    guarantee for training covers it.
     """
 
     kind: SplitKind
@@ -66,14 +81,22 @@ class Split:
     def describe(self) -> dict[str, object]:
         """Kind, seed, sizes and a SHA-256 of who has which event where: what a run records."""
         sizes = {name: len(part) for name, part in _parts(self).items()}
-        described = {"kind": self.kind, "seed": self.seed, "events": sizes, "cuts": self.cuts, "not_covered": self.not_covered}
+        described = {
+            "kind": self.kind,
+            "seed": self.seed,
+            "events": sizes,
+            "cuts": self.cuts,
+            "not_covered": self.not_covered,
+        }
         return {**described, "sha256": _digest(self)}
 
 
 def random_split(interactions: Interactions, *, seed: int, some_users: bool = False) -> Split:
-    """Each event to train with probability .8, to validation .1, to test .1, by a hash of the seed, its user's and its item's id.
+    """Each event to train with probability .8, to validation .1, to test .1, by a hash of the seed,
+    its user's and its item's id.
 
-    some_users: these are some users of a larger data set; any part may then be empty. Raises DataError where a part stays empty.
+    some_users: these are some users of a larger data set; any part may then be empty. Raises
+    DataError where a part stays empty.
     """
     part = _drawn_parts(interactions.draws(_key(seed)), 0.1)
     if not some_users:
@@ -81,12 +104,20 @@ def random_split(interactions: Interactions, *, seed: int, some_users: bool = Fa
     return _checked(_by_event(interactions, part, "random", seed))
 
 
-def temporal(interactions: Interactions, *, seed: int, cuts: tuple[int, int] | None = None, some_users: bool = False) -> Split:
-    """Events up to the first cut to train, up to the second to validation, later ones to test; equal times stay together.
+def temporal(
+    interactions: Interactions,
+    *,
+    seed: int,
+    cuts: tuple[int, int] | None = None,
+    some_users: bool = False,
+) -> Split:
+    """Events up to the first cut to train, up to the second to validation, later ones to test;
+    equal times stay together.
 
-    cuts: public times in seconds. None takes those after 80% and 90% of the events: a fact of all users' data, see `not_covered`.
-    The seed is recorded and changes nothing. some_users: as for `random_split`; there must be cuts then. Raises DataError where times are
-    missing, mostly one value, or more than 1% zero, or where a part stays empty; ValueError on cuts that do not rise.
+    cuts: public times in seconds. None takes those after 80% and 90% of the events: a fact of all
+    users' data, see `not_covered`. The seed is recorded and changes nothing. some_users: as for
+    `random_split`; there must be cuts then. Raises DataError where times are missing, mostly one
+    value, or more than 1% zero, or where a part stays empty; ValueError on cuts that do not rise.
     """
     if some_users and cuts is None:
         raise ValueError("cuts read off some users are not those of all")
@@ -96,18 +127,37 @@ def temporal(interactions: Interactions, *, seed: int, cuts: tuple[int, int] | N
     first, second = cuts or (int(np.quantile(times, share, method="lower")) for share in (0.8, 0.9))
     part = (np.int8(_TRAIN) + (times > first) + (times > second)).astype(np.int8)
     if cuts is None:
-        _require(len(np.unique(part)) == 3, "too many events share their time to cut the last 20% in two", "Choose another split.")
+        _require(
+            len(np.unique(part)) == 3,
+            "too many events share their time to cut the last 20% in two",
+            "Choose another split.",
+        )
     if not some_users:
         _require_all(part, "events", f"a split in time at {first} and {second}")
-    said = () if cuts else (f"the cuts in time of the split ({first}, {second}), read off all events; split.cuts gives public ones",)
-    return _checked(replace(_by_event(interactions, part, "temporal", seed), cuts=(first, second), not_covered=said))
+    said = (
+        ()
+        if cuts
+        else (
+            (
+                f"the cuts in time of the split ({first}, {second}), read off all events; "
+                "split.cuts gives public ones"
+            ),
+        )
+    )
+    return _checked(
+        replace(
+            _by_event(interactions, part, "temporal", seed), cuts=(first, second), not_covered=said
+        )
+    )
 
 
 def leave_last_out(interactions: Interactions, *, seed: int, some_users: bool = False) -> Split:
-    """Each user's last event to test, the one before to validation; users with fewer than three events stay in train.
+    """Each user's last event to test, the one before to validation; users with fewer than three
+    events stay in train.
 
-    A hash of the seed, the user's and the item's id breaks ties between equal times. some_users: as for `random_split`.
-    Raises DataError where times are missing, mostly one value, or more than 1% zero.
+    A hash of the seed, the user's and the item's id breaks ties between equal times. some_users: as
+    for `random_split`. Raises DataError where times are missing, mostly one value, or more than 1%
+    zero.
     """
     times = _known_times(interactions, some_users=some_users)
     ties = (interactions.draws(_key(seed)) >> np.uint64(1)).astype(np.int64)
@@ -124,13 +174,17 @@ def leave_last_out(interactions: Interactions, *, seed: int, some_users: bool = 
     return _checked(_by_event(interactions, part, "leave-last-out", seed))
 
 
-def held_out_users(interactions: Interactions, *, seed: int, share: float = 0.1, some_users: bool = False) -> Split:
-    """Train on some users, predict for others from 80% of their events (Liang et al. 2018, section 4.2).
+def held_out_users(
+    interactions: Interactions, *, seed: int, share: float = 0.1, some_users: bool = False
+) -> Split:
+    """Train on some users, predict for others from 80% of their events (Liang et al. 2018, section
+    4.2).
 
-    Each user goes to validation and to test with probability `share`, by a hash of the seed and the user's id. A number of held-out
-    users, as in the paper, would be shared out among all users, and one more would move another. Users of each part are numbered
-    anew, in the data set's order; a held-out user with one event has history only. some_users: as for `random_split`. Raises DataError
-    where a part stays empty.
+    Each user goes to validation and to test with probability `share`, by a hash of the seed and the
+    user's id. A number of held-out users, as in the paper, would be shared out among all users, and
+    one more would move another. Users of each part are numbered anew, in the data set's order; a
+    held-out user with one event has history only. some_users: as for `random_split`. Raises
+    DataError where a part stays empty.
     """
     active = np.flatnonzero(np.diff(interactions.user_ptr) > 0).astype(np.int32)
     part = _drawn_parts(interactions.user_draws(Streams(seed).key("split-users"))[active], share)
@@ -138,7 +192,16 @@ def held_out_users(interactions: Interactions, *, seed: int, share: float = 0.1,
         _require_all(part, "users with events", "a split by users")
     train, validation, test = (active[part == which] for which in (_TRAIN, _VALIDATION, _TEST))
     folds = [_user_fold(interactions, users, seed) for users in (validation, test)]
-    return _checked(Split("held-out-users", seed, interactions.users_subset(train), folds[0], folds[1], train_users=train))
+    return _checked(
+        Split(
+            "held-out-users",
+            seed,
+            interactions.users_subset(train),
+            folds[0],
+            folds[1],
+            train_users=train,
+        )
+    )
 
 
 def given(
@@ -150,34 +213,51 @@ def given(
     validation_share: float = 0.0,
     some_users: bool = False,
 ) -> Split:
-    """The source's own parts: all of `train` is trained on. `test` is predicted from `train` alone, without the validation events.
+    """The source's own parts: all of `train` is trained on. `test` is predicted from `train` alone,
+    without the validation events.
 
-    validation_share: where the source has no validation events, each train event is kept for it with this probability, by a hash of the
-    seed and its ids; with 0 there is no validation. some_users: as for `random_split`. Raises LeakageError where parts share an event,
-    DataError where a part stays empty that a share asks for, ValueError where there are validation events and a share.
+    validation_share: where the source has no validation events, each train event is kept for it
+    with this probability, by a hash of the seed and its ids; with 0 there is no validation.
+    some_users: as for `random_split`. Raises LeakageError where parts share an event, DataError
+    where a part stays empty that a share asks for, ValueError where there are validation events and
+    a share.
     """
     if validation is not None and validation_share:
-        raise ValueError(f"the source has validation events, and {validation_share} of train were to be kept too")
+        raise ValueError(
+            f"the source has validation events, and {validation_share} of train were to be kept too"
+        )
     if validation is not None:
         return _checked(Split("given", seed, train, Fold(train, validation), Fold(train, test)))
-    key = Streams(seed).key("split-given")  # not that of a random split, which may have made these parts by the same seed
+    # not that of a random split, which may have made these parts by the same seed
+    key = Streams(seed).key("split-given")
     kept = ~below(train.draws(key), validation_share)
-    too_few = f"{len(train)} train events are too few to keep {validation_share:g} of them for validation"
-    _require(some_users or (bool(kept.any()) and not (validation_share and kept.all())), too_few, "Use more events.")
+    too_few = (
+        f"{len(train)} train events are too few to keep {validation_share:g} of them for validation"
+    )
+    _require(
+        some_users or (bool(kept.any()) and not (validation_share and kept.all())),
+        too_few,
+        "Use more events.",
+    )
     history = train.select(kept)
-    return _checked(Split("given", seed, history, Fold(history, train.select(~kept)), Fold(history, test)))
+    return _checked(
+        Split("given", seed, history, Fold(history, train.select(~kept)), Fold(history, test))
+    )
 
 
 def check_no_leak(split: Split) -> None:
     """Raise LeakageError when training, or a fold's history, shows what is to be predicted.
 
-    An event of train or of a history that is also a target; a target in both folds; a held-out user in train or in both folds; with a
-    temporal split, a train event after the cut or a target before it.
+    An event of train or of a history that is also a target; a target in both folds; a held-out user
+    in train or in both folds; with a temporal split, a train event after the cut or a target before
+    it.
     """
     folds = {"validation": split.validation, "test": split.test}
     owners = {"train": split.train_users} | {name: fold.users for name, fold in folds.items()}
     for name, fold in folds.items():
-        _check_disjoint(fold.history, fold.targets, f"the history of {name}", f"the targets of {name}")
+        _check_disjoint(
+            fold.history, fold.targets, f"the history of {name}", f"the targets of {name}"
+        )
         if owners[name] is None and fold.history is not split.train:
             _check_disjoint(split.train, fold.targets, "train", f"the targets of {name}")
     for one, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
@@ -211,16 +291,25 @@ def _drawn_parts(draws: Words, share: float) -> npt.NDArray[np.int8]:
 def _require_all(part: npt.NDArray[np.int8], what: str, division: str) -> None:
     names = {"train": _TRAIN, "validation": _VALIDATION, "test": _TEST}
     empty = [name for name, which in names.items() if not (part == which).any()]
-    _require(not empty, f"{len(part)} {what} leave no {' and no '.join(empty)} in {division}", "Use more data, or another split or seed.")
+    _require(
+        not empty,
+        f"{len(part)} {what} leave no {' and no '.join(empty)} in {division}",
+        "Use more data, or another split or seed.",
+    )
 
 
-def _by_event(events: Interactions, part: npt.NDArray[np.int8], kind: SplitKind, seed: int) -> Split:
-    train, validation, test = (events.select(part == which) for which in (_TRAIN, _VALIDATION, _TEST))
+def _by_event(
+    events: Interactions, part: npt.NDArray[np.int8], kind: SplitKind, seed: int
+) -> Split:
+    train, validation, test = (
+        events.select(part == which) for which in (_TRAIN, _VALIDATION, _TEST)
+    )
     return Split(kind, seed, train, Fold(train, validation), Fold(train, test))
 
 
 def _user_fold(interactions: Interactions, users: Int32s, seed: int) -> Fold:
-    """80/20 within each user: of n >= 2 events max(1, round(n / 5)) are targets, those of the smallest draws."""
+    """80/20 within each user: of n >= 2 events max(1, round(n / 5)) are targets, those of the
+    smallest draws."""
     events = interactions.users_subset(users)
     sizes = np.diff(events.user_ptr)
     order = np.lexsort((events.draws(_key(seed)), events.users))
@@ -232,7 +321,8 @@ def _user_fold(interactions: Interactions, users: Int32s, seed: int) -> Fold:
 
 
 def _latest(times: Int64s, ties: Int64s, starts: Int64s) -> Int64s:
-    """The index of the latest event of each segment that begins at `starts`; of equal times the one with the largest tie-breaker."""
+    """The index of the latest event of each segment that begins at `starts`; of equal times the one
+    with the largest tie-breaker."""
     lengths = np.diff(np.append(starts, len(times)))
     candidates = np.where(times == np.repeat(np.maximum.reduceat(times, starts), lengths), ties, -1)
     return np.flatnonzero(candidates == np.repeat(np.maximum.reduceat(candidates, starts), lengths))
@@ -242,10 +332,14 @@ def _known_times(interactions: Interactions, *, some_users: bool) -> Int64s:
     """The times, when they can order events. Of some users nothing follows for all."""
     times = interactions.times
     if times is None:
-        raise DataError("the events have no times", "Choose the random or the held-out-users split.")
+        raise DataError(
+            "the events have no times", "Choose the random or the held-out-users split."
+        )
     if some_users:
         return times
-    remedy = "Times that are unknown cannot order events: choose the random or the held-out-users split."
+    remedy = (
+        "Times that are unknown cannot order events: choose the random or the held-out-users split."
+    )
     _require(len(times) > 0, "there are no events", "Check the data.")
     unknown = float(np.mean(times == 0))
     _require(unknown <= 0.01, f"{unknown:.1%} of the times are 0, which means unknown", remedy)
@@ -257,14 +351,22 @@ def _known_times(interactions: Interactions, *, some_users: bool) -> Int64s:
 def _check_disjoint(one: Interactions, other: Interactions, name: str, other_name: str) -> None:
     """No (user, item) in both."""
     if (one.num_users, one.num_items) != (other.num_users, other.num_items):
-        raise LeakageError(f"{name} and {other_name} number their users or items differently", _REMEDY)
+        raise LeakageError(
+            f"{name} and {other_name} number their users or items differently", _REMEDY
+        )
     keys, sought = _keys(one), _keys(other)
     place = np.searchsorted(keys, sought)
     inside = place < len(keys)
     shared = np.flatnonzero(keys[place[inside]] == sought[inside])
     if len(shared):
         user, item = divmod(int(sought[inside][shared[0]]), one.num_items)
-        raise LeakageError(f"{len(shared)} events are in {name} and in {other_name}, the first: user {user}, item {item}", _REMEDY)
+        raise LeakageError(
+            (
+                f"{len(shared)} events are in {name} and in {other_name}, the first: user "
+                f"{user}, item {item}"
+            ),
+            _REMEDY,
+        )
 
 
 def _keys(events: Interactions) -> Int64s:
@@ -278,12 +380,22 @@ def _check_users(one: Int32s | None, other: Int32s | None, name: str, other_name
     if one is None or other is None:
         raise LeakageError(f"{name} or {other_name} does not say which users it has", _REMEDY)
     if len(shared := np.intersect1d(one, other)):
-        raise LeakageError(f"{len(shared)} users are in {name} and in {other_name}, the first: user {int(shared[0])}", _REMEDY)
+        raise LeakageError(
+            (
+                f"{len(shared)} users are in {name} and in {other_name}, the first: user "
+                f"{int(shared[0])}"
+            ),
+            _REMEDY,
+        )
 
 
 def _check_order(split: Split, cuts: tuple[int, int]) -> None:
     bounds = {"train": (None, cuts[0]), "validation": cuts, "test": (cuts[1], None)}
-    parts = {"train": split.train, "validation": split.validation.targets, "test": split.test.targets}
+    parts = {
+        "train": split.train,
+        "validation": split.validation.targets,
+        "test": split.test.targets,
+    }
     for name, (after, until) in bounds.items():
         times = parts[name].times
         if times is None:
@@ -291,18 +403,27 @@ def _check_order(split: Split, cuts: tuple[int, int]) -> None:
         early = 0 if after is None else int(np.sum(times <= after))
         late = 0 if until is None else int(np.sum(times > until))
         if early or late:
-            raise LeakageError(f"{early + late} events of {name} are on the wrong side of a temporal cut", _REMEDY)
+            raise LeakageError(
+                f"{early + late} events of {name} are on the wrong side of a temporal cut", _REMEDY
+            )
 
 
 def _parts(split: Split) -> dict[str, Interactions]:
     folds = {"validation": split.validation, "test": split.test}
-    pieces = {f"{name}_{piece}": getattr(fold, piece) for name, fold in folds.items() for piece in ("history", "targets")}
+    pieces = {
+        f"{name}_{piece}": getattr(fold, piece)
+        for name, fold in folds.items()
+        for piece in ("history", "targets")
+    }
     return {"train": split.train} | pieces
 
 
 def _digest(split: Split) -> str:
-    """SHA-256 over users and items of every part, in a fixed order; independent of the machine's byte order."""
-    digest = hashlib.sha256(f"{split.kind}/{split.seed}/{split.train.num_users}/{split.train.num_items}".encode())
+    """SHA-256 over users and items of every part, in a fixed order; independent of the machine's
+    byte order."""
+    digest = hashlib.sha256(
+        f"{split.kind}/{split.seed}/{split.train.num_users}/{split.train.num_items}".encode()
+    )
     for name, part in _parts(split).items():
         digest.update(f"/{name}/{len(part)}/".encode())
         digest.update(part.user_ptr.astype("<i8").tobytes())

@@ -1,7 +1,9 @@
-"""Smaller data sets of a larger one, for experiments: so many users by a hash of their ids, so many of the items rated most often.
+"""Smaller data sets of a larger one, for experiments: so many users by a hash of their ids, so many
+of the items rated most often.
 
-Neither choice is covered by a guarantee: which items are rated most is read off everybody's rows, and of users the first N by hash are
-taken, so that one person more moves another out. Both are named in the provenance's `not_covered`.
+Neither choice is covered by a guarantee: which items are rated most is read off everybody's rows,
+and of users the first N by hash are taken, so that one person more moves another out. Both are
+named in the provenance's `not_covered`.
 """
 
 from __future__ import annotations
@@ -19,28 +21,51 @@ from fedrec.randomness import Streams
 
 
 def subset(dataset: Dataset, *, users: int = 0, items: int = 0) -> Dataset:
-    """Users first: the `users` of smallest hash; then the `items` that they rated most often in training; 0 keeps all.
+    """Users first: the `users` of smallest hash; then the `items` that they rated most often in
+    training; 0 keeps all.
 
-    Users without a row left, in any part, are left out. The same for every seed. Raises DataError where there are fewer than asked for.
+    Users without a row left, in any part, are left out. The same for every seed. Raises DataError
+    where there are fewer than asked for.
     """
     if not (users or items):
         return dataset
-    for asked, there, what in ((users, dataset.interactions.num_users, "users"), (items, dataset.interactions.num_items, "items")):
+    for asked, there, what in (
+        (users, dataset.interactions.num_users, "users"),
+        (items, dataset.interactions.num_items, "items"),
+    ):
         if asked > there:
             raise DataError(
-                f"{asked} {what} were asked for, and the data has {there}", f"Set data.keep_{what} to {there} at most, or to 0."
+                f"{asked} {what} were asked for, and the data has {there}",
+                f"Set data.keep_{what} to {there} at most, or to 0.",
             )
     untold = list[str]()
     if users:
         draws = dataset.interactions.user_draws(Streams(0).key("subset"))
         dataset = of_users(dataset, np.sort(np.argsort(draws, kind="stable")[:users]))
-        untold.append(f"which {users} users are kept (data.keep_users): one person more in the data moves another out")
+        untold.append(
+            f"which {users} users are kept (data.keep_users): one person more in the data "
+            "moves another out"
+        )
     if items:
         dataset = most_rated(dataset, items)
-        untold.append(f"which {items} items are kept (data.keep_items): they are those that were rated most often")
-    parts = [part for part in (dataset.interactions, dataset.given_test, dataset.given_validation) if part is not None]
-    dataset = of_users(dataset, np.flatnonzero(np.sum([np.diff(part.user_ptr) for part in parts], axis=0)))
-    return replace(dataset, provenance=replace(dataset.provenance, not_covered=(*dataset.provenance.not_covered, *untold)))
+        untold.append(
+            f"which {items} items are kept (data.keep_items): they are those that were rated "
+            "most often"
+        )
+    parts = [
+        part
+        for part in (dataset.interactions, dataset.given_test, dataset.given_validation)
+        if part is not None
+    ]
+    dataset = of_users(
+        dataset, np.flatnonzero(np.sum([np.diff(part.user_ptr) for part in parts], axis=0))
+    )
+    return replace(
+        dataset,
+        provenance=replace(
+            dataset.provenance, not_covered=(*dataset.provenance.not_covered, *untold)
+        ),
+    )
 
 
 def of_users(dataset: Dataset, kept: npt.NDArray[np.integer]) -> Dataset:
@@ -51,9 +76,11 @@ def of_users(dataset: Dataset, kept: npt.NDArray[np.integer]) -> Dataset:
 
 
 def most_rated(dataset: Dataset, number: int) -> Dataset:
-    """The data set of so many items, those with the most training events, numbered anew in the catalogue's order.
+    """The data set of so many items, those with the most training events, numbered anew in the
+    catalogue's order.
 
-    Everybody's rows choose them: that makes a data set, and is no part of a private training. Features keep their vocabulary.
+    Everybody's rows choose them: that makes a data set, and is no part of a private training.
+    Features keep their vocabulary.
     """
     counts = np.bincount(dataset.interactions.items, minlength=dataset.interactions.num_items)
     kept = np.sort(np.argsort(-counts, kind="stable")[:number])
@@ -67,5 +94,10 @@ def most_rated(dataset: Dataset, number: int) -> Dataset:
 
     titles = None if old.titles is None else tuple(old.titles[j] for j in kept)
     catalogue = Catalogue(tuple(old.item_ids[j] for j in kept), titles, old.user_ids)
-    features = PublicFeatures({name: FeatureBag(bag.vocabulary, bag.counts[kept]) for name, bag in dataset.features.bags.items()})
+    features = PublicFeatures(
+        {
+            name: FeatureBag(bag.vocabulary, bag.counts[kept])
+            for name, bag in dataset.features.bags.items()
+        }
+    )
     return with_events(dataset, fewer, catalogue=catalogue, features=features)

@@ -1,4 +1,5 @@
-"""Rows of a table in batches of bounded memory: what `tables.read_frame` reads of a whole file, with the lines they stand on."""
+"""Rows of a table in batches of bounded memory: what `tables.read_frame` reads of a whole file,
+with the lines they stand on."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ _BATCH_BYTES, _BATCH_ROWS = 1 << 26, 2_000_000
 
 
 def row_batches(asked: AskedTable) -> Iterator[tuple[pl.DataFrame, tuple[str, ...]]]:
-    """Columns by role, complete and typed, `line` beside them; and notes on what was guessed. Raises what `read_table` raises of rows."""
+    """Columns by role, complete and typed, `line` beside them; and notes on what was guessed.
+
+    Raises what `read_table` raises of rows."""
     path, columns = asked.source["train"], asked.columns.names()
     if asked.layout is not None:
         yield from _of_text(asked.layout, columns)
@@ -26,27 +29,45 @@ def row_batches(asked: AskedTable) -> Iterator[tuple[pl.DataFrame, tuple[str, ..
         yield from _of_parquet(file, columns)
 
 
-def _of_parquet(file: Path, columns: dict[str, str]) -> Iterator[tuple[pl.DataFrame, tuple[str, ...]]]:
+def _of_parquet(
+    file: Path, columns: dict[str, str]
+) -> Iterator[tuple[pl.DataFrame, tuple[str, ...]]]:
     try:
         rows = int(pl.scan_parquet(file).select(pl.len()).collect().item())
         for start in range(0, rows, _BATCH_ROWS):
-            frame = typed(pl.scan_parquet(file).select(list(columns.values())).slice(start, _BATCH_ROWS).collect(), columns)
+            frame = typed(
+                pl.scan_parquet(file)
+                .select(list(columns.values()))
+                .slice(start, _BATCH_ROWS)
+                .collect(),
+                columns,
+            )
             yield _numbered(frame, file, columns, first_line=start + 1)
     except pl.exceptions.PolarsError as error:
-        remedy = f"It must hold the columns {', '.join(columns.values())}; data.columns says which is which."
+        remedy = (
+            f"It must hold the columns {', '.join(columns.values())}; data.columns says which is "
+            "which."
+        )
         raise DataError(f"{file} cannot be read: {str(error).splitlines()[0]}", remedy) from error
 
 
-def _numbered(frame: pl.DataFrame, file: Path, columns: dict[str, str], *, first_line: int) -> tuple[pl.DataFrame, tuple[str, ...]]:
+def _numbered(
+    frame: pl.DataFrame, file: Path, columns: dict[str, str], *, first_line: int
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
     try:
         frame, notes = complete(frame, file, columns)
     except MalformedRowError as bad:
         raise MalformedRowError(file, bad.line + first_line - 1, bad.expected, bad.found) from None
-    return frame.with_columns(pl.int_range(first_line, first_line + len(frame), dtype=pl.Int64).alias("line")), notes
+    return frame.with_columns(
+        pl.int_range(first_line, first_line + len(frame), dtype=pl.Int64).alias("line")
+    ), notes
 
 
-def _of_text(layout: Layout, columns: dict[str, str]) -> Iterator[tuple[pl.DataFrame, tuple[str, ...]]]:
-    """The file in pieces of whole rows, each read as a file of its own: the reader's checks hold in every piece."""
+def _of_text(
+    layout: Layout, columns: dict[str, str]
+) -> Iterator[tuple[pl.DataFrame, tuple[str, ...]]]:
+    """The file in pieces of whole rows, each read as a file of its own: the reader's checks hold in
+    every piece."""
     with TemporaryDirectory(prefix="fedrec-") as folder, open_bytes(layout.path) as file:
         piece, line = Path(folder) / layout.path.name.removesuffix(".gz"), layout.first_line
         if layout.header:
@@ -57,8 +78,15 @@ def _of_text(layout: Layout, columns: dict[str, str]) -> Iterator[tuple[pl.DataF
             try:
                 frame, _, notes = read_frame(piece, columns, bare)
             except MalformedRowError as bad:
-                raise MalformedRowError(layout.path, bad.line + line - 1, bad.expected, bad.found) from None
-            yield frame.with_columns(pl.int_range(line, line + len(frame), dtype=pl.Int64).alias("line")), notes
+                raise MalformedRowError(
+                    layout.path, bad.line + line - 1, bad.expected, bad.found
+                ) from None
+            yield (
+                frame.with_columns(
+                    pl.int_range(line, line + len(frame), dtype=pl.Int64).alias("line")
+                ),
+                notes,
+            )
             line += block.count(b"\n")
 
 

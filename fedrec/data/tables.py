@@ -1,10 +1,12 @@
-"""Any table with a row for each event: CSV and its kin, Parquet (a file or a folder of parts), RecBole's typed `.inter` and `.item`.
+"""Any table with a row for each event: CSV and its kin, Parquet (a file or a folder of parts),
+RecBole's typed `.inter` and `.item`.
 
-Training, validation and test rows may be tables of their own: files that are named, or a folder of `train.csv`, `validation.csv` and
-`test.csv` (or another suffix), as `fedrec data split` writes them. They share one catalogue.
+Training, validation and test rows may be tables of their own: files that are named, or a folder of
+`train.csv`, `validation.csv` and `test.csv` (or another suffix), as `fedrec data split` writes
+them. They share one catalogue.
 
-Ids may be numbers or text. A table of ratings needs its public scale (`rating_range`): a scale read off the data would be a private
-fact printed as a public one.
+Ids may be numbers or text. A table of ratings needs its public scale (`rating_range`): a scale read
+off the data would be a private fact printed as a public one.
 """
 
 from __future__ import annotations
@@ -17,14 +19,32 @@ import numpy as np
 import polars as pl
 
 from fedrec.arrays import Int32s
-from fedrec.data.dataset import CATALOGUE_OF_ROWS, Catalogue, Dataset, FileDigest, Provenance, ReadReport, added, digest_file
+from fedrec.data.dataset import (
+    CATALOGUE_OF_ROWS,
+    Catalogue,
+    Dataset,
+    FileDigest,
+    Provenance,
+    ReadReport,
+    added,
+    digest_file,
+)
 from fedrec.data.delimited import is_number, number_ids, require_file
 from fedrec.data.divided_files import alike, apart, sources
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions, Kind
 from fedrec.data.item_tables import PARQUET, ItemTable, read_item_table
 from fedrec.data.resolving import Duplicates, OutOfRange, Policies, Rows, resolve
-from fedrec.data.text_tables import SEPARATORS, Header, Layout, layout_of, read_columns, refuse_first_malformed, rows_of, suffix_of
+from fedrec.data.text_tables import (
+    SEPARATORS,
+    Header,
+    Layout,
+    layout_of,
+    read_columns,
+    refuse_first_malformed,
+    rows_of,
+    suffix_of,
+)
 from fedrec.data.times import is_time, seconds_of
 from fedrec.errors import DataError, MalformedRowError, SettingsError
 
@@ -40,7 +60,12 @@ class TableColumns:
 
     def names(self) -> dict[str, str]:
         """Role to column name, for the columns there are."""
-        roles = {"user": self.user, "item": self.item, "rating": self.rating, "timestamp": self.timestamp}
+        roles = {
+            "user": self.user,
+            "item": self.item,
+            "rating": self.rating,
+            "timestamp": self.timestamp,
+        }
         return {role: name for role, name in roles.items() if name is not None}
 
 
@@ -65,20 +90,29 @@ class TableOptions:
 
 
 def read_table(path: Path, options: TableOptions) -> Dataset:
-    """A data set from tables: ratings from the column `rating` (named "rating" where a `rating_range` comes without a name), or
-    clicks, one a row, where neither is given. Times are seconds or ISO dates. Without a header columns are called 1, 2, 3, ...: users
-    are then in 1, items in 2 and, with a `rating_range`, ratings in 3, unless said otherwise.
+    """A data set from tables: ratings from the column `rating` (named "rating" where a
+    `rating_range` comes without a name), or clicks, one a row, where neither is given. Times are
+    seconds or ISO dates. Without a header columns are called 1, 2, 3, ...: users are then in 1,
+    items in 2 and, with a `rating_range`, ratings in 3, unless said otherwise.
 
-    separator, header: of text, see `text_tables.layout_of`. validation, test: tables of the same columns, `given_validation` and
-    `given_test`; a folder of PARTS has them as they are named.
+    separator, header: of text, see `text_tables.layout_of`. validation, test: tables of the same
+    columns, `given_validation` and `given_test`; a folder of PARTS has them as they are named.
 
-    item_features: a table of items whose column `item` is the id, `title` (if any) the title, every other column a feature bag with
-    values separated by `item_separator`. Its items come first in the catalogue; items only the interactions know follow.
-    Raises SettingsError when ratings, or a column "rating" that nobody named, come without `rating_range`; else as every reader.
+    item_features: a table of items whose column `item` is the id, `title` (if any) the title, every
+    other column a feature bag with values separated by `item_separator`. Its items come first in
+    the catalogue; items only the interactions know follow. Raises SettingsError when ratings, or a
+    column "rating" that nobody named, come without `rating_range`; else as every reader.
     """
     asked = asked_table(path, options)
     return dataset_of(
-        asked.source, "table", asked.columns, asked.frame_of, asked.rating_range, asked.items, asked.policies, digests=digests_of
+        asked.source,
+        "table",
+        asked.columns,
+        asked.frame_of,
+        asked.rating_range,
+        asked.items,
+        asked.policies,
+        digests=digests_of,
     )
 
 
@@ -86,7 +120,8 @@ def read_table(path: Path, options: TableOptions) -> Dataset:
 class AskedTable:
     """What options say of a table, and how the rows of one of its files are read.
 
-    source: the file or folder of each part. columns: by role. layout: of the training rows, None for Parquet.
+    source: the file or folder of each part. columns: by role. layout: of the training rows, None
+    for Parquet.
     """
 
     source: dict[str, Path]
@@ -99,10 +134,14 @@ class AskedTable:
 
 
 def asked_table(path: Path, told: TableOptions) -> AskedTable:
-    """The options of `read_table`, checked against the first lines of the file. Raises what `read_table` says of options."""
+    """The options of `read_table`, checked against the first lines of the file.
+
+    Raises what `read_table` says of options."""
     source = sources(path, told.validation, told.test)
     user, item, scale = told.user, told.item, told.rating_range
-    layout = _layout(source["train"], told.separator, told.header, {user, item, told.rating or "rating"})
+    layout = _layout(
+        source["train"], told.separator, told.header, {user, item, told.rating or "rating"}
+    )
     numbered = layout is not None and not layout.header
     if numbered:
         user, item = ("1" if user == "user" else user), ("2" if item == "item" else item)
@@ -111,33 +150,66 @@ def asked_table(path: Path, told: TableOptions) -> AskedTable:
     if unsaid and third in _column_names(source["train"], layout):
         raise SettingsError(
             f"{source['train'].name} has a column {third!r} but no rating_range",
-            'If it holds ratings, give the public scale, as in rating_range = [1, 5]; with kind = "clicks" its rows then count as clicks.',
+            (
+                "If it holds ratings, give the public scale, as in rating_range = [1, 5]; with "
+                'kind = "clicks" its rows then count as clicks.'
+            ),
         )
     table = (
         None
         if told.item_features is None
-        else read_item_table(Path(told.item_features), id_column=item, separator=told.item_separator, min_items=told.min_items)
+        else read_item_table(
+            Path(told.item_features),
+            id_column=item,
+            separator=told.item_separator,
+            min_items=told.min_items,
+        )
     )
-    columns = TableColumns(user, item, told.rating or (None if scale is None else third), told.timestamp)
+    columns = TableColumns(
+        user, item, told.rating or (None if scale is None else third), told.timestamp
+    )
 
     def frame_of(file: Path) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
-        own = layout if file == source["train"] else _layout(file, told.separator, told.header, set(columns.names().values()))
+        own = (
+            layout
+            if file == source["train"]
+            else _layout(file, told.separator, told.header, set(columns.names().values()))
+        )
         if file != source["train"] and "target" in _column_names(file, own):
             raise DataError(
-                f"{file.name} has a column target: its users are held out, and it shows some of their rows beforehand",
-                "Divide the data by split.kind = held-out-users itself, or give files of one split of rows.",
+                (
+                    f"{file.name} has a column target: its users are held out, and it shows some "
+                    "of their rows beforehand"
+                ),
+                (
+                    "Divide the data by split.kind = held-out-users itself, or give files of one "
+                    "split of rows."
+                ),
             )
         return read_frame(file, columns.names(), own)
 
-    return AskedTable(source, columns, layout, scale, table, Policies(told.duplicates, told.out_of_range), frame_of)
+    return AskedTable(
+        source,
+        columns,
+        layout,
+        scale,
+        table,
+        Policies(told.duplicates, told.out_of_range),
+        frame_of,
+    )
 
 
 def _layout(path: Path, separator: str, header: Header, wanted: set[str]) -> Layout | None:
-    """None for Parquet, which says itself what it holds. Raises DataError where the suffix is none of a table."""
+    """None for Parquet, which says itself what it holds.
+
+    Raises DataError where the suffix is none of a table."""
     if _is_parquet(path):
         return None
     if suffix_of(path) not in SEPARATORS:
-        raise DataError(f"{path.name} has no suffix of a table", f"Use one of {', '.join([*SEPARATORS, *PARQUET])}; text may end in .gz.")
+        raise DataError(
+            f"{path.name} has no suffix of a table",
+            f"Use one of {', '.join([*SEPARATORS, *PARQUET])}; text may end in .gz.",
+        )
     return layout_of(path, separator=separator, header=header, wanted=wanted)
 
 
@@ -154,30 +226,47 @@ def read_recbole(
     duplicates: Duplicates = "auto",
     out_of_range: OutOfRange = "refuse",
 ) -> Dataset:
-    """A RecBole atomic data set: `NAME.inter` (or the folder that holds it) with the `NAME.item` beside it, if there is one.
+    """A RecBole atomic data set: `NAME.inter` (or the folder that holds it) with the `NAME.item`
+    beside it, if there is one.
 
-    Headers are typed (`user_id:token`, `rating:float`, `genre:token_seq`). kind: "clicks" ignores a rating column; None means ratings where
-    there is one. Raises SettingsError when ratings come without `rating_range`, DataError and MalformedRowError as every reader.
+    Headers are typed (`user_id:token`, `rating:float`, `genre:token_seq`). kind: "clicks" ignores a
+    rating column; None means ratings where there is one. Raises SettingsError when ratings come
+    without `rating_range`, DataError and MalformedRowError as every reader.
     """
     inter = _only_inter(path)
     typed = recbole_header(inter)
-    optional = {name: name in typed and (name != rating or kind != "clicks") for name in (rating, timestamp)}
+    optional = {
+        name: name in typed and (name != rating or kind != "clicks") for name in (rating, timestamp)
+    }
     if kind == "ratings" and not optional[rating]:
-        raise DataError(f"{inter} has no column {rating!r}", f"Its columns are {', '.join(typed)}: name the one with ratings.")
-    columns = TableColumns(user, item, rating if optional[rating] else None, timestamp if optional[timestamp] else None)
+        raise DataError(
+            f"{inter} has no column {rating!r}",
+            f"Its columns are {', '.join(typed)}: name the one with ratings.",
+        )
+    columns = TableColumns(
+        user, item, rating if optional[rating] else None, timestamp if optional[timestamp] else None
+    )
     items = inter.with_suffix(".item")
-    table = read_item_table(items, id_column=item, separator=" ", min_items=min_items) if items.exists() else None
+    table = (
+        read_item_table(items, id_column=item, separator=" ", min_items=min_items)
+        if items.exists()
+        else None
+    )
     names = {role: typed.get(column, column) for role, column in columns.names().items()}
 
     def frame_of(file: Path) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
         return read_frame(file, names, layout_of(file, separator="tab", header="yes", wanted=()))
 
     policies, source = Policies(duplicates, out_of_range), {"train": inter}
-    return dataset_of(source, "recbole", columns, frame_of, rating_range, table, policies, digests=digests_of)
+    return dataset_of(
+        source, "recbole", columns, frame_of, rating_range, table, policies, digests=digests_of
+    )
 
 
 def recbole_header(path: Path) -> dict[str, str]:
-    """Field name to the header as written, `{"user_id": "user_id:token"}`. Raises MalformedRowError where a field has no type."""
+    """Field name to the header as written, `{"user_id": "user_id:token"}`.
+
+    Raises MalformedRowError where a field has no type."""
     with require_file(path).open(encoding="utf-8", errors="replace") as file:
         header = file.readline().removeprefix("\ufeff").rstrip("\r\n").split("\t")
     for field in header:
@@ -191,13 +280,17 @@ def _only_inter(path: Path) -> Path:
         return path
     found = sorted(path.glob("*.inter"))
     if len(found) != 1:
-        raise DataError(f"{path} holds {len(found)} .inter files", "Give the path of one .inter file.")
+        raise DataError(
+            f"{path} holds {len(found)} .inter files", "Give the path of one .inter file."
+        )
     return found[0]
 
 
 def digests_of(source: Mapping[str, Path], table: ItemTable | None) -> tuple[FileDigest, ...]:
     """Of every file that was read."""
-    files = [file for place in source.values() for file in table_files(place)] + ([] if table is None else [table.path])
+    files = [file for place in source.values() for file in table_files(place)] + (
+        [] if table is None else [table.path]
+    )
     return tuple(digest_file(file) for file in files)
 
 
@@ -212,19 +305,30 @@ def dataset_of(
     *,
     digests: Callable[[Mapping[str, Path], ItemTable | None], tuple[FileDigest, ...]],
 ) -> Dataset:
-    """The data set of up to three sources of rows. frame_of: the columns of a source by role, the line of its first row, and notes.
+    """The data set of up to three sources of rows. frame_of: the columns of a source by role, the
+    line of its first row, and notes.
 
-    Raises SettingsError where ratings have no scale, MalformedRowError where the policies refuse a row.
+    Raises SettingsError where ratings have no scale, MalformedRowError where the policies refuse a
+    row.
     """
     path = source["train"]
     if columns.rating is not None and rating_range is None:
         raise SettingsError(
-            f"{path.name} has ratings but no rating_range", "Give the public scale, as in rating_range = [1, 5], or read clicks."
+            f"{path.name} has ratings but no rating_range",
+            "Give the public scale, as in rating_range = [1, 5], or read clicks.",
         )
-    if rating_range is not None and not (len(rating_range) == 2 and rating_range[0] < rating_range[1]):
-        raise SettingsError(f"rating_range = {rating_range} is no scale", "Give its lowest and highest value, as in [1, 5].")
+    if rating_range is not None and not (
+        len(rating_range) == 2 and rating_range[0] < rating_range[1]
+    ):
+        raise SettingsError(
+            f"rating_range = {rating_range} is no scale",
+            "Give its lowest and highest value, as in [1, 5].",
+        )
     frames, first_lines, said = zip(*(frame_of(file) for file in source.values()), strict=True)
-    frame, lengths = frames[0] if len(frames) == 1 else pl.concat(alike(frames)), [len(own) for own in frames]
+    frame, lengths = (
+        frames[0] if len(frames) == 1 else pl.concat(alike(frames)),
+        [len(own) for own in frames],
+    )
     del frames
     users, user_ids = numbered_ids(frame["user"])
     items, item_ids = numbered_ids(frame["item"])
@@ -234,7 +338,9 @@ def dataset_of(
         notes += more
     values = frame["rating"].to_numpy() if columns.rating else None
     times = frame["timestamp"].to_numpy().astype(np.int64) if columns.timestamp else None
-    scale: tuple[float, float] = (0.0, 1.0) if rating_range is None else (float(rating_range[0]), float(rating_range[1]))
+    scale: tuple[float, float] = (
+        (0.0, 1.0) if rating_range is None else (float(rating_range[0]), float(rating_range[1]))
+    )
     kind: Kind = "ratings" if columns.rating else "clicks"
     del frame  # of 100 million rows it is 2 GB, and nobody needs it any more
     parts, reports, start = dict[str, Interactions](), list[ReadReport](), 0
@@ -243,40 +349,65 @@ def dataset_of(
         if len(source) > 1:  # those of a single file would only be copied
             rows = rows.take(np.arange(start, start + length))
         parts[part], report = resolve(
-            rows, num_users=len(user_ids), num_items=len(item_ids), value_range=scale, kind=kind, policies=policies
+            rows,
+            num_users=len(user_ids),
+            num_items=len(item_ids),
+            value_range=scale,
+            kind=kind,
+            policies=policies,
         )
         reports, start = [*reports, report], start + length
     catalogue = Catalogue(item_ids, None if table is None else table.titles_of(item_ids), user_ids)
-    parts, repeated = apart(parts, source, catalogue, policies.of(kind)) if len(parts) > 1 else (parts, ())
+    parts, repeated = (
+        apart(parts, source, catalogue, policies.of(kind)) if len(parts) > 1 else (parts, ())
+    )
     features = PublicFeatures({}) if table is None else table.features_of(item_ids)
     untold = () if table is not None and len(table.ids) == len(item_ids) else (untold_items(table),)
-    provenance = Provenance(name, digests(source, table), added(reports, (*notes, *repeated)), untold)
-    return Dataset(parts["train"], catalogue, features, provenance, parts.get("test"), parts.get("validation"))
+    provenance = Provenance(
+        name, digests(source, table), added(reports, (*notes, *repeated)), untold
+    )
+    return Dataset(
+        parts["train"], catalogue, features, provenance, parts.get("test"), parts.get("validation")
+    )
 
 
 def untold_items(table: ItemTable | None) -> str:
     """What no guarantee covers where items were read off the rows."""
-    return CATALOGUE_OF_ROWS if table is None else f"the items that {table.path.name} does not name: they are read off everybody's rows"
+    return (
+        CATALOGUE_OF_ROWS
+        if table is None
+        else f"the items that {table.path.name} does not name: they are read off everybody's rows"
+    )
 
 
-def _in_table(items: Int32s, item_ids: tuple[str, ...], table: ItemTable) -> tuple[Int32s, tuple[str, ...], tuple[str, ...]]:
+def _in_table(
+    items: Int32s, item_ids: tuple[str, ...], table: ItemTable
+) -> tuple[Int32s, tuple[str, ...], tuple[str, ...]]:
     """Renumber by the table's order; items it does not know follow, and are counted in a note."""
     known = set(table.ids)
     more = tuple(item for item in item_ids if item not in known)
     place = {item: j for j, item in enumerate((*table.ids, *more))}
     numbers = np.array([place[item] for item in item_ids], dtype=np.int32)
-    notes = (f"{len(more)} of {len(item_ids)} items with events are not in {table.path.name}",) if more else ()
+    notes = (
+        (f"{len(more)} of {len(item_ids)} items with events are not in {table.path.name}",)
+        if more
+        else ()
+    )
     return numbers[items], (*table.ids, *more), notes
 
 
 def numbered_ids(ids: pl.Series) -> tuple[Int32s, tuple[str, ...]]:
-    """Numbers 0..k-1 in the order of the ids (as numbers where all of them are numbers), and the ids as text."""
+    """Numbers 0..k-1 in the order of the ids (as numbers where all of them are numbers), and the
+    ids as text."""
     if ids.dtype.is_integer():
         numbers, known = number_ids(ids.to_numpy())
         return numbers, tuple(map(str, known.tolist()))
     distinct = ids.unique()
     names, codes = distinct.cast(pl.String).to_list(), distinct.to_physical().to_numpy()
-    whole = all(name.isascii() and name.isdigit() and len(name) < 19 and (name == "0" or name[0] != "0") for name in names)
+    whole = all(
+        name.isascii() and name.isdigit() and len(name) < 19 and (name == "0" or name[0] != "0")
+        for name in names
+    )
     order = sorted(range(len(names)), key=(lambda n: int(names[n])) if whole else names.__getitem__)
     place = np.zeros(int(codes.max()) + 1, dtype=np.int32)
     place[codes[order]] = np.arange(len(order), dtype=np.int32)
@@ -295,13 +426,19 @@ def table_files(path: Path) -> list[Path]:
     if not parts:
         raise DataError(
             f"{path} holds no Parquet files",
-            f"Give a file ({', '.join([*SEPARATORS, *PARQUET])}), a folder of Parquet parts, or one of train.csv and test.csv.",
+            (
+                f"Give a file ({', '.join([*SEPARATORS, *PARQUET])}), a folder of Parquet parts, "
+                "or one of train.csv and test.csv."
+            ),
         )
     return parts
 
 
-def read_frame(path: Path, columns: dict[str, str], layout: Layout | None) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
-    """The wanted columns named by role, complete and finite: ids as integers or categories, ratings float32, times float64.
+def read_frame(
+    path: Path, columns: dict[str, str], layout: Layout | None
+) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
+    """The wanted columns named by role, complete and finite: ids as integers or categories, ratings
+    float32, times float64.
 
     Also the line of the first row, and notes on what was guessed.
     """
@@ -318,8 +455,12 @@ def read_frame(path: Path, columns: dict[str, str], layout: Layout | None) -> tu
     return frame, 1 if layout is None else layout.first_line, notes + guessed
 
 
-def complete(frame: pl.DataFrame, path: Path, columns: Mapping[str, str]) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """The columns of `typed` with times in seconds, and what was guessed of them. Raises MalformedRowError on a row that lacks a value."""
+def complete(
+    frame: pl.DataFrame, path: Path, columns: Mapping[str, str]
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """The columns of `typed` with times in seconds, and what was guessed of them.
+
+    Raises MalformedRowError on a row that lacks a value."""
     notes: tuple[str, ...] = ()
     if "timestamp" in frame.columns:
         times, guessed = seconds_of(frame["timestamp"])
@@ -328,7 +469,9 @@ def complete(frame: pl.DataFrame, path: Path, columns: Mapping[str, str]) -> tup
     bad = pl.any_horizontal(*(pl.col(role).is_null() | ~_finite(role) for role in columns))
     if (rows := frame.select(bad.alias("bad"))["bad"].arg_true()).len():
         row = int(rows[0])
-        raise MalformedRowError(path, row + 1, f"a value in each of {', '.join(columns.values())}", str(frame.row(row)))
+        raise MalformedRowError(
+            path, row + 1, f"a value in each of {', '.join(columns.values())}", str(frame.row(row))
+        )
     return frame, notes
 
 
@@ -340,14 +483,20 @@ def _read_parquet(path: Path, columns: dict[str, str]) -> pl.DataFrame:
     try:
         return typed(pl.read_parquet(table_files(path), columns=list(columns.values())), columns)
     except pl.exceptions.PolarsError as error:
-        remedy = f"It must hold the columns {', '.join(columns.values())}; data.columns says which is which."
+        remedy = (
+            f"It must hold the columns {', '.join(columns.values())}; data.columns says which is "
+            "which."
+        )
         raise DataError(f"{path} cannot be read: {str(error).splitlines()[0]}", remedy) from error
 
 
 def typed(frame: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:
-    """The wanted columns by role: ids as integers or categories, ratings float32, times as they are. Raises PolarsError."""
+    """The wanted columns by role: ids as integers or categories, ratings float32, times as they
+    are. Raises PolarsError."""
     ids = {
-        role: frame[name] if frame[name].dtype.is_integer() else frame[name].cast(pl.String).cast(pl.Categorical)
+        role: frame[name]
+        if frame[name].dtype.is_integer()
+        else frame[name].cast(pl.String).cast(pl.Categorical)
         for role, name in columns.items()
         if role in ("user", "item")
     }
@@ -358,7 +507,12 @@ def typed(frame: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:
 
 def _read_text(layout: Layout, columns: dict[str, str]) -> pl.DataFrame:
     """Times stay text where the first is no number."""
-    types: dict[str, type[pl.DataType]] = {"user": pl.Categorical, "item": pl.Categorical, "rating": pl.Float32, "timestamp": pl.Float64}
+    types: dict[str, type[pl.DataType]] = {
+        "user": pl.Categorical,
+        "item": pl.Categorical,
+        "rating": pl.Float32,
+        "timestamp": pl.Float64,
+    }
     if "timestamp" in columns and columns["timestamp"] in layout.names:
         first = next(rows_of(layout), (0, []))[1]
         place = layout.names.index(columns["timestamp"])

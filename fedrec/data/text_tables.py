@@ -1,8 +1,10 @@
-"""Text tables: separator, header and wanted columns of CSV and its kin, plain or compressed with gzip.
+"""Text tables: separator, header and wanted columns of CSV and its kin, plain or compressed with
+gzip.
 
-What is not said is guessed from the first lines, and every guess that the suffix does not imply is a note for whoever reads the report.
-Polars has separators of one byte: `a::b` is read as three columns split at `:`, and a count of the separators in the file's bytes then
-proves that every row had exactly the declared ones.
+What is not said is guessed from the first lines, and every guess that the suffix does not imply is
+a note for whoever reads the report. Polars has separators of one byte: `a::b` is read as three
+columns split at `:`, and a count of the separators in the file's bytes then proves that every row
+had exactly the declared ones.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ _DAMAGED = (OSError, EOFError, zlib.error)
 
 @dataclass(frozen=True)
 class Layout:
-    """How a file's rows are to be read. names: of all columns, numbers from 1 where there is no header. notes: what was guessed."""
+    """How a file's rows are to be read. names: of all columns, numbers from 1 where there is no
+    header. notes: what was guessed."""
 
     path: Path
     separator: str
@@ -45,7 +48,8 @@ class Layout:
 
     @property
     def quotes(self) -> bool:
-        """Whether fields may stand in quotes: never in tables of tabs and of several characters, as their makers mean them."""
+        """Whether fields may stand in quotes: never in tables of tabs and of several characters, as
+        their makers mean them."""
         return len(self.separator) == 1 and self.separator != "\t"
 
     @property
@@ -60,23 +64,32 @@ def suffix_of(path: Path) -> str:
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """The file's bytes, decompressed where its name ends in .gz. Raises DataError where it is missing or empty."""
+    """The file's bytes, decompressed where its name ends in .gz.
+
+    Raises DataError where it is missing or empty."""
     require_file(path)
     return gzip.open(path, "rb") if path.name.lower().endswith(".gz") else path.open("rb")  # type: ignore[return-value]
 
 
 def layout_of(path: Path, *, separator: str, header: Header, wanted: Collection[str]) -> Layout:
-    """The layout of a file whose columns `wanted` will be asked for. separator: itself, a word of NAMED, or empty to guess it.
+    """The layout of a file whose columns `wanted` will be asked for. separator: itself, a word of
+    NAMED, or empty to guess it.
 
-    A file has no header where header is "no", where the columns asked for are numbers, or where two fields of its first line are
-    numbers and none is the name of a column. Raises SettingsError on an impossible separator, DataError where none is found.
+    A file has no header where header is "no", where the columns asked for are numbers, or where two
+    fields of its first line are numbers and none is the name of a column. Raises SettingsError on
+    an impossible separator, DataError where none is found.
     """
     chosen = NAMED.get(separator, separator.replace("\\t", "\t"))
     if chosen in {"\n", "\r", '"'} or len(set(chosen)) > 1:
-        raise SettingsError(f"data.separator = {separator!r} separates nothing", f"Use {', '.join(NAMED)}, :: or one character.")
+        raise SettingsError(
+            f"data.separator = {separator!r} separates nothing",
+            f"Use {', '.join(NAMED)}, :: or one character.",
+        )
     try:
         with open_bytes(path) as file:
-            lines = [line.decode("utf-8", "replace").rstrip("\r\n") for line in islice(file, _PEEK_LINES)]
+            lines = [
+                line.decode("utf-8", "replace").rstrip("\r\n") for line in islice(file, _PEEK_LINES)
+            ]
     except _DAMAGED as failure:
         raise DataError(f"{path} cannot be read: {failure}", "Download or pack it again.") from None
     lines[0] = lines[0].removeprefix("\ufeff")
@@ -85,33 +98,50 @@ def layout_of(path: Path, *, separator: str, header: Header, wanted: Collection[
         usual = SEPARATORS.get(suffix_of(path), "")
         chosen = _guessed([line for line in lines if line], usual)
         if not chosen and len(wanted) > 1:
-            raise DataError(f"{path} has one column: no separator was found", "Say it: data.separator = tab, comma, semicolon or ::.")
+            raise DataError(
+                f"{path} has one column: no separator was found",
+                "Say it: data.separator = tab, comma, semicolon or ::.",
+            )
         chosen = chosen or usual or ","
-        notes += [f"{path.name}: fields are separated by {_word(chosen)}, guessed"] if chosen != usual else []
+        notes += (
+            [f"{path.name}: fields are separated by {_word(chosen)}, guessed"]
+            if chosen != usual
+            else []
+        )
     first = _fields(lines[0], chosen)
     has_header = header == "yes" or (header == "auto" and _is_header(first, wanted))
     if not has_header and header == "auto":
-        notes.append(f"{path.name} has no header, guessed: its first line is a row, and columns are numbered from 1")
+        notes.append(
+            f"{path.name} has no header, guessed: its first line is a row, and columns are "
+            "numbered from 1"
+        )
     names = tuple(first) if has_header else tuple(str(n + 1) for n in range(len(first)))
     return Layout(path, chosen, has_header, names, tuple(notes))
 
 
-def read_columns(layout: Layout, columns: Mapping[str, str], types: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
+def read_columns(
+    layout: Layout, columns: Mapping[str, str], types: Mapping[str, type[pl.DataType]]
+) -> pl.DataFrame:
     """The columns named by role, of the given types, every row with as many fields as the first.
 
-    columns: role to name. Raises DataError where a column is missing, MalformedRowError at the first row that is too long or too short
-    or whose number is none.
+    columns: role to name. Raises DataError where a column is missing, MalformedRowError at the
+    first row that is too long or too short or whose number is none.
     """
     path, names, separator = layout.path, layout.names, layout.separator
     if missing := [name for name in columns.values() if name not in names]:
         role = next(role for role, name in columns.items() if name == missing[0])
         known = ", ".join(names) + ("" if layout.header else " (the file is read without a header)")
-        raise DataError(f"{path} has no column {missing[0]!r}", f"Its columns are {known}: say which is which, data.columns.{role} = ...")
+        raise DataError(
+            f"{path} has no column {missing[0]!r}",
+            f"Its columns are {known}: say which is which, data.columns.{role} = ...",
+        )
     width = len(separator)  # between two fields lie width - 1 empty ones
     schema: dict[str, type[pl.DataType]] = {}
     for place, name in enumerate(names):
         schema |= {f"{place}/{n}": pl.String for n in range(1, width) if place}
-        schema[f"{place}"] = next((types[role] for role, wanted in columns.items() if wanted == name), pl.String)
+        schema[f"{place}"] = next(
+            (types[role] for role, wanted in columns.items() if wanted == name), pl.String
+        )
     places = {role: names.index(name) for role, name in columns.items()}
 
     def scan(wanted: list[int] | None) -> pl.DataFrame:
@@ -129,7 +159,9 @@ def read_columns(layout: Layout, columns: Mapping[str, str], types: Mapping[str,
         frame = scan([place * width for place in sorted(set(places.values()))])
         separators, parts, quotes = _counts(layout)
         if layout.quotes and quotes:
-            scan(None)  # a quoted separator spoils the count below, but a full read finds the rows that are too long
+            # a quoted separator spoils the count below, but a full read finds the rows that are too
+            # long
+            scan(None)
         elif (separators, parts) != _expected(layout, len(frame)):
             refuse_first_malformed(layout, columns, "rows differ in length")
     except (pl.exceptions.PolarsError, *_DAMAGED) as error:
@@ -137,24 +169,40 @@ def read_columns(layout: Layout, columns: Mapping[str, str], types: Mapping[str,
     return frame.select(**{role: pl.col(str(place)) for role, place in places.items()})
 
 
-def refuse_first_malformed(layout: Layout, columns: Mapping[str, str], reason: str, valid: Callable[[str], bool] = is_number) -> NoReturn:
-    """MalformedRowError at the first bad row; DataError with `reason` when no row explains it. valid: of a time."""
-    expected = {"rating": ("a finite number", is_number), "timestamp": ("a time (seconds or an ISO date)", valid)}
+def refuse_first_malformed(
+    layout: Layout,
+    columns: Mapping[str, str],
+    reason: str,
+    valid: Callable[[str], bool] = is_number,
+) -> NoReturn:
+    """MalformedRowError at the first bad row; DataError with `reason` when no row explains it.
+    valid: of a time."""
+    expected = {
+        "rating": ("a finite number", is_number),
+        "timestamp": ("a time (seconds or an ISO date)", valid),
+    }
     for line, fields in rows_of(layout):
         if len(fields) != len(layout.names):
             raise MalformedRowError(
-                layout.path, line, f"{len(layout.names)} fields separated by {_word(layout.separator)}", "".join(fields)[:80]
+                layout.path,
+                line,
+                f"{len(layout.names)} fields separated by {_word(layout.separator)}",
+                "".join(fields)[:80],
             )
         for role, name in columns.items():
             text = fields[layout.names.index(name)]
             words, holds = expected.get(role, ("an id", bool))
             if not holds(text):
                 raise MalformedRowError(layout.path, line, f"{words} as {name}", text[:80])
-    raise DataError(f"{layout.path} cannot be read: {reason.splitlines()[0]}", "Check that the file is whole and in the stated format.")
+    raise DataError(
+        f"{layout.path} cannot be read: {reason.splitlines()[0]}",
+        "Check that the file is whole and in the stated format.",
+    )
 
 
 def rows_of(layout: Layout) -> Iterator[tuple[int, list[str]]]:
-    """Line number and fields of each row after the header, one by one; the line is the one that a row ends on."""
+    """Line number and fields of each row after the header, one by one; the line is the one that a
+    row ends on."""
     try:
         with open_bytes(layout.path) as file:
             texts = (line.decode("utf-8", "replace") for line in file)
@@ -168,17 +216,26 @@ def rows_of(layout: Layout) -> Iterator[tuple[int, list[str]]]:
                 if number or not layout.header:
                     yield reader.line_num, fields
     except csv.Error as error:
-        raise MalformedRowError(layout.path, reader.line_num + 1, "a row of a table", str(error)) from error
+        raise MalformedRowError(
+            layout.path, reader.line_num + 1, "a row of a table", str(error)
+        ) from error
     except _DAMAGED as failure:
-        raise DataError(f"{layout.path} cannot be read: {failure}", "Download or pack it again.") from None
+        raise DataError(
+            f"{layout.path} cannot be read: {failure}", "Download or pack it again."
+        ) from None
 
 
 def _fields(line: str, separator: str) -> list[str]:
-    return next(csv.reader([line], delimiter=separator), [""]) if len(separator) == 1 and separator != "\t" else line.split(separator)
+    return (
+        next(csv.reader([line], delimiter=separator), [""])
+        if len(separator) == 1 and separator != "\t"
+        else line.split(separator)
+    )
 
 
 def _guessed(lines: list[str], usual: str) -> str:
-    """The suffix's own separator where the first line has it; else the first that all lines have, equally often; else empty."""
+    """The suffix's own separator where the first line has it; else the first that all lines have,
+    equally often; else empty."""
     if not lines or (usual and usual in lines[0]):
         return usual
     for separator in _GUESSED:
@@ -197,16 +254,21 @@ def _is_header(first: list[str], wanted: Collection[str]) -> bool:
 
 
 def _word(separator: str) -> str:
-    return next((word for word, character in NAMED.items() if character == separator), repr(separator))
+    return next(
+        (word for word, character in NAMED.items() if character == separator), repr(separator)
+    )
 
 
 def _counts(layout: Layout) -> tuple[int, int, int]:
-    """How often the separator, its first character and quotes occur, in blocks of whole lines so that none is cut in two."""
+    """How often the separator, its first character and quotes occur, in blocks of whole lines so
+    that none is cut in two."""
     found = [0, 0, 0]
     patterns = layout.separator.encode(), layout.separator[:1].encode(), b'"'
     with open_bytes(layout.path) as file:
         while block := file.read(_BLOCK_BYTES) + file.readline():
-            found = [count + block.count(pattern) for count, pattern in zip(found, patterns, strict=True)]
+            found = [
+                count + block.count(pattern) for count, pattern in zip(found, patterns, strict=True)
+            ]
     return found[0], found[1], found[2]
 
 

@@ -1,4 +1,5 @@
-"""Times of events as a file has them, in seconds since 1970: numbers, or ISO 8601 dates and instants; without a zone they are UTC."""
+"""Times of events as a file has them, in seconds since 1970: numbers, or ISO 8601 dates and
+instants; without a zone they are UTC."""
 
 from __future__ import annotations
 
@@ -10,11 +11,13 @@ _INSTANT, _DATE = pl.Datetime("us"), "%Y-%m-%d"
 _FORMATS = ("%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S%.f")
 _ZONED = ("%Y-%m-%d %H:%M%:z", "%Y-%m-%d %H:%M:%S%:z", "%Y-%m-%d %H:%M:%S%.f%:z")
 _LATEST = 1e11
-"""Seconds of the year 5138: larger times are in milliseconds, and a thousand times larger ones in microseconds."""
+"""Seconds of the year 5138: larger times are in milliseconds, and a thousand times larger ones in
+microseconds."""
 
 
 def seconds_of(column: pl.Series) -> tuple[pl.Series, str]:
-    """(n,) float64, null where a value is no time; and what was guessed of the unit, in words, or nothing."""
+    """(n,) float64, null where a value is no time; and what was guessed of the unit, in words, or
+    nothing."""
     if column.dtype.is_temporal():
         return column.cast(_INSTANT).dt.timestamp("us").cast(pl.Float64) / 1e6, ""
     if not column.dtype.is_numeric():
@@ -36,7 +39,9 @@ def is_time(text: str) -> bool:
 
 
 def _iso(column: pl.Series) -> pl.Series:
-    texts = column.cast(pl.String).str.replace("T", " ", literal=True).str.replace(r"\s?(Z|UTC)$", "")
+    texts = (
+        column.cast(pl.String).str.replace("T", " ", literal=True).str.replace(r"\s?(Z|UTC)$", "")
+    )
     found = texts.str.to_date(_DATE, strict=False).cast(_INSTANT)
     for form in _FORMATS:
         found = found.fill_null(texts.str.to_datetime(form, strict=False).cast(_INSTANT))

@@ -1,6 +1,8 @@
-"""Text files of vectors by word: GloVe (`word 0.1 ...`) and MIND's `entity_embedding.vec`, `relation_embedding.vec` (tabs).
+"""Text files of vectors by word: GloVe (`word 0.1 ...`) and MIND's `entity_embedding.vec`,
+`relation_embedding.vec` (tabs).
 
-Read line by line: memory grows with the words that are wanted, not with the file (GloVe 840B is 5.6 GB).
+Read line by line: memory grows with the words that are wanted, not with the file (GloVe 840B is 5.6
+GB).
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ from fedrec.errors import DataError, MalformedRowError
 
 
 def read_vectors(path: Path, *, wanted: Collection[str] | None = None) -> dict[str, Float32s]:
-    """Word (or entity id) to its vector, (d,) float32, in the file's order; `wanted` None takes all of them.
+    """Word (or entity id) to its vector, (d,) float32, in the file's order; `wanted` None takes all
+    of them.
 
-    The first line decides d and whether tabs or blanks separate. Words may hold blanks, as some of GloVe 840B do. Where a word comes twice
-    the first counts. Raises DataError on a missing or empty file, MalformedRowError at the first line read that is not a word and d
-    finite numbers; lines of words that nobody wants are not checked beyond that they have a first field.
+    The first line decides d and whether tabs or blanks separate. Words may hold blanks, as some of
+    GloVe 840B do. Where a word comes twice the first counts. Raises DataError on a missing or empty
+    file, MalformedRowError at the first line read that is not a word and d finite numbers; lines of
+    words that nobody wants are not checked beyond that they have a first field.
     """
     needed = None if wanted is None else {word.encode() for word in wanted}
     found: dict[str, Float32s] = {}
@@ -52,14 +56,26 @@ def _shape_of(path: Path) -> tuple[bytes, int]:
         if dimension := text.count(separator):
             return separator, dimension
         break
-    raise DataError(f"{path} does not begin with a word and its numbers", "Give a GloVe text file or a .vec file of MIND.")
+    raise DataError(
+        f"{path} does not begin with a word and its numbers",
+        "Give a GloVe text file or a .vec file of MIND.",
+    )
 
 
 def _vector(path: Path, line: int, numbers: list[bytes], dimension: int) -> Float32s:
     try:
-        vector = np.array(numbers, dtype=np.bytes_).astype(np.float32) if len(numbers) == dimension else None
+        vector = (
+            np.array(numbers, dtype=np.bytes_).astype(np.float32)
+            if len(numbers) == dimension
+            else None
+        )
     except ValueError:
         vector = None
     if vector is None or not np.isfinite(vector).all():
-        raise MalformedRowError(path, line, f"a word and {dimension} numbers", b" ".join(numbers).decode("utf-8", "replace")[:80])
+        raise MalformedRowError(
+            path,
+            line,
+            f"a word and {dimension} numbers",
+            b" ".join(numbers).decode("utf-8", "replace")[:80],
+        )
     return vector

@@ -1,7 +1,9 @@
-"""The layers the news models are made of: multi-head self-attention, additive attention, dropout with its own randomness.
+"""The layers the news models are made of: multi-head self-attention, additive attention, dropout
+with its own randomness.
 
-Weights are drawn from a NumPy generator the caller names, never from torch's global one, so a model is a function of its settings
-and its stream. A masked place has weight exactly 0, whatever stands there; where every place is masked the result is 0.
+Weights are drawn from a NumPy generator the caller names, never from torch's global one, so a model
+is a function of its settings and its stream. A masked place has weight exactly 0, whatever stands
+there; where every place is masked the result is 0.
 """
 
 from __future__ import annotations
@@ -14,13 +16,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-_FAR = -1e30  # exp of it is 0 in float32, and unlike -inf it leaves no NaN where everything is masked
+# exp of it is 0 in float32, and unlike -inf it leaves no NaN where everything is masked
+_FAR = -1e30
 
 
 def matrix(rows: int, columns: int, *, rng: np.random.Generator) -> nn.Parameter:
     """(rows, columns) float32, uniform with the variance of Glorot & Bengio 2010."""
     bound = math.sqrt(6 / (rows + columns))
-    return nn.Parameter(torch.from_numpy(rng.uniform(-bound, bound, (rows, columns)).astype(np.float32)))
+    return nn.Parameter(
+        torch.from_numpy(rng.uniform(-bound, bound, (rows, columns)).astype(np.float32))
+    )
 
 
 def offset(length: int) -> nn.Parameter:
@@ -30,9 +35,11 @@ def offset(length: int) -> nn.Parameter:
 
 @dataclass(frozen=True)
 class Dropout:
-    """Zeroes each number with probability `rate` in [0, 1), to the nearest 1/256, and scales the rest up in turn.
+    """Zeroes each number with probability `rate` in [0, 1), to the nearest 1/256, and scales the
+    rest up in turn.
 
-    One random byte of `generator` decides on each number: in a step over short texts, drawing more costs as much as the attention.
+    One random byte of `generator` decides on each number: in a step over short texts, drawing more
+    costs as much as the attention.
     """
 
     rate: float
@@ -41,7 +48,9 @@ class Dropout:
     def __call__(self, x: Tensor) -> Tensor:
         """x with numbers dropped, fresh ones at each call."""
         least = round(256 * self.rate)
-        words = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None, generator=self.generator)
+        words = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(
+            -(2**63), None, generator=self.generator
+        )
         kept = (words.view(torch.uint8)[: x.numel()] >= least).view_as(x)
         return x * kept * (256 / (256 - least))
 
@@ -52,24 +61,28 @@ def dropped(x: Tensor, dropout: Dropout | None) -> Tensor:
 
 
 def masked_softmax(logits: Tensor, mask: Tensor | None) -> Tensor:
-    """Softmax over the last axis, of the places where the broadcast bool `mask` holds; 0 elsewhere."""
+    """Softmax over the last axis, of the places where the broadcast bool `mask` holds; 0
+    elsewhere."""
     if mask is None:
         return functional.softmax(logits, -1)
     return functional.softmax(logits.masked_fill(~mask, _FAR), -1) * mask
 
 
 def gather_projected(x: Tensor, index: Tensor, weight: Tensor) -> Tensor:
-    """(x @ weight)[index] for x (p, a), weight (a, c): (*index.shape, c): gathers before or after multiplying, whichever is less."""
+    """(x @ weight)[index] for x (p, a), weight (a, c): (*index.shape, c): gathers before or after
+    multiplying, whichever is less."""
     if index.numel() > len(x):
         return functional.embedding(index, x @ weight)
     return functional.embedding(index, x) @ weight
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention without positions, heads side by side (Wu et al. 2019, NRMS, eq. 1-2).
+    """Multi-head self-attention without positions, heads side by side (Wu et al. 2019, NRMS, eq.
+    1-2).
 
-    The paper's bilinear form e_i' Q e_j per head is here, as in its authors' code, of rank width / heads and scaled by its root:
-    (W_q e_i)' (W_k e_j) / sqrt(width / heads). Raises ValueError if `heads` does not divide `width`.
+    The paper's bilinear form e_i' Q e_j per head is here, as in its authors' code, of rank width /
+    heads and scaled by its root: (W_q e_i)' (W_k e_j) / sqrt(width / heads). Raises ValueError if
+    `heads` does not divide `width`.
     """
 
     def __init__(self, inputs: int, width: int, heads: int, *, rng: np.random.Generator) -> None:
@@ -77,26 +90,44 @@ class SelfAttention(nn.Module):
         if heads < 1 or width % heads:
             raise ValueError(f"heads must divide the width, found {heads} and {width}")
         self.heads = heads
-        self.project = nn.Parameter(torch.cat([matrix(inputs, width, rng=rng).data for _ in "qkv"], 1))  # (inputs, 3 width)
+        # (inputs, 3 width)
+        self.project = nn.Parameter(
+            torch.cat([matrix(inputs, width, rng=rng).data for _ in "qkv"], 1)
+        )
 
     def gathered(self, x: Tensor, index: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(n, L, width) contexts of the sequences x[index], x (p, inputs), index (n, L), mask (n, L) bool of places that exist."""
+        """(n, L, width) contexts of the sequences x[index], x (p, inputs), index (n, L), mask (n,
+        L) bool of places that exist."""
         n, length = index.shape
         parts = (gather_projected(x, index, weight) for weight in self.project.chunk(3, -1))
-        q, k, v = (part.view(n, length, self.heads, -1).transpose(1, 2) for part in parts)  # (n, heads, L, width of a head)
-        if mask is None:  # torch's fused kernel is faster, but has no derivative under vmap and none of our rule for empty sequences
+        # (n, heads, L, width of a head)
+        q, k, v = (part.view(n, length, self.heads, -1).transpose(1, 2) for part in parts)
+        # torch's fused kernel is faster, but has no derivative under vmap and none of our rule for
+        # empty sequences
+        if mask is None:
             h = functional.scaled_dot_product_attention(q, k, v)
         else:
-            h = masked_softmax((q / math.sqrt(q.shape[-1])) @ k.transpose(-1, -2), mask[:, None, None, :]) @ v
+            h = (
+                masked_softmax(
+                    (q / math.sqrt(q.shape[-1])) @ k.transpose(-1, -2), mask[:, None, None, :]
+                )
+                @ v
+            )
         return h.transpose(1, 2).reshape(n, length, -1)
 
 
 class AdditiveAttention(nn.Module):
-    """sum_i w_i h_i with w = softmax_i(q' tanh(W h_i + c)) (NRMS eq. 3-5; NAML eq. 3-5): which parts of a sequence speak for it."""
+    """sum_i w_i h_i with w = softmax_i(q' tanh(W h_i + c)) (NRMS eq.
+
+    3-5; NAML eq. 3-5): which parts of a sequence speak for it."""
 
     def __init__(self, width: int, queries: int, *, rng: np.random.Generator) -> None:
         super().__init__()
-        self.dense, self.bias, self.query = matrix(width, queries, rng=rng), offset(queries), matrix(queries, 1, rng=rng)
+        self.dense, self.bias, self.query = (
+            matrix(width, queries, rng=rng),
+            offset(queries),
+            matrix(queries, 1, rng=rng),
+        )
 
     def weights(self, h: Tensor, mask: Tensor | None = None) -> Tensor:
         """(n, L) weights of h (n, L, width), mask (n, L) bool."""

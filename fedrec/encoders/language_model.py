@@ -1,6 +1,8 @@
-"""Vectors of texts from a pre-trained language model in a local folder, computed once and kept in a file (PLM-NR).
+"""Vectors of texts from a pre-trained language model in a local folder, computed once and kept in a
+file (PLM-NR).
 
-Any Hugging Face encoder folder will do; nothing is ever downloaded. `transformers` is imported only when a folder is opened.
+Any Hugging Face encoder folder will do; nothing is ever downloaded. `transformers` is imported only
+when a folder is opened.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class TextEncoder(Protocol):
 class HuggingFaceEncoder:
     """Mean of the last hidden states over the tokens of a text, at most `length` of them.
 
-    tokenizer: texts to input_ids and attention_mask, (n, L) tensors; network: those to an object with last_hidden_state (n, L, width).
+    tokenizer: texts to input_ids and attention_mask, (n, L) tensors; network: those to an object
+    with last_hidden_state (n, L, width).
     """
 
     tokenizer: Any
@@ -50,13 +53,19 @@ class HuggingFaceEncoder:
     def encode(self, texts: Sequence[str]) -> Float32s:
         """(len(texts), width) float32 vectors."""
         with torch.inference_mode():
-            parts = [self._batch(texts[start : start + _BATCH]) for start in range(0, len(texts), _BATCH)]
+            parts = [
+                self._batch(texts[start : start + _BATCH]) for start in range(0, len(texts), _BATCH)
+            ]
         vectors: Float32s = torch.cat(parts).numpy()
         return vectors
 
     def _batch(self, texts: Sequence[str]) -> Tensor:
-        inputs = self.tokenizer(list(texts), padding=True, truncation=True, max_length=self.length, return_tensors="pt")
-        states: Tensor = self.network(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).last_hidden_state
+        inputs = self.tokenizer(
+            list(texts), padding=True, truncation=True, max_length=self.length, return_tensors="pt"
+        )
+        states: Tensor = self.network(
+            input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]
+        ).last_hidden_state
         mask = inputs["attention_mask"].unsqueeze(-1).to(states.dtype)
         mean: Tensor = (states * mask).sum(1) / mask.sum(1).clamp(min=1)
         return mean.float()
@@ -65,26 +74,35 @@ class HuggingFaceEncoder:
 def open_encoder(folder: Path, *, length: int = 30) -> HuggingFaceEncoder:
     """The encoder of a Hugging Face folder (config.json, weights, tokenizer).
 
-    Raises SettingsError without the package `transformers`, DataError if the folder is not one of an encoder.
+    Raises SettingsError without the package `transformers`, DataError if the folder is not one of
+    an encoder.
     """
     if not (folder / "config.json").is_file():
-        raise DataError(f"{folder} holds no config.json", "Name the folder of a Hugging Face encoder, with its weights and tokenizer.")
+        raise DataError(
+            f"{folder} holds no config.json",
+            "Name the folder of a Hugging Face encoder, with its weights and tokenizer.",
+        )
     try:
         transformers = import_module("transformers")  # optional, and slow to import
     except ModuleNotFoundError:
         raise SettingsError(
-            "PLM-NR needs the package transformers, which is not installed", "Install transformers, or choose nrms or naml."
+            "PLM-NR needs the package transformers, which is not installed",
+            "Install transformers, or choose nrms or naml.",
         ) from None
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
         network = transformers.AutoModel.from_pretrained(folder, local_files_only=True).eval()
     except (OSError, ValueError) as error:
-        raise DataError(f"{folder} cannot be opened as an encoder: {error}", "Check that weights and tokenizer are complete.") from error
+        raise DataError(
+            f"{folder} cannot be opened as an encoder: {error}",
+            "Check that weights and tokenizer are complete.",
+        ) from error
     return HuggingFaceEncoder(tokenizer, network, _digest_of_folder(folder, length), length)
 
 
 def cached_vectors(folder: Path, texts: Sequence[str], encoder: TextEncoder) -> Float32s:
-    """(len(texts), width) vectors, from a file in `folder` if the same encoder was asked for the same texts before.
+    """(len(texts), width) vectors, from a file in `folder` if the same encoder was asked for the
+    same texts before.
 
     The file is written beside its place and moved there, so a broken run leaves no half of it.
     """

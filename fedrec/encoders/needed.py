@@ -1,6 +1,7 @@
 """Which news a step needs, each once: text work is done on them, and clicks look vectors up.
 
-A step of a few hundred impressions names tens of thousands of news and a few thousand different ones.
+A step of a few hundred impressions names tens of thousands of news and a few thousand different
+ones.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ ABSENT = -1
 
 @dataclass(frozen=True)
 class NeededNews:
-    """items: (u,) int64 ascending, each once; the anonymous news alone where none is named, so that u >= 1.
+    """items: (u,) int64 ascending, each once; the anonymous news alone where none is named, so that
+    u >= 1.
 
     history, candidates: int64, as given, with positions in `items`; absent ones stay -1.
     """
@@ -28,12 +30,21 @@ class NeededNews:
     candidates: Int64s
 
 
-def needed_news(history: npt.NDArray[np.integer], candidates: npt.NDArray[np.integer], *, num_news: int) -> NeededNews:
-    """Collect the news of `history` and `candidates`, any shapes, ids in [0, num_news] (num_news is the anonymous one) or -1.
+def needed_news(
+    history: npt.NDArray[np.integer], candidates: npt.NDArray[np.integer], *, num_news: int
+) -> NeededNews:
+    """Collect the news of `history` and `candidates`, any shapes, ids in [0, num_news] (num_news is
+    the anonymous one) or -1.
 
     Raises ValueError for other ids.
     """
-    lowest, highest = (f(part.max(initial=-1) if f is max else part.min(initial=0) for part in (history, candidates)) for f in (min, max))
+    lowest, highest = (
+        f(
+            part.max(initial=-1) if f is max else part.min(initial=0)
+            for part in (history, candidates)
+        )
+        for f in (min, max)
+    )
     if lowest < ABSENT or highest > num_news:
         raise ValueError(f"news must be in [-1, {num_news}], found {lowest} to {highest}")
     used = np.zeros(num_news + 2, bool)  # the last place is that of -1

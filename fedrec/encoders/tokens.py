@@ -1,7 +1,9 @@
-"""Words of public news as numbers: a vocabulary, padded rows of word ids, and the word vectors a model starts from.
+"""Words of public news as numbers: a vocabulary, padded rows of word ids, and the word vectors a
+model starts from.
 
-Everything here is a function of the catalogue, which is public, so it costs no budget. Id 0 is the padding token: its vector e0 is
-trained like any other (PrivateRec, Sec. 3.2.3), since the anonymous news is a row of nothing else. Id 1 is any unknown word.
+Everything here is a function of the catalogue, which is public, so it costs no budget. Id 0 is the
+padding token: its vector e0 is trained like any other (PrivateRec, Sec. 3.2.3), since the anonymous
+news is a row of nothing else. Id 1 is any unknown word.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ class Vocabulary:
 
 
 def vocabulary_of(texts: Iterable[Sequence[str]], *, least_count: int = 1) -> Vocabulary:
-    """Words of the texts, lists of words, that occur at least `least_count` times, the frequent ones first, equal ones by alphabet."""
+    """Words of the texts, lists of words, that occur at least `least_count` times, the frequent
+    ones first, equal ones by alphabet."""
     counts = Counter(word for text in texts for word in text)
     kept = [(-count, word) for word, count in counts.items() if count >= least_count]
     return Vocabulary(tuple(word for _, word in sorted(kept)))
@@ -62,7 +65,8 @@ def vocabulary_of(texts: Iterable[Sequence[str]], *, least_count: int = 1) -> Vo
 
 @dataclass(frozen=True)
 class NewsTokens:
-    """m news as numbers. titles: (m, L) int32 word ids, abstracts: (m, L') int32, categories and subcategories: (m,) int32, 0 is none."""
+    """m news as numbers. titles: (m, L) int32 word ids, abstracts: (m, L') int32, categories and
+    subcategories: (m,) int32, 0 is none."""
 
     vocabulary: Vocabulary
     titles: Int32s
@@ -77,19 +81,31 @@ class NewsTokens:
 
 
 def tokenise(
-    news: News, *, title_length: int = 30, abstract_length: int = 50, title_fields: Sequence[str] = ("titles",), least_count: int = 1
+    news: News,
+    *,
+    title_length: int = 30,
+    abstract_length: int = 50,
+    title_fields: Sequence[str] = ("titles",),
+    least_count: int = 1,
 ) -> NewsTokens:
     """Number the words of a catalogue.
 
-    A title row is the first `title_length` words of `title_fields`, columns of `news`, one after the other: titles as published, or
-    e.g. ("titles", "categories", "abstracts") where titles say little, as with films. `abstract_length` 0 is for models that read no
-    abstracts. The vocabulary has the words within those lengths that occur `least_count` times, so no vector is without use.
+    A title row is the first `title_length` words of `title_fields`, columns of `news`, one after
+    the other: titles as published, or e.g. ("titles", "categories", "abstracts") where titles say
+    little, as with films. `abstract_length` 0 is for models that read no abstracts. The vocabulary
+    has the words within those lengths that occur `least_count` times, so no vector is without use.
 
     Raises ValueError for other columns, a title length below 1, an abstract length below 0.
     """
-    if not title_fields or not set(title_fields) <= set(_FIELDS) or title_length < 1 or abstract_length < 0:
+    if (
+        not title_fields
+        or not set(title_fields) <= set(_FIELDS)
+        or title_length < 1
+        or abstract_length < 0
+    ):
         raise ValueError(
-            f"need fields of {_FIELDS} and lengths >= 1 and >= 0, found {tuple(title_fields)}, {title_length}, {abstract_length}"
+            f"need fields of {_FIELDS} and lengths >= 1 and >= 0, found "
+            f"{tuple(title_fields)}, {title_length}, {abstract_length}"
         )
     joined = zip(*(getattr(news, field) for field in title_fields), strict=True)
     titles = [words_of(" ".join(parts))[:title_length] for parts in joined]
@@ -108,14 +124,24 @@ def tokenise(
 
 
 def word_vectors(
-    vocabulary: Vocabulary, width: int, *, rng: np.random.Generator, given: Mapping[str, npt.NDArray[np.floating]] | None = None
+    vocabulary: Vocabulary,
+    width: int,
+    *,
+    rng: np.random.Generator,
+    given: Mapping[str, npt.NDArray[np.floating]] | None = None,
 ) -> Float32s:
-    """(len(vocabulary), width) vectors to start from: those of `given` (e.g. GloVe, (width,) each) where there are, else Gaussian.
+    """(len(vocabulary), width) vectors to start from: those of `given` (e.g. GloVe, (width,) each)
+    where there are, else Gaussian.
 
-    Random rows have the root mean square of the given ones, or 1 / sqrt(width) per coordinate without any, so that no word outshouts
-    another by its origin. Padding is random too. Raises ValueError if a given vector has another width.
+    Random rows have the root mean square of the given ones, or 1 / sqrt(width) per coordinate
+    without any, so that no word outshouts another by its origin. Padding is random too. Raises
+    ValueError if a given vector has another width.
     """
-    found = {vocabulary.ids[word]: vector for word, vector in (given or {}).items() if word in vocabulary.ids}
+    found = {
+        vocabulary.ids[word]: vector
+        for word, vector in (given or {}).items()
+        if word in vocabulary.ids
+    }
     shapes = {np.shape(vector) for vector in found.values()}
     if shapes - {(width,)}:
         raise ValueError(f"word vectors must have shape ({width},), found {sorted(shapes)}")
@@ -127,7 +153,9 @@ def word_vectors(
 
 
 def _rows(vocabulary: Vocabulary, texts: Sequence[Sequence[str]], length: int) -> Int32s:
-    return np.array([vocabulary.row(text, length) for text in texts], np.int32).reshape(len(texts), length)
+    return np.array([vocabulary.row(text, length) for text in texts], np.int32).reshape(
+        len(texts), length
+    )
 
 
 def _numbered(names: Sequence[str]) -> Int32s:

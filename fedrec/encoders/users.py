@@ -1,8 +1,8 @@
 """User encoders: vectors of clicked news in, one vector per user out.
 
-Both see a history as a set: the order of clicks changes nothing. Places outside the mask change nothing either, and a user with an
-empty history has the zero vector. A click hidden by padding (PrivateRec Alg. 2 l. 4) is not a place outside the mask: it is a click
-on the anonymous news.
+Both see a history as a set: the order of clicks changes nothing. Places outside the mask change
+nothing either, and a user with an empty history has the zero vector. A click hidden by padding
+(PrivateRec Alg. 2 l. 4) is not a place outside the mask: it is a click on the anonymous news.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ from fedrec.encoders.attention import AdditiveAttention, Dropout, SelfAttention,
 class UserEncoder(Protocol):
     """A torch module that encodes histories."""
 
-    def encode(self, news: Tensor, history: Tensor, mask: Tensor, dropout: Dropout | None = None) -> Tensor:
-        """(n, width) user vectors from news (u, width), history (n, H) int64 rows of `news`, mask (n, H) bool of clicks that exist."""
+    def encode(
+        self, news: Tensor, history: Tensor, mask: Tensor, dropout: Dropout | None = None
+    ) -> Tensor:
+        """(n, width) user vectors from news (u, width), history (n, H) int64 rows of `news`, mask
+        (n, H) bool of clicks that exist."""
         ...
 
     def parameters(self) -> Iterator[nn.Parameter]:
@@ -31,24 +34,30 @@ class UserEncoder(Protocol):
 
 
 class NrmsUsers(nn.Module):
-    """Self-attention among the clicked news, additive attention over them (Wu et al. 2019, EMNLP, Sec. 2.2). Also PLM-NR's."""
+    """Self-attention among the clicked news, additive attention over them (Wu et al.
+
+    2019, EMNLP, Sec. 2.2). Also PLM-NR's."""
 
     def __init__(self, width: int, heads: int, queries: int, *, rng: np.random.Generator) -> None:
         super().__init__()
         self.attention = SelfAttention(width, width, heads, rng=rng)
         self.pool = AdditiveAttention(width, queries, rng=rng)
 
-    def encode(self, news: Tensor, history: Tensor, mask: Tensor, dropout: Dropout | None = None) -> Tensor:
+    def encode(
+        self, news: Tensor, history: Tensor, mask: Tensor, dropout: Dropout | None = None
+    ) -> Tensor:
         """(n, width) user vectors."""
         h = self.attention.gathered(news, history, mask)
         return self.pool.forward(dropped(h, dropout), mask)
 
 
 class NamlUsers(nn.Module):
-    """Additive attention over the clicked news (Wu et al. 2019, IJCAI, Sec. 3.2): a user vector is an average of news vectors.
+    """Additive attention over the clicked news (Wu et al. 2019, IJCAI, Sec. 3.2): a user vector is
+    an average of news vectors.
 
-    scale: (1,) public and not trained, 1 as published. Averages of many news are alike: before a basis they are multiplied by it
-    (`news.public_start`), or attention would be nearly the same for every history.
+    scale: (1,) public and not trained, 1 as published. Averages of many news are alike: before a
+    basis they are multiplied by it (`news.public_start`), or attention would be nearly the same for
+    every history.
     """
 
     scale: Tensor
@@ -58,6 +67,10 @@ class NamlUsers(nn.Module):
         self.pool = AdditiveAttention(width, queries, rng=rng)
         self.register_buffer("scale", torch.ones(1))
 
-    def encode(self, news: Tensor, history: Tensor, mask: Tensor, dropout: Dropout | None = None) -> Tensor:
+    def encode(
+        self, news: Tensor, history: Tensor, mask: Tensor, dropout: Dropout | None = None
+    ) -> Tensor:
         """(n, width) user vectors."""
-        return self.scale * self.pool.forward(dropped(functional.embedding(history, news), dropout), mask)
+        return self.scale * self.pool.forward(
+            dropped(functional.embedding(history, news), dropout), mask
+        )

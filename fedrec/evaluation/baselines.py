@@ -1,6 +1,8 @@
-"""Predictions that know no taste: global mean, item means, item + user bias. The rows every table starts with.
+"""Predictions that know no taste: global mean, item means, item + user bias. The rows every table
+starts with.
 
-They are computed from train without noise, so their guarantee is none at all (`NON_PRIVATE`), and they are for comparison only.
+They are computed from train without noise, so their guarantee is none at all (`NON_PRIVATE`), and
+they are for comparison only.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ NON_PRIVATE: Guarantee = non_private(delta=1e-5)  # at an infinite epsilon any d
 
 @dataclass(frozen=True)
 class BiasBaseline:
-    """mean + item_bias[j] + user_bias[k], clipped to the public scale; `guarantee` is none: computed without noise."""
+    """mean + item_bias[j] + user_bias[k], clipped to the public scale; `guarantee` is none:
+    computed without noise."""
 
     name: str
     mean: float
@@ -41,14 +44,16 @@ def global_mean(train: Interactions) -> BiasBaseline:
 
 
 def item_means(train: Interactions, *, damping: float = 5.0) -> BiasBaseline:
-    """Item means, each with `damping` imagined ratings at the global mean: an item without ratings gets that mean."""
+    """Item means, each with `damping` imagined ratings at the global mean: an item without ratings
+    gets that mean."""
     residuals = _centred(train)
     bias = _damped_mean(train.items, residuals, train.num_items, damping)
     return _baseline("item mean", train, bias, np.zeros(train.num_users))
 
 
 def item_user_bias(train: Interactions, *, ridge: float = 5.0, sweeps: int = 10) -> BiasBaseline:
-    """Ridge regression on item and user indicators, (y - mean - b_j - c_k)^2 + ridge (b_j^2 + c_k^2), by exact alternating solves."""
+    """Ridge regression on item and user indicators, (y - mean - b_j - c_k)^2 + ridge (b_j^2 +
+    c_k^2), by exact alternating solves."""
     users, residuals = train.users, _centred(train)
     item_bias, user_bias = np.zeros(train.num_items), np.zeros(train.num_users)
     for _ in range(sweeps):
@@ -59,8 +64,12 @@ def item_user_bias(train: Interactions, *, ridge: float = 5.0, sweeps: int = 10)
 
 def _damped_mean(ids: Ids, values: Float64s, size: int, damping: float) -> Float64s:
     if not damping > 0:
-        raise ValueError(f"damping must be positive, so that an id without events has a mean; found {damping!r}")
-    return np.bincount(ids, weights=values, minlength=size) / (np.bincount(ids, minlength=size) + damping)
+        raise ValueError(
+            f"damping must be positive, so that an id without events has a mean; found {damping!r}"
+        )
+    return np.bincount(ids, weights=values, minlength=size) / (
+        np.bincount(ids, minlength=size) + damping
+    )
 
 
 def _centred(train: Interactions) -> Float64s:
@@ -68,8 +77,12 @@ def _centred(train: Interactions) -> Float64s:
 
 
 def _mean(train: Interactions) -> float:
-    return float(np.mean(train.values, dtype=np.float64)) if len(train) else sum(train.value_range) / 2
+    return (
+        float(np.mean(train.values, dtype=np.float64)) if len(train) else sum(train.value_range) / 2
+    )
 
 
-def _baseline(name: str, train: Interactions, item_bias: Float64s, user_bias: Float64s) -> BiasBaseline:
+def _baseline(
+    name: str, train: Interactions, item_bias: Float64s, user_bias: Float64s
+) -> BiasBaseline:
     return BiasBaseline(name, _mean(train), item_bias, user_bias, train.value_range)

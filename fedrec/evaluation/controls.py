@@ -1,11 +1,15 @@
-"""Controls: what a number would be without the thing it is said to show. Every evaluation runs them.
+"""Controls: what a number would be without the thing it is said to show. Every evaluation runs
+them.
 
-ratings: global mean, item means, item + user bias. rankings: popularity, item-item similarities and ALS without privacy. Both: the
-model with the users exchanged. A model that does as well with another user's history in the place of the user's own is not personal;
-for rankings that list still leaves out the user's own history, so that the task is the same. It may name the other user's
-history, which a model has learnt by heart: popularity is usually the harder control, and both are shown.
+ratings: global mean, item means, item + user bias. rankings: popularity, item-item similarities and
+ALS without privacy. Both: the model with the users exchanged. A model that does as well with
+another user's history in the place of the user's own is not personal; for rankings that list still
+leaves out the user's own history, so that the task is the same. It may name the other user's
+history, which a model has learnt by heart: popularity is usually the harder control, and both are
+shown.
 
-Verdicts are paired: model and control are measured on the same users, and what counts is the standard error of their difference.
+Verdicts are paired: model and control are measured on the same users, and what counts is the
+standard error of their difference.
 """
 
 from __future__ import annotations
@@ -50,23 +54,42 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """One sentence for a page or a terminal."""
-        name, value, control = self.metric, f"{self.value:.4f}", f"{self.control} ({self.control_value:.4f})"
+        name, value, control = (
+            self.metric,
+            f"{self.value:.4f}",
+            f"{self.control} ({self.control_value:.4f})",
+        )
         match self.outcome:
             case "better":
                 return f"{name} {value} is better than {control}."
             case "not clearly better":
-                return f"{name} {value} is not clearly better than {control}: by less than two standard errors, which may be chance."
+                return (
+                    f"{name} {value} is not clearly better than {control}: by less than two "
+                    "standard errors, which may be chance."
+                )
             case "no better":
-                meaning = " The model is not shown to be personal." if self.control == SHUFFLED else ""
+                meaning = (
+                    " The model is not shown to be personal." if self.control == SHUFFLED else ""
+                )
                 return f"{name} {value} is NO BETTER than {control}.{meaning}"
             case _:
-                return f"{name} cannot be compared with {self.control}: one of the two has no events."
+                return (
+                    f"{name} cannot be compared with {self.control}: one of the two has no events."
+                )
 
     def as_dict(self) -> dict[str, float | str | None]:
         """Plain values for JSON, None in the place of what is not a number."""
         numbers = {"value": self.value, "control_value": self.control_value}
-        words: dict[str, float | str | None] = {"metric": self.metric, "control": self.control, "outcome": self.outcome}
-        return words | {name: None if math.isnan(x) else x for name, x in numbers.items()} | {"sentence": self.sentence}
+        words: dict[str, float | str | None] = {
+            "metric": self.metric,
+            "control": self.control,
+            "outcome": self.outcome,
+        }
+        return (
+            words
+            | {name: None if math.isnan(x) else x for name, x in numbers.items()}
+            | {"sentence": self.sentence}
+        )
 
 
 @dataclass(frozen=True)
@@ -81,12 +104,25 @@ class BucketVerdicts:
     def sentence(self) -> str:
         """In which buckets the metric is not better; of buckets without events nothing is said."""
         places = {
-            words: [f"{b + 1}" for b, verdict in enumerate(self.verdicts) if verdict.outcome == outcome]
-            for outcome, words in (("no better", "NO BETTER"), ("not clearly better", "not clearly better"), ("better", "better"))
+            words: [
+                f"{b + 1}" for b, verdict in enumerate(self.verdicts) if verdict.outcome == outcome
+            ]
+            for outcome, words in (
+                ("no better", "NO BETTER"),
+                ("not clearly better", "not clearly better"),
+                ("better", "better"),
+            )
         }
-        parts = [f"{words} than {self.control} in {', '.join(found)}" for words, found in places.items() if found]
+        parts = [
+            f"{words} than {self.control} in {', '.join(found)}"
+            for words, found in places.items()
+            if found
+        ]
         group = "fifth" if len(self.verdicts) == 5 else f"group of {len(self.verdicts)}"
-        return f"{self.metric} by popularity {group}, 1 the rarest items: {'; '.join(parts) or 'no events'}."
+        return (
+            f"{self.metric} by popularity {group}, 1 the rarest items: "
+            f"{'; '.join(parts) or 'no events'}."
+        )
 
     @property
     def better(self) -> bool:
@@ -96,20 +132,39 @@ class BucketVerdicts:
     def as_dict(self) -> dict[str, object]:
         """Plain values for JSON."""
         each = [verdict.as_dict() for verdict in self.verdicts]
-        columns = {name: [row[name] for row in each] for name in ("outcome", "value", "control_value")}
-        return {"metric": self.metric, "control": self.control, **columns, "sentence": self.sentence}
+        columns = {
+            name: [row[name] for row in each] for name in ("outcome", "value", "control_value")
+        }
+        return {
+            "metric": self.metric,
+            "control": self.control,
+            **columns,
+            "sentence": self.sentence,
+        }
 
 
-def rating_verdicts(ours: RatingMetrics, controls: Mapping[str, RatingMetrics]) -> tuple[Verdict, ...]:
+def rating_verdicts(
+    ours: RatingMetrics, controls: Mapping[str, RatingMetrics]
+) -> tuple[Verdict, ...]:
     """RMSE beside each control on the same events."""
     return tuple(
-        compare("RMSE", ours.rmse, name, other.rmse, stderr=paired(ours.influence, other.influence), lower_is_better=True)
+        compare(
+            "RMSE",
+            ours.rmse,
+            name,
+            other.rmse,
+            stderr=paired(ours.influence, other.influence),
+            lower_is_better=True,
+        )
         for name, other in controls.items()
     )
 
 
 def ranking_verdicts(
-    ours: RankingMetrics, controls: Mapping[str, RankingMetrics], *, metrics: Sequence[str] = ("ndcg", "recall_capped")
+    ours: RankingMetrics,
+    controls: Mapping[str, RankingMetrics],
+    *,
+    metrics: Sequence[str] = ("ndcg", "recall_capped"),
 ) -> tuple[Verdict, ...]:
     """The named metrics, of `ranking.PAIRED`, beside each control on the same users."""
     return tuple(
@@ -131,19 +186,26 @@ def rating_verdicts_by_popularity(
 ) -> tuple[BucketVerdicts, ...]:
     """RMSE of each popularity bucket."""
     return tuple(
-        BucketVerdicts("RMSE", name, tuple(rating_verdicts(one, {name: of})[0] for one, of in zip(ours, other, strict=True)))
+        BucketVerdicts(
+            "RMSE",
+            name,
+            tuple(rating_verdicts(one, {name: of})[0] for one, of in zip(ours, other, strict=True)),
+        )
         for name, other in controls.items()
     )
 
 
-def ranking_verdicts_by_popularity(ours: RankingReport, controls: Mapping[str, RankingReport], *, k: int) -> tuple[BucketVerdicts, ...]:
+def ranking_verdicts_by_popularity(
+    ours: RankingReport, controls: Mapping[str, RankingReport], *, k: int
+) -> tuple[BucketVerdicts, ...]:
     """NDCG@k of each popularity bucket."""
     return tuple(
         BucketVerdicts(
             f"{_LABELS['ndcg']}@{k}",
             name,
             tuple(
-                ranking_verdicts(one[k], {name: of[k]}, metrics=("ndcg",))[0] for one, of in zip(ours.buckets, other.buckets, strict=True)
+                ranking_verdicts(one[k], {name: of[k]}, metrics=("ndcg",))[0]
+                for one, of in zip(ours.buckets, other.buckets, strict=True)
             ),
         )
         for name, other in controls.items()
@@ -151,17 +213,36 @@ def ranking_verdicts_by_popularity(ours: RankingReport, controls: Mapping[str, R
 
 
 def paired(ours: npt.NDArray[np.floating], theirs: npt.NDArray[np.floating]) -> float:
-    """Standard error of a difference from two influences of the same users. Raises ValueError where their numbers differ."""
+    """Standard error of a difference from two influences of the same users.
+
+    Raises ValueError where their numbers differ."""
     if ours.shape != theirs.shape:
-        raise ValueError(f"two methods are compared on the same users, found {ours.shape} and {theirs.shape}")
+        raise ValueError(
+            f"two methods are compared on the same users, found {ours.shape} and {theirs.shape}"
+        )
     return float(np.linalg.norm(ours.astype(np.float64) - theirs))
 
 
-def compare(metric: str, value: float, control: str, control_value: float, *, stderr: float, lower_is_better: bool) -> Verdict:
-    """Clearly better means by two standard errors of the difference; an unknown error counts as infinite."""
+def compare(
+    metric: str,
+    value: float,
+    control: str,
+    control_value: float,
+    *,
+    stderr: float,
+    lower_is_better: bool,
+) -> Verdict:
+    """Clearly better means by two standard errors of the difference; an unknown error counts as
+    infinite."""
     gain = (control_value - value) if lower_is_better else (value - control_value)
     if math.isnan(gain):
         return Verdict(metric, value, control, control_value, "cannot be compared")
     if gain <= 0:
         return Verdict(metric, value, control, control_value, "no better")
-    return Verdict(metric, value, control, control_value, "better" if gain > _CLEARLY * stderr else "not clearly better")
+    return Verdict(
+        metric,
+        value,
+        control,
+        control_value,
+        "better" if gain > _CLEARLY * stderr else "not clearly better",
+    )

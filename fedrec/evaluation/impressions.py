@@ -1,14 +1,19 @@
-"""How well the clicked candidates of each impression are ranked: AUC, MRR, nDCG@5 and nDCG@10 as in MIND's official evaluation.
+"""How well the clicked candidates of each impression are ranked: AUC, MRR, nDCG@5 and nDCG@10 as in
+MIND's official evaluation.
 
-For one impression with clicks C among its candidates, r(c) the rank of a click by score, best first:
+For one impression with clicks C among its candidates, r(c) the rank of a click by score, best
+first:
 
     auc     share of the pairs (click, other) with the click above; an equal score counts half
-    mrr     sum over c of 1 / r(c), over |C|                       all clicks count, not only the first
+    mrr     sum over c of 1 / r(c), over |C|                       all clicks count, not only the
+            first
     ndcg@k  sum over c with r(c) <= k of 1 / log2(1 + r(c)), over its value for the best order
 
-Each is averaged over impressions (Wu et al. 2020, MIND, and its `evaluate.py`). That script is given ranks, so it knows no ties; where
-scores tie, we take the mean over all orders of the tied candidates, so that a constant score gets no more than chance whatever the
-candidates' order. Impressions without a click, or with nothing but clicks, cannot be ranked: they are skipped and counted.
+Each is averaged over impressions (Wu et al. 2020, MIND, and its `evaluate.py`). That script is
+given ranks, so it knows no ties; where scores tie, we take the mean over all orders of the tied
+candidates, so that a constant score gets no more than chance whatever the candidates' order.
+Impressions without a click, or with nothing but clicks, cannot be ranked: they are skipped and
+counted.
 """
 
 from __future__ import annotations
@@ -35,9 +40,11 @@ IMPRESSION_METRICS = ("auc", "mrr", "ndcg@5", "ndcg@10")
 
 @dataclass(frozen=True)
 class ImpressionMetrics:
-    """Means over `impressions` impressions, each in [0, 1]; not a number where there are none. `stderr` by name, over impressions.
+    """Means over `impressions` impressions, each in [0, 1]; not a number where there are none.
+    `stderr` by name, over impressions.
 
-    influence: (impressions,) of the AUC, as in `ranking.RankingMetrics`: for comparisons impression by impression.
+    influence: (impressions,) of the AUC, as in `ranking.RankingMetrics`: for comparisons impression
+    by impression.
     """
 
     auc: float
@@ -51,18 +58,26 @@ class ImpressionMetrics:
 
     def means(self) -> dict[str, float]:
         """By the names of results: auc, mrr, ndcg@5, ndcg@10."""
-        return dict(zip(IMPRESSION_METRICS, (self.auc, self.mrr, self.ndcg5, self.ndcg10), strict=True))
+        return dict(
+            zip(IMPRESSION_METRICS, (self.auc, self.mrr, self.ndcg5, self.ndcg10), strict=True)
+        )
 
     def as_dict(self) -> dict[str, float | int | None]:
         """Plain values for JSON, None in the place of what is not a number."""
         numbers = self.means() | {f"{name}_stderr": value for name, value in self.stderr.items()}
-        counts: dict[str, float | int | None] = {"impressions": self.impressions, "skipped": self.skipped}
-        return {name: None if math.isnan(value) else value for name, value in numbers.items()} | counts
+        counts: dict[str, float | int | None] = {
+            "impressions": self.impressions,
+            "skipped": self.skipped,
+        }
+        return {
+            name: None if math.isnan(value) else value for name, value in numbers.items()
+        } | counts
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over `runs` seeds and its confidence interval; low and high are not numbers for a single run."""
+    """A mean over `runs` seeds and its confidence interval; low and high are not numbers for a
+    single run."""
 
     mean: float
     low: float
@@ -75,34 +90,58 @@ class Interval:
         return {name: None if math.isnan(value) else value for name, value in vars(self).items()}
 
 
-def evaluate_impressions(scores: npt.NDArray[np.floating], impressions: Impressions) -> ImpressionMetrics:
+def evaluate_impressions(
+    scores: npt.NDArray[np.floating], impressions: Impressions
+) -> ImpressionMetrics:
     """The four metrics of `scores`, (number of candidates,) aligned with `impressions.candidates`.
 
-    Raises ValueError on another shape or a score that is not a number (infinite ones are ranks like any other).
+    Raises ValueError on another shape or a score that is not a number (infinite ones are ranks like
+    any other).
     """
     values = impression_metrics(scores, impressions)
     kept = values[~np.isnan(values[:, 0])]
     n = len(kept)
     mean = kept.mean(axis=0) if n else np.full(len(IMPRESSION_METRICS), np.nan)
-    error = kept.std(axis=0, ddof=1) / math.sqrt(n) if n > 1 else np.full(len(IMPRESSION_METRICS), np.nan)
+    error = (
+        kept.std(axis=0, ddof=1) / math.sqrt(n)
+        if n > 1
+        else np.full(len(IMPRESSION_METRICS), np.nan)
+    )
     stderr = {name: float(x) for name, x in zip(IMPRESSION_METRICS, error, strict=True)}
     auc, mrr, ndcg5, ndcg10 = mean.tolist()
     influence = (kept[:, 0] - auc) / math.sqrt(n * (n - 1)) if n > 1 else np.full(n, np.nan)
-    return ImpressionMetrics(auc, mrr, ndcg5, ndcg10, impressions=n, skipped=len(values) - n, stderr=stderr, influence=influence)
+    return ImpressionMetrics(
+        auc,
+        mrr,
+        ndcg5,
+        ndcg10,
+        impressions=n,
+        skipped=len(values) - n,
+        stderr=stderr,
+        influence=influence,
+    )
 
 
 def impression_metrics(scores: npt.NDArray[np.floating], impressions: Impressions) -> Float64s:
-    """(n, 4) float64: the metrics of each impression in the order of `IMPRESSION_METRICS`, NaN where it cannot be ranked."""
+    """(n, 4) float64: the metrics of each impression in the order of `IMPRESSION_METRICS`, NaN
+    where it cannot be ranked."""
     if scores.shape != impressions.candidates.shape:
-        raise ValueError(f"scores must have shape {impressions.candidates.shape}, found {scores.shape}")
+        raise ValueError(
+            f"scores must have shape {impressions.candidates.shape}, found {scores.shape}"
+        )
     if np.isnan(scores).any():
         raise ValueError(f"{int(np.isnan(scores).sum())} scores are not numbers")
     longest = int(np.diff(impressions.candidate_ptr).max(initial=0))
     places = np.arange(1, longest + 1)
     credits = np.column_stack(
-        [1 / places, np.where(places <= 5, 1, 0) / np.log2(places + 1), np.where(places <= 10, 1, 0) / np.log2(places + 1)]
+        [
+            1 / places,
+            np.where(places <= 5, 1, 0) / np.log2(places + 1),
+            np.where(places <= 10, 1, 0) / np.log2(places + 1),
+        ]
     )
-    earned = np.concatenate([np.zeros((1, 3)), np.cumsum(credits, axis=0)])  # earned[b] - earned[a]: sum over ranks a + 1 .. b
+    # earned[b] - earned[a]: sum over ranks a + 1 .. b
+    earned = np.concatenate([np.zeros((1, 3)), np.cumsum(credits, axis=0)])
     values = np.full((len(impressions), len(IMPRESSION_METRICS)), np.nan)
     ptr, clicked = impressions.candidate_ptr, impressions.clicked
     map_ranges(lambda a, b: _measure(scores, clicked, ptr, earned, values, a, b), len(impressions))
@@ -110,27 +149,42 @@ def impression_metrics(scores: npt.NDArray[np.floating], impressions: Impression
 
 
 def interval(values: Sequence[float], *, confidence: float = 0.95) -> Interval:
-    """Student's t interval of the mean of at least one value. Raises ValueError otherwise, or on a confidence outside (0, 1)."""
+    """Student's t interval of the mean of at least one value.
+
+    Raises ValueError otherwise, or on a confidence outside (0, 1)."""
     if not values or not 0 < confidence < 1:
-        raise ValueError(f"an interval needs a value and a confidence in (0, 1), found {list(values)} and {confidence}")
+        raise ValueError(
+            f"an interval needs a value and a confidence in (0, 1), found {list(values)} and "
+            f"{confidence}"
+        )
     n, mean = len(values), float(np.mean(values))
-    half = float(stdtrit(n - 1, (1 + confidence) / 2) * np.std(values, ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+    half = (
+        float(stdtrit(n - 1, (1 + confidence) / 2) * np.std(values, ddof=1) / math.sqrt(n))
+        if n > 1
+        else math.nan
+    )
     return Interval(mean, mean - half, mean + half, n, confidence)
 
 
-def history_swap(score: Score, impressions: Impressions, *, rng: np.random.Generator) -> ImpressionMetrics:
-    """The metrics of `score` with another user's history in the place of each user's own: chance, for a purely personal model.
+def history_swap(
+    score: Score, impressions: Impressions, *, rng: np.random.Generator
+) -> ImpressionMetrics:
+    """The metrics of `score` with another user's history in the place of each user's own: chance,
+    for a purely personal model.
 
-    A model that does as well here as with the right histories ignores them. Raises ValueError with fewer than two users.
+    A model that does as well here as with the right histories ignores them. Raises ValueError with
+    fewer than two users.
     """
     swapped = with_swapped_histories(impressions, rng=rng)
     return evaluate_impressions(score(swapped), swapped)
 
 
 def with_swapped_histories(impressions: Impressions, *, rng: np.random.Generator) -> Impressions:
-    """The same impressions, histories passed on along one random cycle through all users, so that nobody keeps its own.
+    """The same impressions, histories passed on along one random cycle through all users, so that
+    nobody keeps its own.
 
-    Candidates stay, so that the task is the same; the other history may hold one of them. Raises ValueError with fewer than two users.
+    Candidates stay, so that the task is the same; the other history may hold one of them. Raises
+    ValueError with fewer than two users.
     """
     n = impressions.num_users
     if n < 2:
@@ -146,9 +200,16 @@ def with_swapped_histories(impressions: Impressions, *, rng: np.random.Generator
 
 @numba.njit(nogil=True, cache=True)
 def _measure(
-    scores: npt.NDArray[np.floating], clicked: npt.NDArray[np.bool_], ptr: Int64s, earned: Float64s, values: Float64s, start: int, stop: int
+    scores: npt.NDArray[np.floating],
+    clicked: npt.NDArray[np.bool_],
+    ptr: Int64s,
+    earned: Float64s,
+    values: Float64s,
+    start: int,
+    stop: int,
 ) -> None:
-    """Below `above` candidates and tied with `ties`, itself included, a click has ranks above + 1 .. above + ties equally often."""
+    """Below `above` candidates and tied with `ties`, itself included, a click has ranks above + 1
+    .. above + ties equally often."""
     for i in range(start, stop):
         a, b = ptr[i], ptr[i + 1]
         clicks = 0
@@ -165,7 +226,9 @@ def _measure(
                 above += scores[e] > scores[c]
                 ties += scores[e] == scores[c]
                 if not clicked[e]:
-                    others_below += 1.0 if scores[e] < scores[c] else 0.5 if scores[e] == scores[c] else 0.0
+                    others_below += (
+                        1.0 if scores[e] < scores[c] else 0.5 if scores[e] == scores[c] else 0.0
+                    )
             pairs += others_below
             gains += (earned[above + ties] - earned[above]) / ties
         values[i, 0] = pairs / (clicks * (b - a - clicks))

@@ -1,8 +1,9 @@
 """Item-item similarities without privacy: the simple linear model that every ranking is set beside.
 
-EASE (Steck 2019): B = argmin ||X - X B||^2 + ridge ||B||^2 with a zero diagonal, so B_ij = -P_ij / P_jj for P = (X'X + ridge I)^-1, and a
-user's scores are x B. Of a large catalogue the most frequent items only, since P costs the cube of their number; of many users an even
-sample. Both are said in `limits`. The ridge is the best of `RIDGES` on validation.
+EASE (Steck 2019): B = argmin ||X - X B||^2 + ridge ||B||^2 with a zero diagonal, so B_ij = -P_ij /
+P_jj for P = (X'X + ridge I)^-1, and a user's scores are x B. Of a large catalogue the most frequent
+items only, since P costs the cube of their number; of many users an even sample. Both are said in
+`limits`. The ridge is the best of `RIDGES` on validation.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _VALIDATED, _CUTOFF = 1_000, 20
 
 @dataclass(frozen=True)
 class ItemItem:
-    """weights (K, K) among the items `head` (K,); counts (m,) order what is outside. limits: what was left out, in words."""
+    """weights (K, K) among the items `head` (K,); counts (m,) order what is outside. limits: what
+    was left out, in words."""
 
     weights: Float32s
     head: npt.NDArray[np.int64]
@@ -100,5 +102,7 @@ def _validated(fold: Fold) -> Callable[[ItemItem], float]:
 
 def _clicks(events: Interactions, head: npt.NDArray[np.int64]) -> sparse.csr_matrix:
     ones = np.ones(len(events), np.float32)
-    X = sparse.csr_matrix((ones, events.items, events.user_ptr), shape=(events.num_users, events.num_items))
+    X = sparse.csr_matrix(
+        (ones, events.items, events.user_ptr), shape=(events.num_users, events.num_items)
+    )
     return X if len(head) == events.num_items else X[:, head]

@@ -1,4 +1,5 @@
-"""Which items lie close to a few chosen ones: the look inside a model that a person can judge (Ada-DPALS Table 3)."""
+"""Which items lie close to a few chosen ones: the look inside a model that a person can judge
+(Ada-DPALS Table 3)."""
 
 from __future__ import annotations
 
@@ -17,8 +18,11 @@ class Neighbours:
     similarities: tuple[float, ...]
 
 
-def nearest(V: npt.NDArray[np.floating], queries: npt.NDArray[np.integer], *, k: int = 5) -> tuple[Neighbours, ...]:
-    """The k nearest of each query among (m, d) item vectors; a zero vector is similar to nothing (0). Ties go to the smaller id."""
+def nearest(
+    V: npt.NDArray[np.floating], queries: npt.NDArray[np.integer], *, k: int = 5
+) -> tuple[Neighbours, ...]:
+    """The k nearest of each query among (m, d) item vectors; a zero vector is similar to nothing
+    (0). Ties go to the smaller id."""
     lengths = np.linalg.norm(V, axis=1, keepdims=True)
     directions = (V / np.where(lengths > 0, lengths, 1)).astype(np.float64)
     return tuple(_of(directions, int(query), k) for query in queries)
@@ -32,9 +36,11 @@ def _of(directions: npt.NDArray[np.float64], query: int, k: int) -> Neighbours:
 
 
 def neighbour_lists(V: npt.NDArray[np.floating], *, k: int = 20) -> npt.NDArray[np.int64]:
-    """(m, k) the k items of largest inner product with each item, largest first, itself left out: Ada-DPALS App. D.3's similarity.
+    """(m, k) the k items of largest inner product with each item, largest first, itself left out:
+    Ada-DPALS App. D.3's similarity.
 
-    Cosine is the inner product of rows of length 1. Raises ValueError where there are not more than k items.
+    Cosine is the inner product of rows of length 1. Raises ValueError where there are not more than
+    k items.
     """
     m = len(V)
     if not 1 <= k < m:
@@ -50,8 +56,13 @@ def neighbour_lists(V: npt.NDArray[np.floating], *, k: int = 20) -> npt.NDArray[
     return lists
 
 
-def overlap(lists: npt.NDArray[np.integer], reference: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
-    """(m,) which share of each item's k neighbours in `reference` is in `lists` too, both (m, k) (Ada-DPALS Fig. 10)."""
+def overlap(
+    lists: npt.NDArray[np.integer], reference: npt.NDArray[np.integer]
+) -> npt.NDArray[np.float64]:
+    """(m,) which share of each item's k neighbours in `reference` is in `lists` too, both (m, k)
+    (Ada-DPALS Fig. 10)."""
     if lists.shape != reference.shape:
         raise ValueError(f"lists of shape {lists.shape} do not align with {reference.shape}")
-    return np.array([len(np.intersect1d(a, b)) / len(a) for a, b in zip(lists, reference, strict=True)])
+    return np.array(
+        [len(np.intersect1d(a, b)) / len(a) for a, b in zip(lists, reference, strict=True)]
+    )

@@ -12,10 +12,11 @@ from fedrec.arrays import Int8s
 
 
 def popularity_buckets(train_counts: npt.NDArray[np.integer], *, buckets: int = 5) -> Int8s:
-    """(m,) int8 bucket of each item, equally many items in each: 0 the rarest, `buckets` - 1 the most frequent.
+    """(m,) int8 bucket of each item, equally many items in each: 0 the rarest, `buckets` - 1 the
+    most frequent.
 
-    Items are sorted by increasing count in train, equal counts by id; where m is not a multiple of `buckets`, sizes
-    differ by one. Raises ValueError unless 1 <= buckets <= 127.
+    Items are sorted by increasing count in train, equal counts by id; where m is not a multiple of
+    `buckets`, sizes differ by one. Raises ValueError unless 1 <= buckets <= 127.
     """
     if not 1 <= buckets <= 127:
         raise ValueError(f"buckets must be in 1..127, found {buckets}")

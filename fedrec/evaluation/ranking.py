@@ -1,4 +1,5 @@
-"""How good the recommended lists are: over the full catalogue, history excluded, and by popularity of what was to be found.
+"""How good the recommended lists are: over the full catalogue, history excluded, and by popularity
+of what was to be found.
 
 With T the targets of a user, h(r) = 1 where rank r is a hit, H(k) = h(1) + ... + h(k):
 
@@ -10,10 +11,12 @@ With T the targets of a user, h(r) = 1 where rank r is a hit, H(k) = h(1) + ... 
     precision         H(k) / k
     average_precision sum_r h(r) H(r) / r, over min(k, |T|)         its mean over users is MAP
 
-Each is averaged over the users with targets; the others are skipped and counted. In a bucket, T is cut to the bucket's items
-while the lists stay over the full catalogue. A target that is also in the history cannot be listed and stays in |T|.
+Each is averaged over the users with targets; the others are skipped and counted. In a bucket, T is
+cut to the bucket's items while the lists stay over the full catalogue. A target that is also in the
+history cannot be listed and stays in |T|.
 
-A package adds a metric by naming a `Metric` in its metadata; its mean and standard error stand beside the others in every result:
+A package adds a metric by naming a `Metric` in its metadata; its mean and standard error stand
+beside the others in every result:
 
     [project.entry-points."fedrec.metrics"]
     first_hit = "my_package.metrics:first_hit"
@@ -44,7 +47,8 @@ PAIRED = ("ndcg", "recall_capped")
 
 GROUP = "fedrec.metrics"
 Metric = Callable[[Int32s, Interactions, int], Float64s]
-"""(users,) values from (users, K) lists, -1 behind short ones, the users' targets, and a cutoff; of users without targets anything."""
+"""(users,) values from (users, K) lists, -1 behind short ones, the users' targets, and a cutoff; of
+users without targets anything."""
 
 
 def further_metrics() -> dict[str, Metric]:
@@ -54,11 +58,12 @@ def further_metrics() -> dict[str, Metric]:
 
 @dataclass(frozen=True)
 class RankingMetrics:
-    """Means at cutoff k over `users` users, each in [0, 1]; not a number where there are none. `stderr` by metric name;
-    `further`: of other packages.
+    """Means at cutoff k over `users` users, each in [0, 1]; not a number where there are none.
+    `stderr` by metric name; `further`: of other packages.
 
-    influence: for each of `PAIRED`, (users,) a user's value less the mean, over sqrt(n (n - 1)): its L2 norm is the standard error, and
-    that of a difference of two models' influences the standard error of their difference, as the users are the same.
+    influence: for each of `PAIRED`, (users,) a user's value less the mean, over sqrt(n (n - 1)):
+    its L2 norm is the standard error, and that of a difference of two models' influences the
+    standard error of their difference, as the users are the same.
     """
 
     k: int
@@ -72,21 +77,26 @@ class RankingMetrics:
     average_precision: float
     further: dict[str, float] = field(default_factory=dict)
     stderr: dict[str, float] = field(default_factory=dict)
-    influence: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict, compare=False, repr=False)
+    influence: dict[str, npt.NDArray[np.float32]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def as_dict(self) -> dict[str, float | int | None]:
         """Plain values for JSON, None in the place of what is not a number."""
         means = {name: getattr(self, name) for name in METRICS} | self.further
         errors = {f"{name}_stderr": value for name, value in self.stderr.items()}
-        return {"k": self.k, "users": self.users} | {name: None if math.isnan(x) else x for name, x in (means | errors).items()}
+        return {"k": self.k, "users": self.users} | {
+            name: None if math.isnan(x) else x for name, x in (means | errors).items()
+        }
 
 
 @dataclass(frozen=True)
 class ListStatistics:
     """What the lists of all evaluated users have in common at cutoff k.
 
-    coverage: share of the catalogue in at least one list. gini: of how often each item of the catalogue is listed, 0 all equally,
-    towards 1 always the same few. mean_popularity: mean count in train of a listed item. Not a number without lists.
+    coverage: share of the catalogue in at least one list. gini: of how often each item of the
+    catalogue is listed, 0 all equally, towards 1 always the same few. mean_popularity: mean count
+    in train of a listed item. Not a number without lists.
     """
 
     k: int
@@ -101,7 +111,8 @@ class ListStatistics:
 
 @dataclass(frozen=True)
 class RankingReport:
-    """Metrics by cutoff, statistics by cutoff, metrics by bucket (rarest first) and cutoff; users without targets counted."""
+    """Metrics by cutoff, statistics by cutoff, metrics by bucket (rarest first) and cutoff; users
+    without targets counted."""
 
     at: dict[int, RankingMetrics]
     lists: dict[int, ListStatistics]
@@ -116,7 +127,10 @@ class RankingReport:
             "skipped_users": self.skipped_users,
             "at": {str(k): metrics.as_dict() for k, metrics in self.at.items()},
             "lists": {str(k): statistics.as_dict() for k, statistics in self.lists.items()},
-            "buckets": [{str(k): metrics.as_dict() for k, metrics in bucket.items()} for bucket in self.buckets],
+            "buckets": [
+                {str(k): metrics.as_dict() for k, metrics in bucket.items()}
+                for bucket in self.buckets
+            ],
         }
 
 
@@ -131,8 +145,9 @@ def evaluate_ranking(
 ) -> RankingReport:
     """Everything above, for lists made from `scores` (see `toplists.dot_product`).
 
-    history, targets: the same n users and m items. train_counts: (m,) events in train, which for held-out users is not `history`.
-    Raises ValueError where shapes differ, a user has the same target twice, or cutoffs are not ascending and positive.
+    history, targets: the same n users and m items. train_counts: (m,) events in train, which for
+    held-out users is not `history`. Raises ValueError where shapes differ, a user has the same
+    target twice, or cutoffs are not ascending and positive.
     """
     _check(history, targets, train_counts, cutoffs)
     wanted = np.diff(targets.user_ptr) > 0
@@ -141,13 +156,17 @@ def evaluate_ranking(
     return RankingReport(
         at=metrics_of(lists, targets, cutoffs=cutoffs),
         lists={k: list_statistics(lists[wanted], train_counts, k=k) for k in cutoffs},
-        buckets=tuple(metrics_of(lists, targets.select(bucket == b), cutoffs=cutoffs) for b in range(buckets)),
+        buckets=tuple(
+            metrics_of(lists, targets.select(bucket == b), cutoffs=cutoffs) for b in range(buckets)
+        ),
         users=int(wanted.sum()),
         skipped_users=int(len(wanted) - wanted.sum()),
     )
 
 
-def metrics_of(lists: Int32s, targets: Interactions, *, cutoffs: Sequence[int]) -> dict[int, RankingMetrics]:
+def metrics_of(
+    lists: Int32s, targets: Interactions, *, cutoffs: Sequence[int]
+) -> dict[int, RankingMetrics]:
     """Metrics by cutoff of (n, K) lists, K at least the largest cutoff."""
     values = values_of(lists, targets, cutoffs=cutoffs)
     found = {int(k): _average(int(k), values[:, c]) for c, k in enumerate(cutoffs)}
@@ -176,7 +195,9 @@ def values_of(lists: Int32s, targets: Interactions, *, cutoffs: Sequence[int]) -
     return np.asarray(values[np.diff(ptr) > 0])
 
 
-def list_statistics(lists: Int32s, train_counts: npt.NDArray[np.integer], *, k: int) -> ListStatistics:
+def list_statistics(
+    lists: Int32s, train_counts: npt.NDArray[np.integer], *, k: int
+) -> ListStatistics:
     """Coverage, Gini and mean popularity of the first k of each of (e, K) lists."""
     return statistics_of(exposure_of(lists, len(train_counts), k=k), train_counts, k=k)
 
@@ -187,16 +208,24 @@ def exposure_of(lists: Int32s, items: int, *, k: int) -> Int64s:
     return np.bincount(shown[shown >= 0], minlength=items)
 
 
-def statistics_of(exposure: Int64s, train_counts: npt.NDArray[np.integer], *, k: int) -> ListStatistics:
+def statistics_of(
+    exposure: Int64s, train_counts: npt.NDArray[np.integer], *, k: int
+) -> ListStatistics:
     """The same from how often each item is listed."""
     total = int(exposure.sum())
     if total == 0:
         return ListStatistics(k, math.nan, math.nan, math.nan)
-    return ListStatistics(k, float(np.mean(exposure > 0)), gini(exposure), float(exposure @ train_counts.astype(np.float64)) / total)
+    return ListStatistics(
+        k,
+        float(np.mean(exposure > 0)),
+        gini(exposure),
+        float(exposure @ train_counts.astype(np.float64)) / total,
+    )
 
 
 def gini(amounts: npt.NDArray[np.generic]) -> float:
-    """Gini coefficient of m >= 1 non-negative amounts with a positive sum: mean absolute difference over twice the mean."""
+    """Gini coefficient of m >= 1 non-negative amounts with a positive sum: mean absolute difference
+    over twice the mean."""
     x = np.sort(amounts.astype(np.float64))
     m = len(x)
     return float((2 * np.arange(1, m + 1) - m - 1) @ x / (m * x.sum()))
@@ -213,10 +242,18 @@ def _average(k: int, values: Float64s) -> RankingMetrics:
     return RankingMetrics(k=k, users=n, **means, further={}, stderr=stderr, influence=influence)
 
 
-def _check(history: Interactions, targets: Interactions, train_counts: npt.NDArray[np.integer], cutoffs: Sequence[int]) -> None:
+def _check(
+    history: Interactions,
+    targets: Interactions,
+    train_counts: npt.NDArray[np.integer],
+    cutoffs: Sequence[int],
+) -> None:
     shapes = {(x.num_users, x.num_items) for x in (history, targets)}
     if len(shapes) > 1 or train_counts.shape != (history.num_items,):
-        raise ValueError(f"history and targets must have the same users and items, found {shapes} and {train_counts.shape} counts")
+        raise ValueError(
+            f"history and targets must have the same users and items, found {shapes} and "
+            f"{train_counts.shape} counts"
+        )
     if not cutoffs or min(cutoffs) < 1 or list(cutoffs) != sorted(set(cutoffs)):
         raise ValueError(f"cutoffs must be ascending and at least 1, found {list(cutoffs)}")
     repeated = (np.diff(targets.items) == 0) & (np.diff(targets.users) == 0)
@@ -225,8 +262,18 @@ def _check(history: Interactions, targets: Interactions, train_counts: npt.NDArr
 
 
 @numba.njit(nogil=True, cache=True)
-def _measure(lists: Int32s, ptr: Int64s, items: Int32s, discounts: Float64s, ks: Int64s, values: Float64s, start: int, stop: int) -> None:
-    """Fill values[user, c] with METRICS at cutoff ks[c]; users without targets are left as they are."""
+def _measure(
+    lists: Int32s,
+    ptr: Int64s,
+    items: Int32s,
+    discounts: Float64s,
+    ks: Int64s,
+    values: Float64s,
+    start: int,
+    stop: int,
+) -> None:
+    """Fill values[user, c] with METRICS at cutoff ks[c]; users without targets are left as they
+    are."""
     ideal = np.cumsum(discounts)
     for user in range(start, stop):
         total = ptr[user + 1] - ptr[user]

@@ -1,4 +1,5 @@
-"""How far predicted ratings are from given ones: RMSE and MAE, over all events and by popularity of the item.
+"""How far predicted ratings are from given ones: RMSE and MAE, over all events and by popularity of
+the item.
 
 Predictions are aligned with the events of the target `Interactions`, sorted by user, then item.
 """
@@ -18,10 +19,12 @@ from fedrec.evaluation.popularity import popularity_buckets
 
 @dataclass(frozen=True)
 class RatingMetrics:
-    """RMSE and MAE in units of the rating over `events` events of `users` users; not a number where there are none.
+    """RMSE and MAE in units of the rating over `events` events of `users` users; not a number where
+    there are none.
 
-    `rmse_stderr` is one standard error with the users as the independent draws: the events of a user are not. influence: (users,) each
-    user's part of the RMSE's deviation, of norm `rmse_stderr`; the norm of a difference is the standard error of the difference.
+    `rmse_stderr` is one standard error with the users as the independent draws: the events of a
+    user are not. influence: (users,) each user's part of the RMSE's deviation, of norm
+    `rmse_stderr`; the norm of a difference is the standard error of the difference.
     """
 
     rmse: float
@@ -52,9 +55,15 @@ def rating_metrics(predictions: Floats, targets: Interactions) -> RatingMetrics:
 
 
 def by_popularity(
-    predictions: Floats, targets: Interactions, train_counts: npt.NDArray[np.integer], *, buckets: int = 5
+    predictions: Floats,
+    targets: Interactions,
+    train_counts: npt.NDArray[np.integer],
+    *,
+    buckets: int = 5,
 ) -> tuple[RatingMetrics, ...]:
-    """The same errors by bucket of the item, rarest first (AM-SSP Fig. 9); `train_counts` (m,) are events in train."""
+    """The same errors by bucket of the item, rarest first (AM-SSP Fig.
+
+    9); `train_counts` (m,) are events in train."""
     errors = _errors(predictions, targets)
     bucket = popularity_buckets(train_counts, buckets=buckets)[targets.items]
     slices = []
@@ -66,9 +75,14 @@ def by_popularity(
 
 def _errors(predictions: Floats, targets: Interactions) -> Float64s:
     if predictions.shape != targets.values.shape:
-        raise ValueError(f"{predictions.shape} predictions do not align with {targets.values.shape} target events")
+        raise ValueError(
+            f"{predictions.shape} predictions do not align with {targets.values.shape} "
+            "target events"
+        )
     if not bool(np.isfinite(predictions).all()):
-        raise ValueError(f"{int((~np.isfinite(predictions)).sum())} predictions are not finite numbers")
+        raise ValueError(
+            f"{int((~np.isfinite(predictions)).sum())} predictions are not finite numbers"
+        )
     return predictions.astype(np.float64) - targets.values
 
 
@@ -77,11 +91,18 @@ def _summary(errors: Float64s, user_ptr: npt.NDArray[np.int64]) -> RatingMetrics
     if n == 0:
         return RatingMetrics(math.nan, math.nan, math.nan, 0, 0)
     mse = float(np.mean(errors**2))
-    # The delta method on sqrt(mse), the deviations summed within a user first (cluster-robust variance).
+    # The delta method on sqrt(mse), the deviations summed within a user first (cluster-robust
+    # variance).
     deviations = np.concatenate([[0.0], np.cumsum(errors**2 - mse)])
     rmse = math.sqrt(mse)
-    influence = np.diff(deviations[user_ptr])[np.diff(user_ptr) > 0] / (2 * n * rmse) if rmse > 0 else np.zeros(users)
-    return RatingMetrics(rmse, float(np.mean(np.abs(errors))), float(np.linalg.norm(influence)), n, users, influence)
+    influence = (
+        np.diff(deviations[user_ptr])[np.diff(user_ptr) > 0] / (2 * n * rmse)
+        if rmse > 0
+        else np.zeros(users)
+    )
+    return RatingMetrics(
+        rmse, float(np.mean(np.abs(errors))), float(np.linalg.norm(influence)), n, users, influence
+    )
 
 
 def _plain(value: float) -> float | None:

@@ -1,7 +1,9 @@
-"""The k best items of every user over the whole catalogue, their own history excluded, in bounded memory.
+"""The k best items of every user over the whole catalogue, their own history excluded, in bounded
+memory.
 
-Users are scored in blocks (one BLAS product, at most `_BLOCK_NUMBERS` float32), and a compiled selection keeps the k best
-of each row in a heap. Equal scores go to the smaller item id, so that a list never depends on blocks or threads.
+Users are scored in blocks (one BLAS product, at most `_BLOCK_NUMBERS` float32), and a compiled
+selection keeps the k best of each row in a heap. Equal scores go to the smaller item id, so that a
+list never depends on blocks or threads.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from fedrec.data.interactions import Interactions
 from fedrec.numerics.threads import map_ranges
 
 Scores = Callable[[int, int], Float32s]
-"""`scores(start, stop)` returns (stop - start, m) scores of consecutive users; larger is better, -inf is never listed.
-The block is only read, and only until the next call, so a scorer may return the same memory every time."""
+"""`scores(start, stop)` returns (stop - start, m) scores of consecutive users; larger is better,
+-inf is never listed. The block is only read, and only until the next call, so a scorer may return
+the same memory every time."""
 
 _BLOCK_NUMBERS = 1 << 24  # 64 MiB a block: large enough for full BLAS speed, small enough to forget
 NO_ITEM = -1
@@ -27,9 +30,13 @@ _NOT_A_NUMBER = -2
 
 
 def dot_product(U: Float32s, V: Float32s, *, item_bias: Float32s | None = None) -> Scores:
-    """Scores `U V'` (n x d times d x m), plus `item_bias` (m,) as an appended column. Raises ValueError where shapes differ."""
+    """Scores `U V'` (n x d times d x m), plus `item_bias` (m,) as an appended column.
+
+    Raises ValueError where shapes differ."""
     if U.ndim != 2 or V.ndim != 2 or U.shape[1] != V.shape[1]:
-        raise ValueError(f"user vectors {U.shape} and item vectors {V.shape} must be (n, d) and (m, d)")
+        raise ValueError(
+            f"user vectors {U.shape} and item vectors {V.shape} must be (n, d) and (m, d)"
+        )
     if item_bias is not None:
         U = np.column_stack([U, np.ones(len(U), np.float32)])
         V = np.column_stack([V, item_bias])
@@ -52,24 +59,37 @@ def same_for_everyone(item_scores: npt.NDArray[np.generic]) -> Scores:
 
 
 def of_another_user(scores: Scores, num_users: int) -> Scores:
-    """User k gets the scores of user k + n/2 (mod n): a fixed permutation that moves everybody, in at most two ranges."""
+    """User k gets the scores of user k + n/2 (mod n): a fixed permutation that moves everybody, in
+    at most two ranges."""
     shift = num_users // 2
 
     def block(start: int, stop: int) -> Float32s:
         edge = min(max(num_users - shift, start), stop)
-        parts = [(a, b) for a, b in ((start + shift, edge + shift), (edge + shift - num_users, stop + shift - num_users)) if a < b]
+        parts = [
+            (a, b)
+            for a, b in (
+                (start + shift, edge + shift),
+                (edge + shift - num_users, stop + shift - num_users),
+            )
+            if a < b
+        ]
         if len(parts) == 1:
             return scores(*parts[0])
-        return np.concatenate([scores(*part).copy() for part in parts])  # copied: a scorer may reuse its memory
+        # copied: a scorer may reuse its memory
+        return np.concatenate([scores(*part).copy() for part in parts])
 
     return block
 
 
-def top_items(scores: Scores, *, history: Interactions, k: int, wanted: npt.NDArray[np.bool_] | None = None) -> Int32s:
-    """(n, k) int32: the k best items of each user outside their history, best first, `NO_ITEM` where there are no more.
+def top_items(
+    scores: Scores, *, history: Interactions, k: int, wanted: npt.NDArray[np.bool_] | None = None
+) -> Int32s:
+    """(n, k) int32: the k best items of each user outside their history, best first, `NO_ITEM`
+    where there are no more.
 
-    `wanted` (n,) says which users need a list; the rows of others are all `NO_ITEM`, and blocks of nobody are not scored.
-    Raises ValueError for k < 1, a block of the wrong shape or a score that is not a number.
+    `wanted` (n,) says which users need a list; the rows of others are all `NO_ITEM`, and blocks of
+    nobody are not scored. Raises ValueError for k < 1, a block of the wrong shape or a score that
+    is not a number.
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, found {k}")
@@ -90,12 +110,16 @@ def _checked(block: Float32s, shape: tuple[int, int]) -> Float32s:
     return np.ascontiguousarray(block, np.float32)
 
 
-def _fill(lists: Int32s, block: Float32s, first: int, mask: npt.NDArray[np.bool_], history: Interactions) -> None:
+def _fill(
+    lists: Int32s, block: Float32s, first: int, mask: npt.NDArray[np.bool_], history: Interactions
+) -> None:
     ptr, items = history.user_ptr, history.items
     map_ranges(lambda a, b: _select(block, first, mask, ptr, items, lists, a, b), len(block))
     bad = np.flatnonzero(lists[first : first + len(block), 0] == _NOT_A_NUMBER)
     if len(bad):
-        raise ValueError(f"a score of user {first + int(bad[0])} is not a number ({len(bad)} users in its block)")
+        raise ValueError(
+            f"a score of user {first + int(bad[0])} is not a number ({len(bad)} users in its block)"
+        )
 
 
 @numba.njit(nogil=True, cache=True)
@@ -114,14 +138,18 @@ def contains(items: Int32s, start: int, stop: int, item: int) -> bool:
 
 @numba.njit(nogil=True, cache=True)
 def _sift_down(scores: Float32s, items: Int32s, size: int) -> None:
-    """Let the root of a heap whose root is the worst entry (lowest score, then largest id) sink to its place."""
+    """Let the root of a heap whose root is the worst entry (lowest score, then largest id) sink to
+    its place."""
     at, score, item = 0, scores[0], items[0]
     while True:
         child = 2 * at + 1
         if child >= size:
             break
         other = child + 1
-        if other < size and (scores[other] < scores[child] or (scores[other] == scores[child] and items[other] > items[child])):
+        if other < size and (
+            scores[other] < scores[child]
+            or (scores[other] == scores[child] and items[other] > items[child])
+        ):
             child = other
         if not (scores[child] < score or (scores[child] == score and items[child] > item)):
             break
@@ -132,7 +160,14 @@ def _sift_down(scores: Float32s, items: Int32s, size: int) -> None:
 
 @numba.njit(nogil=True, cache=True)
 def _select(
-    block: Float32s, first: int, mask: npt.NDArray[np.bool_], ptr: Int64s, history: Int32s, lists: Int32s, start: int, stop: int
+    block: Float32s,
+    first: int,
+    mask: npt.NDArray[np.bool_],
+    ptr: Int64s,
+    history: Int32s,
+    lists: Int32s,
+    start: int,
+    stop: int,
 ) -> None:
     """Lists of rows [start, stop) of a block whose row 0 is user `first`."""
     k, m = lists.shape[1], block.shape[1]

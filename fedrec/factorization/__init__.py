@@ -1,1 +1,2 @@
-"""Matrix factorisation from sufficient statistics: exact sums, solves, alternating minimisation, recipes."""
+"""Matrix factorisation from sufficient statistics: exact sums, solves, alternating minimisation,
+recipes."""

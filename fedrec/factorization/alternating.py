@@ -1,4 +1,5 @@
-"""Alternating minimisation of clicks without privacy (Hu, Koren and Volinsky 2008), a state per iteration; of ratings: `variational`."""
+"""Alternating minimisation of clicks without privacy (Hu, Koren and Volinsky 2008), a state per
+iteration; of ratings: `variational`."""
 
 from __future__ import annotations
 
@@ -29,12 +30,25 @@ class ClickStep:
 
 
 def alternate_clicks(
-    interactions: Interactions, *, width: int, ridge: float, alpha: float, iterations: int, rng: np.random.Generator
+    interactions: Interactions,
+    *,
+    width: int,
+    ridge: float,
+    alpha: float,
+    iterations: int,
+    rng: np.random.Generator,
 ) -> Iterator[ClickStep]:
-    """Hu et al. 2008 with confidence 1 + alpha on clicks. `implicit` counts the same with its alpha = 1 + ours."""
+    """Hu et al.
+
+    2008 with confidence 1 + alpha on clicks. `implicit` counts the same with its alpha = 1 + ours.
+    """
     order = order_by_item(interactions.user_ptr, interactions.items, interactions.num_items)
     V = (rng.standard_normal((interactions.num_items, width)) * 0.01).astype(np.float32)
     for iteration in range(1, iterations + 1):
-        U = solve_clicks(interactions.user_ptr, interactions.items, V, ridge=ridge, alpha=alpha).astype(np.float32, copy=False)
-        V = solve_clicks(order.item_ptr, order.users, U, ridge=ridge, alpha=alpha).astype(np.float32, copy=False)
+        U = solve_clicks(
+            interactions.user_ptr, interactions.items, V, ridge=ridge, alpha=alpha
+        ).astype(np.float32, copy=False)
+        V = solve_clicks(order.item_ptr, order.users, U, ridge=ridge, alpha=alpha).astype(
+            np.float32, copy=False
+        )
         yield ClickStep(iteration, ClickModel(U, V))

@@ -1,20 +1,26 @@
-"""AM-DPSGD: alternating minimisation whose item update is noisy gradient descent on the encoder's parameters (AM-SSP Alg. 1 with Alg. 6,
-Krichene et al. 2024), the rival that AM-SSP is measured against, made sound.
+"""AM-DPSGD: alternating minimisation whose item update is noisy gradient descent on the encoder's
+parameters (AM-SSP Alg. 1 with Alg. 6, Krichene et al. 2024), the rival that AM-SSP is measured
+against, made sound.
 
-The encoder is linear in public features: (v_j, b_j) = E' x_j, x_j the bags of item j, an entry of its own and a constant. A device
-solves u_k once per outer step, and then sends for each of T gradient steps the rows sum_j e_kj x_jp (u_k, 1) of the features p of its
-items: minus half the gradient of its loss in E.
+The encoder is linear in public features: (v_j, b_j) = E' x_j, x_j the bags of item j, an entry of
+its own and a constant. A device solves u_k once per outer step, and then sends for each of T
+gradient steps the rows sum_j e_kj x_jp (u_k, 1) of the features p of its items: minus half the
+gradient of its loss in E.
 
-Guarantee (user, add/remove): that of `noisy_descent`, whose round 0 and accounting these are. A user's whole gradient is scaled to norm
-exactly 1, whatever E, x and u are. Each release has sensitivity 1, and the run is the adaptive composition of Gaussian releases that its
-plan lists. What the server does with them is post-processing.
+Guarantee (user, add/remove): that of `noisy_descent`, whose round 0 and accounting these are. A
+user's whole gradient is scaled to norm exactly 1, whatever E, x and u are. Each release has
+sensitivity 1, and the run is the adaptive composition of Gaussian releases that its plan lists.
+What the server does with them is post-processing.
 
-Where we leave the paper. l. 8 clips each example: a user of n_k examples then moves the sum by n_k Gamma; here the user is scaled. l. 4
-samples examples, which amplifies nothing for users. Sampling users would, if nobody but a trusted sampler knew who took part; here
-the aggregator hears from whom it hears, so everybody takes part in every step and every step is charged in full. The paper's encoder,
-a bag of embeddings and a dense layer, is linear too: the same functions as one table E, whose gradient is one vector a user beside one
-number a feature. Features of very few items cost noise and have hardly anything to share: they are left out. Weights n_j^-1/4
-(App. E) are left out as well: they gained nothing on validation. The bias b_j and the user's own mean are those of `local_stage`.
+Where we leave the paper. l. 8 clips each example: a user of n_k examples then moves the sum by n_k
+Gamma; here the user is scaled. l. 4 samples examples, which amplifies nothing for users. Sampling
+users would, if nobody but a trusted sampler knew who took part; here the aggregator hears from whom
+it hears, so everybody takes part in every step and every step is charged in full. The paper's
+encoder, a bag of embeddings and a dense layer, is linear too: the same functions as one table E,
+whose gradient is one vector a user beside one number a feature. Features of very few items cost
+noise and have hardly anything to share: they are left out. Weights n_j^-1/4 (App. E) are left out
+as well: they gained nothing on validation. The bias b_j and the user's own mean are those of
+`local_stage`.
 """
 
 from __future__ import annotations
@@ -44,8 +50,9 @@ from fedrec.privacy.calibration import Plan
 class EncoderSettings:
     """Of the public encoder. `gradients` is T, the steps between two solves of users.
 
-    least_share: a feature value counts if this share of all items has it, and then as their number to the power -`rarity`.
-    identity: size of an item's own entry beside its bags of norm 1; 0 for none, where the encoder fits AM-SSP's functions of features.
+    least_share: a feature value counts if this share of all items has it, and then as their number
+    to the power -`rarity`. identity: size of an item's own entry beside its bags of norm 1; 0 for
+    none, where the encoder fits AM-SSP's functions of features.
     """
 
     gradients: int
@@ -54,9 +61,14 @@ class EncoderSettings:
     identity: float
 
 
-def feature_rows(features: PublicFeatures | None, num_items: int, settings: EncoderSettings) -> sparse.csr_matrix:
+def feature_rows(
+    features: PublicFeatures | None, num_items: int, settings: EncoderSettings
+) -> sparse.csr_matrix:
     """X (m, P), public: an item's bags, scaled together to norm 1, its own entry, and a one."""
-    own, ones = sparse.csr_matrix(sparse.identity(num_items)), sparse.csr_matrix(np.ones((num_items, 1)))
+    own, ones = (
+        sparse.csr_matrix(sparse.identity(num_items)),
+        sparse.csr_matrix(np.ones((num_items, 1))),
+    )
     if features is None or not features.bags:
         return _sorted(sparse.csr_matrix(sparse.hstack([own, ones])))
     bags = _bags_of(encoder.prepare(features), settings)
@@ -65,9 +77,12 @@ def feature_rows(features: PublicFeatures | None, num_items: int, settings: Enco
 
 
 def _bags_of(inputs: ItemInputs, settings: EncoderSettings) -> sparse.csr_matrix:
-    """(m, P') averages of all categories side by side, rare values cut and the others weighed, rows of norm 1 or 0."""
+    """(m, P') averages of all categories side by side, rare values cut and the others weighed, rows
+    of norm 1 or 0."""
     averages = (inputs.csr.data, inputs.csr.indices, inputs.csr.indptr[:: len(inputs.categories)])
-    bags = sparse.csr_matrix(averages, shape=(inputs.num_items, sum(inputs.sizes)), dtype=np.float64)
+    bags = sparse.csr_matrix(
+        averages, shape=(inputs.num_items, sum(inputs.sizes)), dtype=np.float64
+    )
     items = bags.getnnz(axis=0)
     kept = np.flatnonzero(items >= max(settings.least_share * inputs.num_items, 1))
     bags = bags[:, kept] @ sparse.diags_array(items[kept] ** -settings.rarity)
@@ -77,7 +92,9 @@ def _bags_of(inputs: ItemInputs, settings: EncoderSettings) -> sparse.csr_matrix
 
 @dataclass(frozen=True)
 class EncoderDescent:
-    """The server: post-processing of releases only. `plain` asks round 0 and accounts for S T gradients; X is `rows` (m, P)."""
+    """The server: post-processing of releases only.
+
+    `plain` asks round 0 and accounts for S T gradients; X is `rows` (m, P)."""
 
     plain: DescentRecipe
     settings: EncoderSettings
@@ -92,7 +109,10 @@ class EncoderDescent:
         """A random E of small vectors, from the run's seed, without biases."""
         P, d = self.rows.shape[1], self.plain.settings.dimension
         E = np.zeros((P, d + 1))
-        E[:, :d] = self.plain.facts.streams.numpy("am-dpsgd-init").standard_normal((P, d)) * self.plain.settings.start_std
+        E[:, :d] = (
+            self.plain.facts.streams.numpy("am-dpsgd-init").standard_normal((P, d))
+            * self.plain.settings.start_std
+        )
         table = self.rows @ E
         return {"E": E, "table": table, "solved_on": table, "round": np.array(0)}
 
@@ -107,13 +127,22 @@ class EncoderDescent:
         return Question(t, "am-dpsgd/gradient", public, (ReleaseSpec(name, (gradient,)),))
 
     def tell(self, state: State, question: Question, answer: Release) -> State:
-        """Counts and mean; then E_p += rate g_p / (sum_j x_jp^2 count_j + ridge). Every T gradients users are solved anew."""
+        """Counts and mean; then E_p += rate g_p / (sum_j x_jp^2 count_j + ridge).
+
+        Every T gradients users are solved anew."""
         t, plain = int(state["round"]), self.plain.settings
         if t == 0:
             return self._counted(state, answer)
         name = f"gradient/{t - 1}"
-        curvature = self.rows.power(2).T @ np.asarray(state["counts"], np.float64) + plain.item_ridge + answer.noise_std[name]
-        E = np.asarray(state["E"], np.float64) + plain.rate * answer.values[name] / curvature[:, None]
+        curvature = (
+            self.rows.power(2).T @ np.asarray(state["counts"], np.float64)
+            + plain.item_ridge
+            + answer.noise_std[name]
+        )
+        E = (
+            np.asarray(state["E"], np.float64)
+            + plain.rate * answer.values[name] / curvature[:, None]
+        )
         E[:, -1] *= plain.biases
         table = self.rows @ E
         anchor = table if t % self.settings.gradients == 0 else state["solved_on"]
@@ -124,7 +153,9 @@ class EncoderDescent:
         mean = float(state["mean"]) if "mean" in state else sum(self.plain.facts.value_range) / 2
         table = np.asarray(state["table"], np.float64)
         plain = self.plain.settings
-        return LocalStageModel.of(table[:, :-1], table[:, -1], offset=mean, user_ridge=plain.user_ridge, prior=plain.prior)
+        return LocalStageModel.of(
+            table[:, :-1], table[:, -1], offset=mean, user_ridge=plain.user_ridge, prior=plain.prior
+        )
 
     def _counted(self, state: State, answer: Release) -> State:
         counts, mean = noisy_descent.counts_and_mean(self.plain.facts, answer)
@@ -146,8 +177,18 @@ def _report_gradient(question: Question, mine: Interactions, settings: DescentSe
     mean, V = float(public["mean"]), np.ascontiguousarray(old[:, :-1])
     means, U, _ = solved(mine, V, old[:, -1], mean, settings.user_ridge, prior=settings.prior)
     extended = settings.extended(U)
-    residuals = mine.values - mean - means[mine.users] - segments.row_products(extended[mine.users], new[mine.items])
-    gradient = _sorted(sparse.csr_matrix((residuals, mine.items, mine.user_ptr), shape=(mine.num_users, mine.num_items)) @ _bags(public))
+    residuals = (
+        mine.values
+        - mean
+        - means[mine.users]
+        - segments.row_products(extended[mine.users], new[mine.items])
+    )
+    gradient = _sorted(
+        sparse.csr_matrix(
+            (residuals, mine.items, mine.user_ptr), shape=(mine.num_users, mine.num_items)
+        )
+        @ _bags(public)
+    )
     ptr, features = gradient.indptr.astype(np.int64), gradient.indices.astype(np.int32)
     return bounded(ptr, features, [RealBlock(gradient.data, extended)], question.releases)
 
@@ -155,17 +196,29 @@ def _report_gradient(question: Question, mine: Interactions, settings: DescentSe
 def _padded(X: sparse.csr_matrix) -> dict[str, npt.NDArray[np.generic]]:
     """X for a question: features and values of each item (m, L), 0 after its last."""
     lengths = np.diff(X.indptr)
-    places = np.arange(X.nnz) - np.repeat(X.indptr[:-1], lengths), np.repeat(np.arange(len(lengths)), lengths)
-    features, values = np.zeros((len(lengths), int(lengths.max())), np.int32), np.zeros((len(lengths), int(lengths.max())))
+    places = (
+        np.arange(X.nnz) - np.repeat(X.indptr[:-1], lengths),
+        np.repeat(np.arange(len(lengths)), lengths),
+    )
+    features, values = (
+        np.zeros((len(lengths), int(lengths.max())), np.int32),
+        np.zeros((len(lengths), int(lengths.max()))),
+    )
     features[places[1], places[0]], values[places[1], places[0]] = X.indices, X.data
     return {"bag_features": features, "bag_values": values, "num_features": np.array(X.shape[1])}
 
 
 def _bags(public: Mapping[str, npt.NDArray[np.generic]]) -> sparse.csr_matrix:
     """X of a question. Raises ValueError where it names a feature that there is not."""
-    features, values, P = np.asarray(public["bag_features"]), np.asarray(public["bag_values"], np.float64), int(public["num_features"])
+    features, values, P = (
+        np.asarray(public["bag_features"]),
+        np.asarray(public["bag_values"], np.float64),
+        int(public["num_features"]),
+    )
     if features.shape != values.shape or int(features.min()) < 0 or int(features.max()) >= P:
-        raise ValueError(f"bags of shape {features.shape} and {values.shape} do not name {P} features")
+        raise ValueError(
+            f"bags of shape {features.shape} and {values.shape} do not name {P} features"
+        )
     rows = np.repeat(np.arange(len(features)), features.shape[1])
     X = sparse.csr_matrix((values.ravel(), (rows, features.ravel())), shape=(len(features), P))
     X.eliminate_zeros()

@@ -1,14 +1,18 @@
-"""Stochastic gradient and Langevin passes over ratings, block by block (Liu, Wang, Smola 2015, Alg. 2 and Sec. 5).
+"""Stochastic gradient and Langevin passes over ratings, block by block (Liu, Wang, Smola 2015, Alg.
+2 and Sec. 5).
 
-Items are ranked by popularity and cut into S tiers of equal numbers of ratings, users into S stripes likewise: S x S blocks, read user
-after user, so that a user's row and the popular tiers stay in the caches (Sec. 5.2). In round r of a pass, stripe s meets tier
-(s + r) mod S. The S blocks of a round share no row, so threads need no locks, and the result does not depend on their number:
+Items are ranked by popularity and cut into S tiers of equal numbers of ratings, users into S
+stripes likewise: S x S blocks, read user after user, so that a user's row and the popular tiers
+stay in the caches (Sec. 5.2). In round r of a pass, stripe s meets tier (s + r) mod S. The S blocks
+of a round share no row, so threads need no locks, and the result does not depend on their number:
 where the paper's item updates race (Hogwild), ours are those of one thread.
 
-Noise (Sec. 5.4, "Dense Updates"). Between the gradient steps every row follows d theta = -2 lambda theta dt + sqrt(2 T) dW, T the
-temperature 1/c of the density exp(-c F). Over a time s that is exactly theta <- a theta + N(0, T (1 - a^2) / (2 lambda) I) with
-a = exp(-2 lambda s), and such steps compose: a row that was left alone for a while gets one draw of the right decay and variance
-when it is next met, and all rows do at the end. Fresh draws (`normals.py`), where the paper reuses a table.
+Noise (Sec. 5.4, "Dense Updates"). Between the gradient steps every row follows d theta = -2 lambda
+theta dt + sqrt(2 T) dW, T the temperature 1/c of the density exp(-c F). Over a time s that is
+exactly theta <- a theta + N(0, T (1 - a^2) / (2 lambda) I) with a = exp(-2 lambda s), and such
+steps compose: a row that was left alone for a while gets one draw of the right decay and variance
+when it is next met, and all rows do at the end. Fresh draws (`normals.py`), where the paper reuses
+a table.
 """
 
 from __future__ import annotations
@@ -34,7 +38,8 @@ AHEAD = 4
 
 @dataclass(frozen=True)
 class Blocks:
-    """Ratings in the order they are met. Block s S + t holds users of stripe s and items of tier t: events starts[b]:starts[b + 1].
+    """Ratings in the order they are met. Block s S + t holds users of stripe s and items of tier t:
+    events starts[b]:starts[b + 1].
 
     users, ranks: (n,) int32, an item by its rank of popularity. values: (n,). item_rank: (m,).
     """
@@ -58,9 +63,18 @@ def blocks_of(interactions: Interactions, values: Floats, *, stripes: int = 16) 
     stripe = _stripes(interactions.user_ptr[1:], stripes)
     starts = np.zeros(stripes * stripes + 1, np.int64)
     n = len(interactions)
-    blocks = Blocks(stripes, interactions.num_users, starts, np.empty(n, np.int32), np.empty(n, np.int32), np.empty_like(values), rank)
+    blocks = Blocks(
+        stripes,
+        interactions.num_users,
+        starts,
+        np.empty(n, np.int32),
+        np.empty(n, np.int32),
+        np.empty_like(values),
+        rank,
+    )
     _sort(
-        interactions.user_ptr, interactions.items, values, rank, tier, stripe, stripes, starts, blocks.users, blocks.ranks, blocks.values
+        interactions.user_ptr, interactions.items, values, rank, tier, stripe, stripes, starts,
+        blocks.users, blocks.ranks, blocks.values
     )  # fmt: skip
     return blocks
 
@@ -68,12 +82,15 @@ def blocks_of(interactions: Interactions, values: Floats, *, stripes: int = 16) 
 def _stripes(ends: Int64s, stripes: int) -> Int32s:
     """The stripe of each row, given the events up to its end: equal events, whole rows."""
     total = int(ends[-1]) if len(ends) else 0
-    return np.asarray(np.minimum((ends - 1).clip(0) * stripes // max(total, 1), stripes - 1), np.int32)
+    return np.asarray(
+        np.minimum((ends - 1).clip(0) * stripes // max(total, 1), stripes - 1), np.int32
+    )
 
 
 @njit(nogil=True, cache=True)
 def _sort(
-    user_ptr: Int64s, items: Int32s, values: Floats, rank: Int32s, tier: Int32s, stripe: Int32s, stripes: int,
+    user_ptr: Int64s, items: Int32s, values: Floats, rank: Int32s, tier: Int32s, stripe: Int32s,
+    stripes: int,
     starts: Int64s, users: Int32s, ranks: Int32s, sorted_values: Floats,
 ) -> None:  # fmt: skip
     """Stable counting sort by block: within one, users keep their order."""
@@ -93,7 +110,8 @@ def _sort(
 
 @dataclass(frozen=True)
 class Diffusion:
-    """What rows do between gradient steps: `ridge` is lambda > 0 of F, `temperature` T; `key` of the draws. See the module."""
+    """What rows do between gradient steps: `ridge` is lambda > 0 of F, `temperature` T; `key` of
+    the draws. See the module."""
 
     ridge: float
     temperature: float
@@ -102,7 +120,8 @@ class Diffusion:
 
 @dataclass
 class Rows:
-    """The parameters of a descent, moved in place: U (users, width) and V (items by rank, width), padded; and when each was last met."""
+    """The parameters of a descent, moved in place: U (users, width) and V (items by rank, width),
+    padded; and when each was last met."""
 
     U: Floats
     V: Floats
@@ -127,10 +146,11 @@ class Rows:
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass over all ratings: x <- keep x + rate w (r - u.v) y for both rows of each event (eq. 3).
+    """One pass over all ratings: x <- keep x + rate w (r - u.v) y for both rows of each event (eq.
+    3).
 
-    cap: events whose residual is larger have no gradient, that of the loss min(residual^2, cap^2). weights: (users,) w, None is 1.
-    time: length of the pass for the diffusion.
+    cap: events whose residual is larger have no gradient, that of the loss min(residual^2, cap^2).
+    weights: (users,) w, None is 1. time: length of the pass for the diffusion.
     """
 
     rate: float
@@ -148,8 +168,10 @@ def descend(rows: Rows, blocks: Blocks, one: Pass, diffusion: Diffusion | None =
         state = _noise_state(rows, diffusion)
 
         def kernel(first: int, last: int, turn: int = turn, state: tuple[Any, ...] = state) -> None:
-            _sweep(first, last, turn, blocks.stripes, blocks.starts, blocks.users, blocks.ranks, blocks.values, w,
-                   rows.U.reshape(-1), rows.V.reshape(-1), rows.U.shape[1], numbers, *state)  # fmt: skip
+            _sweep(first, last, turn, blocks.stripes, blocks.starts, blocks.users, blocks.ranks,
+            blocks.values, w,
+                   rows.U.reshape(-1), rows.V.reshape(-1), rows.U.shape[1], numbers,
+                   *state)  # fmt: skip
 
         map_ranges(kernel, blocks.stripes)
         rows.time += one.time / blocks.stripes
@@ -162,7 +184,14 @@ def settle(rows: Rows, diffusion: Diffusion) -> None:
     for table, values, last in ((0, rows.U, times), (1, rows.V, rows.item_time)):
         flat, width = values.reshape(-1), values.shape[1]
 
-        def kernel(first: int, stop: int, flat: Floats = flat, last: Float64s = last, table: int = table, width: int = width) -> None:
+        def kernel(
+            first: int,
+            stop: int,
+            flat: Floats = flat,
+            last: Float64s = last,
+            table: int = table,
+            width: int = width,
+        ) -> None:
             _settle(first, stop, flat, width, last, now, physics, key, rounds, table)
 
         map_ranges(kernel, len(values))
@@ -170,36 +199,75 @@ def settle(rows: Rows, diffusion: Diffusion) -> None:
 
 
 def products(rows: Rows, blocks: Blocks, users: Int32s, items: Int32s) -> Floats:
-    """u_k . v_j of pairs (n,), in the rows' type: predictions of what `values` of the blocks were."""
+    """u_k . v_j of pairs (n,), in the rows' type: predictions of what `values` of the blocks
+    were."""
     ranks, out = blocks.item_rank[items], np.empty(len(users), rows.U.dtype)
     U, V, width = rows.U.reshape(-1), rows.V.reshape(-1), rows.U.shape[1]
-    map_ranges(lambda first, stop: _products(first, stop, users, ranks, U, V, width, out), len(users))
+    map_ranges(
+        lambda first, stop: _products(first, stop, users, ranks, U, V, width, out), len(users)
+    )
     return out
 
 
-def _noise_state(rows: Rows, diffusion: Diffusion | None) -> tuple[Float64s, Float64s, float, Float64s, int, int]:
+def _noise_state(
+    rows: Rows, diffusion: Diffusion | None
+) -> tuple[Float64s, Float64s, float, Float64s, int, int]:
     """When rows were last met, now, (lambda, T, d) or nothing, and what the draws depend on."""
-    physics = np.empty(0) if diffusion is None else np.array([diffusion.ridge, diffusion.temperature, rows.dimension])
-    return rows.user_time, rows.item_time, rows.time, physics, diffusion.key if diffusion else 0, rows.rounds
+    physics = (
+        np.empty(0)
+        if diffusion is None
+        else np.array([diffusion.ridge, diffusion.temperature, rows.dimension])
+    )
+    return (
+        rows.user_time,
+        rows.item_time,
+        rows.time,
+        physics,
+        diffusion.key if diffusion else 0,
+        rows.rounds,
+    )
 
 
 @njit(nogil=True, cache=True)
 def _catch_up(
-    values: Floats, row: int, width: int, last: Float64s, now: float, physics: Float64s, key: int, round: int, table: int, normals: Floats
+    values: Floats,
+    row: int,
+    width: int,
+    last: Float64s,
+    now: float,
+    physics: Float64s,
+    key: int,
+    round: int,
+    table: int,
+    normals: Floats,
 ) -> None:
-    """What happened to a row since it was last met: one decay and one draw. Padding stays at 0. physics: lambda, T, d."""
+    """What happened to a row since it was last met: one decay and one draw.
+
+    Padding stays at 0. physics: lambda, T, d."""
     elapsed = now - last[row]
     if elapsed > 0.0:
         ridge, temperature = physics[0], physics[1]
         std = math.sqrt(-temperature * math.expm1(-4.0 * ridge * elapsed) / (2.0 * ridge))
-        fill_normals(normals, width, key, np.int64(row), round, np.int64(table))  # compiled once, not for each type and table
-        diffuse(values, row * width, int(physics[2]), math.exp(-2.0 * ridge * elapsed), std, normals)
+        # compiled once, not for each type and table
+        fill_normals(normals, width, key, np.int64(row), round, np.int64(table))
+        diffuse(
+            values, row * width, int(physics[2]), math.exp(-2.0 * ridge * elapsed), std, normals
+        )
         last[row] = now
 
 
 @njit(nogil=True, cache=True)
 def _settle(
-    first: int, stop: int, values: Floats, width: int, last: Float64s, now: float, physics: Float64s, key: int, round: int, table: int
+    first: int,
+    stop: int,
+    values: Floats,
+    width: int,
+    last: Float64s,
+    now: float,
+    physics: Float64s,
+    key: int,
+    round: int,
+    table: int,
 ) -> None:
     normals = np.empty(width, np.float32)
     for row in range(first, stop):
@@ -207,7 +275,16 @@ def _settle(
 
 
 @njit(nogil=True, cache=True)
-def _products(first: int, stop: int, users: Int32s, ranks: Int32s, U: Floats, V: Floats, width: int, out: Floats) -> None:
+def _products(
+    first: int,
+    stop: int,
+    users: Int32s,
+    ranks: Int32s,
+    U: Floats,
+    V: Floats,
+    width: int,
+    out: Floats,
+) -> None:
     for e in range(first, stop):
         prefetch(V, np.intp(ranks[min(e + AHEAD, stop - 1)]) * width, width)
         out[e] = dot(U, np.intp(users[e]) * width, V, np.intp(ranks[e]) * width, width)
@@ -215,7 +292,8 @@ def _products(first: int, stop: int, users: Int32s, ranks: Int32s, U: Floats, V:
 
 @njit(nogil=True, cache=True)
 def _sweep(
-    first: int, last: int, turn: int, stripes: int, starts: Int64s, users: Int32s, ranks: Int32s, values: Floats, weights: Floats,
+    first: int, last: int, turn: int, stripes: int, starts: Int64s, users: Int32s, ranks: Int32s,
+    values: Floats, weights: Floats,
     U: Floats, V: Floats, width: int, numbers: Floats,
     user_time: Float64s, item_time: Float64s, now: float, physics: Float64s, key: int, round: int,
 ) -> None:  # fmt: skip
@@ -237,4 +315,12 @@ def _sweep(
                 _catch_up(V, j, width, item_time, now, physics, key, round, 1, normals)
             at, beside = np.intp(k) * width, np.intp(j) * width
             residual = values[e] - dot(U, at, V, beside, width)
-            exchange(U, at, V, beside, width, keep, rate * residual if abs(residual) <= cap else numbers.dtype.type(0))
+            exchange(
+                U,
+                at,
+                V,
+                beside,
+                width,
+                keep,
+                rate * residual if abs(residual) <= cap else numbers.dtype.type(0),
+            )

@@ -1,9 +1,11 @@
-"""Released models of clicks: item vectors that a device finds its own vector by, item-item weights, and the two blended.
+"""Released models of clicks: item vectors that a device finds its own vector by, item-item weights,
+and the two blended.
 
-On the items of the weights a score is (1 - w) s + w (mean s + f e): s of the vectors, e of the weights, each centred over those items for
-the user at hand, f what gives e the spread of s. Other items keep s, so that nothing is gained or lost against them. All of it is linear in
-what the user holds, and stays an inner product. w grows with the part of all clicks that the weights see, and with how many of their
-items people hold: item-item weights need company.
+On the items of the weights a score is (1 - w) s + w (mean s + f e): s of the vectors, e of the
+weights, each centred over those items for the user at hand, f what gives e the spread of s. Other
+items keep s, so that nothing is gained or lost against them. All of it is linear in what the user
+holds, and stays an inner product. w grows with the part of all clicks that the weights see, and
+with how many of their items people hold: item-item weights need company.
 """
 
 from __future__ import annotations
@@ -22,27 +24,35 @@ from fedrec.factorization.item_item import ItemItem
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 
 FALLBACK = 1e-6
-"""Scale of the popularity column, which only users without a vector of their own see: no similarity of items notices it."""
+"""Scale of the popularity column, which only users without a vector of their own see: no similarity
+of items notices it."""
 MOST_BLEND, LEAST_PART, COMPANY = 0.65, 0.6, 15.0
 
 
 def blend_weight(*, part: float, held: float, rank: int, width: int) -> float:
-    """w of item-item weights of `rank` that see `part` of all clicks, `held` items a user, beside vectors of `width` numbers.
+    """w of item-item weights of `rank` that see `part` of all clicks, `held` items a user, beside
+    vectors of `width` numbers.
 
-    Validation NDCG@20, epsilon 1 to 20, was best at w = .15 to .3 on yelp2018 and amazon-book, where weights see 15 to 35% of all clicks
-    and people hold 3 to 11 of their items, .3 to .5 on amazon-book at 20 (47%), and flat from .5 to 1 on MovieLens 1M (45 to 90%, 25 to
-    60 items). Vectors of few numbers, as small catalogues have, know less than weights of high rank: of its 100 films .37 against .40.
+    Validation NDCG@20, epsilon 1 to 20, was best at w = .15 to .3 on yelp2018 and amazon-book,
+    where weights see 15 to 35% of all clicks and people hold 3 to 11 of their items, .3 to .5 on
+    amazon-book at 20 (47%), and flat from .5 to 1 on MovieLens 1M (45 to 90%, 25 to 60 items).
+    Vectors of few numbers, as small catalogues have, know less than weights of high rank: of its
+    100 films .37 against .40.
     """
-    return min(part * (LEAST_PART + held / (held + COMPANY)), max(MOST_BLEND, 1 - (2 * width / rank) ** 2))
+    return min(
+        part * (LEAST_PART + held / (held + COMPANY)), max(MOST_BLEND, 1 - (2 * width / rank) ** 2)
+    )
 
 
 @dataclass(frozen=True)
 class ClickModel:
-    """V (m, d), counts (m,), and the local solve's choices: what a device needs to find its own vector and to score.
+    """V (m, d), counts (m,), and the local solve's choices: what a device needs to find its own
+    vector and to score.
 
     similar: item-item weights of some items. blend: w.
 
-    A user without a vector, having clicked nothing or nothing that V knows, is served by popularity.
+    A user without a vector, having clicked nothing or nothing that V knows, is served by
+    popularity.
     """
 
     vectors: Float32s
@@ -56,10 +66,18 @@ class ClickModel:
     @staticmethod
     def of_arrays(arrays: Arrays) -> ClickModel:
         """The model of a released file."""
-        vectors, counts = np.asarray(arrays["vectors"], np.float32), np.asarray(arrays["counts"], np.float64)
+        vectors, counts = (
+            np.asarray(arrays["vectors"], np.float32),
+            np.asarray(arrays["counts"], np.float64),
+        )
         similar = ItemItem.of_arrays(arrays) if "head" in arrays else None
         return ClickModel(
-            vectors, counts, float(arrays["ridge"]), float(arrays["confidence"]), similar, float(arrays["blend"]) if similar else 0.0
+            vectors,
+            counts,
+            float(arrays["ridge"]),
+            float(arrays["confidence"]),
+            similar,
+            float(arrays["blend"]) if similar else 0.0,
         )
 
     @property
@@ -71,23 +89,35 @@ class ClickModel:
         return np.column_stack([self.similar.blended(V, self.blend), popular]).astype(np.float32)
 
     def user_vectors(self, history: Interactions) -> Float64s:
-        """(n, d + r + 1): each user folded in from its own history, and a one where that gives nothing."""
-        U = clicks_client.user_vectors(history, self.vectors, ridge=self.ridge, confidence=self.confidence)
+        """(n, d + r + 1): each user folded in from its own history, and a one where that gives
+        nothing."""
+        U = clicks_client.user_vectors(
+            history, self.vectors, ridge=self.ridge, confidence=self.confidence
+        )
         nothing = ~U.any(axis=1)
         if self.similar is None:
             return np.column_stack([U, nothing])
-        return np.column_stack([U, self.similar.beside(U, self.vectors.astype(np.float64), history), nothing.astype(np.float64)])
+        return np.column_stack(
+            [
+                U,
+                self.similar.beside(U, self.vectors.astype(np.float64), history),
+                nothing.astype(np.float64),
+            ]
+        )
 
     def arrays(self) -> Arrays:
         """Everything a device needs, for the released file."""
         scalars = {"ridge": np.array(self.ridge), "confidence": np.array(self.confidence)}
-        weights = {} if self.similar is None else {**self.similar.arrays(), "blend": np.array(self.blend)}
+        weights = (
+            {} if self.similar is None else {**self.similar.arrays(), "blend": np.array(self.blend)}
+        )
         return {"vectors": self.vectors, "counts": self.counts, **scalars, **weights}
 
 
 @dataclass(frozen=True)
 class ItemItemModel:
-    """Item-item weights alone: the items they know by their scores, the others below, by popularity; counts (m,)."""
+    """Item-item weights alone: the items they know by their scores, the others below, by
+    popularity; counts (m,)."""
 
     similar: ItemItem
     counts: Float64s
@@ -103,15 +133,25 @@ class ItemItemModel:
         """(m, r + 2): the weights' right side, -1 for items they do not know, popularity."""
         vectors = np.zeros((len(self.counts), self.similar.right.shape[1] + 2))
         vectors[:, -2], vectors[self.similar.head, -2] = -1, 0
-        vectors[self.similar.head, :-2], vectors[:, -1] = self.similar.right, _popularity(self.counts)
+        vectors[self.similar.head, :-2], vectors[:, -1] = (
+            self.similar.right,
+            _popularity(self.counts),
+        )
         return vectors.astype(np.float32)
 
     def user_vectors(self, history: Interactions) -> Float64s:
-        """(n, r + 2): the sum over the user's clicks, of length 1 where it is anything; what no score is below; and a one."""
+        """(n, r + 2): the sum over the user's clicks, of length 1 where it is anything; what no
+        score is below; and a one."""
         mine = self.similar.user_vectors(history)
         lengths = np.sqrt(np.sum(mine**2, axis=1, keepdims=True))
         longest = float(np.sqrt(np.max(np.sum(self.similar.right.astype(np.float64) ** 2, axis=1))))
-        return np.column_stack([mine / np.where(lengths > 0, lengths, 1), np.full(len(mine), longest), np.ones(len(mine))])
+        return np.column_stack(
+            [
+                mine / np.where(lengths > 0, lengths, 1),
+                np.full(len(mine), longest),
+                np.ones(len(mine)),
+            ]
+        )
 
     def arrays(self) -> Arrays:
         """Everything a device needs, for the released file."""

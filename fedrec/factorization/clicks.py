@@ -1,23 +1,30 @@
-"""The default recipe for clicks: private counts, a private taste Gram, then private item steps around an exact local solve.
+"""The default recipe for clicks: private counts, a private taste Gram, then private item steps
+around an exact local solve.
 
-A user's vector u solves Hu, Koren and Volinsky (2008, eq. 4) on the device, item vectors V being public. Rounds:
+A user's vector u solves Hu, Koren and Volinsky (2008, eq. 4) on the device, item vectors V being
+public. Rounds:
 
     counts   how often each item is clicked, every user weighing 1 in all
-    tastes   the Gram z z' of the most clicked items: item-item weights among them (`item_item`), and the first V
-    step/t   the sum over users of omega_j h for each clicked item j, h = u / |u|, and the Gramian of all h; or the Gram of tastes again
+    tastes   the Gram z z' of the most clicked items: item-item weights among them (`item_item`),
+             and the first V
+    step/t   the sum over users of omega_j h for each clicked item j, h = u / |u|, and the Gramian
+             of all h; or the Gram of tastes again
 
-Scores are those of the item-item weights and of u, blended (`click_model`): the weights tell the most clicked items apart better than few
-numbers can, the vectors reach the others. Where people hold many of these items and noise hides most of what their Gram would tell, or
-where it tells nearly everything of the whole catalogue, steps would add less than the same Gram with more budget: then that is what every
-further release goes to, and the model is that of `dp_item_item`. Where counts show that a Gram would tell nothing, they get every further
-release, and the model is that of `dp_popularity`. Both are decided by what was released before, and cost nothing.
+Scores are those of the item-item weights and of u, blended (`click_model`): the weights tell the
+most clicked items apart better than few numbers can, the vectors reach the others. Where people
+hold many of these items and noise hides most of what their Gram would tell, or where it tells
+nearly everything of the whole catalogue, steps would add less than the same Gram with more budget:
+then that is what every further release goes to, and the model is that of `dp_item_item`. Where
+counts show that a Gram would tell nothing, they get every further release, and the model is that of
+`dp_popularity`. Both are decided by what was released before, and cost nothing.
 
-Guarantee (user, add/remove): every release has sensitivity 1 (`clicks_client`); what the server makes of releases is
-post-processing, and the composition of the plan's releases is exact. Against the published recipe: no A_j is released (one
-Gramian serves all items, popular ones being damped instead); only the direction of u is sent, every user's whole report
-having norm exactly 1; sums are shrunk by a prior fitted to the noised sums themselves; V starts from what users click
-together, not at random. Public item features are not used yet; public people answer every question too, and their reports are
-added exactly, after the noise.
+Guarantee (user, add/remove): every release has sensitivity 1 (`clicks_client`); what the server
+makes of releases is post-processing, and the composition of the plan's releases is exact. Against
+the published recipe: no A_j is released (one Gramian serves all items, popular ones being damped
+instead); only the direction of u is sent, every user's whole report having norm exactly 1; sums are
+shrunk by a prior fitted to the noised sums themselves; V starts from what users click together, not
+at random. Public item features are not used yet; public people answer every question too, and their
+reports are added exactly, after the noise.
 """
 
 from __future__ import annotations
@@ -35,7 +42,15 @@ from fedrec.factorization import clicks_client
 from fedrec.factorization.click_model import ClickModel, ItemItemModel, blend_weight
 from fedrec.factorization.empirical_bayes import denoise_counts
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.item_item import RANK, ItemItem, denoised, denoised_diagonal, ease, head_size, reached
+from fedrec.factorization.item_item import (
+    RANK,
+    ItemItem,
+    denoised,
+    denoised_diagonal,
+    ease,
+    head_size,
+    reached,
+)
 from fedrec.federation.messages import Question, Release, ReleaseSpec
 from fedrec.federation.reports import block
 from fedrec.federation.rounding import rounded_numbers, rounded_rows
@@ -49,56 +64,69 @@ from fedrec.privacy.guarantee import Guarantee
 Arrays = dict[str, npt.NDArray[np.generic]]
 
 GRAMIAN = 0.02
-"""Of the squared norm of a step's report, the Gramian's part: d^2 numbers summed over all users need little."""
+"""Of the squared norm of a step's report, the Gramian's part: d^2 numbers summed over all users
+need little."""
 LEAST_STEP = 0.15
 """Of mu^2: on MovieLens 1M as clicks two steps were better than three of the same budget."""
 MOST_TASTES = 4000
-"""Items of a taste Gram that steps follow: amazon-book at epsilon 20 had validation NDCG@20 .097, .102, .097 with 1,474, 4,000, 6,000."""
+"""Items of a taste Gram that steps follow: amazon-book at epsilon 20 had validation NDCG@20 .097,
+.102, .097 with 1,474, 4,000, 6,000."""
 LEAST_HEAD = 200
 """Items of a taste Gram, whatever part of all clicks they hold."""
 LEAST_DIRECTIONS = 3
-"""Of a taste Gram: where fewer stand out of its noise nothing but popularity is known, and what is left of the budget goes to counts."""
+"""Of a taste Gram: where fewer stand out of its noise nothing but popularity is known, and what is
+left of the budget goes to counts."""
 FEW_DIRECTIONS = 25
 AGAIN = (10.0, 80)
-"""The Gram again where people hold at least so many of its items, on average, and fewer than so many directions stand out of its noise;
-and whatever people hold where fewer than `FEW_DIRECTIONS` do: steps have nothing to start from (on planted tastes .14 against .19).
+"""The Gram again where people hold at least so many of its items, on average, and fewer than so
+many directions stand out of its noise; and whatever people hold where fewer than `FEW_DIRECTIONS`
+do: steps have nothing to start from (on planted tastes .14 against .19).
 
-On MovieLens 1M as clicks (25 to 60 such items) validation NDCG@20 was .162 and .200 at epsilon 1 and 5 without steps (20 and 55
-directions), .155 and .197 with; at 20 (123 directions) .219 either way. On yelp2018 and amazon-book (3 to 11 items) steps win.
+On MovieLens 1M as clicks (25 to 60 such items) validation NDCG@20 was .162 and .200 at epsilon 1
+and 5 without steps (20 and 55 directions), .155 and .197 with; at 20 (123 directions) .219 either
+way. On yelp2018 and amazon-book (3 to 11 items) steps win.
 """
 LEAST_TOLD = 235.0
-"""Of K sqrt(h), K the most clicked items that a Gram can tell from its noise (`item_item.reached`), h how many of them people hold: below,
-every release goes to counts. On people drawn from MovieLens 1M, yelp2018 and amazon-book (230 to 50,000, catalogues of 100 to 38,000 items,
-epsilon 1 and 5), validation NDCG@20 of item-item over popularity was .03 to .97 below, but for two draws, and .86 to 5 above, 1.05 or more
-in all but three.
+"""Of K sqrt(h), K the most clicked items that a Gram can tell from its noise (`item_item.reached`),
+h how many of them people hold: below, every release goes to counts. On people drawn from MovieLens
+1M, yelp2018 and amazon-book (230 to 50,000, catalogues of 100 to 38,000 items, epsilon 1 and 5),
+validation NDCG@20 of item-item over popularity was .03 to .97 below, but for two draws, and .86 to
+5 above, 1.05 or more in all but three.
 """
 WHOLE = 1.8
-"""Of a catalogue, how many items a Gram must be able to tell for all of it to be asked for: with less the most clicked ones and steps know
-more. Of the 300 and 1,000 most clicked items of yelp2018 and amazon-book, validation NDCG@20 of all was .93 to .99 times that of the
-part below, 1.0 to 1.2 times above.
+"""Of a catalogue, how many items a Gram must be able to tell for all of it to be asked for: with
+less the most clicked ones and steps know more. Of the 300 and 1,000 most clicked items of yelp2018
+and amazon-book, validation NDCG@20 of all was .93 to .99 times that of the part below, 1.0 to 1.2
+times above.
 """
 RESOLVED = 1 / 3
-"""Of a Gram of the whole catalogue, the directions that stand out of its noise, from which on the Gram again is worth as much as steps: on
-the same data validation NDCG@20 with it was .86 to .95 times that with steps where less than a quarter did, .99 and 1.02 at two fifths.
+"""Of a Gram of the whole catalogue, the directions that stand out of its noise, from which on the
+Gram again is worth as much as steps: on the same data validation NDCG@20 with it was .86 to .95
+times that with steps where less than a quarter did, .99 and 1.02 at two fifths.
 """
 LEAST_COUNT = 0.2
 """The smallest weighted count an item is credited with."""
 FLOOR, CROWDED = 1.0, 150.0
-"""Of the mean eigenvalue 1 / d: directions of the Gramian below FLOOR, or CROWDED d / m, plus the edge of its noise, are not amplified.
+"""Of the mean eigenvalue 1 / d: directions of the Gramian below FLOOR, or CROWDED d / m, plus the
+edge of its noise, are not amplified.
 
-The second counts in catalogues of fewer than 150 items a direction. With the first alone, MovieLens 1M as clicks (30 items a direction,
-split seed 1) had validation NDCG@20 .167 without noise and .185 at epsilon 20, against .212 and .197 with a floor of 4.
+The second counts in catalogues of fewer than 150 items a direction. With the first alone, MovieLens
+1M as clicks (30 items a direction, split seed 1) had validation NDCG@20 .167 without noise and .185
+at epsilon 20, against .212 and .197 with a floor of 4.
 """
 
 
 @dataclass(frozen=True)
 class ClickSettings:
-    """Public choices. Shares are of mu^2, the last ones per step. V is always scaled to |V|^2 = 10 d.
+    """Public choices. Shares are of mu^2, the last ones per step. V is always scaled to |V|^2 = 10
+    d.
 
-    heads: K, the items of the taste Gram, at most; the second where it is likely to get all that is left, the first elsewhere, and then
-    only items that hold the part `head` of all counts, or `LEAST_HEAD`. width: d <= K. gram_exponent, step_exponent: a click on item j
-    weighs b_j^-exponent, b the counts (negative: towards popular items). ridge, confidence: of the local solve. damping, coherence,
-    memory: see the last step of `ClickRecipe`. reached: see `LEAST_TOLD`; infinite where a Gram is asked for whatever counts say.
+    heads: K, the items of the taste Gram, at most; the second where it is likely to get all that is
+    left, the first elsewhere, and then only items that hold the part `head` of all counts, or
+    `LEAST_HEAD`. width: d <= K. gram_exponent, step_exponent: a click on item j weighs
+    b_j^-exponent, b the counts (negative: towards popular items). ridge, confidence: of the local
+    solve. damping, coherence, memory: see the last step of `ClickRecipe`. reached: see
+    `LEAST_TOLD`; infinite where a Gram is asked for whatever counts say.
     """
 
     counts: float
@@ -118,29 +146,41 @@ class ClickSettings:
     shares: Mapping[str, float] = field(init=False)
 
     def __post_init__(self) -> None:
-        named = {"counts": self.counts, "tastes": self.tastes} | {f"step/{t}": share for t, share in enumerate(self.steps)}
+        named = {"counts": self.counts, "tastes": self.tastes} | {
+            f"step/{t}": share for t, share in enumerate(self.steps)
+        }
         object.__setattr__(self, "shares", {name: share for name, share in named.items() if share})
 
 
 def settings_for(guarantee: Guarantee, *, users: int, items: int) -> ClickSettings:
-    """Smooth functions of one public number, the signal of `default_settings.settings_for`: 10 mu users / items.
+    """Smooth functions of one public number, the signal of `default_settings.settings_for`: 10 mu
+    users / items.
 
-    Fitted to validation NDCG@20 on yelp2018 and amazon-book at epsilon 0.5 to infinity (signals 1.2 to 1400). What counts and tastes leave
-    goes to steps of at least `LEAST_STEP` each, or to the Gram again.
+    Fitted to validation NDCG@20 on yelp2018 and amazon-book at epsilon 0.5 to infinity (signals 1.2
+    to 1400). What counts and tastes leave goes to steps of at least `LEAST_STEP` each, or to the
+    Gram again.
     """
     exact = mu_for(guarantee.epsilon, guarantee.delta)
     mu = min(exact, 50.0)  # beyond, nothing changes: noise is no longer what limits
     signal = 10 * mu * users / items
     x = math.log(signal / 2.2)
-    counts, tastes = float(np.clip(0.2 - 0.08 * x, 0.05, 0.25)), float(np.clip(0.42 - 0.07 * x, 0.35, 0.45))
-    small = head_size(users=users, items=items, noise_std=1 / (exact * math.sqrt(tastes)), most=MOST_TASTES)
+    counts, tastes = (
+        float(np.clip(0.2 - 0.08 * x, 0.05, 0.25)),
+        float(np.clip(0.42 - 0.07 * x, 0.35, 0.45)),
+    )
+    small = head_size(
+        users=users, items=items, noise_std=1 / (exact * math.sqrt(tastes)), most=MOST_TASTES
+    )
     large = head_size(users=users, items=items, noise_std=1 / (exact * math.sqrt(1 - counts)))
     told = min(1.0, large / items / 0.08)
     whole = reached(users=users, noise_std=1 / (exact * math.sqrt(tastes))) >= WHOLE * items
-    counts += told * (0.1 - counts)  # as `dp_item_item` where the Gram tells of much of the catalogue
+    # as `dp_item_item` where the Gram tells of much of the catalogue
+    counts += told * (0.1 - counts)
     rest = 1 - counts - tastes
     few = max(1, round(rest / LEAST_STEP)) if mu < 50 else 8
-    steps = 1.1 ** np.arange(min(few, int(np.clip(round(1 + 0.6 * x + 0.1 * max(x, 0) ** 2), 1, 8))))
+    steps = 1.1 ** np.arange(
+        min(few, int(np.clip(round(1 + 0.6 * x + 0.1 * max(x, 0) ** 2), 1, 8)))
+    )
     width = int(np.clip(22 * math.exp(0.62 * x), 4, 128))
     return ClickSettings(
         counts=counts,
@@ -148,7 +188,8 @@ def settings_for(guarantee: Guarantee, *, users: int, items: int) -> ClickSettin
         steps=tuple(float(s) for s in steps / steps.sum() * rest),
         head=1.0 if whole else float(np.clip(0.15 + 0.07 * x + 0.15 * max(x - 2.7, 0), 0.1, 0.6)),
         heads=(small, large),
-        width=min(width, max(4, items // 10), items, small, LEAST_HEAD),  # a tenth of the catalogue: more would learn histories by heart
+        # a tenth of the catalogue: more would learn histories by heart
+        width=min(width, max(4, items // 10), items, small, LEAST_HEAD),
         gram_exponent=float(np.clip(0.1 * x, 0, 0.25)),
         ridge=float(np.clip(30 * math.exp(-0.35 * (x - 2.6)), 12, 30)),
         damping=float(np.clip(0.03 * math.exp(0.4 * x), 0.02, 0.2)),
@@ -158,14 +199,21 @@ def settings_for(guarantee: Guarantee, *, users: int, items: int) -> ClickSettin
 
 
 def default_settings(guarantee: Guarantee, *, users: int, items: int) -> ClickSettings:
-    """As `settings_for`; where counts say that no Gram will tell anything, they get the whole budget."""
-    chosen, mu = settings_for(guarantee, users=users, items=items), mu_for(guarantee.epsilon, guarantee.delta)
-    return replace(chosen, reached=reached(users=users, noise_std=1 / (mu * math.sqrt(1 - chosen.counts))))
+    """As `settings_for`; where counts say that no Gram will tell anything, they get the whole
+    budget."""
+    chosen, mu = (
+        settings_for(guarantee, users=users, items=items),
+        mu_for(guarantee.epsilon, guarantee.delta),
+    )
+    return replace(
+        chosen, reached=reached(users=users, noise_std=1 / (mu * math.sqrt(1 - chosen.counts)))
+    )
 
 
 @dataclass(frozen=True)
 class ClickRecipe:
-    """The server: post-processing of releases, and of the clicks of public people where there are any."""
+    """The server: post-processing of releases, and of the clicks of public people where there are
+    any."""
 
     plan: Plan
     settings: ClickSettings
@@ -183,29 +231,49 @@ class ClickRecipe:
             return None
         if t == 0 or "faint" in state:
             counts = block("counts", "linear", rows=self.facts.num_items, width=1)
-            return Question(t, "clicks/counts", {}, (ReleaseSpec(list(self.settings.shares)[t], (counts,)),))
+            return Question(
+                t, "clicks/counts", {}, (ReleaseSpec(list(self.settings.shares)[t], (counts,)),)
+            )
         if t == 1 or "gram" in state:
-            return Question(t, "clicks/tastes", self._ask_tastes(state), (self._tastes_release(state, t),))
+            return Question(
+                t, "clicks/tastes", self._ask_tastes(state), (self._tastes_release(state, t),)
+            )
         return self._ask_step(state, t)
 
     def tell(self, state: State, question: Question, answer: Release) -> State:
         """Learn from a release, as if people had been among those who reported."""
         if self.people is not None:
             answer = with_people(question, answer, self.people)
-        learn = {"clicks/counts": self._learn_counts, "clicks/tastes": self._learn_tastes, "clicks/step": self._learn_step}
-        return {**state, **learn[question.step](state, answer), "round": np.array(question.round + 1)}
+        learn = {
+            "clicks/counts": self._learn_counts,
+            "clicks/tastes": self._learn_tastes,
+            "clicks/step": self._learn_step,
+        }
+        return {
+            **state,
+            **learn[question.step](state, answer),
+            "round": np.array(question.round + 1),
+        }
 
     def model(self, state: State) -> ClickModel | ItemItemModel:
         """The model after any round: popularity as soon as there are counts."""
         m = self.facts.num_items
         if "faint" in state:
             state = {"counts": state["counts"]}
-        if "gram" in state:  # V has seen nothing but the Gram of the weights: it is that Gram in fewer numbers
+        # V has seen nothing but the Gram of the weights: it is that Gram in fewer numbers
+        if "gram" in state:
             return ItemItemModel(ItemItem.of_arrays(state), _floats(state, "counts"))
         V, counts = state.get("V", np.zeros((m, 1), np.float32)), state.get("counts", np.zeros(m))
         chosen, similar = self.settings, item_item_of(state)
         blend = 0.0 if similar is None else self._blend(state, similar)
-        return ClickModel(np.asarray(V, np.float32), np.asarray(counts, np.float64), chosen.ridge, chosen.confidence, similar, blend)
+        return ClickModel(
+            np.asarray(V, np.float32),
+            np.asarray(counts, np.float64),
+            chosen.ridge,
+            chosen.confidence,
+            similar,
+            blend,
+        )
 
     def _blend(self, state: State, similar: ItemItem) -> float:
         rank, width = similar.right.shape[1], self.settings.width
@@ -217,7 +285,9 @@ class ClickRecipe:
         """b by empirical Bayes, in units where a user weighs 1 / sqrt(n_u) on each of its items."""
         counted, std = answer.values["counts"][:, 0], answer.noise_std["counts"]
         if "counted" in state:
-            counted, std = averaged(_floats(state, "counted"), float(state["counted_std"]), counted, std)
+            counted, std = averaged(
+                _floats(state, "counted"), float(state["counted_std"]), counted, std
+            )
         found = denoise_counts(counted, std=std, features=None)
         counts = np.maximum(found, LEAST_COUNT)
         known: Arrays = {"counts": counts, "counted": counted, "counted_std": np.array(std)}
@@ -225,7 +295,11 @@ class ClickRecipe:
             return known
         order = np.argsort(-counts, kind="stable")
         small, large = (order[:K] for K in self.settings.heads)
-        if self.people is None and self.settings.reached * math.sqrt(self._held({"counts": found, "head": large})) < LEAST_TOLD:
+        if (
+            self.people is None
+            and self.settings.reached * math.sqrt(self._held({"counts": found, "head": large}))
+            < LEAST_TOLD
+        ):
             return known | {"faint": np.array(1)}
         if self._held({"counts": counts, "head": large}) >= AGAIN[0]:
             return known | {"head": large}
@@ -237,33 +311,64 @@ class ClickRecipe:
     def _tastes_release(self, state: State, t: int) -> ReleaseSpec:
         """All of the square, not its triangle: its symmetric part then has isometric noise."""
         K = len(state["head"])
-        return ReleaseSpec("tastes" if t == 1 else f"step/{t - 2}", (block("tastes", "linear", rows=K, width=K),))
+        return ReleaseSpec(
+            "tastes" if t == 1 else f"step/{t - 2}", (block("tastes", "linear", rows=K, width=K),)
+        )
 
     def _ask_tastes(self, state: State) -> Arrays:
-        return {"omega": rounded_numbers(_floats(state, "counts") ** -self.settings.gram_exponent), "items": state["head"]}
+        return {
+            "omega": rounded_numbers(_floats(state, "counts") ** -self.settings.gram_exponent),
+            "items": state["head"],
+        }
 
     def _learn_tastes(self, state: State, answer: Release) -> Arrays:
-        """Item-item weights; for V the leading eigenvectors, by how far they stand above the edge of the noise's spectrum; 0 outside."""
-        d, std, head = self.settings.width, answer.noise_std["tastes"], np.asarray(state["head"], np.int64)
-        gram = (answer.values["tastes"] + answer.values["tastes"].T) / 2  # std off the diagonal: std / sqrt(2)
+        """Item-item weights; for V the leading eigenvectors, by how far they stand above the edge
+        of the noise's spectrum; 0 outside."""
+        d, std, head = (
+            self.settings.width,
+            answer.noise_std["tastes"],
+            np.asarray(state["head"], np.int64),
+        )
+        # std off the diagonal: std / sqrt(2)
+        gram = (answer.values["tastes"] + answer.values["tastes"].T) / 2
         if "gram" in state:
             gram, std = averaged(_floats(state, "gram"), float(state["gram_std"]), gram, std)
-            if int(state["round"]) + 1 < len(self.settings.shares):  # eigenvectors are what costs, and the last Gram holds them all
+            # eigenvectors are what costs, and the last Gram holds them all
+            if int(state["round"]) + 1 < len(self.settings.shares):
                 return {"gram": gram, "gram_std": np.array(std)}
-        spectrum, clicked = denoised(gram, noise_std=std, rank=max(d, RANK)), _floats(state, "counts")[head]
+        spectrum, clicked = (
+            denoised(gram, noise_std=std, rank=max(d, RANK)),
+            _floats(state, "counts")[head],
+        )
         expected = clicked ** (1 - 2 * self.settings.gram_exponent)
-        similar = ease(spectrum, denoised_diagonal(np.diag(gram), noise_std=std, expected=expected), head=head, weights=clicked)
+        similar = ease(
+            spectrum,
+            denoised_diagonal(np.diag(gram), noise_std=std, expected=expected),
+            head=head,
+            weights=clicked,
+        )
         above = spectrum.shrunk[:d] / np.maximum(np.abs(spectrum.values[:d]), 1e-12)
         V = np.zeros((self.facts.num_items, d))
         V[head] = spectrum.vectors[:, :d] * np.sqrt(np.maximum(above, 0.05))
-        found: Arrays = {"V": _normalised(V), "left": similar.left, "right": similar.right, "spread": np.array(similar.spread)}
+        found: Arrays = {
+            "V": _normalised(V),
+            "left": similar.left,
+            "right": similar.right,
+            "spread": np.array(similar.spread),
+        }
         exact = not std or self.people is not None  # what public people show is above any noise
         directions = self.facts.num_items if exact else np.count_nonzero(spectrum.shrunk)
         if directions < LEAST_DIRECTIONS and "gram" not in state:
             return found | {"faint": np.array(1)}
         all_told = len(head) == self.facts.num_items and directions >= RESOLVED * len(head)
-        hidden = directions < FEW_DIRECTIONS or (self._held(state) >= AGAIN[0] and directions < AGAIN[1]) or all_told
-        return found | ({"gram": gram, "gram_std": np.array(std)} if "gram" in state or hidden else {})
+        hidden = (
+            directions < FEW_DIRECTIONS
+            or (self._held(state) >= AGAIN[0] and directions < AGAIN[1])
+            or all_told
+        )
+        return found | (
+            {"gram": gram, "gram_std": np.array(std)} if "gram" in state or hidden else {}
+        )
 
     def _part(self, state: State) -> float:
         """Of all clicks, those on the head."""
@@ -271,7 +376,8 @@ class ClickRecipe:
         return float(counts[state["head"]].sum() / counts.sum())
 
     def _held(self, state: State) -> float:
-        """How many items of the head a user has clicked: counts weigh a user 1 / sqrt(n_u), so that their sum is that of all sqrt(n_u)."""
+        """How many items of the head a user has clicked: counts weigh a user 1 / sqrt(n_u), so that
+        their sum is that of all sqrt(n_u)."""
         return float(_floats(state, "counts").sum() / self._users) ** 2 * self._part(state)
 
     @property
@@ -283,24 +389,42 @@ class ClickRecipe:
 
     def _ask_step(self, state: State, t: int) -> Question:
         d, m, name = self.settings.width, self.facts.num_items, f"step/{t - 2}"
-        numbers = {"ridge": self.settings.ridge, "confidence": self.settings.confidence, "gramian_energy": GRAMIAN}
-        public = {"V": state["V"], "omega": self._omega(state)} | {key: np.array(number) for key, number in numbers.items()}
-        blocks = block("gramian", "outer", rows=1, width=d), block("directions", "linear", rows=m, width=d)
+        numbers = {
+            "ridge": self.settings.ridge,
+            "confidence": self.settings.confidence,
+            "gramian_energy": GRAMIAN,
+        }
+        public = {"V": state["V"], "omega": self._omega(state)} | {
+            key: np.array(number) for key, number in numbers.items()
+        }
+        blocks = (
+            block("gramian", "outer", rows=1, width=d),
+            block("directions", "linear", rows=m, width=d),
+        )
         return Question(t, "clicks/step", public, (ReleaseSpec(name, blocks),))
 
     def _omega(self, state: State) -> Float64s:
-        return np.asarray(rounded_numbers(_floats(state, "counts") ** -self.settings.step_exponent), np.float64)
+        return np.asarray(
+            rounded_numbers(_floats(state, "counts") ** -self.settings.step_exponent), np.float64
+        )
 
     def _learn_step(self, state: State, answer: Release) -> Arrays:
         """v_j = b_j G^-1 q_j / (1 + damping b_j (1 + coherence q_j' G^-1 q_j) / mean b).
 
-        q_j: the shrunk mean of h over the clicks of j; G: the mean of h h' over users. Hu's matrix of item j is U'U + alpha A_j; without
-        a release of A_j we take b_j (G + coherence q_j q_j'): users of every kind, and more of the kind that clicks j. Sherman and
-        Morrison's formula then gives the above. The floor matters where users are few: an eigenvalue that noise made small would blow up
-        what is mostly noise (on MovieLens 1M as clicks, 6,040 users, the steps lost all the Gram had found without it).
-        `memory` of the V before is kept: an alternation forgets it, but its noise is another one.
+        q_j: the shrunk mean of h over the clicks of j; G: the mean of h h' over users. Hu's matrix
+        of item j is U'U + alpha A_j; without a release of A_j we take b_j (G + coherence q_j q_j'):
+        users of every kind, and more of the kind that clicks j. Sherman and Morrison's formula then
+        gives the above. The floor matters where users are few: an eigenvalue that noise made small
+        would blow up what is mostly noise (on MovieLens 1M as clicks, 6,040 users, the steps lost
+        all the Gram had found without it). `memory` of the V before is kept: an alternation forgets
+        it, but its noise is another one.
         """
-        d, b, part, whole = self.settings.width, _floats(state, "counts"), math.sqrt(GRAMIAN), math.sqrt(1 - GRAMIAN)
+        d, b, part, whole = (
+            self.settings.width,
+            _floats(state, "counts"),
+            math.sqrt(GRAMIAN),
+            math.sqrt(1 - GRAMIAN),
+        )
         std, weights = answer.noise_std["directions"] / whole, b * self._omega(state)
         q = shrunk_directions(answer.values["directions"] / whole, std=std, weights=weights)
         n = self._users
@@ -310,7 +434,11 @@ class ClickRecipe:
         solved = q @ (E / np.maximum(values, edge + floor)) @ E.T
         coherence = 1 + self.settings.coherence * np.sum(q * solved, axis=1)
         found = (b / (1 + self.settings.damping * b / b.mean() * coherence))[:, None] * solved
-        return {"V": _normalised(found + self.settings.memory * _in_units_of(found, _floats(state, "V")))}
+        return {
+            "V": _normalised(
+                found + self.settings.memory * _in_units_of(found, _floats(state, "V"))
+            )
+        }
 
 
 CLIENT_STEPS: Mapping[str, ClientStep] = {
@@ -325,26 +453,40 @@ def item_item_of(state: State) -> ItemItem | None:
     return ItemItem.of_arrays(state) if "left" in state else None
 
 
-def averaged(one: Float64s, one_std: float, other: Float64s, other_std: float) -> tuple[Float64s, float]:
-    """The mean of two releases of the same sum, weighed by how little noise each has, and its std; the mean of both without noise."""
+def averaged(
+    one: Float64s, one_std: float, other: Float64s, other_std: float
+) -> tuple[Float64s, float]:
+    """The mean of two releases of the same sum, weighed by how little noise each has, and its std;
+    the mean of both without noise."""
     kept = 0.5 if one_std == other_std == 0 else other_std**2 / (one_std**2 + other_std**2)
     return kept * one + (1 - kept) * other, math.hypot(kept * one_std, (1 - kept) * other_std)
 
 
-def with_people(question: Question, answer: Release, people: Interactions, *, users_per_batch: int = 16_384) -> Release:
-    """A release to which the reports of public people are added, without noise. No cost: nothing of it is anybody else's."""
+def with_people(
+    question: Question, answer: Release, people: Interactions, *, users_per_batch: int = 16_384
+) -> Release:
+    """A release to which the reports of public people are added, without noise.
+
+    No cost: nothing of it is anybody else's."""
     sums = ExactSums(question.blocks)
     for start in range(0, people.num_users, users_per_batch):
         some = people.users_subset(np.arange(start, min(start + users_per_batch, people.num_users)))
         sums.add(CLIENT_STEPS[question.step](question, some))
-    added = {spec.name: answer.values[spec.name] + total * spec.step for spec, total in zip(question.blocks, sums.blocks, strict=True)}
+    added = {
+        spec.name: answer.values[spec.name] + total * spec.step
+        for spec, total in zip(question.blocks, sums.blocks, strict=True)
+    }
     return Release(added, answer.noise_std)
 
 
-def shrunk_directions(sums: Float64s, *, std: float, weights: Float64s, sweeps: int = 12) -> Float64s:
-    """Posterior means (m, d) of q_j in sums_j = weights_j q_j + N(0, std^2 I), q_j ~ N(mean, C); mean and C by EM on the sums.
+def shrunk_directions(
+    sums: Float64s, *, std: float, weights: Float64s, sweeps: int = 12
+) -> Float64s:
+    """Posterior means (m, d) of q_j in sums_j = weights_j q_j + N(0, std^2 I), q_j ~ N(mean, C);
+    mean and C by EM on the sums.
 
-    sums: (m, d). weights: (m,) > 0. Hardly measured items lean on the mean and on the directions in which items differ at all.
+    sums: (m, d). weights: (m,) > 0. Hardly measured items lean on the mean and on the directions in
+    which items differ at all.
     """
     (m, d), observed, variance = sums.shape, sums / weights[:, None], (std**2 + 1e-6) / weights**2
     C = 0.03 * np.eye(d)
@@ -364,9 +506,14 @@ def _floats(state: State, name: str) -> Float64s:
 
 
 def _in_units_of(found: Float64s, earlier: Float64s) -> Float64s:
-    """`earlier` with the norm of `found` on its rows that are not zero: what another release has said of the same items."""
+    """`earlier` with the norm of `found` on its rows that are not zero: what another release has
+    said of the same items."""
     known = earlier.any(axis=1)
-    return np.asarray(earlier * math.sqrt(float(np.sum(found[known] ** 2)) / max(float(np.sum(earlier**2)), 1e-300)), np.float64)
+    return np.asarray(
+        earlier
+        * math.sqrt(float(np.sum(found[known] ** 2)) / max(float(np.sum(earlier**2)), 1e-300)),
+        np.float64,
+    )
 
 
 def _normalised(V: Float64s) -> Float32s:

@@ -1,11 +1,14 @@
-"""What runs on a device under the default recipe for clicks: three reports, each of L2 norm exactly 1, and the local solve.
+"""What runs on a device under the default recipe for clicks: three reports, each of L2 norm exactly
+1, and the local solve.
 
-Guarantee (user, add/remove): `federation.reports.bounded` scales one user's whole report of a release to norm 1, whatever the
-data (one click or three thousand), and cuts it to the grid towards zero; removing the user removes that report and
-nothing else, since a device computes from released arrays and its own clicks alone. Sensitivity 1 for every release.
+Guarantee (user, add/remove): `federation.reports.bounded` scales one user's whole report of a
+release to norm 1, whatever the data (one click or three thousand), and cuts it to the grid towards
+zero; removing the user removes that report and nothing else, since a device computes from released
+arrays and its own clicks alone. Sensitivity 1 for every release.
 
-A click has no value, so that what a user sends is a direction: which items, weighed by public numbers omega, and, in a step,
-the direction of the user's vector u under the current public item vectors V. u never leaves the device but inside a report.
+A click has no value, so that what a user sends is a direction: which items, weighed by public
+numbers omega, and, in a step, the direction of the user's vector u under the current public item
+vectors V. u never leaves the device but inside a report.
 """
 
 from __future__ import annotations
@@ -21,9 +24,18 @@ from fedrec.federation.reports import RealBlock, bounded
 from fedrec.numerics import segments
 
 
-def user_vectors(mine: Interactions, V: npt.NDArray[np.floating], *, ridge: float, confidence: float) -> Float64s:
-    """(num_users, d) of V (m, d): Hu, Koren and Volinsky 2008, eq. 4; in float64, user by user; 0 for users without clicks."""
-    return np.asarray(solve_clicks(mine.user_ptr, mine.items, np.asarray(V, np.float64), ridge=ridge, alpha=confidence), np.float64)
+def user_vectors(
+    mine: Interactions, V: npt.NDArray[np.floating], *, ridge: float, confidence: float
+) -> Float64s:
+    """(num_users, d) of V (m, d): Hu, Koren and Volinsky 2008, eq.
+
+    4; in float64, user by user; 0 for users without clicks."""
+    return np.asarray(
+        solve_clicks(
+            mine.user_ptr, mine.items, np.asarray(V, np.float64), ridge=ridge, alpha=confidence
+        ),
+        np.float64,
+    )
 
 
 def report_counts(question: Question, mine: Interactions) -> Reports:
@@ -35,10 +47,14 @@ def report_counts(question: Question, mine: Interactions) -> Reports:
 def report_tastes(question: Question, mine: Interactions) -> Reports:
     """Block "tastes": z z', z (K,) the weighted clicks on the K items asked for, scaled to norm 1.
 
-    Sent as rows z_j z of the items j that were clicked, items being named by their place among the K: the square is sparse, a
-    packed outer product is not. One user's square has Frobenius norm |z|^2 = 1.
+    Sent as rows z_j z of the items j that were clicked, items being named by their place among the
+    K: the square is sparse, a packed outer product is not. One user's square has Frobenius norm
+    |z|^2 = 1.
     """
-    omega, asked = np.asarray(question.public["omega"], np.float64), np.asarray(question.public["items"], np.int64)
+    omega, asked = (
+        np.asarray(question.public["omega"], np.float64),
+        np.asarray(question.public["items"], np.int64),
+    )
     place = np.full(mine.num_items, -1, np.int32)
     place[asked] = np.arange(len(asked))
     mine = mine.select(place[mine.items] >= 0)
@@ -50,9 +66,15 @@ def report_tastes(question: Question, mine: Interactions) -> Reports:
 
 
 def report_steps(question: Question, mine: Interactions) -> Reports:
-    """Blocks "gramian", h h' of the direction h = u / |u|, and "directions", omega for each item, times h: of squared norms q, 1 - q."""
-    omega, V = np.asarray(question.public["omega"], np.float64), np.asarray(question.public["V"], np.float64)
-    ridge, confidence, q = (float(question.public[name]) for name in ("ridge", "confidence", "gramian_energy"))
+    """Blocks "gramian", h h' of the direction h = u / |u|, and "directions", omega for each item,
+    times h: of squared norms q, 1 - q."""
+    omega, V = (
+        np.asarray(question.public["omega"], np.float64),
+        np.asarray(question.public["V"], np.float64),
+    )
+    ridge, confidence, q = (
+        float(question.public[name]) for name in ("ridge", "confidence", "gramian_energy")
+    )
     U = user_vectors(mine, V, ridge=ridge, confidence=confidence)
     H = U / np.maximum(np.sqrt(segments.row_squares(U)), 1e-300)[:, None]
     w = omega[mine.items]

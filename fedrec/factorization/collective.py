@@ -1,21 +1,28 @@
-"""DP-CMF: private matrix factorisation with public item features (Alg. 1, Curmei et al. 2023), exactly accounted.
+"""DP-CMF: private matrix factorisation with public item features (Alg. 1, Curmei et al. 2023),
+exactly accounted.
 
-Public data of items is one more matrix S to factorise with the same item vectors: S_kj says that item j carries feature value k, is
-similar to item k, or was rated by public user k. In every outer step the users report as under the published recipe, and the item
-update adds exact public statistics to the noised private ones:
+Public data of items is one more matrix S to factorise with the same item vectors: S_kj says that
+item j carries feature value k, is similar to item k, or was rated by public user k. In every outer
+step the users report as under the published recipe, and the item update adds exact public
+statistics to the noised private ones:
 
-    v_j = (A_j + lambda I + sum over sides of alpha A'_j)^-1 (b_j + sum over sides of alpha b'_j)         (l. 9-11)
+    v_j = (A_j + lambda I + sum over sides of alpha A'_j)^-1 (b_j + sum over sides of alpha b'_j)
+    (l. 9-11)
 
-Guarantee (user, add/remove): that of `ssp.PublishedRecipe` without an encoder, whose questions and client steps these are, letter for
-letter. F^t is a function of S, which is public, and of V^(t-1), which earlier releases made (l. 3); so are A' and b'. All of the above is
-post-processing of the releases that the plan lists (Prop. 3.1's argument, with the exact composition in the place of its bound, which
-asks for 29 to 37% more noise). It holds only while no private user's data is in S: see `data.public_sources`.
+Guarantee (user, add/remove): that of `ssp.PublishedRecipe` without an encoder, whose questions and
+client steps these are, letter for letter. F^t is a function of S, which is public, and of V^(t-1),
+which earlier releases made (l. 3); so are A' and b'. All of the above is post-processing of the
+releases that the plan lists (Prop. 3.1's argument, with the exact composition in the place of its
+bound, which asks for 29 to 37% more noise). It holds only while no private user's data is in S: see
+`data.public_sources`.
 
-Errata. l. 7 prints max(|u|, Gamma) u / |u|, which lengthens: min. l. 6 clips ratings from above: both sides. Section 2.2 has neighbours
-replace a user, the proof removes one: add/remove (where one is replaced, A moves by sqrt(2), b by 2: sqrt(3) more noise). Eq. (2) has W
-inside the square: outside.
-Where we leave the paper: l. 10 adds alpha lambda' I to the items' ridge, though eq. (1) has lambda' on F alone: left out, as in eq. (1);
-l. 9 projects A_j + lambda I: A_j is projected, then lambda I added, which no noise makes singular.
+Errata. l. 7 prints max(|u|, Gamma) u / |u|, which lengthens: min. l. 6 clips ratings from above:
+both sides. Section 2.2 has neighbours replace a user, the proof removes one: add/remove (where one
+is replaced, A moves by sqrt(2), b by 2: sqrt(3) more noise). Eq. (2) has W inside the square:
+outside.
+Where we leave the paper: l. 10 adds alpha lambda' I to the items' ridge, though eq. (1) has lambda'
+on F alone: left out, as in eq. (1); l. 9 projects A_j + lambda I: A_j is projected, then lambda I
+added, which no noise makes singular.
 """
 
 from __future__ import annotations
@@ -43,8 +50,9 @@ from fedrec.privacy.calibration import Plan
 class Side:
     """One public matrix S (s, m) in CSR, and how much it counts.
 
-    weight: alpha. ridge: lambda', of each row of F, beside entries of weight 1 (eq. 3). unobserved: weight of |F V'|^2, which draws to 0
-    what is not an entry (Remark 3.1); 0 for ratings, whose absence says nothing.
+    weight: alpha. ridge: lambda', of each row of F, beside entries of weight 1 (eq. 3). unobserved:
+    weight of |F V'|^2, which draws to 0 what is not an entry (Remark 3.1); 0 for ratings, whose
+    absence says nothing.
     """
 
     name: str
@@ -55,10 +63,21 @@ class Side:
 
 
 def feature_vectors(side: Side, V: Float64s) -> Float64s:
-    """F (s, d), l. 3: f_k = (sum v v' + unobserved V'V + lambda' I)^-1 sum S_kj v_j over the entries of row k."""
+    """F (s, d), l.
+
+    3: f_k = (sum v v' + unobserved V'V + lambda' I)^-1 sum S_kj v_j over the entries of row k."""
     S = side.entries
-    ptr, items, targets = S.indptr.astype(np.int64), S.indices.astype(np.int32), S.data.astype(np.float64)
-    return np.asarray(solve_rows(ptr, items, V, ridge=side.ridge, targets=targets, base=side.unobserved * (V.T @ V)), np.float64)
+    ptr, items, targets = (
+        S.indptr.astype(np.int64),
+        S.indices.astype(np.int32),
+        S.data.astype(np.float64),
+    )
+    return np.asarray(
+        solve_rows(
+            ptr, items, V, ridge=side.ridge, targets=targets, base=side.unobserved * (V.T @ V)
+        ),
+        np.float64,
+    )
 
 
 def exact_statistics(side: Side, V: Float64s) -> ItemStatistics:
@@ -67,11 +86,18 @@ def exact_statistics(side: Side, V: Float64s) -> ItemStatistics:
     order = order_by_item(S.indptr.astype(np.int64), S.indices.astype(np.int32), S.shape[1])
     found = item_statistics(order, F.astype(np.float32), S.data.astype(np.float32))
     everywhere = pack((side.unobserved * F.T @ F)[None])
-    return ItemStatistics(side.weight * (found.gram + everywhere), side.weight * found.moment.astype(np.float64))
+    return ItemStatistics(
+        side.weight * (found.gram + everywhere), side.weight * found.moment.astype(np.float64)
+    )
 
 
-def item_update(private: ItemStatistics, public: Sequence[ItemStatistics], *, ridge: float) -> Float64s:
-    """V (m, d), l. 9-11: the noised A_j made positive semidefinite, the ridge and the exact statistics added, solved in float64."""
+def item_update(
+    private: ItemStatistics, public: Sequence[ItemStatistics], *, ridge: float
+) -> Float64s:
+    """V (m, d), l.
+
+    9-11: the noised A_j made positive semidefinite, the ridge and the exact statistics added,
+    solved in float64."""
     gram = project_psd(private.gram.astype(np.float64), private.width)
     A = np.sum([gram, *(side.gram for side in public)], axis=0)
     b = np.sum([private.moment.astype(np.float64), *(side.moment for side in public)], axis=0)
@@ -82,7 +108,8 @@ def item_update(private: ItemStatistics, public: Sequence[ItemStatistics], *, ri
 class CollectiveRecipe:
     """The server: the published recipe without an encoder, but for the item update.
 
-    `start_passes`: passes over the public sides alone before the first question, in the place of a random V^0; 0 as in the paper.
+    `start_passes`: passes over the public sides alone before the first question, in the place of a
+    random V^0; 0 as in the paper.
     """
 
     private: PublishedRecipe
@@ -95,9 +122,14 @@ class CollectiveRecipe:
         return self.private.plan
 
     def begin(self) -> State:
-        """Item vectors from the run's seed, then from public data. Raises SettingsError without any."""
+        """Item vectors from the run's seed, then from public data.
+
+        Raises SettingsError without any."""
         if not self.sides:
-            raise SettingsError('recipe = "dp-cmf" found nothing public', "Give item features, or choose other collective.sides.")
+            raise SettingsError(
+                'recipe = "dp-cmf" found nothing public',
+                "Give item features, or choose other collective.sides.",
+            )
         state = dict(self.private.begin())
         V = np.asarray(state["V"], np.float64)
         for _ in range(self.start_passes):
@@ -114,7 +146,11 @@ class CollectiveRecipe:
         if t == 0:
             return self.private.tell(state, question, answer)
         public = self._public(np.asarray(state["V"], np.float64))
-        moved = item_update(self.private.statistics(t - 1, 0, answer), public, ridge=self.private.settings.item_ridge)
+        moved = item_update(
+            self.private.statistics(t - 1, 0, answer),
+            public,
+            ridge=self.private.settings.item_ridge,
+        )
         return {**state, "V": moved.astype(np.float32), "round": np.array(t + 1)}
 
     def model(self, state: State) -> PublishedModel | LocalStageModel:
@@ -127,7 +163,8 @@ class CollectiveRecipe:
         return item_update(nothing, self._public(V), ridge=self.private.settings.item_ridge)
 
     def _public(self, V: Float64s) -> list[ItemStatistics]:
-        """Of every side; an item's bias, the last coordinate where it has one, explains no public entry."""
+        """Of every side; an item's bias, the last coordinate where it has one, explains no public
+        entry."""
         extra = V.shape[1] - self.private.settings.dimension
         vectors = np.ascontiguousarray(V[:, : V.shape[1] - extra])
         return [_with_zeros(exact_statistics(side, vectors), extra) for side in self.sides]

@@ -1,18 +1,22 @@
 """Cross-fitted residuals and user vectors, exactly, from one factorisation a user.
 
-A user's n ratings are modelled as t_e = phi_e' w + noise of variance v_e, w ~ N(0, I). Its items fall into K public folds, item j into
-j mod K. Without the ratings of fold F the posterior mean of w is w_(F), and the residual r_e = t_e - phi_e' w_(F) of a rating in F is
-independent of what that rating itself did to w. So E[r_e w_(F)'] = (phi* - phi_e)' E[w w_(F)'] is zero where phi is right, however
-wrong v and the prior are. In-sample residuals do not have that: theirs is off by a multiple of phi (I + sum phi phi' / v)^-1, nearly
-all of phi in directions that n ratings hardly determine. Leaving out single ratings has it too, but gives each item a vector of its
-own; K vectors make a report small, and sums of it products of few numbers.
+A user's n ratings are modelled as t_e = phi_e' w + noise of variance v_e, w ~ N(0, I). Its items
+fall into K public folds, item j into j mod K. Without the ratings of fold F the posterior mean of w
+is w_(F), and the residual r_e = t_e - phi_e' w_(F) of a rating in F is independent of what that
+rating itself did to w. So E[r_e w_(F)'] = (phi* - phi_e)' E[w w_(F)'] is zero where phi is right,
+however wrong v and the prior are. In-sample residuals do not have that: theirs is off by a multiple
+of phi (I + sum phi phi' / v)^-1, nearly all of phi in directions that n ratings hardly determine.
+Leaving out single ratings has it too, but gives each item a vector of its own; K vectors make a
+report small, and sums of it products of few numbers.
 
-With S = (I + sum phi phi' / v)^-1, w = S sum phi t / v, V_F the variances and Phi_F the rows of a fold (Woodbury):
+With S = (I + sum phi phi' / v)^-1, w = S sum phi t / v, V_F the variances and Phi_F the rows of a
+fold (Woodbury):
 
     u_F = (V_F - Phi_F S Phi_F')^-1 (t_F - Phi_F w),    r_F = V_F u_F,    w_(F) = w - S Phi_F' u_F
 
-where r_F has the covariance V_F (V_F - Phi_F S Phi_F')^-1 V_F. Users with fewer ratings than directions are solved in the space of
-items, with K = Phi Phi' + V: r_F = ((K^-1)_FF)^-1 (K^-1 t)_F, of covariance ((K^-1)_FF)^-1, and w_(F) = Phi' (K^-1 t - (K^-1)_F' r_F).
+where r_F has the covariance V_F (V_F - Phi_F S Phi_F')^-1 V_F. Users with fewer ratings than
+directions are solved in the space of items, with K = Phi Phi' + V: r_F = ((K^-1)_FF)^-1 (K^-1 t)_F,
+of covariance ((K^-1)_FF)^-1, and w_(F) = Phi' (K^-1 t - (K^-1)_F' r_F).
 """
 
 from __future__ import annotations
@@ -33,33 +37,65 @@ _REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums as vectors; the order is f
 
 @dataclass(frozen=True)
 class CrossFit:
-    """residuals: (n,) r of each rating. vectors: (num_users * folds, d) first d coordinates of w without a fold, zero where the user has
-    none of it. noise_share: (n,) v over the variance of r."""
+    """residuals: (n,) r of each rating. vectors: (num_users * folds, d) first d coordinates of w
+    without a fold, zero where the user has none of it. noise_share: (n,) v over the variance of
+    r."""
 
     residuals: Float64s
     vectors: Float64s
     noise_share: Float64s
 
 
-def cross_fit(mine: Interactions, phi: Float64s, targets: Float64s, variance: Float64s, *, width: int, folds: int) -> CrossFit:
-    """phi: (m, D). targets: (n,). variance: (m,) > 0 of each item's noise. Depends on each user's ratings alone, whatever the batch.
+def cross_fit(
+    mine: Interactions,
+    phi: Float64s,
+    targets: Float64s,
+    variance: Float64s,
+    *,
+    width: int,
+    folds: int,
+) -> CrossFit:
+    """phi: (m, D). targets: (n,). variance: (m,) > 0 of each item's noise. Depends on each user's
+    ratings alone, whatever the batch.
 
-    Raises ValueError where the arrays do not have these shapes, width is not in 0..D or folds below 1: compiled code looks at no bounds.
+    Raises ValueError where the arrays do not have these shapes, width is not in 0..D or folds below
+    1: compiled code looks at no bounds.
     """
     n, m = len(mine), mine.num_items
-    if phi.ndim != 2 or len(phi) != m or targets.shape != (n,) or variance.shape != (m,) or not 0 <= width <= phi.shape[1]:
-        raise ValueError(f"shapes {phi.shape}, {targets.shape}, {variance.shape} and width {width} do not fit {n} ratings of {m} items")
+    if (
+        phi.ndim != 2
+        or len(phi) != m
+        or targets.shape != (n,)
+        or variance.shape != (m,)
+        or not 0 <= width <= phi.shape[1]
+    ):
+        raise ValueError(
+            f"shapes {phi.shape}, {targets.shape}, {variance.shape} and width {width} do not "
+            f"fit {n} ratings of {m} items"
+        )
     if folds < 1:
         raise ValueError(f"items fall into one fold or more, found {folds}")
     found = CrossFit(np.empty(n), np.zeros((mine.num_users * folds, width)), np.empty(n))
-    arrays = np.ascontiguousarray(phi), targets, variance, folds, found.residuals, found.vectors, found.noise_share
-    map_ranges(lambda first, last: _cross_fit_range(first, last, mine.user_ptr, mine.items, *arrays), mine.num_users)
+    arrays = (
+        np.ascontiguousarray(phi),
+        targets,
+        variance,
+        folds,
+        found.residuals,
+        found.vectors,
+        found.noise_share,
+    )
+    map_ranges(
+        lambda first, last: _cross_fit_range(first, last, mine.user_ptr, mine.items, *arrays),
+        mine.num_users,
+    )
     return found
 
 
 @numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
 def _inverse(A: Float64s) -> Float64s:
-    """The inverse of a positive definite matrix of which only the lower triangle is read, through its Cholesky factor; A is used up."""
+    """The inverse of a positive definite matrix of which only the lower triangle is read, through
+    its Cholesky factor; A is used up."""
     n = len(A)
     for e in range(n):
         for f in range(e + 1):
@@ -96,7 +132,13 @@ def _times(S: Float64s, x: Float64s) -> Float64s:
 
 @numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
 def _among_directions(
-    X: Float64s, t: Float64s, v: Float64s, fold: Int64s, residuals: Float64s, vectors: Float64s, noise_share: Float64s
+    X: Float64s,
+    t: Float64s,
+    v: Float64s,
+    fold: Int64s,
+    residuals: Float64s,
+    vectors: Float64s,
+    noise_share: Float64s,
 ) -> None:
     (n, D), (folds, d) = X.shape, vectors.shape
     A, w = np.eye(D), np.zeros(D)
@@ -138,7 +180,13 @@ def _among_directions(
 
 @numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
 def _among_items(
-    X: Float64s, t: Float64s, v: Float64s, fold: Int64s, residuals: Float64s, vectors: Float64s, noise_share: Float64s
+    X: Float64s,
+    t: Float64s,
+    v: Float64s,
+    fold: Int64s,
+    residuals: Float64s,
+    vectors: Float64s,
+    noise_share: Float64s,
 ) -> None:
     (n, D), (folds, d) = X.shape, vectors.shape
     A = np.zeros((n, n))
@@ -186,7 +234,12 @@ def _cross_fit_range(
 ) -> None:
     for k in range(first, last):
         a, b = user_ptr[k], user_ptr[k + 1]
-        X, t, v, fold = np.empty((b - a, phi.shape[1])), targets[a:b], np.empty(b - a), np.empty(b - a, np.int64)
+        X, t, v, fold = (
+            np.empty((b - a, phi.shape[1])),
+            targets[a:b],
+            np.empty(b - a),
+            np.empty(b - a, np.int64),
+        )
         for e in range(b - a):
             j = items[a + e]
             X[e], v[e], fold[e] = phi[j], variance[j], j % folds

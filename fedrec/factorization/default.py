@@ -2,20 +2,26 @@
 
     x_uj = mean + b_j + phi_j' w_u + e,   w_u ~ N(0, I),   e ~ N(0, noise + variance_j)
 
-phi_j starts as public content (leading directions of the item features) with the private item bias and log count as two
-more columns, whitened by the private counts; its first d coordinates then get a private deviation per item. Rounds:
+phi_j starts as public content (leading directions of the item features) with the private item bias
+and log count as two more columns, whitened by the private counts; its first d coordinates then get
+a private deviation per item. Rounds:
 
     counts   how often each item is rated, every user weighing 1 in all, and the mean
-    biases   residuals and weights per item, in one report of norm 1; not where public people taught them (`public_people`)
-    pairs    the Gram of what the most rated items are rated together with: it orders lists (`item_item`, `liked`)
-    tastes   only without features and without public people: the Gram z z' of the most rated items gives the first directions
-    step/t   a noisy Newton step on (b_j, first d of phi_j): cross-fitted residual times [alpha, w_u], no per-item matrices, and how
-             long the step may be (`default_scales`), and how wide users' vectors are spread (`prior_widths`)
+    biases   residuals and weights per item, in one report of norm 1; not where public people taught
+             them (`public_people`)
+    pairs    the Gram of what the most rated items are rated together with: it orders lists
+             (`item_item`, `liked`)
+    tastes   only without features and without public people: the Gram z z' of the most rated items
+             gives the first directions
+    step/t   a noisy Newton step on (b_j, first d of phi_j): cross-fitted residual times [alpha,
+             w_u], no per-item matrices, and how long the step may be (`default_scales`), and how
+             wide users' vectors are spread (`prior_widths`)
 
-Guarantee (user, add/remove): every release has sensitivity 1 (`default_client`); what the server makes of releases is
-post-processing, and the composition of the plan's releases is exact. Against the published recipe: no A_j is released,
-so that d + 1 numbers an item carry all signal; biases come before tastes; every user's whole report has norm
-exactly 1; updates are shrunk by priors fitted to the noised sums themselves (SOUNDNESS, "Known gains").
+Guarantee (user, add/remove): every release has sensitivity 1 (`default_client`); what the server
+makes of releases is post-processing, and the composition of the plan's releases is exact. Against
+the published recipe: no A_j is released, so that d + 1 numbers an item carry all signal; biases
+come before tastes; every user's whole report has norm exactly 1; updates are shrunk by priors
+fitted to the noised sums themselves (SOUNDNESS, "Known gains").
 """
 
 from __future__ import annotations
@@ -38,7 +44,14 @@ from fedrec.factorization.default_settings import BLEND, DefaultSettings
 from fedrec.factorization.earlier import beside_known
 from fedrec.factorization.empirical_bayes import USUAL_BIASES, denoise_counts, expected_counts
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.item_item import RANK, ItemItem, denoised, denoised_diagonal, ease, head_size
+from fedrec.factorization.item_item import (
+    RANK,
+    ItemItem,
+    denoised,
+    denoised_diagonal,
+    ease,
+    head_size,
+)
 from fedrec.factorization.liked import LikedRanker
 from fedrec.factorization.prior_widths import rescaled, widths
 from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec
@@ -52,28 +65,37 @@ Arrays = dict[str, npt.NDArray[np.generic]]
 _SIZES = ((0.27, 0.15), (0.55, 0.22), (1.0, 0.26), (1.82, 0.22), (3.67, 0.15))
 """Sizes of users over the typical one, and how many users have them."""
 USUAL_DEVIATIONS, FEW_DIRECTIONS = 0.18, 9
-"""Mean square of an item's deviations in all directions together, as long as noise hides them, shared by so many directions or more."""
+"""Mean square of an item's deviations in all directions together, as long as noise hides them,
+shared by so many directions or more."""
 OWN_MEANS = 0.2
 """Variance of users' own means about the items' biases."""
 FOLDS = 8
-"""Of items, in a step's reports: a user's vectors. An eighth less to know a taste by costs about .001 of RMSE at first and none later."""
-EARLIER = 0.5
-"""Of what an earlier training observed, relative to its precision: people change, and their ratings are partly the same again.
+"""Of items, in a step's reports: a user's vectors.
 
-Validation RMSE of a second training on the same ratings, cold and warm: MovieLens 1M .888 and .880 at epsilon 1, .862 and .856 at 5 (one
-draw of noise each); planted demo .844 and .832 at 1 (two); 300 planted users, where a draw moves it by .01: .798 and .803 at 1, .787 and
-.790 at 5 (six and five, one split), .865 and .858, .850 and .844 (two, another). Weights of .2 to 1 differ by .003 at most. NDCG@20 of
-lists changes by less than draws of noise do: .152 and .151, .200 and .198 on MovieLens 1M.
+An eighth less to know a taste by costs about .001 of RMSE at first and none later."""
+EARLIER = 0.5
+"""Of what an earlier training observed, relative to its precision: people change, and their ratings
+are partly the same again.
+
+Validation RMSE of a second training on the same ratings, cold and warm: MovieLens 1M .888 and .880
+at epsilon 1, .862 and .856 at 5 (one draw of noise each); planted demo .844 and .832 at 1 (two);
+300 planted users, where a draw moves it by .01: .798 and .803 at 1, .787 and .790 at 5 (six and
+five, one split), .865 and .858, .850 and .844 (two, another). Weights of .2 to 1 differ by .003 at
+most. NDCG@20 of lists changes by less than draws of noise do: .152 and .151, .200 and .198 on
+MovieLens 1M.
 """
 NOISE_STD, SLOPE_STD = 0.25, 0.5
-"""How far the noise's variance may be from `DefaultSettings.noise`, and the slope of what tastes add from 1, before any release."""
+"""How far the noise's variance may be from `DefaultSettings.noise`, and the slope of what tastes
+add from 1, before any release."""
 
 
 def public_content(facts: PublicFacts, settings: DefaultSettings) -> Float64s | None:
     """(m, D) leading directions of the features, mean squared row norm 1; None without features."""
     if facts.features is None or not facts.features.bags:
         return None
-    F = svd_embedding(facts.features, dimension=settings.feature_dimension, seed=0, weights=METADATA_WEIGHTS).astype(np.float64)
+    F = svd_embedding(
+        facts.features, dimension=settings.feature_dimension, seed=0, weights=METADATA_WEIGHTS
+    ).astype(np.float64)
     return F / math.sqrt(float(np.mean(np.sum(F**2, axis=1))))
 
 
@@ -108,12 +130,18 @@ class DefaultRecipe:
         kind = self._rounds[t].split("/")[0]
         state = {
             **state,
-            **{name: question.public[name] for name in ("phi", "bias", *default_client.UNITS) if name in question.public},
+            **{
+                name: question.public[name]
+                for name in ("phi", "bias", *default_client.UNITS)
+                if name in question.public
+            },
         }  # as devices had them
         _, learn = self._round(kind)
         return {**state, **learn(state, answer), "round": np.array(t + 1)}
 
-    def _round(self, kind: str) -> tuple[Callable[[State], Arrays], Callable[[State, Release], Arrays]]:
+    def _round(
+        self, kind: str
+    ) -> tuple[Callable[[State], Arrays], Callable[[State, Release], Arrays]]:
         """What is asked in a round of this kind, and what is learnt from the answer."""
         rounds: dict[str, tuple[Callable[[State], Arrays], Callable[[State, Release], Arrays]]] = {
             "counts": (self._ask_counts, self._learn_counts),
@@ -129,19 +157,36 @@ class DefaultRecipe:
         m = self.facts.num_items
         if "phi" not in state:
             nothing, mean = np.zeros((m, 1)), float(state.get("mean", 0.0))
-            model = DefaultModel(nothing, np.zeros(m), np.zeros(m), mean, self._noise(state), self.facts.value_range)
+            model = DefaultModel(
+                nothing, np.zeros(m), np.zeros(m), mean, self._noise(state), self.facts.value_range
+            )
         else:
             phi = np.column_stack([_floats(state, "phi"), _floats(state, "rest")])
             bias, variance = _floats(state, "bias"), _floats(state, "variance")
-            model = DefaultModel(phi, bias, variance, float(state["mean"]), self._noise(state), self.facts.value_range)
+            model = DefaultModel(
+                phi,
+                bias,
+                variance,
+                float(state["mean"]),
+                self._noise(state),
+                self.facts.value_range,
+            )
         return replace(model, ranker=self._ranker(model, state)) if "counts" in state else model
 
     def _ranker(self, model: DefaultModel, state: State) -> LikedRanker:
         """Of what the releases say so far."""
         counts, (low, high) = _floats(state, "counts"), self.facts.value_range
-        std = math.sqrt(model.noise + float(counts @ model.variance) / float(counts.sum())) * (high - low) / 4
+        std = (
+            math.sqrt(model.noise + float(counts @ model.variance) / float(counts.sum()))
+            * (high - low)
+            / 4
+        )
         ranker = LikedRanker.of(model, counts, std=std, value_range=self.facts.value_range)
-        return replace(ranker, similar=ItemItem.of_arrays(state), blend=BLEND) if "left" in state else ranker
+        return (
+            replace(ranker, similar=ItemItem.of_arrays(state), blend=BLEND)
+            if "left" in state
+            else ranker
+        )
 
     @property
     def _rounds(self) -> tuple[str, ...]:
@@ -152,13 +197,21 @@ class DefaultRecipe:
         blocks: tuple[BlockSpec, ...]
         match kind:
             case "counts":
-                blocks = (block("counts", "linear", rows=m, width=1), block("mean", "linear", rows=1, width=1))
+                blocks = (
+                    block("counts", "linear", rows=m, width=1),
+                    block("mean", "linear", rows=1, width=1),
+                )
             case "biases":
-                blocks = (block("residuals", "linear", rows=m, width=1), block("weights", "linear", rows=m, width=1))
+                blocks = (
+                    block("residuals", "linear", rows=m, width=1),
+                    block("weights", "linear", rows=m, width=1),
+                )
             case "pairs":
                 blocks = (block("pairs", "linear", rows=self._head, width=self._head),)
             case "tastes":
-                blocks = (block("tastes", "outer", rows=1, width=min(self.settings.taste_items, m)),)
+                blocks = (
+                    block("tastes", "outer", rows=1, width=min(self.settings.taste_items, m)),
+                )
             case _:
                 d = self._width(state)
                 scales = block(name.replace("step", "scales"), "linear", rows=1, width=d + 6)
@@ -171,42 +224,73 @@ class DefaultRecipe:
         return {"mean_energy": np.array(self.settings.mean_energy)}
 
     def _learn_counts(self, state: State, answer: Release) -> Arrays:
-        """Counts by empirical Bayes, in units where a user weighs 1 / sqrt(n_u) on each of its items."""
+        """Counts by empirical Bayes, in units where a user weighs 1 / sqrt(n_u) on each of its
+        items."""
         energy = self.settings.mean_energy
         unit, std = math.sqrt(1 - energy), answer.noise_std["counts"] / math.sqrt(1 - energy)
-        noisy, content = answer.values["counts"][:, 0] / unit, None if self.content is None else self.content[:, :60]
+        noisy, content = (
+            answer.values["counts"][:, 0] / unit,
+            None if self.content is None else self.content[:, :60],
+        )
         if "people_counts" in state:
-            c = expected_counts(noisy, std=std, expected=_floats(state, "people_counts"), features=content) + 0.02
+            c = (
+                expected_counts(
+                    noisy, std=std, expected=_floats(state, "people_counts"), features=content
+                )
+                + 0.02
+            )
         else:
             c = denoise_counts(noisy, std=std, features=content) + 0.02
         log_count = np.log(c + 0.3 * std)
         mean = 2 * answer.values["mean"][0, 0] / (math.sqrt(energy) * self.facts.num_users)
         log_count = (log_count - log_count.mean()) / max(float(log_count.std()), 1e-9)
-        return {"mean": np.array(np.clip(mean, -2, 2)), "counts": c, "counts_std": np.array(std), "log_count": log_count}
+        return {
+            "mean": np.array(np.clip(mean, -2, 2)),
+            "counts": c,
+            "counts_std": np.array(std),
+            "log_count": log_count,
+        }
 
     # --- item biases ---
 
     def _ask_biases(self, state: State) -> Arrays:
-        return {"mean": state["mean"], "omega": self._omega(state, "biases"), "kappa": np.array(self.settings.kappa)}
+        return {
+            "mean": state["mean"],
+            "omega": self._omega(state, "biases"),
+            "kappa": np.array(self.settings.kappa),
+        }
 
     def _omega(self, state: State, release: str) -> Float64s:
         c = _floats(state, "counts") + 0.1 * float(state["counts_std"])
-        weights = tail_weights(c, noise_std=self.plan.drawn_multiplier(release), exponent=self.settings.weight_exponent)
+        weights = tail_weights(
+            c, noise_std=self.plan.drawn_multiplier(release), exponent=self.settings.weight_exponent
+        )
         return np.asarray(rounded_numbers(weights), np.float64)
 
     def _learn_biases(self, state: State, answer: Release) -> Arrays:
-        """An item's total weight from its own column and from what the counts predict; then its bias, shrunk towards its features."""
+        """An item's total weight from its own column and from what the counts predict; then its
+        bias, shrunk towards its features."""
         std, kappa = answer.noise_std["weights"], self.settings.kappa
         c, omega = _floats(state, "counts"), self._omega(state, "biases")
         seen, expected = answer.values["weights"][:, 0] / kappa, omega * c
         ratio = max(float(seen @ expected) / float(expected @ expected), 1e-3)
         expected = expected * ratio
-        expected_variance = (omega * ratio * float(state["counts_std"])) ** 2 * 0.6 + (0.15 * expected) ** 2
+        expected_variance = (omega * ratio * float(state["counts_std"])) ** 2 * 0.6 + (
+            0.15 * expected
+        ) ** 2
         seen_variance = (std / kappa) ** 2 + 1e-12
-        weight = (expected / expected_variance + seen / seen_variance) / (1 / expected_variance + 1 / seen_variance)
+        weight = (expected / expected_variance + seen / seen_variance) / (
+            1 / expected_variance + 1 / seen_variance
+        )
         weight = np.maximum(weight, 0.02 * ratio)
         observed = answer.values["residuals"][:, 0] / weight
-        found = self.settings.read(observed, (std / weight) ** 2 + 0.06 / weight, self._bias_features(state), sweeps=12, start=USUAL_BIASES)
+        found = self.settings.read(
+            observed,
+            (std / weight) ** 2 + 0.06 / weight,
+            self._bias_features(state),
+            sweeps=12,
+            start=USUAL_BIASES,
+        )
         learned: Arrays = {
             "bias": found.mean,
             "variance": found.variance,
@@ -221,8 +305,12 @@ class DefaultRecipe:
         return plain if self.content is None else np.column_stack([self.content, plain])
 
     def _directions(self, state: State, bias: Float64s, tastes: Float64s | None) -> Arrays:
-        """phi at its prior standard deviations, rotated to falling importance under the counts: the learned part and the rest."""
-        columns = [math.sqrt(0.24) * bias[:, None], math.sqrt(0.03) * _floats(state, "log_count")[:, None]]
+        """phi at its prior standard deviations, rotated to falling importance under the counts: the
+        learned part and the rest."""
+        columns = [
+            math.sqrt(0.24) * bias[:, None],
+            math.sqrt(0.03) * _floats(state, "log_count")[:, None],
+        ]
         if self.content is not None:
             columns.append(math.sqrt(self.settings.content) * self.content)
         if tastes is not None:
@@ -230,7 +318,11 @@ class DefaultRecipe:
         own = np.full((len(bias), 1), math.sqrt(OWN_MEANS))
         phi = np.column_stack([own, _rotated(np.column_stack(columns), _floats(state, "counts"))])
         learned = phi[:, : self.settings.learned]
-        return {"phi": learned, "public_phi": learned, "rest": phi[:, self.settings.learned : self.settings.served]}
+        return {
+            "phi": learned,
+            "public_phi": learned,
+            "rest": phi[:, self.settings.learned : self.settings.served],
+        }
 
     # --- which items are rated together ---
 
@@ -246,11 +338,19 @@ class DefaultRecipe:
     def _learn_pairs(self, state: State, answer: Release) -> Arrays:
         """EASE of the denoised Gram: whoever rates one item rates which others."""
         head, std = np.asarray(self._ask_pairs(state)["items"], np.int64), answer.noise_std["pairs"]
-        gram, rated = (answer.values["pairs"] + answer.values["pairs"].T) / 2, _floats(state, "counts")[head]
+        gram, rated = (
+            (answer.values["pairs"] + answer.values["pairs"].T) / 2,
+            _floats(state, "counts")[head],
+        )
         spectrum = denoised(gram, noise_std=std, rank=RANK)
         if not spectrum.shrunk.any():
             return {}  # nothing stands out of the noise: counts and predictions order lists
-        similar = ease(spectrum, denoised_diagonal(np.diag(gram), noise_std=std, expected=rated), head=head, weights=rated)
+        similar = ease(
+            spectrum,
+            denoised_diagonal(np.diag(gram), noise_std=std, expected=rated),
+            head=head,
+            weights=rated,
+        )
         return similar.arrays()
 
     # --- taste Gram, where there are no features ---
@@ -264,7 +364,11 @@ class DefaultRecipe:
     def _learn_tastes(self, state: State, answer: Release) -> Arrays:
         """Leading eigenvectors above the edge of the noise's spectrum, per rating."""
         asked, c = self._ask_tastes(state), _floats(state, "counts")
-        popular, omega, std = np.asarray(asked["items"], np.int64), np.asarray(asked["omega"], np.float64), answer.noise_std["tastes"]
+        popular, omega, std = (
+            np.asarray(asked["items"], np.int64),
+            np.asarray(asked["omega"], np.float64),
+            answer.noise_std["tastes"],
+        )
         K, d = len(popular), min(self.settings.width, len(popular))
         gram = np.zeros((K, K))
         gram[np.triu_indices(K)] = answer.values["tastes"][0]
@@ -276,7 +380,11 @@ class DefaultRecipe:
         tastes = np.zeros((len(c), d))
         tastes[popular] = vectors / (omega[popular] * (c[popular] + 1))[:, None]
         tastes /= np.sqrt(c / c.sum() @ tastes**2) + 1e-12
-        return self._directions(state, _floats(state, "bias"), tastes * np.sqrt(self.settings.taste_variance * gain / gain.sum()))
+        return self._directions(
+            state,
+            _floats(state, "bias"),
+            tastes * np.sqrt(self.settings.taste_variance * gain / gain.sum()),
+        )
 
     # --- steps ---
 
@@ -288,7 +396,11 @@ class DefaultRecipe:
             "variance": _floats(state, "variance") + self._noise(state),
         }
         phi = rounded_rows(arrays.pop("phi"))
-        return {"phi": phi} | {name: rounded_numbers(array) for name, array in arrays.items()} | {"mean": state["mean"]}
+        return (
+            {"phi": phi}
+            | {name: rounded_numbers(array) for name, array in arrays.items()}
+            | {"mean": state["mean"]}
+        )
 
     def _ask_step(self, state: State) -> Arrays:
         name = self._rounds[int(state["round"])]
@@ -314,56 +426,91 @@ class DefaultRecipe:
         stds = float(state.get("noise_std", NOISE_STD)), float(state.get("slope_std", SLOPE_STD))
         sizes, alpha, added = _SIZES, self.settings.alpha, self._added(state, known)
         return StepScales.expected(
-            self._noise(state), known[: self._width(state)], added, stds=stds, alpha=alpha, users=self.facts.num_users, sizes=sizes
+            self._noise(state),
+            known[: self._width(state)],
+            added,
+            stds=stds,
+            alpha=alpha,
+            users=self.facts.num_users,
+            sizes=sizes,
         )
 
     def _added(self, state: State, known: Float64s) -> float:
-        """Mean square of what tastes add to a prediction from the user's own mean, as the model expects it."""
+        """Mean square of what tastes add to a prediction from the user's own mean, as the model
+        expects it."""
         c = _floats(state, "counts")
         return max(float(known[1:] @ (c / c.sum() @ _floats(state, "phi")[:, 1:] ** 2)), 1e-4)
 
     def _learn_step(self, state: State, answer: Release) -> Arrays:
-        """A Newton step on (b_j, first d of phi_j), averaged with earlier ones, each coordinate shrunk towards its start.
+        """A Newton step on (b_j, first d of phi_j), averaged with earlier ones, each coordinate
+        shrunk towards its start.
 
-        A step takes users' vectors as given, but they move with phi: where all items change a direction by one factor, a user's w
-        changes by that factor to the power 2 S - 1, S the share of the direction's variance that its ratings leave open. Predictions
-        change twice as fast as a step expects where S = 1: it goes 1 / (2 S) of the way there.
+        A step takes users' vectors as given, but they move with phi: where all items change a
+        direction by one factor, a user's w changes by that factor to the power 2 S - 1, S the share
+        of the direction's variance that its ratings leave open. Predictions change twice as fast as
+        a step expects where S = 1: it goes 1 / (2 S) of the way there.
         """
         name, d, alpha = self._rounds[int(state["round"])], self._width(state), self.settings.alpha
-        phi, start, c = _floats(state, "phi"), _floats(state, "public_phi"), _floats(state, "counts")
+        phi, start, c = (
+            _floats(state, "phi"),
+            _floats(state, "public_phi"),
+            _floats(state, "counts"),
+        )
         omega, std = self._omega(state, name), answer.noise_std[name]
         block, energy = name.replace("step", "scales"), self.settings.scales_energy
         expected = self._expected_scales(state)
-        scales = expected.after(answer, block, units=default_client.units_of(state, d), energy=energy)
+        scales = expected.after(
+            answer, block, units=default_client.units_of(state, d), energy=energy
+        )
         total = omega * c * scales.ratio
         g = answer.values[name]
         hessian = total[:, None] * np.concatenate([[alpha], scales.known]) * self.settings.damping
         ratings = np.maximum(c * math.sqrt(self._ratings_per_user(c)), 0.5)[:, None]
         sampling = scales.residual / ratings / np.concatenate([[1.0], scales.known])
-        observed = np.column_stack([_floats(state, "bias"), phi[:, :d] - start[:, :d]]) + g / hessian
+        observed = (
+            np.column_stack([_floats(state, "bias"), phi[:, :d] - start[:, :d]]) + g / hessian
+        )
         fresh = self.settings.fresh
-        observed, precision = self._remember(state, observed, 1 / ((std / hessian) ** 2 + fresh * sampling))
+        observed, precision = self._remember(
+            state, observed, 1 / ((std / hessian) ** 2 + fresh * sampling)
+        )
         variance = 1 / precision + (1 - fresh) * sampling
         slopes = np.maximum(2 * (1 - scales.known), 1.0)
         kept: Arrays = {"observed": observed, "precision": precision, "observed_variance": variance}
-        kept |= {name: np.array(getattr(scales, name)) for name in ("noise", "noise_std", "slope_std")}
+        kept |= {
+            name: np.array(getattr(scales, name)) for name in ("noise", "noise_std", "slope_std")
+        }
         kept |= self._shrunk(state, *beside_known(state, observed, variance), slopes)
         return kept | rescaled({**state, **kept}, widths(expected, scales, self._known(state)))
 
-    def _remember(self, state: State, observed: Float64s, precision: Float64s) -> tuple[Float64s, Float64s]:
+    def _remember(
+        self, state: State, observed: Float64s, precision: Float64s
+    ) -> tuple[Float64s, Float64s]:
         """Average with what earlier rounds observed, which counts `memory` times as much."""
         old, weight = np.zeros_like(observed), np.zeros_like(precision)
         if "observed" in state:
-            old, weight = _floats(state, "observed"), self.settings.memory * _floats(state, "precision")
+            old, weight = (
+                _floats(state, "observed"),
+                self.settings.memory * _floats(state, "precision"),
+            )
         elif "bias_observed" in state:  # the biases of round 1 are an observation too
-            old[:, 0], weight[:, 0] = _floats(state, "bias_observed"), 1 / _floats(state, "bias_variance")
+            old[:, 0], weight[:, 0] = (
+                _floats(state, "bias_observed"),
+                1 / _floats(state, "bias_variance"),
+            )
         return (weight * old + precision * observed) / (weight + precision), weight + precision
 
-    def _shrunk(self, state: State, observed: Float64s, variance: Float64s, slopes: Float64s) -> Arrays:
+    def _shrunk(
+        self, state: State, observed: Float64s, variance: Float64s, slopes: Float64s
+    ) -> Arrays:
         """Posterior means of b_j and phi_j; phi goes 1 / slopes (d,) of the way there."""
         log_count, start = _floats(state, "log_count"), _floats(state, "public_phi")
-        features = np.column_stack([3 * start[:, :24], 0.3 * log_count, np.full(len(log_count), 0.3)])
-        bias = self.settings.read(observed[:, 0], variance[:, 0], self._bias_features(state), sweeps=8, start=USUAL_BIASES)
+        features = np.column_stack(
+            [3 * start[:, :24], 0.3 * log_count, np.full(len(log_count), 0.3)]
+        )
+        bias = self.settings.read(
+            observed[:, 0], variance[:, 0], self._bias_features(state), sweeps=8, start=USUAL_BIASES
+        )
         phi, variances = _floats(state, "phi").copy(), np.zeros_like(observed)
         if "variances" in state:
             earlier = _floats(state, "variances")
@@ -372,23 +519,34 @@ class DefaultRecipe:
         variances[:, 0] = bias.variance
         usual = USUAL_DEVIATIONS / max(observed.shape[1] - 1, FEW_DIRECTIONS)
         for k in range(1, observed.shape[1]):
-            deviation = self.settings.read(observed[:, k], variance[:, k], features, sweeps=8, start=usual)
+            deviation = self.settings.read(
+                observed[:, k], variance[:, k], features, sweeps=8, start=usual
+            )
             phi[:, k - 1] += (start[:, k - 1] + deviation.mean - phi[:, k - 1]) / slopes[k - 1]
             variances[:, k] = deviation.variance
-        return {"bias": bias.mean, "variance": variances.sum(axis=1), "variances": variances, "phi": phi}
+        return {
+            "bias": bias.mean,
+            "variance": variances.sum(axis=1),
+            "variances": variances,
+            "phi": phi,
+        }
 
     def _ratings_per_user(self, c: Float64s) -> float:
         """sum over users of sqrt(n_u) is what the counts add up to."""
         return (float(c.sum()) / self.facts.num_users) ** 2
 
     def _known(self, state: State) -> Float64s:
-        """(D,) variance of w's coordinates that devices know: 1 less the diagonal of the average of (I + n/noise E[phi phi'])^-1 over the
-        sizes n of ratings' users."""
+        """(D,) variance of w's coordinates that devices know: 1 less the diagonal of the average of
+        (I + n/noise E[phi phi'])^-1 over the sizes n of ratings' users."""
         phi, c = _floats(state, "phi"), _floats(state, "counts")
         gram, n = (phi * (c / c.sum())[:, None]).T @ phi, self._ratings_per_user(c)
-        weights = [(size, share * math.sqrt(size)) for size, share in _SIZES]  # reports of norm 1: ratings count 1 / sqrt(n)
+        # reports of norm 1: ratings count 1 / sqrt(n)
+        weights = [(size, share * math.sqrt(size)) for size, share in _SIZES]
         total = sum(weight for _, weight in weights)
-        terms = [w / total * np.linalg.inv(np.eye(len(gram)) + gram * n * size / self._noise(state)) for size, w in weights]
+        terms = [
+            w / total * np.linalg.inv(np.eye(len(gram)) + gram * n * size / self._noise(state))
+            for size, w in weights
+        ]
         return np.asarray(np.maximum(1 - np.diag(np.sum(terms, axis=0)), 1e-6))
 
 
@@ -406,8 +564,9 @@ def _floats(state: State, name: str) -> Float64s:
 
 
 def _rotated(columns: Float64s, counts: Float64s) -> Float64s:
-    """The same columns less their means under the counts, rotated so that second moments are diagonal and falling; directions without
-    any are dropped. A constant direction is another one already, a user's own mean."""
+    """The same columns less their means under the counts, rotated so that second moments are
+    diagonal and falling; directions without any are dropped. A constant direction is another one
+    already, a user's own mean."""
     weights = counts / counts.sum()
     columns = columns - weights @ columns
     moments, Q = np.linalg.eigh((columns * weights[:, None]).T @ columns)

@@ -1,4 +1,5 @@
-"""The model that the default recipe releases: what a device needs to solve its own user and to predict."""
+"""The model that the default recipe releases: what a device needs to solve its own user and to
+predict."""
 
 from __future__ import annotations
 
@@ -16,9 +17,11 @@ from fedrec.factorization.model import Model
 
 @dataclass(frozen=True)
 class DefaultModel:
-    """phi (m, D), bias and variance (m,), mean, noise: what a device needs to solve its own w and to predict.
+    """phi (m, D), bias and variance (m,), mean, noise: what a device needs to solve its own w and
+    to predict.
 
-    ranker: what orders lists, which predictions do badly (`model.ranker_of`); kept in the released file by `released`.
+    ranker: what orders lists, which predictions do badly (`model.ranker_of`); kept in the released
+    file by `released`.
     """
 
     phi: Float64s
@@ -33,8 +36,12 @@ class DefaultModel:
     def of_arrays(arrays: Mapping[str, npt.NDArray[np.generic]]) -> DefaultModel:
         """The model of a released file."""
         low, high = (float(x) for x in arrays["value_range"])
-        phi, bias, variance = (np.asarray(arrays[name], np.float64) for name in ("phi", "bias", "variance"))
-        return DefaultModel(phi, bias, variance, float(arrays["mean"]), float(arrays["noise"]), (low, high))
+        phi, bias, variance = (
+            np.asarray(arrays[name], np.float64) for name in ("phi", "bias", "variance")
+        )
+        return DefaultModel(
+            phi, bias, variance, float(arrays["mean"]), float(arrays["noise"]), (low, high)
+        )
 
     @property
     def _unit(self) -> float:
@@ -51,12 +58,22 @@ class DefaultModel:
         return sum(self.value_range) / 2 + self._unit * self.mean
 
     def user_vectors(self, history: Interactions) -> Float64s:
-        """(n, D + 1): the posterior mean of w from the user's own history, and a one for the bias."""
+        """(n, D + 1): the posterior mean of w from the user's own history, and a one for the
+        bias."""
         targets = default_client.scaled(history) - self.mean - self.bias[history.items]
         w = default_client.posterior_means(history, self.phi, targets, self.variance + self.noise)
         return np.column_stack([w, np.ones(len(w))])
 
     def arrays(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """Everything a device needs to predict, for the released file."""
-        scalars = {"mean": np.array(self.mean), "noise": np.array(self.noise), "value_range": np.array(self.value_range)}
-        return {"phi": self.phi.astype(np.float32), "bias": self.bias, "variance": self.variance, **scalars}
+        scalars = {
+            "mean": np.array(self.mean),
+            "noise": np.array(self.noise),
+            "value_range": np.array(self.value_range),
+        }
+        return {
+            "phi": self.phi.astype(np.float32),
+            "bias": self.bias,
+            "variance": self.variance,
+            **scalars,
+        }

@@ -1,4 +1,5 @@
-"""What the default recipe for ratings chooses before it has asked anybody: functions of public sizes and of the promise."""
+"""What the default recipe for ratings chooses before it has asked anybody: functions of public
+sizes and of the promise."""
 
 from __future__ import annotations
 
@@ -17,12 +18,15 @@ from fedrec.privacy.guarantee import Guarantee
 USERS_A_DIRECTION = 40
 """Fewer users than this a direction leave too few tastes to tell a direction from them."""
 PAIRS, TOLD, BLEND = (0.1, 0.15), 100, 0.8
-"""Of the Gram of pairs: its least and largest share of mu^2, the second where it can tell so many items apart, and its weight in lists.
+"""Of the Gram of pairs: its least and largest share of mu^2, the second where it can tell so many
+items apart, and its weight in lists.
 
-Validation NDCG@20 of MovieLens with shares of .1, .15 and .2, beside none: 100K at epsilon 5 .203, .212, .222 beside .133, at 1 .148, .155,
-.157 beside .127; 1,000 users of 1M at 5 .133, .134, .144 beside .114, at .5 .063, .066, .064 beside .054 (means of two splits); all of 1M
-at 1 .144, .151, .156, at 5 .194, .198, .203, at 20 .226, .231, .233 (one). RMSE rises by .001 from .1 to .15 on 1M at 1, by .0006 at 5, by
-nothing elsewhere, and by as much again to .2. All of the weight is 1% better, half of it 7% worse; .8 leaves something to what people like.
+Validation NDCG@20 of MovieLens with shares of .1, .15 and .2, beside none: 100K at epsilon 5 .203,
+.212, .222 beside .133, at 1 .148, .155, .157 beside .127; 1,000 users of 1M at 5 .133, .134, .144
+beside .114, at .5 .063, .066, .064 beside .054 (means of two splits); all of 1M at 1 .144, .151,
+.156, at 5 .194, .198, .203, at 20 .226, .231, .233 (one). RMSE rises by .001 from .1 to .15 on 1M
+at 1, by .0006 at 5, by nothing elsewhere, and by as much again to .2. All of the weight is 1%
+better, half of it 7% worse; .8 leaves something to what people like.
 """
 
 
@@ -30,11 +34,13 @@ nothing elsewhere, and by as much again to .2. All of the weight is 1% better, h
 class DefaultSettings:
     """Public choices. Shares are of mu^2. Variances are in squared units of the scale [-2, 2].
 
-    counts, biases, tastes, steps: shares, the last one per outer step. width: d, coordinates that carry a private deviation.
-    alpha: size of the bias coordinate in the step's vector. memory: weight of earlier observations at each step.
-    weight_exponent: mu of n^-mu (Ada-DPALS eq. 16; 1/4 is its optimum for convex losses, and ours). The last two are parts that
-    `fedrec bench ablation` exchanges: what reads noised sums, and the Gram's noise.
-    fresh: share of an observation's sampling variance that is taken for new at every step; the rest is the same ratings again.
+    counts, biases, tastes, steps: shares, the last one per outer step. width: d, coordinates that
+    carry a private deviation. alpha: size of the bias coordinate in the step's vector. memory:
+    weight of earlier observations at each step. weight_exponent: mu of n^-mu (Ada-DPALS eq. 16; 1/4
+    is its optimum for convex losses, and ours). The last two are parts that `fedrec bench ablation`
+    exchanges: what reads noised sums, and the Gram's noise.
+    fresh: share of an observation's sampling variance that is taken for new at every step; the rest
+    is the same ratings again.
     """
 
     counts: float
@@ -63,21 +69,33 @@ class DefaultSettings:
     shares: Mapping[str, float] = field(init=False)
 
     def __post_init__(self) -> None:
-        named = {"counts": self.counts} | {name: share for name in ("biases", "pairs", "tastes") if (share := getattr(self, name))}
-        object.__setattr__(self, "shares", named | {f"step/{t}": share for t, share in enumerate(self.steps)})
+        named = {"counts": self.counts} | {
+            name: share for name in ("biases", "pairs", "tastes") if (share := getattr(self, name))
+        }
+        object.__setattr__(
+            self, "shares", named | {f"step/{t}": share for t, share in enumerate(self.steps)}
+        )
 
 
-def settings_for(guarantee: Guarantee, *, users: int, items: int, features: bool, people: bool = False) -> DefaultSettings:
-    """Smooth functions of one public number: the signal of an average item over the noise, were every user to rate 100 items.
+def settings_for(
+    guarantee: Guarantee, *, users: int, items: int, features: bool, people: bool = False
+) -> DefaultSettings:
+    """Smooth functions of one public number: the signal of an average item over the noise, were
+    every user to rate 100 items.
 
-    Fitted to validation error on one split of MovieLens 1M; everything else is estimated from the releases. people: public people have
-    taught biases and directions already.
+    Fitted to validation error on one split of MovieLens 1M; everything else is estimated from the
+    releases. people: public people have taught biases and directions already.
     """
-    x = min(math.log(10 * mu_for(guarantee.epsilon, guarantee.delta) * users / items / 4), 8.0)  # beyond, nothing changes
+    # beyond, nothing changes
+    x = min(math.log(10 * mu_for(guarantee.epsilon, guarantee.delta) * users / items / 4), 8.0)
     counts = float(np.clip(0.24 * math.exp(-0.6 * x), 0.05, 0.27)) / (2 if people else 1)
     biases = 0.0 if people else float(np.clip(0.5 * math.exp(-0.9 * x), 0.06, 0.5))
     tastes = 0.12 if not (features or people) and x > 0.4 else 0.0
-    told = head_size(users=users, items=MOST_ITEMS, noise_std=1 / (math.sqrt(PAIRS[1]) * mu_for(guarantee.epsilon, guarantee.delta)))
+    told = head_size(
+        users=users,
+        items=MOST_ITEMS,
+        noise_std=1 / (math.sqrt(PAIRS[1]) * mu_for(guarantee.epsilon, guarantee.delta)),
+    )
     pairs = float(np.clip(PAIRS[1] * told / TOLD, *PAIRS))
     steps = 1.1 ** np.arange(int(np.clip(round(2 + 2.7 * x), 2, 7)))
     ample = max(x - 3, 0.0)  # signal that buys more than the noise of a step took
@@ -87,7 +105,10 @@ def settings_for(guarantee: Guarantee, *, users: int, items: int, features: bool
         tastes=tastes,
         steps=tuple(float(s) for s in steps / steps.sum() * (1 - counts - biases - pairs - tastes)),
         pairs=pairs,
-        width=min(int(np.clip(round(1 + 4.8 * x), 1, 9) + min(round(4 * ample), 14)), 1 + users // USERS_A_DIRECTION),
+        width=min(
+            int(np.clip(round(1 + 4.8 * x), 1, 9) + min(round(4 * ample), 14)),
+            1 + users // USERS_A_DIRECTION,
+        ),
         alpha=float(np.clip(6 * math.exp(-x), 1.2, 6) + max(0.7 * (x - 1.5), 0)),
         memory=float(np.clip(1 - 0.2 * x, 0.65, 1) - min(0.15 * ample, 0.45)),
         fresh=float(np.clip(1 - 0.27 * x, 0.1, 0.2)),

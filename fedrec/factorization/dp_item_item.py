@@ -1,6 +1,8 @@
-"""DP-item-item: counts, then one Gram of the most clicked items, and EASE on it; the simplest private list that knows a person's taste.
+"""DP-item-item: counts, then one Gram of the most clicked items, and EASE on it; the simplest
+private list that knows a person's taste.
 
-Guarantee (user, add/remove): the first two rounds of `clicks.ClickRecipe`, and nothing more: each of sensitivity 1, together the plan.
+Guarantee (user, add/remove): the first two rounds of `clicks.ClickRecipe`, and nothing more: each
+of sensitivity 1, together the plan.
 """
 
 from __future__ import annotations
@@ -30,7 +32,14 @@ def settings_for(guarantee: Guarantee, *, users: int, items: int) -> ClickSettin
     mu = mu_for(guarantee.epsilon, guarantee.delta)
     head = head_size(users=users, items=items, noise_std=1 / (mu * math.sqrt(1 - COUNTS)))
     chosen = clicks.settings_for(guarantee, users=users, items=items)
-    return replace(chosen, counts=COUNTS, tastes=1 - COUNTS, steps=(), heads=(head, head), width=min(chosen.width, head))
+    return replace(
+        chosen,
+        counts=COUNTS,
+        tastes=1 - COUNTS,
+        steps=(),
+        heads=(head, head),
+        width=min(chosen.width, head),
+    )
 
 
 @dataclass(frozen=True)
@@ -56,7 +65,11 @@ class ItemItemRecipe:
     def model(self, state: State) -> ItemItemModel | ClickModel:
         """The model after any round: popularity as soon as there are counts."""
         similar = item_item_of(state)
-        return self._rounds.model(state) if similar is None else ItemItemModel(similar, np.asarray(state["counts"], np.float64))
+        return (
+            self._rounds.model(state)
+            if similar is None
+            else ItemItemModel(similar, np.asarray(state["counts"], np.float64))
+        )
 
     @property
     def _rounds(self) -> ClickRecipe:

@@ -1,7 +1,9 @@
-"""DP-popularity: one release of item counts; the simplest private list, the same for everybody but for what one has clicked already.
+"""DP-popularity: one release of item counts; the simplest private list, the same for everybody but
+for what one has clicked already.
 
-Guarantee (user, add/remove): a device weighs each of its n items by 1 / sqrt(n), so that its report has norm 1 whatever its data
-(`clicks_client.report_counts`); the one release therefore has sensitivity 1, and gets the whole budget.
+Guarantee (user, add/remove): a device weighs each of its n items by 1 / sqrt(n), so that its report
+has norm 1 whatever its data (`clicks_client.report_counts`); the one release therefore has
+sensitivity 1, and gets the whole budget.
 """
 
 from __future__ import annotations
@@ -43,13 +45,22 @@ class PopularityRecipe:
         return Question(0, "popularity/counts", {}, (ReleaseSpec("counts", (counts,)),))
 
     def tell(self, state: State, question: Question, answer: Release) -> State:
-        """Counts by empirical Bayes, in units where a user weighs 1 / sqrt(n_u) on each of its items."""
-        counts = denoise_counts(answer.values["counts"][:, 0], std=answer.noise_std["counts"], features=None)
+        """Counts by empirical Bayes, in units where a user weighs 1 / sqrt(n_u) on each of its
+        items."""
+        counts = denoise_counts(
+            answer.values["counts"][:, 0], std=answer.noise_std["counts"], features=None
+        )
         return {"round": np.array(question.round + 1), "counts": counts}
 
     def model(self, state: State) -> ClickModel:
-        """The model of clicks without vectors: nobody has a vector of its own, and is served by counts."""
-        return ClickModel(np.zeros((self.facts.num_items, 1), np.float32), np.asarray(state["counts"], np.float64), 1.0, 1.0)
+        """The model of clicks without vectors: nobody has a vector of its own, and is served by
+        counts."""
+        return ClickModel(
+            np.zeros((self.facts.num_items, 1), np.float32),
+            np.asarray(state["counts"], np.float64),
+            1.0,
+            1.0,
+        )
 
 
 CLIENT_STEPS: Mapping[str, ClientStep] = {"popularity/counts": clicks_client.report_counts}

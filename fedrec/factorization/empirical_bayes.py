@@ -1,6 +1,8 @@
-"""Reading noised sums: priors fitted to the releases themselves and to public features, then posterior moments.
+"""Reading noised sums: priors fitted to the releases themselves and to public features, then
+posterior moments.
 
-Guarantee: post-processing. Everything here sees released numbers, their known noise and public features, so it costs nothing.
+Guarantee: post-processing. Everything here sees released numbers, their known noise and public
+features, so it costs nothing.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ from scipy.special import ndtr
 from fedrec.arrays import Float64s
 
 USUAL_BIASES = 0.15
-"""Mean square of item biases over data sets of ratings on [-2, 2]: what they are taken for as long as noise hides it."""
+"""Mean square of item biases over data sets of ratings on [-2, 2]: what they are taken for as long
+as noise hides it."""
 
 
 @dataclass(frozen=True)
 class ItemPosterior:
-    """mean, variance (m,) of a coordinate of every item; prior variances of what features leave open, and of their slopes."""
+    """mean, variance (m,) of a coordinate of every item; prior variances of what features leave
+    open, and of their slopes."""
 
     mean: Float64s
     variance: Float64s
@@ -28,12 +32,21 @@ class ItemPosterior:
     slope_variance: float
 
 
-def regress(observed: Float64s, variance: Float64s, features: Float64s, *, sweeps: int = 10, start: float = 0.02) -> ItemPosterior:
-    """theta_j = f_j' beta + e_j, observed with known variances: posterior of theta, both prior variances by EM.
+def regress(
+    observed: Float64s,
+    variance: Float64s,
+    features: Float64s,
+    *,
+    sweeps: int = 10,
+    start: float = 0.02,
+) -> ItemPosterior:
+    """theta_j = f_j' beta + e_j, observed with known variances: posterior of theta, both prior
+    variances by EM.
 
-    observed, variance: (m,), variance > 0. features: (m, p). beta ~ N(0, slope_variance), e ~ N(0, item_variance). Items that
-    were hardly measured lean on what similar items show; well measured ones keep their own number. start: of item_variance and of the
-    mean of (f' beta)^2; EM moves away from it slowly where noise hides both, so that it is then what they are taken for.
+    observed, variance: (m,), variance > 0. features: (m, p). beta ~ N(0, slope_variance), e ~ N(0,
+    item_variance). Items that were hardly measured lean on what similar items show; well measured
+    ones keep their own number. start: of item_variance and of the mean of (f' beta)^2; EM moves
+    away from it slowly where noise hides both, so that it is then what they are taken for.
     """
     p = features.shape[1]
     item, slope = start, start / float(np.mean(np.sum(features**2, axis=1)))
@@ -42,18 +55,27 @@ def regress(observed: Float64s, variance: Float64s, features: Float64s, *, sweep
         covariance = np.linalg.inv((features * precision[:, None]).T @ features + np.eye(p) / slope)
         beta = covariance @ (features.T @ (precision * observed))
         fit, kept = features @ beta, item * precision
-        error, fit_variance = kept * (observed - fit), np.sum((features @ covariance) * features, axis=1)
+        error, fit_variance = (
+            kept * (observed - fit),
+            np.sum((features @ covariance) * features, axis=1),
+        )
         used = item
         item = max(float(np.mean(error**2 + item * (1 - kept) + kept**2 * fit_variance)), 1e-6)
         slope = max(float((beta @ beta + np.trace(covariance)) / p), 1e-9)
-    return ItemPosterior(fit + error, used * (1 - kept) + (1 - kept) ** 2 * fit_variance, item, slope)
+    return ItemPosterior(
+        fit + error, used * (1 - kept) + (1 - kept) ** 2 * fit_variance, item, slope
+    )
 
 
-def denoise_counts(noisy: Float64s, *, std: float, features: Float64s | None, bins: int = 8) -> Float64s:
-    """Posterior means of non-negative counts under a prior of no fixed shape, fitted by EM on a grid (Kiefer & Wolfowitz 1956).
+def denoise_counts(
+    noisy: Float64s, *, std: float, features: Float64s | None, bins: int = 8
+) -> Float64s:
+    """Posterior means of non-negative counts under a prior of no fixed shape, fitted by EM on a
+    grid (Kiefer & Wolfowitz 1956).
 
-    noisy: (m,) with noise of known std; without noise they come back, clipped at 0. Where there are public features, items are
-    first grouped by the count the features predict, and every group has its own prior.
+    noisy: (m,) with noise of known std; without noise they come back, clipped at 0. Where there are
+    public features, items are first grouped by the count the features predict, and every group has
+    its own prior.
     """
     if std == 0:
         return np.maximum(noisy, 0.0)
@@ -65,10 +87,14 @@ def denoise_counts(noisy: Float64s, *, std: float, features: Float64s | None, bi
     return posterior
 
 
-def expected_counts(noisy: Float64s, *, std: float, expected: Float64s, features: Float64s | None) -> Float64s:
-    """Posterior means of counts near what is `expected` of each: the variance of what that leaves open grows with it, as a count's does.
+def expected_counts(
+    noisy: Float64s, *, std: float, expected: Float64s, features: Float64s | None
+) -> Float64s:
+    """Posterior means of counts near what is `expected` of each: the variance of what that leaves
+    open grows with it, as a count's does.
 
-    noisy: (m,) with noise of known std. expected: (m,) from other people, in the same unit; the slope on it is fitted too.
+    noisy: (m,) with noise of known std. expected: (m,) from other people, in the same unit; the
+    slope on it is fitted too.
     """
     unit = np.sqrt(expected + 0.05 * float(expected.mean()) + 1e-12)
     columns = expected[:, None] / max(float(expected.std()), 1e-12)
@@ -77,7 +103,9 @@ def expected_counts(noisy: Float64s, *, std: float, expected: Float64s, features
     return np.maximum(found.mean * unit, 0.0)
 
 
-def _predicted_groups(noisy: Float64s, std: float, features: Float64s | None, bins: int) -> npt.NDArray[np.int64]:
+def _predicted_groups(
+    noisy: Float64s, std: float, features: Float64s | None, bins: int
+) -> npt.NDArray[np.int64]:
     """Equal groups by a ridge prediction of the count from features alone."""
     m = len(noisy)
     if features is None or m < 20 * bins:
@@ -93,7 +121,8 @@ def _predicted_groups(noisy: Float64s, std: float, features: Float64s | None, bi
 
 
 def _nonparametric(noisy: Float64s, std: float, *, cells: int = 60, sweeps: int = 30) -> Float64s:
-    """The prior is a histogram, and an atom at 0: a posterior mean within a cell is a truncated normal's, however narrow the noise.
+    """The prior is a histogram, and an atom at 0: a posterior mean within a cell is a truncated
+    normal's, however narrow the noise.
 
     Atoms alone would put a well measured number between two of them at the mean of the prior.
     """

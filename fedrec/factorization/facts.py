@@ -12,7 +12,8 @@ from fedrec.randomness import Streams
 
 @dataclass(frozen=True)
 class PublicFacts:
-    """What everybody knows before the run: sizes, the value scale, features, the run's seed, and what an earlier training released."""
+    """What everybody knows before the run: sizes, the value scale, features, the run's seed, and
+    what an earlier training released."""
 
     num_users: int
     num_items: int

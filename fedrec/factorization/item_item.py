@@ -1,13 +1,17 @@
-"""Item-item weights from one noised Gram: the noise's spectrum taken out, then EASE in closed form, of low rank.
+"""Item-item weights from one noised Gram: the noise's spectrum taken out, then EASE in closed form,
+of low rank.
 
-    gram = Z'Z + noise, Z the users' unit vectors over K items; the noise symmetric, of std s on the diagonal, s / sqrt 2 off it
-    eigenvalues v -> sqrt(max(v^2 - e^2, 0)), e = s sqrt(2 K): the edge of the noise's spectrum (Gavish and Donoho 2017, Frobenius loss)
-    EASE (Steck 2019): B_ij = -P_ij / P_jj for P = (Z'Z + ridge I)^-1; B_ii = 0
+    gram = Z'Z + noise, Z the users' unit vectors over K items; the noise symmetric, of std s on the
+    diagonal, s / sqrt 2 off it eigenvalues v -> sqrt(max(v^2 - e^2, 0)), e = s sqrt(2 K): the edge
+    of the noise's spectrum (Gavish and Donoho 2017, Frobenius loss) EASE (Steck 2019): B_ij = -P_ij
+    / P_jj for P = (Z'Z + ridge I)^-1; B_ii = 0
 
-What the leading eigenvectors leave of the diagonal stays on it: P is a diagonal less a matrix of low rank (Woodbury), so is B, and a user's
-scores x B are inner products of few numbers. B's own diagonal is left as it comes out: it scores only what the user has already.
+What the leading eigenvectors leave of the diagonal stays on it: P is a diagonal less a matrix of
+low rank (Woodbury), so is B, and a user's scores x B are inner products of few numbers. B's own
+diagonal is left as it comes out: it scores only what the user has already.
 
-Guarantee: post-processing. Everything here sees releases and their known noise, so it costs nothing.
+Guarantee: post-processing. Everything here sees releases and their known noise, so it costs
+nothing.
 """
 
 from __future__ import annotations
@@ -25,17 +29,21 @@ from fedrec.arrays import Float32s, Float64s, Int64s
 from fedrec.data.interactions import Interactions
 
 MOST, RANK = 2000, 512
-"""Most items of a Gram, whose eigenvectors cost the cube of their number; most numbers an item is scored by."""
+"""Most items of a Gram, whose eigenvectors cost the cube of their number; most numbers an item is
+scored by."""
 REACH = 3.5
-"""The noise's edge over the mean diagonal at which one more item adds more noise than it tells: on validation clicks of MovieLens 1M the
-best K was 300, 500 and 1,000 to 1,500 at epsilon 1, 5 and 20, ratios of 5, 2.4 and 2."""
+"""The noise's edge over the mean diagonal at which one more item adds more noise than it tells: on
+validation clicks of MovieLens 1M the best K was 300, 500 and 1,000 to 1,500 at epsilon 1, 5 and 20,
+ratios of 5, 2.4 and 2."""
 RIDGE = 2.0
-"""Over the mean diagonal: without noise 3 to 6 was best of unit vectors, with noise 1 to 4, within 1% of each other."""
+"""Over the mean diagonal: without noise 3 to 6 was best of unit vectors, with noise 1 to 4, within
+1% of each other."""
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Leading eigenvectors (K, r) of a noised Gram, their eigenvalues (r,) as released, and shrunk: 0 inside the noise's edge."""
+    """Leading eigenvectors (K, r) of a noised Gram, their eigenvalues (r,) as released, and shrunk:
+    0 inside the noise's edge."""
 
     vectors: Float64s
     values: Float64s
@@ -44,9 +52,11 @@ class Spectrum:
 
 @dataclass(frozen=True)
 class ItemItem:
-    """Scores x left right' of a user's clicks x on the items `head` (K,); left, right: (K, r), the columns of right centred over items.
+    """Scores x left right' of a user's clicks x on the items `head` (K,); left, right: (K, r), the
+    columns of right centred over items.
 
-    spread: the std over items of one click's scores, root mean square over clicks: n of them spread by about sqrt(n) as much.
+    spread: the std over items of one click's scores, root mean square over clicks: n of them spread
+    by about sqrt(n) as much.
     """
 
     head: Int64s
@@ -55,17 +65,23 @@ class ItemItem:
     spread: float
 
     def user_vectors(self, history: Interactions) -> Float64s:
-        """(num_users, r): sums over each user's clicks on the head, in their order; other clicks say nothing."""
+        """(num_users, r): sums over each user's clicks on the head, in their order; other clicks
+        say nothing."""
         rows = np.zeros((history.num_items, self.left.shape[1]))
         rows[self.head] = self.left
         ones = np.ones(len(history))
-        clicks = sparse.csr_matrix((ones, history.items, history.user_ptr), shape=(history.num_users, history.num_items))
-        return np.asarray(clicks @ rows, np.float64)  # row after row: a user's sum does not depend on the batch
+        clicks = sparse.csr_matrix(
+            (ones, history.items, history.user_ptr), shape=(history.num_users, history.num_items)
+        )
+        # row after row: a user's sum does not depend on the batch
+        return np.asarray(clicks @ rows, np.float64)
 
     def blended(self, V: Float64s, weight: float) -> Float64s:
-        """(m, d + r) item vectors of scores s by V (m, d) and e by these weights: on the head (1 - w) s + w (mean s + e), s elsewhere.
+        """(m, d + r) item vectors of scores s by V (m, d) and e by these weights: on the head (1 -
+        w) s + w (mean s + e), s elsewhere.
 
-        s and e are centred over the head for the user at hand, so that nothing is gained or lost against items outside of it.
+        s and e are centred over the head for the user at hand, so that nothing is gained or lost
+        against items outside of it.
         """
         vectors, right = V.copy(), np.zeros((len(V), self.right.shape[1]))
         vectors[self.head] = (1 - weight) * V[self.head] + weight * V[self.head].mean(axis=0)
@@ -73,30 +89,50 @@ class ItemItem:
         return np.column_stack([vectors, right])
 
     def beside(self, U: Float64s, V: Float64s, history: Interactions) -> Float64s:
-        """(n, r) user vectors of e, with the spread over the head that each user's scores U V' have there."""
+        """(n, r) user vectors of e, with the spread over the head that each user's scores U V' have
+        there."""
         head = V[self.head].astype(np.float64)
         centred = head - head.mean(axis=0)
-        spread = np.sqrt(np.maximum(np.einsum("kd,de,ke->k", U, centred.T @ centred / len(head), U), 0))
+        spread = np.sqrt(
+            np.maximum(np.einsum("kd,de,ke->k", U, centred.T @ centred / len(head), U), 0)
+        )
         expected = self.spread * np.sqrt(np.maximum(np.diff(history.user_ptr), 1))
-        return np.asarray(self.user_vectors(history) * (spread / np.maximum(expected, 1e-300))[:, None], np.float64)
+        return np.asarray(
+            self.user_vectors(history) * (spread / np.maximum(expected, 1e-300))[:, None],
+            np.float64,
+        )
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """For a released file."""
-        return {"head": self.head, "left": self.left, "right": self.right, "spread": np.array(self.spread)}
+        return {
+            "head": self.head,
+            "left": self.left,
+            "right": self.right,
+            "spread": np.array(self.spread),
+        }
 
     @staticmethod
     def of_arrays(arrays: Mapping[str, npt.NDArray[np.generic]]) -> ItemItem:
         """The weights of a released file."""
-        left, right = np.asarray(arrays["left"], np.float32), np.asarray(arrays["right"], np.float32)
+        left, right = (
+            np.asarray(arrays["left"], np.float32),
+            np.asarray(arrays["right"], np.float32),
+        )
         return ItemItem(np.asarray(arrays["head"], np.int64), left, right, float(arrays["spread"]))
 
 
 def head_size(*, users: int, items: int, noise_std: float, most: int = MOST) -> int:
-    """K: as many of the most clicked items as a Gram of so many unit vectors can tell from noise of std `noise_std`.
+    """K: as many of the most clicked items as a Gram of so many unit vectors can tell from noise of
+    std `noise_std`.
 
-    The edge s sqrt(2 K) grows with K while a user's unit is spread over more items: K solves edge = REACH users / K.
+    The edge s sqrt(2 K) grows with K while a user's unit is spread over more items: K solves edge =
+    REACH users / K.
     """
-    return int(np.clip(min(reached(users=users, noise_std=noise_std), most), min(items, 20), min(items, most)))
+    return int(
+        np.clip(
+            min(reached(users=users, noise_std=noise_std), most), min(items, 20), min(items, most)
+        )
+    )
 
 
 def reached(*, users: int, noise_std: float) -> float:
@@ -105,32 +141,45 @@ def reached(*, users: int, noise_std: float) -> float:
 
 
 def denoised(gram: Float64s, *, noise_std: float, rank: int) -> Spectrum:
-    """The `rank` leading eigenvectors of a symmetric (K, K) Gram, largest first, their eigenvalues shrunk as the module says."""
+    """The `rank` leading eigenvectors of a symmetric (K, K) Gram, largest first, their eigenvalues
+    shrunk as the module says."""
     K = len(gram)
     values, vectors = eigh(gram, subset_by_index=(K - min(rank, K), K - 1))
-    values, vectors, edge = values[::-1], np.ascontiguousarray(vectors[:, ::-1]), noise_std * math.sqrt(2 * K)
+    values, vectors, edge = (
+        values[::-1],
+        np.ascontiguousarray(vectors[:, ::-1]),
+        noise_std * math.sqrt(2 * K),
+    )
     return Spectrum(vectors, values, np.sqrt(np.maximum(np.maximum(values, 0) ** 2 - edge**2, 0)))
 
 
 def denoised_diagonal(diagonal: Float64s, *, noise_std: float, expected: Float64s) -> Float64s:
-    """Posterior means of a Gram's noised diagonal (K,) around what counts expect of it, up to a factor: `expected` (K,) > 0.
+    """Posterior means of a Gram's noised diagonal (K,) around what counts expect of it, up to a
+    factor: `expected` (K,) > 0.
 
-    The variance of what counts leave open is in proportion to the square of what they expect, and is found from the diagonal itself.
+    The variance of what counts leave open is in proportion to the square of what they expect, and
+    is found from the diagonal itself.
     """
     prior = expected * (max(float(diagonal.sum()), 1e-9) / float(expected.sum()))
     if noise_std == 0:
         return np.maximum(diagonal, 0.05 * prior)
-    open_part = max(float(np.sum((diagonal - prior) ** 2 - noise_std**2)) / float(np.sum(prior**2)), 1e-4) * prior**2
+    open_part = (
+        max(float(np.sum((diagonal - prior) ** 2 - noise_std**2)) / float(np.sum(prior**2)), 1e-4)
+        * prior**2
+    )
     kept = open_part / (open_part + noise_std**2)
     return np.asarray(np.maximum(prior + kept * (diagonal - prior), 0.05 * prior), np.float64)
 
 
 def ease(spectrum: Spectrum, diagonal: Float64s, *, head: Int64s, weights: Float64s) -> ItemItem:
-    """EASE of the Gram Q Q' + what is left of `diagonal` (K,), Q the shrunk eigenvectors. weights: (K,) how often items are clicked.
+    """EASE of the Gram Q Q' + what is left of `diagonal` (K,), Q the shrunk eigenvectors. weights:
+    (K,) how often items are clicked.
 
-    With D the rest of the diagonal and the ridge, P = D^-1 - D^-1 Q M Q' D^-1, M = (I + Q' D^-1 Q)^-1.
+    With D the rest of the diagonal and the ridge, P = D^-1 - D^-1 Q M Q' D^-1, M = (I + Q' D^-1
+    Q)^-1.
     """
-    r = min(max(int(np.count_nonzero(spectrum.shrunk)), 1), RANK)  # a column of zeros where the noise hides everything
+    # a column of zeros where the noise hides everything
+    r = min(max(int(np.count_nonzero(spectrum.shrunk)), 1), RANK)
     Q = spectrum.vectors[:, :r] * np.sqrt(spectrum.shrunk[:r])
     D = np.maximum(diagonal - np.sum(Q**2, axis=1), 0) + RIDGE * max(float(diagonal.mean()), 1e-9)
     A = Q / D[:, None]

@@ -1,9 +1,10 @@
 """Item statistics, fast in float32, and the aggregator's sums of reports, exact in integers.
 
-A_j = sum w u u' (AM-SSP eq. 5, Krichene et al. 2024) is kept packed: the upper triangle in `numpy.triu_indices` order,
-because the gradient step that reads it is bound by memory. The exact sums take integers of at most 15 bits, so every
-product has at most 45 bits and 256 of them add up in float64 without rounding before they go to int64: the result does
-not depend on the order of users, on shards or on threads.
+A_j = sum w u u' (AM-SSP eq. 5, Krichene et al. 2024) is kept packed: the upper triangle in
+`numpy.triu_indices` order, because the gradient step that reads it is bound by memory. The exact
+sums take integers of at most 15 bits, so every product has at most 45 bits and 256 of them add up
+in float64 without rounding before they go to int64: the result does not depend on the order of
+users, on shards or on threads.
 """
 
 from __future__ import annotations
@@ -31,16 +32,21 @@ class ItemStatistics:
         return int(self.moment.shape[1])
 
 
-def item_statistics(order: ItemOrder, U: Float32s, targets: Float32s, weights: Float32s | None = None) -> ItemStatistics:
+def item_statistics(
+    order: ItemOrder, U: Float32s, targets: Float32s, weights: Float32s | None = None
+) -> ItemStatistics:
     """A_j = sum w_e u u' and b_j = sum targets_e u over the events e of each item j, in float32.
 
-    U: (n_users, d). targets, weights: (events,), where `order.positions` says; in the order's own order where that is empty, which
-    is faster. b is not weighted again, so pass w y for targets.
+    U: (n_users, d). targets, weights: (events,), where `order.positions` says; in the order's own
+    order where that is empty, which is faster. b is not weighted again, so pass w y for targets.
     Raises ValueError where the columns do not have one entry per event.
     """
     for name, column in (("targets", targets), ("weights", weights)):
         if column is not None and len(column) != len(order.users):
-            raise ValueError(f"{name} must have one entry for each of {len(order.users)} events, found {len(column)}")
+            raise ValueError(
+                f"{name} must have one entry for each of {len(order.users)} events, found "
+                f"{len(column)}"
+            )
     m, d = len(order.item_ptr) - 1, U.shape[1]
     source = pad_columns(U, np.float32)
     gram, moment = np.empty((m, d * (d + 1) // 2), np.float32), np.empty((m, d), np.float32)
@@ -48,7 +54,20 @@ def item_statistics(order: ItemOrder, U: Float32s, targets: Float32s, weights: F
     t, width, flat = np.ascontiguousarray(targets, np.float32), source.shape[1], source.reshape(-1)
 
     def rows(first: int, last: int) -> None:
-        statistics_range(first, last, order.item_ptr, order.users, order.positions, flat, d, width, w, t, gram, moment)
+        statistics_range(
+            first,
+            last,
+            order.item_ptr,
+            order.users,
+            order.positions,
+            flat,
+            d,
+            width,
+            w,
+            t,
+            gram,
+            moment,
+        )
 
     map_rows(rows, order.item_ptr)
     return ItemStatistics(gram, moment)

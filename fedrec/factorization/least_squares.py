@@ -1,7 +1,8 @@
 """Closed-form sides of alternating minimisation: ridge solves for many users or items at once.
 
-Every user's (or item's) system is summed and solved by one thread in a fixed order, eight systems abreast, so its
-solution is the same bit for bit whatever the batch and whatever the number of threads.
+Every user's (or item's) system is summed and solved by one thread in a fixed order, eight systems
+abreast, so its solution is the same bit for bit whatever the batch and whatever the number of
+threads.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _IN_ORDER = np.empty(0, np.int64)
 
 
 def solve_packed(gram: Floats, moment: Floats, *, ridge: Ridge) -> Floats:
-    """x_j of (A_j + ridge_j I) x_j = b_j, (m, d); gram is (m, d(d+1)/2) packed, the type of `moment` decides the arithmetic.
+    """x_j of (A_j + ridge_j I) x_j = b_j, (m, d); gram is (m, d(d+1)/2) packed, the type of
+    `moment` decides the arithmetic.
 
     Raises ValueError where a matrix is not positive definite (project it first).
     """
@@ -47,16 +49,21 @@ def solve_rows(
     positions: Int64s = _IN_ORDER,
     base: Floats | None = None,
 ) -> Floats:
-    """x_r = (base + sum_e w_e v v' + ridge_r I)^-1 sum_e t_e v over the events e of each row r, (rows, d).
+    """x_r = (base + sum_e w_e v v' + ridge_r I)^-1 sum_e t_e v over the events e of each row r,
+    (rows, d).
 
-    ptr: (rows + 1,) and ids: (events,) rows of V (m, d), float32 or float64, whose type decides the arithmetic. targets and
-    weights: (events,) values at `positions` (or in order), 1 where None; a weighted target is w y. base: (d, d).
-    Raises ValueError where a system is not positive definite, e.g. a ridge of 0 with fewer events than d.
+    ptr: (rows + 1,) and ids: (events,) rows of V (m, d), float32 or float64, whose type decides the
+    arithmetic. targets and weights: (events,) values at `positions` (or in order), 1 where None; a
+    weighted target is w y. base: (d, d). Raises ValueError where a system is not positive definite,
+    e.g. a ridge of 0 with fewer events than d.
     """
     rows, d, dtype = len(ptr) - 1, V.shape[1], V.dtype
     source = pad_columns(V, dtype)
     width, flat = source.shape[1], source.reshape(-1)
-    t, w = (np.empty(0, dtype) if c is None else np.ascontiguousarray(c, dtype) for c in (targets, weights))
+    t, w = (
+        np.empty(0, dtype) if c is None else np.ascontiguousarray(c, dtype)
+        for c in (targets, weights)
+    )
     ridges, solution = _ridges(ridge, rows, dtype), np.empty((rows, d), dtype)
     start = np.zeros((width, width), dtype)
     if base is not None:
@@ -78,45 +85,65 @@ def solve_users(
     targets: Floats | None = None,
     weights: Floats | None = None,
 ) -> Floats:
-    """u_k = argmin sum_e w_e (y_e - u.v)^2 + ridge_k |u|^2 for every user, (n_users, d) (AM-SSP Alg. 1, l. 4).
+    """u_k = argmin sum_e w_e (y_e - u.v)^2 + ridge_k |u|^2 for every user, (n_users, d) (AM-SSP
+    Alg. 1, l. 4).
 
     targets: (events,) y_e, the interactions' values where None.
     """
     y = interactions.values if targets is None else targets
     t = y if weights is None else y * weights
-    return solve_rows(interactions.user_ptr, interactions.items, V, ridge=ridge, targets=t, weights=weights)
+    return solve_rows(
+        interactions.user_ptr, interactions.items, V, ridge=ridge, targets=t, weights=weights
+    )
 
 
 def solve_clicks(ptr: Int64s, ids: Int32s, V: Floats, *, ridge: Ridge, alpha: float) -> Floats:
-    """Implicit feedback (Hu, Koren, Volinsky 2008, eq. 4): confidence 1 + alpha on clicks, 1 on everything else.
+    """Implicit feedback (Hu, Koren, Volinsky 2008, eq. 4): confidence 1 + alpha on clicks, 1 on
+    everything else.
 
-    x_r = (V'V + alpha sum v v' + ridge I)^-1 (1 + alpha) sum v. Solved divided by alpha, so that events need no weights.
+    x_r = (V'V + alpha sum v v' + ridge I)^-1 (1 + alpha) sum v. Solved divided by alpha, so that
+    events need no weights.
     """
     scaled = np.asarray(ridge, np.float64) / alpha
     ratio = V.dtype.type((1 + alpha) / alpha)
-    return np.asarray(ratio * solve_rows(ptr, ids, V, ridge=scaled, base=V.T @ V / V.dtype.type(alpha)))
+    return np.asarray(
+        ratio * solve_rows(ptr, ids, V, ridge=scaled, base=V.T @ V / V.dtype.type(alpha))
+    )
 
 
 def project_psd(packed: Floats, width: int, *, floor: float = 0.0) -> Floats:
-    """The nearest symmetric matrices with no eigenvalue below `floor`, packed (m, d(d+1)/2) to packed; the input's type.
+    """The nearest symmetric matrices with no eigenvalue below `floor`, packed (m, d(d+1)/2) to
+    packed; the input's type.
 
-    A matrix that needs nothing comes back unchanged. Raises ValueError where an entry is not finite or QL does not converge.
+    A matrix that needs nothing comes back unchanged. Raises ValueError where an entry is not finite
+    or QL does not converge.
     """
     matrices = np.ascontiguousarray(packed)
     projected, failed = np.empty_like(matrices), np.zeros(len(matrices), np.bool_)
-    map_ranges(lambda first, last: project_range(first, last, matrices, width, floor, projected, failed), len(matrices))
+    map_ranges(
+        lambda first, last: project_range(first, last, matrices, width, floor, projected, failed),
+        len(matrices),
+    )
     if bool(failed.any()):
-        raise ValueError(f"{int(failed.sum())} matrices have no eigenvalues, the first is row {int(np.argmax(failed))}")
+        raise ValueError(
+            f"{int(failed.sum())} matrices have no eigenvalues, the first is row "
+            f"{int(np.argmax(failed))}"
+        )
     return projected
 
 
 def _ridges(ridge: Ridge, rows: int, dtype: npt.DTypeLike) -> Floats:
-    return np.ascontiguousarray(np.broadcast_to(np.asarray(ridge, np.float64), (rows,)), dtype=dtype)
+    return np.ascontiguousarray(
+        np.broadcast_to(np.asarray(ridge, np.float64), (rows,)), dtype=dtype
+    )
 
 
 def _checked(solution: Floats) -> Floats:
     finite = np.isfinite(solution).all(axis=1)
     if not bool(finite.all()):
         bad = np.flatnonzero(~finite)
-        raise ValueError(f"{len(bad)} of {len(solution)} systems are not positive definite, the first is row {int(bad[0])}")
+        raise ValueError(
+            f"{len(bad)} of {len(solution)} systems are not positive definite, the first is "
+            f"row {int(bad[0])}"
+        )
     return solution

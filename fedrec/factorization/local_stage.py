@@ -1,7 +1,9 @@
-"""The second stage of fast DP matrix factorisation: V is released, and a device finds its own vector (Liu, Wang, Smola 2015, eq. 5).
+"""The second stage of fast DP matrix factorisation: V is released, and a device finds its own
+vector (Liu, Wang, Smola 2015, eq. 5).
 
-A rating is modelled as offset + m_k + b_j + u_k.v_j (eq. 2). The device takes its own mean m_k of what offset and b_j leave, as if it
-had three more ratings without any, and then u_k = (lambda I + sum v v')^-1 sum v r on the rest. Everything here is local: no cost.
+A rating is modelled as offset + m_k + b_j + u_k.v_j (eq. 2). The device takes its own mean m_k of
+what offset and b_j leave, as if it had three more ratings without any, and then u_k = (lambda I +
+sum v v')^-1 sum v r on the rest. Everything here is local: no cost.
 """
 
 from __future__ import annotations
@@ -22,14 +24,25 @@ PRIOR_RATINGS = 3.0
 
 
 def own_means(mine: Interactions, targets: Float64s, *, prior: float = PRIOR_RATINGS) -> Float64s:
-    """(num_users,) each user's mean of `targets` (n,), shrunk to 0 as by `prior` more ratings; 0 for an infinite one."""
-    return np.asarray(segments.sums(mine.user_ptr, targets) / (np.diff(mine.user_ptr) + prior), np.float64)
+    """(num_users,) each user's mean of `targets` (n,), shrunk to 0 as by `prior` more ratings; 0
+    for an infinite one."""
+    return np.asarray(
+        segments.sums(mine.user_ptr, targets) / (np.diff(mine.user_ptr) + prior), np.float64
+    )
 
 
 def solved(
-    mine: Interactions, V: Float64s, bias: Float64s, offset: float, ridge: float, *, prior: float = PRIOR_RATINGS
+    mine: Interactions,
+    V: Float64s,
+    bias: Float64s,
+    offset: float,
+    ridge: float,
+    *,
+    prior: float = PRIOR_RATINGS,
 ) -> tuple[Float64s, Float64s, Float64s]:
-    """m (n_users,), U (n_users, d) of eq. 5, and the residuals (n,) that they leave; V (m, d), bias (m,)."""
+    """m (n_users,), U (n_users, d) of eq.
+
+    5, and the residuals (n,) that they leave; V (m, d), bias (m,)."""
     left = np.asarray(mine.values, np.float64) - offset - bias[mine.items]
     means = own_means(mine, left, prior=prior)
     left -= means[mine.users]
@@ -47,7 +60,9 @@ class LocalStageModel:
     prior: float = PRIOR_RATINGS
 
     @staticmethod
-    def of(V: Floats, bias: Floats, *, offset: float, user_ridge: float, prior: float = PRIOR_RATINGS) -> LocalStageModel:
+    def of(
+        V: Floats, bias: Floats, *, offset: float, user_ridge: float, prior: float = PRIOR_RATINGS
+    ) -> LocalStageModel:
         """From V (m, d) and b (m,)."""
         table = np.column_stack([V, np.ones(len(V)), bias])
         return LocalStageModel(np.ascontiguousarray(table, np.float32), offset, user_ridge, prior)
@@ -61,10 +76,20 @@ class LocalStageModel:
     def user_vectors(self, history: Interactions) -> Floats:
         """(n_users, d + 2), each row from that user's ratings alone."""
         table = np.asarray(self.item_vectors, np.float64)
-        means, U, _ = solved(history, np.ascontiguousarray(table[:, :-2]), table[:, -1], self.offset, self.user_ridge, prior=self.prior)
+        means, U, _ = solved(
+            history,
+            np.ascontiguousarray(table[:, :-2]),
+            table[:, -1],
+            self.offset,
+            self.user_ridge,
+            prior=self.prior,
+        )
         return np.column_stack([U, means, np.ones(len(U))])
 
     def arrays(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """For the released file."""
         scalars = {"offset": self.offset, "user_ridge": self.user_ridge, "prior": self.prior}
-        return {"item_vectors": self.item_vectors, **{name: np.array(value) for name, value in scalars.items()}}
+        return {
+            "item_vectors": self.item_vectors,
+            **{name: np.array(value) for name, value in scalars.items()},
+        }

@@ -1,7 +1,9 @@
-"""A released model: public item vectors, and how a device finds its own vector from its own history.
+"""A released model: public item vectors, and how a device finds its own vector from its own
+history.
 
-Everything here is public or local. A prediction is a dot product. What predicts ratings well does not list well: a model may carry another
-one, its `ranker`, whose dot products order lists (`ranker_of`). Metrics of ranking, bundles and lists use that; predictions never do.
+Everything here is public or local. A prediction is a dot product. What predicts ratings well does
+not list well: a model may carry another one, its `ranker`, whose dot products order lists
+(`ranker_of`). Metrics of ranking, bundles and lists use that; predictions never do.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ Ids = npt.NDArray[np.integer]
 
 
 class Model(Protocol):
-    """Item vectors (m, D) and a local solve; `predict = offset + u . v`, clipped to the public range for ratings."""
+    """Item vectors (m, D) and a local solve; `predict = offset + u . v`, clipped to the public
+    range for ratings."""
 
     @property
     def item_vectors(self) -> Floats:
@@ -37,13 +40,15 @@ class Model(Protocol):
 
 
 def ranker_of(model: Model) -> Model:
-    """What makes the model's lists: the model that it carries as `ranker`, or itself where it carries none."""
+    """What makes the model's lists: the model that it carries as `ranker`, or itself where it
+    carries none."""
     ranker: Model | None = getattr(model, "ranker", None)
     return model if ranker is None else ranker
 
 
 def predictor(model: Model, history: Interactions) -> Callable[[Ids, Ids], Float64s]:
-    """`predict(users, items)` for the users of `history`, whose vectors are solved once; ratings are clipped to their range."""
+    """`predict(users, items)` for the users of `history`, whose vectors are solved once; ratings
+    are clipped to their range."""
     U, V = model.user_vectors(history), model.item_vectors
     low, high = history.value_range if history.kind == "ratings" else (-np.inf, np.inf)
 

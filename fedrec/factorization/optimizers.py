@@ -1,8 +1,9 @@
 """First-order steps on a table of parameters, in place: plain, Adam.
 
-An optimizer is an object without state. Whoever descends owns the parameters and the `slots` (running sums shaped like them) and lends
-both for one step. Gradients may name the rows they touch: other rows and their slots then stay as they are ("lazy" where the
-optimizer has memory), so that a mini-batch costs what its features cost and no more.
+An optimizer is an object without state. Whoever descends owns the parameters and the `slots`
+(running sums shaped like them) and lends both for one step. Gradients may name the rows they touch:
+other rows and their slots then stay as they are ("lazy" where the optimizer has memory), so that a
+mini-batch costs what its features cost and no more.
 """
 
 from __future__ import annotations
@@ -25,8 +26,18 @@ class Optimizer(Protocol):
     def slots(self) -> int:
         """Arrays of memory per table, zero at the start."""
 
-    def step(self, table: Floats, rows: Integers, gradient: Floats, memory: Floats, *, rate: float, time: int) -> None:
-        """Move `table[rows]` against `gradient` (len(rows), columns); `memory` is (slots, *table.shape); `time` counts from 1."""
+    def step(
+        self,
+        table: Floats,
+        rows: Integers,
+        gradient: Floats,
+        memory: Floats,
+        *,
+        rate: float,
+        time: int,
+    ) -> None:
+        """Move `table[rows]` against `gradient` (len(rows), columns); `memory` is (slots,
+        *table.shape); `time` counts from 1."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +46,16 @@ class GradientDescent:
 
     slots: int = 0
 
-    def step(self, table: Floats, rows: Integers, gradient: Floats, memory: Floats, *, rate: float, time: int) -> None:
+    def step(
+        self,
+        table: Floats,
+        rows: Integers,
+        gradient: Floats,
+        memory: Floats,
+        *,
+        rate: float,
+        time: int,
+    ) -> None:
         """See Optimizer."""
         change = np.asarray(rate, table.dtype)
 
@@ -47,17 +67,32 @@ class GradientDescent:
 
 @dataclass(frozen=True)
 class Adam:
-    """Kingma, Ba 2015, Alg. 1. Fused: the tables of an encoder are larger than the caches, and one pass is a third of ten."""
+    """Kingma, Ba 2015, Alg.
+
+    1. Fused: the tables of an encoder are larger than the caches, and one pass is a third of ten.
+    """
 
     first: float = 0.9
     second: float = 0.999
     epsilon: float = 1e-8
     slots: int = 2
 
-    def step(self, table: Floats, rows: Integers, gradient: Floats, memory: Floats, *, rate: float, time: int) -> None:
+    def step(
+        self,
+        table: Floats,
+        rows: Integers,
+        gradient: Floats,
+        memory: Floats,
+        *,
+        rate: float,
+        time: int,
+    ) -> None:
         """See Optimizer."""
         root = math.sqrt(1 - self.second**time)  # bias correction, folded into rate and epsilon
-        constants = np.array([self.first, self.second, self.epsilon * root, rate * root / (1 - self.first**time)], table.dtype)
+        constants = np.array(
+            [self.first, self.second, self.epsilon * root, rate * root / (1 - self.first**time)],
+            table.dtype,
+        )
 
         def piece(start: int, stop: int) -> None:
             _adam(table, rows, gradient, memory[0], memory[1], constants, start, stop)
@@ -66,7 +101,9 @@ class Adam:
 
 
 @numba.njit(nogil=True, cache=True)
-def _subtract(table: Floats, rows: Integers, gradient: Floats, rate: Floats, start: int, stop: int) -> None:
+def _subtract(
+    table: Floats, rows: Integers, gradient: Floats, rate: Floats, start: int, stop: int
+) -> None:
     for i in range(start, stop):
         r = rows[i]
         for c in range(table.shape[1]):
@@ -84,7 +121,8 @@ def _adam(
     start: int,
     stop: int,
 ) -> None:
-    first, second, epsilon, rate = constants[0], constants[1], constants[2], constants[3]  # in the dtype of the table
+    # in the dtype of the table
+    first, second, epsilon, rate = constants[0], constants[1], constants[2], constants[3]
     one = first / first
     for i in range(start, stop):
         r = rows[i]

@@ -1,11 +1,14 @@
-"""What the published recipe takes for ratings where a scenario leaves a value open: AM-SSP with features, Ada-DPALS without, by epsilon.
+"""What the published recipe takes for ratings where a scenario leaves a value open: AM-SSP with
+features, Ada-DPALS without, by epsilon.
 
-Neither paper prints its settings by epsilon. These were chosen as their authors would have: on validation ratings, for each epsilon, on one
-data set (MovieLens 1M, tens of settings an epsilon; `simulations/am_ssp_figure1.toml` and docs/study.md say how), and an epsilon in
-between takes the nearest one's in ratio. On validation ratings of five other data sets (MovieLens 100K, and planted ones of 1 to 40 users
-an item; epsilon 0.5, 1, 5 and 20) they were .014 (AM-SSP) and .010 (Ada-DPALS) of RMSE above the best of 17 and 12 settings, on average;
-plain values for every epsilon .033 and .041. Carried over by mu times users per item, in the place of epsilon, they were .014 and .036
-above it, so sizes decide nothing here. Where an item has 40 users they are .03 above the best.
+Neither paper prints its settings by epsilon. These were chosen as their authors would have: on
+validation ratings, for each epsilon, on one data set (MovieLens 1M, tens of settings an epsilon;
+`simulations/am_ssp_figure1.toml` and docs/study.md say how), and an epsilon in between takes the
+nearest one's in ratio. On validation ratings of five other data sets (MovieLens 100K, and planted
+ones of 1 to 40 users an item; epsilon 0.5, 1, 5 and 20) they were .014 (AM-SSP) and .010
+(Ada-DPALS) of RMSE above the best of 17 and 12 settings, on average; plain values for every epsilon
+.033 and .041. Carried over by mu times users per item, in the place of epsilon, they were .014 and
+.036 above it, so sizes decide nothing here. Where an item has 40 users they are .03 above the best.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Choice:
-    """Names and units as of `ssp.PublishedSettings` and `[model]`; the last two are of the encoder, and mean nothing without features."""
+    """Names and units as of `ssp.PublishedSettings` and `[model]`; the last two are of the encoder,
+    and mean nothing without features."""
 
     dimension: int
     steps: int
@@ -51,4 +55,6 @@ def choice_for(epsilon: float, *, features: bool) -> Choice:
     known = WITH_FEATURES if features else WITHOUT_FEATURES
     if math.isinf(epsilon):
         return known[math.inf]
-    return known[min((e for e in known if math.isfinite(e)), key=lambda e: abs(math.log(e / epsilon)))]
+    return known[
+        min((e for e in known if math.isfinite(e)), key=lambda e: abs(math.log(e / epsilon)))
+    ]

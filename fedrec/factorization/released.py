@@ -1,8 +1,10 @@
-"""The released file: a model that any device can load, with a manifest that says what it is and what it promises.
+"""The released file: a model that any device can load, with a manifest that says what it is and
+what it promises.
 
-A folder holds `model.safetensors`, the public arrays, and `manifest.json`: format, kind of model, guarantee, where the noise
-came from, the plan's digest, item ids, and the SHA-256 of the arrays. No pickle: a file can be wrong, but it runs nothing. Arrays of the
-model that makes the lists, where it is another one, are named `ranker.KIND.NAME`.
+A folder holds `model.safetensors`, the public arrays, and `manifest.json`: format, kind of model,
+guarantee, where the noise came from, the plan's digest, item ids, and the SHA-256 of the arrays. No
+pickle: a file can be wrong, but it runs nothing. Arrays of the model that makes the lists, where it
+is another one, are named `ranker.KIND.NAME`.
 """
 
 from __future__ import annotations
@@ -32,40 +34,63 @@ _REMEDY = "Copy the whole model folder of a finished run again."
 def save(folder: Path, model: Model, *, about: Mapping[str, Any]) -> None:
     """Write the model and its manifest, `about` (guarantee, noise, plan, items, ...) included."""
     digest = write_arrays(folder / "model.safetensors", arrays_of(model))
-    write_json(folder / "manifest.json", {**about, "format": FORMAT, "kind": _kind(model), "sha256": digest})
+    write_json(
+        folder / "manifest.json",
+        {**about, "format": FORMAT, "kind": _kind(model), "sha256": digest},
+    )
 
 
 def load(folder: Path) -> tuple[Model, dict[str, Any]]:
-    """The model of a folder and its manifest. Raises RunError where a file is missing, damaged or of another format."""
+    """The model of a folder and its manifest.
+
+    Raises RunError where a file is missing, damaged or of another format."""
     manifest, path = read_json(folder / "manifest.json"), folder / "model.safetensors"
     if manifest.get("format") != FORMAT or manifest.get("kind") not in model_kinds():
-        raise RunError(f"{folder} holds format {manifest.get('format')!r}, kind {manifest.get('kind')!r}; expected {FORMAT!r}", _REMEDY)
+        raise RunError(
+            (
+                f"{folder} holds format {manifest.get('format')!r}, kind "
+                f"{manifest.get('kind')!r}; expected {FORMAT!r}"
+            ),
+            _REMEDY,
+        )
     arrays = read_arrays(path)
     if hashlib.sha256(path.read_bytes()).hexdigest() != manifest["sha256"]:
         raise RunError(f"{path} is not the file that its manifest describes", _REMEDY)
     try:
         return model_of(arrays, manifest["kind"]), manifest
     except (KeyError, ValueError, TypeError) as failure:
-        raise RunError(f"{path} lacks what a {manifest['kind']} model needs: {failure}", _REMEDY) from None
+        raise RunError(
+            f"{path} lacks what a {manifest['kind']} model needs: {failure}", _REMEDY
+        ) from None
 
 
 def arrays_of(model: Model) -> dict[str, npt.NDArray[np.generic]]:
     """The model's own arrays, and those of its ranker."""
     arrays, ranker = dict(model.arrays()), ranker_of(model)
     if ranker is not model:
-        arrays |= {f"{_RANKER}{_kind(ranker)}.{name}": array for name, array in ranker.arrays().items()}
+        arrays |= {
+            f"{_RANKER}{_kind(ranker)}.{name}": array for name, array in ranker.arrays().items()
+        }
     return arrays
 
 
 def model_of(arrays: Arrays, kind: str) -> Model:
-    """The model with its ranker. Raises KeyError, ValueError or TypeError where an array is missing or wrong."""
+    """The model with its ranker.
+
+    Raises KeyError, ValueError or TypeError where an array is missing or wrong."""
     model: Model = model_kinds()[kind].of_arrays(arrays)
-    theirs = {name.removeprefix(_RANKER): array for name, array in arrays.items() if name.startswith(_RANKER)}
+    theirs = {
+        name.removeprefix(_RANKER): array
+        for name, array in arrays.items()
+        if name.startswith(_RANKER)
+    }
     if not theirs:
         return model
     of = next(iter(theirs)).partition(".")[0]
     named = {name.removeprefix(f"{of}."): array for name, array in theirs.items()}
-    ranker = LikedRanker.of_arrays(named, model) if of == _LIKED else model_kinds()[of].of_arrays(named)
+    ranker = (
+        LikedRanker.of_arrays(named, model) if of == _LIKED else model_kinds()[of].of_arrays(named)
+    )
     return replace(model, ranker=ranker)  # type: ignore[type-var]  # models are dataclasses; only those with a ranker are saved with one
 
 

@@ -1,8 +1,10 @@
-"""Symmetric matrices u u' as plain vectors, for sums that take a coefficient and a vector: svec(A) = (A_ii, sqrt(2) A_ij).
+"""Symmetric matrices u u' as plain vectors, for sums that take a coefficient and a vector: svec(A)
+= (A_ii, sqrt(2) A_ij).
 
-svec keeps the Frobenius norm, so a row c svec(u u') is bounded as the matrix c u u' is, and noise of std s on svec is noise of
-std s / sqrt(2) off the diagonal. Three aggregators sum products of two factors (`fedrec.sharing.layout`): an outer block of many rows
-has three. Rounded is svec here, and u there, so sums differ in their last bits.
+svec keeps the Frobenius norm, so a row c svec(u u') is bounded as the matrix c u u' is, and noise
+of std s on svec is noise of std s / sqrt(2) off the diagonal. Three aggregators sum products of two
+factors (`fedrec.sharing.layout`): an outer block of many rows has three. Rounded is svec here, and
+u there, so sums differ in their last bits.
 """
 
 from __future__ import annotations

@@ -1,16 +1,22 @@
-"""Task-weighted ridge regression by sufficient statistics perturbation: Ada-DPALS Alg. 1 (Krichene et al. 2023).
+"""Task-weighted ridge regression by sufficient statistics perturbation: Ada-DPALS Alg. 1 (Krichene
+et al. 2023).
 
-n users, m tasks, and theta_i = argmin sum_k (theta_i . x_k - y_ik)^2 + lambda |theta_i|^2 for each task i. A device clips its x to Gamma_x
-and its labels to Gamma_y, weighs its tasks (`budget.allocation`) and reports w x x' and w y x for each of them; the sums are noised once,
-and theta solved from them. In `ssp` the same step is the item update of alternating minimisation: items are tasks, user vectors x.
+n users, m tasks, and theta_i = argmin sum_k (theta_i . x_k - y_ik)^2 + lambda |theta_i|^2 for each
+task i. A device clips its x to Gamma_x and its labels to Gamma_y, weighs its tasks
+(`budget.allocation`) and reports w x x' and w y x for each of them; the sums are noised once, and
+theta solved from them. In `ssp` the same step is the item update of alternating minimisation: items
+are tasks, user vectors x.
 
-Guarantee (user, add/remove). A user's weights satisfy sum w^2 <= 1, tasks being distinct, so in units of Gamma_x^2 and Gamma_x Gamma_y
-its part of all (A_i) has Frobenius norm sqrt(sum w^2 |x|^4) <= 1 and its part of all (b_i) norm <= 1 (Thm 3.3); `reports.bounded` takes
-care of rounding. With the counts that is three Gaussian releases, each chosen from those before: exactly what the plan lists.
-Where task sizes are given as public, the guarantee takes them as public knowledge, and its note says so.
+Guarantee (user, add/remove). A user's weights satisfy sum w^2 <= 1, tasks being distinct, so in
+units of Gamma_x^2 and Gamma_x Gamma_y its part of all (A_i) has Frobenius norm sqrt(sum w^2 |x|^4)
+<= 1 and its part of all (b_i) norm <= 1 (Thm 3.3); `reports.bounded` takes care of rounding. With
+the counts that is three Gaussian releases, each chosen from those before: exactly what the plan
+lists. Where task sizes are given as public, the guarantee takes them as public knowledge, and its
+note says so.
 
-Where we leave the paper: lambda stands outside the weighted sum and is public (inside, as in l. 5, a user's part is up to 5.9 times longer
-than the proof allows); noise on A is isometric (`privacy.gaussian`); accounting is exact.
+Where we leave the paper: lambda stands outside the weighted sum and is public (inside, as in l. 5,
+a user's part is up to 5.9 times longer than the proof allows); noise on A is isometric
+(`privacy.gaussian`); accounting is exact.
 """
 
 from __future__ import annotations
@@ -51,7 +57,8 @@ def estimated(noisy: Float64s, noise_std: float) -> Float64s:
 class TaskRidgeSettings:
     """`feature_radius` is Gamma_x, `target_radius` Gamma_y, `ridge` lambda.
 
-    Where sizes are not public, a user's part of the counts is clipped to norm sqrt(`count_limit`), and counts have `count_share` of mu^2.
+    Where sizes are not public, a user's part of the counts is clipped to norm sqrt(`count_limit`),
+    and counts have `count_share` of mu^2.
     """
 
     dimension: int
@@ -65,9 +72,16 @@ class TaskRidgeSettings:
 
 
 def plan_for(guarantee: Guarantee, settings: TaskRidgeSettings, *, public_sizes: bool) -> Plan:
-    """Counts first, where sizes are not public; A and b share what is left equally, as in the proof of Thm 3.3."""
+    """Counts first, where sizes are not public; A and b share what is left equally, as in the proof
+    of Thm 3.3."""
     if public_sizes:
-        noted = Guarantee(guarantee.epsilon, guarantee.delta, guarantee.unit, guarantee.neighbours, note=SIZES_PUBLIC)
+        noted = Guarantee(
+            guarantee.epsilon,
+            guarantee.delta,
+            guarantee.unit,
+            guarantee.neighbours,
+            note=SIZES_PUBLIC,
+        )
         return calibrate(noted, {"gram": 0.5, "moment": 0.5})
     half = (1 - settings.count_share) / 2
     return calibrate(guarantee, {"counts": settings.count_share, "gram": half, "moment": half})
@@ -75,7 +89,9 @@ def plan_for(guarantee: Guarantee, settings: TaskRidgeSettings, *, public_sizes:
 
 @dataclass(frozen=True)
 class TaskRidge:
-    """The server: post-processing of releases only. `sizes` (m,) where everybody knows how many users each task has."""
+    """The server: post-processing of releases only.
+
+    `sizes` (m,) where everybody knows how many users each task has."""
 
     plan: Plan
     settings: TaskRidgeSettings
@@ -101,7 +117,12 @@ class TaskRidge:
             ReleaseSpec("gram", (block("gram", "outer", rows=m, width=d),)),
             ReleaseSpec("moment", (block("moment", "linear", rows=m, width=d),)),
         )
-        return Question(1, "tasks/statistics", {"counts": state["counts"], "num_users": np.array(self.num_users)}, specs)
+        return Question(
+            1,
+            "tasks/statistics",
+            {"counts": state["counts"], "num_users": np.array(self.num_users)},
+            specs,
+        )
 
     def tell(self, state: State, question: Question, answer: Release) -> State:
         """Keep what was released, in the units of the data."""
@@ -114,13 +135,19 @@ class TaskRidge:
         return {**state, "round": np.array(2), "gram": gram, "moment": moment}
 
     def theta(self, state: State, *, ridge: float | None = None) -> Float64s:
-        """(m, d) theta of a finished state (l. 7, with the projection that keeps it stable); another ridge costs nothing more."""
-        return closed_form.projected(statistics(state), ridge=self.settings.ridge if ridge is None else ridge)
+        """(m, d) theta of a finished state (l.
+
+        7, with the projection that keeps it stable); another ridge costs nothing more."""
+        return closed_form.projected(
+            statistics(state), ridge=self.settings.ridge if ridge is None else ridge
+        )
 
 
 def statistics(state: State) -> ItemStatistics:
     """The released sums of a finished state."""
-    return ItemStatistics(np.asarray(state["gram"], np.float64), np.asarray(state["moment"], np.float64))
+    return ItemStatistics(
+        np.asarray(state["gram"], np.float64), np.asarray(state["moment"], np.float64)
+    )
 
 
 def client_steps(settings: TaskRidgeSettings) -> Mapping[str, ClientStep]:
@@ -148,13 +175,22 @@ def report_counts(question: Question, mine: TaskData, limit: int) -> Reports:
 
 def _report_statistics(question: Question, mine: TaskData, settings: TaskRidgeSettings) -> Reports:
     labels, radius = mine.labels, settings.target_radius
-    X = clip_rows(mine.features, radius=settings.feature_radius).rows / settings.feature_radius  # l. 2
+    # l. 2
+    X = clip_rows(mine.features, radius=settings.feature_radius).rows / settings.feature_radius
     y = clip_values(labels.values, low=-radius, high=radius).values / radius
     w = settings.allocation(
         labels,
         np.asarray(question.public["counts"], np.float64),
         budget=1.0,
         num_users=int(question.public["num_users"]),
-        key=Streams(0).key("task-sampling"),  # public: it chooses among a user's own tasks, nothing rests on its secrecy
+        # public: it chooses among a user's own tasks, nothing rests on its secrecy
+        key=Streams(0).key("task-sampling"),
     ).values
-    return bounded(labels.user_ptr, labels.items, [RealBlock(w, X), RealBlock(w * y, X)], question.releases, scaling="clip")  # l. 5-6
+    # l. 5-6
+    return bounded(
+        labels.user_ptr,
+        labels.items,
+        [RealBlock(w, X), RealBlock(w * y, X)],
+        question.releases,
+        scaling="clip",
+    )

@@ -1,11 +1,14 @@
-"""Variational ALS: both sides keep what they do not know of each other (Lim & Teh 2007, "Variational Bayesian approach to movie
-rating prediction"). Not private: a reference for private training.
+"""Variational ALS: both sides keep what they do not know of each other (Lim & Teh 2007,
+"Variational Bayesian approach to movie rating prediction"). Not private: a reference for private
+training.
 
-    y_kj = mean + a_k + c_j + u_k' v_j + e,   (u_k, a_k) ~ N(0, user_prior),  (v_j, c_j) ~ N(0, item_prior),  e ~ N(0, noise)
+    y_kj = mean + a_k + c_j + u_k' v_j + e,   (u_k, a_k) ~ N(0, user_prior),  (v_j, c_j) ~ N(0,
+    item_prior),  e ~ N(0, noise)
 
-One iteration finds the posterior of every user given the items' means and covariances, then of every item; noise and both priors
-by EM. Nothing is left to choose but the width, and too large a width costs time, not error. Where we leave the paper: a bias is
-one more coordinate of its side, and to the other side it is known exactly, at its mean.
+One iteration finds the posterior of every user given the items' means and covariances, then of
+every item; noise and both priors by EM. Nothing is left to choose but the width, and too large a
+width costs time, not error. Where we leave the paper: a bias is one more coordinate of its side,
+and to the other side it is known exactly, at its mean.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ _SAMPLE = 20_000
 
 @dataclass(frozen=True)
 class Posterior:
-    """mean (n, d + 1) and covariance (n, d + 1, d + 1) of the rows of one side; the last coordinate is the bias."""
+    """mean (n, d + 1) and covariance (n, d + 1, d + 1) of the rows of one side; the last coordinate
+    is the bias."""
 
     mean: Float64s
     covariance: Float64s
@@ -37,7 +41,9 @@ class Posterior:
     @property
     def prior(self) -> Float64s:
         """(d + 1, d + 1): the EM update of the covariance these rows were drawn from."""
-        return np.asarray((self.mean.T @ self.mean + self.covariance.sum(axis=0)) / max(len(self.mean), 1))
+        return np.asarray(
+            (self.mean.T @ self.mean + self.covariance.sum(axis=0)) / max(len(self.mean), 1)
+        )
 
     def rows(self, chosen: npt.NDArray[np.generic]) -> Posterior:
         """Some rows."""
@@ -46,7 +52,8 @@ class Posterior:
 
 @dataclass(frozen=True)
 class VariationalModel:
-    """A `Model`: item posteriors, and what a user's own solve needs. ranker: see `model.ranker_of`."""
+    """A `Model`: item posteriors, and what a user's own solve needs. ranker: see
+    `model.ranker_of`."""
 
     items: Posterior
     offset: float
@@ -71,12 +78,22 @@ class VariationalModel:
         return {"item_vectors": self.item_vectors, "offset": np.array(self.offset)}
 
 
-def alternate(train: Interactions, *, width: int, iterations: int, rng: np.random.Generator) -> Iterator[VariationalModel]:
+def alternate(
+    train: Interactions, *, width: int, iterations: int, rng: np.random.Generator
+) -> Iterator[VariationalModel]:
     """Yield the model after every iteration; the items' factors start at random, near zero."""
-    offset = float(train.values.mean(dtype=np.float64)) if len(train) else sum(train.value_range) / 2
+    offset = (
+        float(train.values.mean(dtype=np.float64)) if len(train) else sum(train.value_range) / 2
+    )
     y, m = train.values - np.float32(offset), train.num_items
-    users, items = _Side(train.items, _by_user(train)), _Side(train.users, order_by_item(train.user_ptr, train.items, m))
-    V = Posterior(np.column_stack([rng.normal(0, 0.1, (m, width)), np.zeros(m)]), np.zeros((m, width + 1, width + 1)))
+    users, items = (
+        _Side(train.items, _by_user(train)),
+        _Side(train.users, order_by_item(train.user_ptr, train.items, m)),
+    )
+    V = Posterior(
+        np.column_stack([rng.normal(0, 0.1, (m, width)), np.zeros(m)]),
+        np.zeros((m, width + 1, width + 1)),
+    )
     noise = 0.8 * float(np.var(y)) + 1e-6
     user_prior, item_prior = np.diag([1.0] * width + [0.2]), np.diag([0.03] * width + [0.3])
     sample = rng.choice(len(train), min(_SAMPLE, len(train)), replace=False)
@@ -85,13 +102,18 @@ def alternate(train: Interactions, *, width: int, iterations: int, rng: np.rando
         user_prior = U.prior
         V = _posterior(items, U, y, noise=noise, prior=item_prior)
         item_prior = V.rows(np.diff(items.order.item_ptr) > 0).prior
-        noise = _noise(U.rows(train.users[sample]), V.rows(train.items[sample]), y[sample]) if len(sample) else noise
+        noise = (
+            _noise(U.rows(train.users[sample]), V.rows(train.items[sample]), y[sample])
+            if len(sample)
+            else noise
+        )
         yield VariationalModel(V, offset, noise, user_prior)
 
 
 @dataclass(frozen=True)
 class _Side:
-    """Events grouped by the rows of one side; `others` (events,) is the other end of each, in the data's own order."""
+    """Events grouped by the rows of one side; `others` (events,) is the other end of each, in the
+    data's own order."""
 
     others: npt.NDArray[np.integer]
     order: ItemOrder
@@ -101,14 +123,21 @@ def _by_user(events: Interactions) -> ItemOrder:
     return ItemOrder(events.user_ptr, events.items, np.empty(0, np.int64))
 
 
-def _posterior(side: _Side, other: Posterior, y: Float32s, *, noise: float, prior: Float64s) -> Posterior:
-    """Of every row: precision prior^-1 + sum_e (x x' + C) / noise, moment sum_e t x / noise, x the other end's (factors, 1)."""
+def _posterior(
+    side: _Side, other: Posterior, y: Float32s, *, noise: float, prior: Float64s
+) -> Posterior:
+    """Of every row: precision prior^-1 + sum_e (x x' + C) / noise, moment sum_e t x / noise, x the
+    other end's (factors, 1)."""
     order, (X, C) = side.order, _with_one(other)
     targets = y - other.mean[:, -1].astype(np.float32)[side.others]
     sums = item_statistics(order, X, targets)
     shape = (len(order.item_ptr) - 1, len(X))
-    incidence = sparse.csr_matrix((np.ones(len(order.users), np.float32), order.users, order.item_ptr), shape=shape)
-    precision = unpack((sums.gram + incidence @ C) / np.float64(noise), X.shape[1]) + np.linalg.inv(prior)
+    incidence = sparse.csr_matrix(
+        (np.ones(len(order.users), np.float32), order.users, order.item_ptr), shape=shape
+    )
+    precision = unpack((sums.gram + incidence @ C) / np.float64(noise), X.shape[1]) + np.linalg.inv(
+        prior
+    )
     covariance = np.linalg.inv(precision)
     return Posterior(np.einsum("nij,nj->ni", covariance, sums.moment / noise), covariance)
 
@@ -125,5 +154,9 @@ def _noise(U: Posterior, V: Posterior, y: Float32s) -> float:
     u, v, S, T = U.mean[:, :-1], V.mean[:, :-1], U.covariance, V.covariance
     residual = y - U.mean[:, -1] - V.mean[:, -1] - np.einsum("nd,nd->n", u, v)
     Su, Tv = S[:, :-1, :-1], T[:, :-1, :-1]
-    variance = np.einsum("ni,nij,nj->n", u, Tv, u) + np.einsum("ni,nij,nj->n", v, Su, v) + np.einsum("nij,nij->n", Su, Tv)
+    variance = (
+        np.einsum("ni,nij,nj->n", u, Tv, u)
+        + np.einsum("ni,nij,nj->n", v, Su, v)
+        + np.einsum("nij,nij->n", Su, Tv)
+    )
     return float(np.mean(residual**2 + variance + S[:, -1, -1] + T[:, -1, -1]))

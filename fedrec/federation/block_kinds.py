@@ -1,16 +1,19 @@
-"""Kinds of blocks: how coefficients and vectors of a report make the rows that are summed, noised and described.
+"""Kinds of blocks: how coefficients and vectors of a report make the rows that are summed, noised
+and described.
 
-A block of a user with coefficients c and integer vectors x stands for rows `c_j * expand(x)`. Everything that depends on the kind is one
-`BlockKind`: how many numbers a row has, how a vector enters it, and words. Noise and its price
+A block of a user with coefficients c and integer vectors x stands for rows `c_j * expand(x)`.
+Everything that depends on the kind is one `BlockKind`: how many numbers a row has, how a vector
+enters it, and words. Noise and its price
 stay those of fedrec. A package adds one in its metadata, so
 that every process of a deployment knows it:
 
     [project.entry-points."fedrec.block_kinds"]
     squares = "my_package.kinds:SQUARES"
 
-Sensitivity. Reports are checked by |c| * |x|^degree, so `expand` must be homogeneous of this degree and never longer than |x|^degree; its
-entries then stay below the largest |x_i|^degree times a constant that is at most 1, which is what the bound on sums counts on. `register`
-checks both on random vectors.
+Sensitivity. Reports are checked by |c| * |x|^degree, so `expand` must be homogeneous of this degree
+and never longer than |x|^degree; its entries then stay below the largest |x_i|^degree times a
+constant that is at most 1, which is what the bound on sums counts on. `register` checks both on
+random vectors.
 """
 
 from __future__ import annotations
@@ -33,9 +36,11 @@ GROUP = "fedrec.block_kinds"
 class BlockKind:
     """One kind.
 
-    columns: numbers of a row, from a vector's width. expand: (n, width) integer vectors to their (n, columns) rows of coefficient 1.
-    degree: how often a vector enters a row. words, formula: what a report holds, and what of it is added up. bits: of coefficients and of
-    vectors, of magnitude. matrix: whether a row is the packed upper triangle of c x x', fedrec's own kind, whose noise may be isometric.
+    columns: numbers of a row, from a vector's width. expand: (n, width) integer vectors to their
+    (n, columns) rows of coefficient 1. degree: how often a vector enters a row. words, formula:
+    what a report holds, and what of it is added up. bits: of coefficients and of vectors, of
+    magnitude. matrix: whether a row is the packed upper triangle of c x x', fedrec's own kind,
+    whose noise may be isometric.
     """
 
     name: str
@@ -48,7 +53,8 @@ class BlockKind:
     matrix: bool = False
 
     def relative_std(self, width: int, *, isometric: bool) -> npt.NDArray[np.float64]:
-        """(columns,) noise std of each number of a row, over the block's: sqrt(1/2) off the diagonal of a matrix where `isometric`."""
+        """(columns,) noise std of each number of a row, over the block's: sqrt(1/2) off the
+        diagonal of a matrix where `isometric`."""
         stds = np.ones(self.columns(width))
         if self.matrix and isometric:
             stds[np.not_equal(*np.triu_indices(width))] = math.sqrt(0.5)
@@ -72,18 +78,24 @@ OUTER = BlockKind(
     bits=(13, 11),
     matrix=True,
 )
-"""Packed symmetric matrices c x x'. They multiply the vector's step twice; theirs is coarser, so that the noise of any useful budget is at
-most 2^40 steps."""
+"""Packed symmetric matrices c x x'. They multiply the vector's step twice; theirs is coarser, so
+that the noise of any useful budget is at most 2^40 steps."""
 
 _KNOWN = {LINEAR.name: LINEAR, OUTER.name: OUTER}
 COMPILED = frozenset(_KNOWN)
-"""Kinds of fedrec's own: they have a compiled sum, and three aggregators can sum them by products of shares."""
+"""Kinds of fedrec's own: they have a compiled sum, and three aggregators can sum them by products
+of shares."""
 
 
 def register(kind: BlockKind) -> BlockKind:
-    """Make a kind known by its name, after a check of its bounds. Raises SettingsError on a name of fedrec's own, ValueError on bounds."""
+    """Make a kind known by its name, after a check of its bounds.
+
+    Raises SettingsError on a name of fedrec's own, ValueError on bounds."""
     if kind.name in COMPILED or kind.matrix:
-        raise SettingsError(f"block kind {kind.name!r} is one of fedrec's own", "Choose another name, and leave `matrix` out.")
+        raise SettingsError(
+            f"block kind {kind.name!r} is one of fedrec's own",
+            "Choose another name, and leave `matrix` out.",
+        )
     _require_bounded(kind)
     _KNOWN[kind.name] = kind
     return kind
@@ -91,19 +103,30 @@ def register(kind: BlockKind) -> BlockKind:
 
 def _require_bounded(kind: BlockKind) -> None:
     X = np.random.default_rng(0).integers(-(2**10), 2**10, (200, 5))
-    X[:100] *= np.arange(5) == np.arange(100)[:, None] % 5  # along the axes, where entries are largest
+    # along the axes, where entries are largest
+    X[:100] *= np.arange(5) == np.arange(100)[:, None] % 5
     rows, limit = kind.expand(X), np.linalg.norm(X, axis=1) ** kind.degree
     if rows.shape != (len(X), kind.columns(5)) or rows.dtype != np.int64:
-        raise ValueError(f"block kind {kind.name!r}: expand gives {rows.dtype} {rows.shape}, expected int64 {(len(X), kind.columns(5))}")
+        raise ValueError(
+            f"block kind {kind.name!r}: expand gives {rows.dtype} {rows.shape}, expected "
+            f"int64 {(len(X), kind.columns(5))}"
+        )
     lengths = np.linalg.norm(rows * kind.relative_std(5, isometric=True) ** -1, axis=1)
     if bool((lengths > limit * (1 + 1e-9)).any()):
-        raise ValueError(f"block kind {kind.name!r}: a row is longer than its vector to the power of {kind.degree}, so no norm bounds it")
+        raise ValueError(
+            f"block kind {kind.name!r}: a row is longer than its vector to the power of "
+            f"{kind.degree}, so no norm bounds it"
+        )
     if bool((kind.expand(2 * X) != 2**kind.degree * rows).any()):
-        raise ValueError(f"block kind {kind.name!r}: twice a vector is not 2^{kind.degree} times its row")
+        raise ValueError(
+            f"block kind {kind.name!r}: twice a vector is not 2^{kind.degree} times its row"
+        )
 
 
 def kind_named(name: str) -> BlockKind:
-    """The kind of this name: fedrec's own, registered, or one with an entry point. Raises ValueError where there is none."""
+    """The kind of this name: fedrec's own, registered, or one with an entry point.
+
+    Raises ValueError where there is none."""
     if name not in _KNOWN:
         for point in metadata.entry_points(group=GROUP, name=name):
             register(point.load())

@@ -1,16 +1,21 @@
-"""Public arrays as few bytes: without loss, against what a device has from the question before. A payload is empty or
+"""Public arrays as few bytes: without loss, against what a device has from the question before. A
+payload is empty or
 
     u8 kind | body
-    kind 0, any array:        zlib of the numbers' bytes, first the first byte of every number, then the second, and so on
-    kind 1, rows on a grid:   32 s SHA-256 of the array it is coded against, or zeros | a byte for each column | zlib of
+    kind 0, any array:        zlib of the numbers' bytes, first the first byte of every number, then
+    the second, and so on kind 1, rows on a grid:   32 s SHA-256 of the array it is coded against,
+    or zeros | a byte for each column | zlib of
                               i16 exponent of each row | the integers, column by column
 
-Empty means: the device has the very array that the question's header names. Kind 1 is for matrices whose rows are integers times a power
-of two, as `rounding.rounded_rows` makes them. A column's byte is the number of bytes an integer takes there, 0 where all are zero, plus 128
-where they are differences to the earlier array on the new grid; integers are mapped to 0, -1, 1, -2 ... -> 0, 1, 2, 3 ..., their bytes
-apart as in kind 0. Powers of two and rounding to the nearest integer are exact, so that every machine decodes the same numbers; and the
-header's SHA-256 decides whether they are the announced ones. zlib without its search for repetitions (`Z_RLE`) is within 0.05 bits of the
-entropy of rounded normal numbers, and stays bounded: how long a stream may become follows from the header, before it is read.
+Empty means: the device has the very array that the question's header names. Kind 1 is for matrices
+whose rows are integers times a power of two, as `rounding.rounded_rows` makes them. A column's byte
+is the number of bytes an integer takes there, 0 where all are zero, plus 128 where they are
+differences to the earlier array on the new grid; integers are mapped to 0, -1, 1, -2 ... -> 0, 1,
+2, 3 ..., their bytes apart as in kind 0. Powers of two and rounding to the nearest integer are
+exact, so that every machine decodes the same numbers; and the header's SHA-256 decides whether they
+are the announced ones. zlib without its search for repetitions (`Z_RLE`) is within 0.05 bits of the
+entropy of rounded normal numbers, and stays bounded: how long a stream may become follows from the
+header, before it is read.
 """
 
 from __future__ import annotations
@@ -64,24 +69,38 @@ class Announced:
 def announced(array: Array) -> Announced:
     """What a header says of an array."""
     content = np.asarray(array, order="C")
-    return Announced(content.dtype.str, content.shape, hashlib.sha256(content.tobytes()).hexdigest())
+    return Announced(
+        content.dtype.str, content.shape, hashlib.sha256(content.tobytes()).hexdigest()
+    )
 
 
 def coded(public: Mapping[str, Array], earlier: Mapping[str, Array]) -> dict[str, bytes]:
-    """A payload for each public array of a question; `earlier` are those of the question before, {} for whoever has none."""
+    """A payload for each public array of a question; `earlier` are those of the question before, {}
+    for whoever has none."""
     held = {announced(array) for array in earlier.values()}
-    return {name: b"" if announced(array) in held else encode(array, earlier.get(name)) for name, array in public.items()}
+    return {
+        name: b"" if announced(array) in held else encode(array, earlier.get(name))
+        for name, array in public.items()
+    }
 
 
 def encode(array: Array, earlier: Array | None = None) -> bytes:
     """One payload, never empty."""
     content = np.asarray(array, order="C")
-    grid = _grid(content) if content.ndim == 2 and content.dtype.kind == "f" and 0 < content.shape[1] <= _MOST_COLUMNS else None
+    grid = (
+        _grid(content)
+        if content.ndim == 2 and content.dtype.kind == "f" and 0 < content.shape[1] <= _MOST_COLUMNS
+        else None
+    )
     if grid is None:
         raw = np.frombuffer(content.tobytes(), np.uint8)
         return bytes([_ANY]) + _packed(raw.reshape(-1, content.dtype.itemsize).T.tobytes())
     exponents, columns = grid
-    base = earlier if earlier is not None and earlier.shape == content.shape and earlier.dtype.kind == "f" else None
+    base = (
+        earlier
+        if earlier is not None and earlier.shape == content.shape and earlier.dtype.kind == "f"
+        else None
+    )
     named = bytes(_SHA_BYTES) if base is None else bytes.fromhex(announced(base).sha256)
     sizes, parts = bytearray(), [_planes(exponents.astype("<i2"))]
     for c in range(content.shape[1]):
@@ -97,19 +116,33 @@ def encode(array: Array, earlier: Array | None = None) -> bytes:
 
 
 def decoded(
-    expected: Mapping[str, Announced], payloads: Mapping[str, bytes], held: Mapping[Announced, Array], *, max_bytes: int
+    expected: Mapping[str, Announced],
+    payloads: Mapping[str, bytes],
+    held: Mapping[Announced, Array],
+    *,
+    max_bytes: int,
 ) -> dict[str, Array]:
-    """The arrays that a header expects, for `wire.read_question` to check. held: what this device has.
+    """The arrays that a header expects, for `wire.read_question` to check. held: what this device
+    has.
 
-    Raises RefusedError: `MALFORMED` and `TOO_LARGE` before anything of that size is allocated, `ARRAYS_UNKNOWN` where a payload
-    stands on an array that is not held, and the server should send all.
+    Raises RefusedError: `MALFORMED` and `TOO_LARGE` before anything of that size is allocated,
+    `ARRAYS_UNKNOWN` where a payload stands on an array that is not held, and the server should send
+    all.
     """
     if set(payloads) != set(expected):
-        raise _refused(Refusal.WRONG_QUESTION, f"the question announces arrays {sorted(expected)}, found {sorted(payloads)}")
+        raise _refused(
+            Refusal.WRONG_QUESTION,
+            f"the question announces arrays {sorted(expected)}, found {sorted(payloads)}",
+        )
     size = sum(each.nbytes for each in expected.values())
     if size > max_bytes:
-        raise _refused(Refusal.TOO_LARGE, f"public arrays have at most {max_bytes} bytes, announced are {size}")
-    return {name: held[each].copy() if each in held else _decode(payloads[name], each, held) for name, each in expected.items()}
+        raise _refused(
+            Refusal.TOO_LARGE, f"public arrays have at most {max_bytes} bytes, announced are {size}"
+        )
+    return {
+        name: held[each].copy() if each in held else _decode(payloads[name], each, held)
+        for name, each in expected.items()
+    }
 
 
 def deflated(words: bytes) -> bytes:
@@ -131,19 +164,31 @@ def inflated(content: bytes, *, max_bytes: int) -> bytes:
 def _decode(payload: bytes, expected: Announced, held: Mapping[Announced, Array]) -> Array:
     match payload[:1]:
         case b"":
-            raise _refused(Refusal.ARRAYS_UNKNOWN, "this client does not have an array that the question leaves out")
+            raise _refused(
+                Refusal.ARRAYS_UNKNOWN,
+                "this client does not have an array that the question leaves out",
+            )
         case b"\x00":
             itemsize = np.dtype(expected.dtype).itemsize
-            raw = np.frombuffer(_inflated(payload[1:], expected.nbytes), np.uint8).reshape(itemsize, -1)
-            return np.frombuffer(raw.T.tobytes(), expected.dtype).reshape(expected.shape).copy()  # writable, as in one process
+            raw = np.frombuffer(_inflated(payload[1:], expected.nbytes), np.uint8).reshape(
+                itemsize, -1
+            )
+            # writable, as in one process
+            return np.frombuffer(raw.T.tobytes(), expected.dtype).reshape(expected.shape).copy()
         case b"\x01":
             return _decode_grid(payload, expected, held)
     raise _malformed(f"an array of unknown kind {payload[0]}")
 
 
 def _decode_grid(payload: bytes, expected: Announced, held: Mapping[Announced, Array]) -> Array:
-    if len(expected.shape) != 2 or expected.dtype[-2] != "f" or not 0 < expected.shape[1] <= _MOST_COLUMNS:
-        raise _malformed(f"an array of shape {expected.shape} and type {expected.dtype} has no rows on a grid")
+    if (
+        len(expected.shape) != 2
+        or expected.dtype[-2] != "f"
+        or not 0 < expected.shape[1] <= _MOST_COLUMNS
+    ):
+        raise _malformed(
+            f"an array of shape {expected.shape} and type {expected.dtype} has no rows on a grid"
+        )
     (rows, width), start = expected.shape, 1 + _SHA_BYTES
     named, sizes = payload[1:start], payload[start : start + width]
     taken = [size & ~_DIFFERENCE for size in sizes]
@@ -151,13 +196,22 @@ def _decode_grid(payload: bytes, expected: Announced, held: Mapping[Announced, A
         raise _malformed("an array's columns are cut short, or their numbers too long")
     base = held.get(Announced(expected.dtype, expected.shape, named.hex()))
     if base is None and any(size & _DIFFERENCE for size in sizes):
-        raise _refused(Refusal.ARRAYS_UNKNOWN, "this client does not have the array that a public array is a difference to")
+        raise _refused(
+            Refusal.ARRAYS_UNKNOWN,
+            "this client does not have the array that a public array is a difference to",
+        )
     stream = _inflated(payload[start + width :], rows * (2 + sum(taken)))
-    exponents, at = _whole(stream[: 2 * rows], rows, 2).astype(np.uint16).astype(np.int16).astype(np.int32), 2 * rows
+    exponents, at = (
+        _whole(stream[: 2 * rows], rows, 2).astype(np.uint16).astype(np.int16).astype(np.int32),
+        2 * rows,
+    )
     array = np.empty((rows, width), np.dtype(expected.dtype))
     for c, (size, flag) in enumerate(zip(taken, sizes, strict=True)):
         mapped = _whole(stream[at : at + size * rows], rows, size)
-        integers, at = (mapped >> np.uint64(1)).astype(np.int64) ^ -(mapped & np.uint64(1)).astype(np.int64), at + size * rows
+        integers, at = (
+            (mapped >> np.uint64(1)).astype(np.int64) ^ -(mapped & np.uint64(1)).astype(np.int64),
+            at + size * rows,
+        )
         if base is not None and flag & _DIFFERENCE:
             integers += _on_grid(base[:, c], exponents)
         with np.errstate(over="ignore"):  # too large for the type: not what was announced
@@ -166,7 +220,8 @@ def _decode_grid(payload: bytes, expected: Announced, held: Mapping[Announced, A
 
 
 def _grid(X: Array) -> tuple[npt.NDArray[np.int32], Int64s] | None:
-    """Exponents (m,) and integers (m, d) with X = integers * 2^exponents, bit by bit; None where they would need more than `_BITS`."""
+    """Exponents (m,) and integers (m, d) with X = integers * 2^exponents, bit by bit; None where
+    they would need more than `_BITS`."""
     exponents, integers = np.empty(len(X), np.int32), np.empty(X.shape, np.int64)
     for start in range(0, len(X), _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
@@ -184,7 +239,9 @@ def _grid_of(X: Float64s) -> tuple[npt.NDArray[np.int32], Int64s] | None:
     whole = np.ldexp(mantissas, 53).astype(np.int64)
     trailing = np.frexp((whole & -whole).astype(np.float64))[1] - 1  # zero bits at the end
     nothing = whole == 0
-    lowest = np.min(np.where(nothing, 2**14, exponents - 53 + trailing), axis=1, initial=2**14).astype(np.int32)
+    lowest = np.min(
+        np.where(nothing, 2**14, exponents - 53 + trailing), axis=1, initial=2**14
+    ).astype(np.int32)
     lowest[lowest == 2**14] = 0
     if (np.where(nothing, 0, exponents - lowest[:, None]) > _BITS).any():
         return None
@@ -209,7 +266,12 @@ def _bits(mapped: npt.NDArray[np.uint64]) -> float:
 
 def _planes(numbers: npt.NDArray[np.generic]) -> bytes:
     """The first byte of every number, then the second, and so on."""
-    return np.ascontiguousarray(numbers).view(np.uint8).reshape(len(numbers), numbers.dtype.itemsize).T.tobytes()
+    return (
+        np.ascontiguousarray(numbers)
+        .view(np.uint8)
+        .reshape(len(numbers), numbers.dtype.itemsize)
+        .T.tobytes()
+    )
 
 
 def _whole(planes: bytes, count: int, size: int) -> npt.NDArray[np.uint64]:
@@ -234,7 +296,8 @@ def _inflated(content: bytes, size: int) -> bytes:
 
 
 def _unpacked(content: bytes, most: int) -> tuple[bytes, bool]:
-    """At most so many bytes, and whether the stream ends with them and the content with the stream."""
+    """At most so many bytes, and whether the stream ends with them and the content with the
+    stream."""
     stream = zlib.decompressobj(-15)
     try:
         found = stream.decompress(content, most)

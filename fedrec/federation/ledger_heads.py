@@ -1,9 +1,11 @@
-"""Heads of an aggregator's ledger that others keep, and the proof that it still holds them: how the chain grew since.
+"""Heads of an aggregator's ledger that others keep, and the proof that it still holds them: how the
+chain grew since.
 
-The ledger is a chain of hashes, each over the one before it and the SHA-256 of an entry. Who keeps a head (how many entries, and their
-hash) asks for the SHA-256 of every entry after it: they must lead from the head that is kept to the one that the ledger states. A ledger
-that was put back to an earlier state, or another one, cannot show that, whatever its later entries are. The entries themselves, with
-counts of users and runs of others, stay with the aggregator.
+The ledger is a chain of hashes, each over the one before it and the SHA-256 of an entry. Who keeps
+a head (how many entries, and their hash) asks for the SHA-256 of every entry after it: they must
+lead from the head that is kept to the one that the ledger states. A ledger that was put back to an
+earlier state, or another one, cannot show that, whatever its later entries are. The entries
+themselves, with counts of users and runs of others, stay with the aggregator.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal
 from fedrec.federation.wire import refused
 
 REMEDY = (
-    "Its operator must restore the newest backup of its ledger. Where that is gone for good, what it released since is "
-    "counted by the clients' ledgers alone; to go on all the same, start once with --new-aggregator-ledger."
+    "Its operator must restore the newest backup of its ledger. Where that is gone for good, "
+    "what it released since is "
+    "counted by the clients' ledgers alone; to go on all the same, start once with "
+    "--new-aggregator-ledger."
 )
 
 
@@ -53,7 +57,10 @@ def follow(grow: Callable[[LedgerHead], LedgerGrowth], memory: HeadMemory) -> No
     while True:
         growth = grow(seen)
         if grown(seen, growth.entries_sha256) != growth.head:
-            cause = f"the aggregator's ledger does not follow from the {seen.number} entries that were seen of it"
+            cause = (
+                f"the aggregator's ledger does not follow from the {seen.number} entries that "
+                "were seen of it"
+            )
             raise refused(Refusal.STALE_LEDGER, cause, REMEDY)
         if growth.head != seen:
             memory.keep_ledger_head(growth.head)

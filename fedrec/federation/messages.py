@@ -1,13 +1,15 @@
 """What a client sends and what an aggregator returns: integers on a public grid.
 
-A report is a list of blocks. A block of a user with n rated items is n integer coefficients and one integer vector x of
-length `width`; it stands for the rows `c_j * x` ("linear") or the packed symmetric matrices `c_j * x x'` ("outer") of
-those n items, and for zero elsewhere. A dense vector is a block with one row, whose coefficient is 1. A block with `folds` > 1 has
-so many vectors a user, and item j stands for `c_j * x_(j mod folds)`: what a user's other folds say of an item. Item statistics
-(A_j, b_j) of AM-SSP eq. 5, item counts, residual sums and taste Grams have one fold, cross-fitted residuals several.
+A report is a list of blocks. A block of a user with n rated items is n integer coefficients and one
+integer vector x of length `width`; it stands for the rows `c_j * x` ("linear") or the packed
+symmetric matrices `c_j * x x'` ("outer") of those n items, and for zero elsewhere. A dense vector
+is a block with one row, whose coefficient is 1. A block with `folds` > 1 has so many vectors a
+user, and item j stands for `c_j * x_(j mod folds)`: what a user's other folds say of an item. Item
+statistics (A_j, b_j) of AM-SSP eq. 5, item counts, residual sums and taste Grams have one fold,
+cross-fitted residuals several.
 
-Integers make sums exact: the order of arrival, the sharding and the process do not show in the sum (DESIGN.md,
-"Exact, order-free sums"). `step` maps them to real units: real = integer * step.
+Integers make sums exact: the order of arrival, the sharding and the process do not show in the sum
+(DESIGN.md, "Exact, order-free sums"). `step` maps them to real units: real = integer * step.
 """
 
 from __future__ import annotations
@@ -24,15 +26,17 @@ from fedrec.federation.block_kinds import BlockKind, kind_named
 
 COEFFICIENT_BITS = 15
 VECTOR_BITS = 15
-"""Magnitude bits of coefficients and of vector entries. An outer product then has 45 bits, so that 256 of them add up
-exactly in float64, and 2^17 users in int64."""
+"""Magnitude bits of coefficients and of vector entries. An outer product then has 45 bits, so that
+256 of them add up exactly in float64, and 2^17 users in int64."""
 
 
 @dataclass(frozen=True)
 class BlockSpec:
-    """Public shape and grid of one block: `rows` items (1 if dense), vectors of `width` entries, steps in real units.
+    """Public shape and grid of one block: `rows` items (1 if dense), vectors of `width` entries,
+    steps in real units.
 
-    folds: vectors of a user; the row of item j is made of number j mod folds. 1 where the block is dense.
+    folds: vectors of a user; the row of item j is made of number j mod folds. 1 where the block is
+    dense.
     """
 
     name: str
@@ -45,12 +49,15 @@ class BlockSpec:
 
     @property
     def form(self) -> BlockKind:
-        """How coefficients and vectors make rows. Raises ValueError on a kind that is not known here."""
+        """How coefficients and vectors make rows.
+
+        Raises ValueError on a kind that is not known here."""
         return kind_named(self.kind)
 
     @property
     def columns(self) -> int:
-        """Numbers per row: `width`, or the upper triangle of width x width in `numpy.triu_indices` order."""
+        """Numbers per row: `width`, or the upper triangle of width x width in `numpy.triu_indices`
+        order."""
         return self.form.columns(self.width)
 
     @property
@@ -71,10 +78,12 @@ class BlockSpec:
 
 @dataclass(frozen=True)
 class ReleaseSpec:
-    """Blocks that are noised together: one user's contribution to all of them has joint L2 norm at most `radius`.
+    """Blocks that are noised together: one user's contribution to all of them has joint L2 norm at
+    most `radius`.
 
-    The norm of an outer block is the Frobenius norm of its matrices. `isometric` noise on outer blocks has std / sqrt(2)
-    off the diagonal (svec is an isometry); without it the papers' iid upper triangle is drawn, for reproduction.
+    The norm of an outer block is the Frobenius norm of its matrices. `isometric` noise on outer
+    blocks has std / sqrt(2) off the diagonal (svec is an isometry); without it the papers' iid
+    upper triangle is drawn, for reproduction.
     """
 
     name: str
@@ -85,7 +94,8 @@ class ReleaseSpec:
 
 @dataclass(frozen=True)
 class Question:
-    """What the server broadcasts in a round: public arrays, the client step that answers, and what will be released."""
+    """What the server broadcasts in a round: public arrays, the client step that answers, and what
+    will be released."""
 
     round: int
     step: str
@@ -100,7 +110,8 @@ class Question:
 
 @dataclass(frozen=True)
 class Release:
-    """What the aggregator returns: noised sums in real units, (rows, columns) float64 by block name, and each block's noise std.
+    """What the aggregator returns: noised sums in real units, (rows, columns) float64 by block
+    name, and each block's noise std.
 
     For an outer block the std is that of the diagonal.
     """
@@ -109,10 +120,12 @@ class Release:
     noise_std: Mapping[str, float]
 
     def standing_for(self, users: int, *, reported: int) -> Release:
-        """`LEVELS` as of all `users` of a run, from the sums of so many who reported: unbiased where nobody is missing for their tastes.
+        """`LEVELS` as of all `users` of a run, from the sums of so many who reported: unbiased
+        where nobody is missing for their tastes.
 
-        Noise grows by the same factor. Other blocks stay as they are: they are read beside levels, so what is missing is read as less
-        evidence, and a step goes less far. With everybody there it is this release.
+        Noise grows by the same factor. Other blocks stay as they are: they are read beside levels,
+        so what is missing is read as less evidence, and a step goes less far. With everybody there
+        it is this release.
         """
         if reported == users or reported <= 0 or users <= 0:
             return self
@@ -122,16 +135,17 @@ class Release:
 
 
 LEVELS = frozenset({"counts", "mean", "population", "moments", "gramian"})
-"""Blocks that recipes divide by the number of users of the run, or expect in sums of later rounds: how often an item is rated, the mean
-rating, second moments of users' vectors. Taken as they are, sums of 85% of the users are a mean that is 15% too near the middle."""
+"""Blocks that recipes divide by the number of users of the run, or expect in sums of later rounds:
+how often an item is rated, the mean rating, second moments of users' vectors. Taken as they are,
+sums of 85% of the users are a mean that is 15% too near the middle."""
 
 
 @dataclass(frozen=True)
 class BlockReports:
     """One block of the reports of consecutive users.
 
-    coefficients: (n,) int32 aligned with the reports' items, or (num_users,) for a dense block (rows = 1; 0 = silent).
-    vectors: (num_users * folds, width) int32, user by user.
+    coefficients: (n,) int32 aligned with the reports' items, or (num_users,) for a dense block
+    (rows = 1; 0 = silent). vectors: (num_users * folds, width) int32, user by user.
     """
 
     coefficients: Int32s
@@ -140,7 +154,8 @@ class BlockReports:
 
 @dataclass(frozen=True)
 class Reports:
-    """Reports of consecutive users: user k names `items[user_ptr[k]:user_ptr[k + 1]]`; one entry of `blocks` per BlockSpec."""
+    """Reports of consecutive users: user k names `items[user_ptr[k]:user_ptr[k + 1]]`; one entry of
+    `blocks` per BlockSpec."""
 
     user_ptr: Int64s
     items: Int32s
@@ -153,19 +168,27 @@ class Reports:
 
     @property
     def wire_bytes(self) -> int:
-        """4 an item id, 2 a coefficient or vector entry (15 bits and a sign), 64 a user for report id, plan hash and round."""
+        """4 an item id, 2 a coefficient or vector entry (15 bits and a sign), 64 a user for report
+        id, plan hash and round."""
         numbers = sum(len(block.coefficients) + block.vectors.size for block in self.blocks)
         return 4 * len(self.items) + 2 * numbers + 64 * self.num_users
 
 
-def quantise(values: npt.NDArray[np.floating], step: float | npt.NDArray[np.floating], *, bits: int) -> Int32s:
-    """Towards zero on the grid of `step`: a rounded number is never larger than the number, so no norm ever grows.
+def quantise(
+    values: npt.NDArray[np.floating], step: float | npt.NDArray[np.floating], *, bits: int
+) -> Int32s:
+    """Towards zero on the grid of `step`: a rounded number is never larger than the number, so no
+    norm ever grows.
 
     Raises ValueError where a magnitude would need more than `bits` bits or is not a number.
     """
     grid = np.asarray(values, np.float64) / step
-    if grid.size and not (float(grid.min()) > -(2.0**bits) and float(grid.max()) < 2.0**bits):  # false for what is not a number
-        raise ValueError(f"values up to {float(np.max(np.abs(values))):g} do not fit {bits} bits of step {step!r}")
+    # false for what is not a number
+    if grid.size and not (float(grid.min()) > -(2.0**bits) and float(grid.max()) < 2.0**bits):
+        raise ValueError(
+            f"values up to {float(np.max(np.abs(values))):g} do not fit {bits} bits of step "
+            f"{step!r}"
+        )
     return grid.astype(np.int32)  # cuts towards zero
 
 

@@ -12,7 +12,10 @@ import numpy.typing as npt
 
 
 def read_npy(content: bytes) -> npt.NDArray[Any]:
-    """A numeric array. Not `numpy.load`, which allocates what the file's header claims before it looks for it. Raises ValueError."""
+    """A numeric array.
+
+    Not `numpy.load`, which allocates what the file's header claims before it looks for it. Raises
+    ValueError."""
     try:
         stream = io.BytesIO(content)
         if npy.read_magic(stream) != (1, 0):
@@ -22,6 +25,7 @@ def read_npy(content: bytes) -> npt.NDArray[Any]:
         if dtype.kind not in "fiu" or len(content) - offset != count * dtype.itemsize:
             raise ValueError("another type or length than announced")
         flat = np.frombuffer(content, dtype, count, offset)
-        return flat.reshape(shape, order="F" if is_fortran else "C").copy()  # aligned and writable, as in one process
+        # aligned and writable, as in one process
+        return flat.reshape(shape, order="F" if is_fortran else "C").copy()
     except (OverflowError, TypeError) as failure:
         raise ValueError(f"no .npy file: {failure}") from None

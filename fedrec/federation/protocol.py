@@ -1,18 +1,21 @@
-"""What the parties say to each other, whatever carries it: in one process, over gRPC, or over Flower.
+"""What the parties say to each other, whatever carries it: in one process, over gRPC, or over
+Flower.
 
     server                          aggregator                         client
     join(terms)            ------------------------------------>       translates its data
                                     enroll(pseudonyms)          <-     one per user, kept
     open_run(plan)         ->       keeps the plan
     open_round(opening)    ->       accumulators of zeros
-    ask(question)          ------------------------------------>       checks plan, limit and ledger; charges itself
+    ask(question)          ------------------------------------>       checks plan, limit and
+                           ledger; charges itself
                                     report(batch)               <-     one bounded report per user
                                     checks, clips, adds; at the deadline
                                     charges its ledger, noises once
     release                <-       the same bytes, however often asked
 
-A round is collected again after a crash (`attempt` counts), and released once. The rules are IETF DAP's: report ids and
-replay check, one report per user and round, minimum cohort and quorum, plan, question and quorum hashed into every report, stable codes.
+A round is collected again after a crash (`attempt` counts), and released once. The rules are IETF
+DAP's: report ids and replay check, one report per user and round, minimum cohort and quorum, plan,
+question and quorum hashed into every report, stable codes.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from fedrec.errors import RefusedError
 
-if TYPE_CHECKING:  # they bring numba and scipy, which serving and whoever only names a refusal does without
+# they bring numba and scipy, which serving and whoever only names a refusal does without
+if TYPE_CHECKING:
     from fedrec.data.interactions import Kind
     from fedrec.federation.messages import Question
     from fedrec.privacy.calibration import Plan
@@ -53,11 +57,15 @@ class Refusal(StrEnum):
     BUSY = "busy"  # no memory or thread is free for it now: send it again
     TOO_FEW = "too-few"  # the minimum cohort, or the quorum, was not there at the deadline
     BUDGET = "budget"  # a ledger or a limit refuses
-    WRONG_CERTIFICATE = "wrong-certificate"  # the aggregator's is not the pinned one, or not of the authority that vouches for it
-    ARRAYS_UNKNOWN = "arrays-unknown"  # a public array was sent as a difference to one that this client does not have: send all
-    WRONG_PROTOCOL = "wrong-protocol"  # its version of the messages is not ours, nor an adjacent one (`federation.versions`)
+    # the aggregator's is not the pinned one, or not of the authority that vouches for it
+    WRONG_CERTIFICATE = "wrong-certificate"
+    # a public array was sent as a difference to one that this client does not have: send all
+    ARRAYS_UNKNOWN = "arrays-unknown"
+    # its version of the messages is not ours, nor an adjacent one (`federation.versions`)
+    WRONG_PROTOCOL = "wrong-protocol"
     STALE_LEDGER = "stale-ledger"  # the ledger is older than what another party has seen of it
-    LOST_SHARE = "lost-share"  # of three aggregators, one published its share of a round and another has lost its own for good
+    # of three aggregators, one published its share of a round and another has lost its own for good
+    LOST_SHARE = "lost-share"
 
 
 def refused(code: Refusal, cause: str, remedy: str = "Nothing was counted.") -> RefusedError:
@@ -71,18 +79,23 @@ class Phase(StrEnum):
     OPEN = "open"
     RELEASING = "releasing"
     RELEASED = "released"
-    SHORT = "short"  # minimum cohort or quorum was missed: nothing was released, nothing was spent, it may be opened again
+    # minimum cohort or quorum was missed: nothing was released, nothing was spent, it may be opened
+    # again
+    SHORT = "short"
 
 
 @dataclass(frozen=True)
 class Opening:
-    """A round as the server opens it: what will be reported and released, without the public arrays, whose hash is in `digest`.
+    """A round as the server opens it: what will be reported and released, without the public
+    arrays, whose hash is in `digest`.
 
-    `header` is `wire.question_header`; `digest` is `wire.question_digest` of the same question. `ledger_head` is the
-    last head of the aggregator's ledger that the server has seen ("" for none): a ledger that does not know it has gone
-    back in time. `timeout_s` is how long reports are taken, at most what the aggregator's operator allows. `quorum` is how many users
-    must have reported before anything is released, the aggregator's own minimum cohort where that is more: every report names it
-    (`wire.report_digest`). `attempt`: of three aggregators, the number that all of them begin, 0 to ask where the round is.
+    `header` is `wire.question_header`; `digest` is `wire.question_digest` of the same question.
+    `ledger_head` is the last head of the aggregator's ledger that the server has seen ("" for
+    none): a ledger that does not know it has gone back in time. `timeout_s` is how long reports are
+    taken, at most what the aggregator's operator allows. `quorum` is how many users must have
+    reported before anything is released, the aggregator's own minimum cohort where that is more:
+    every report names it (`wire.report_digest`). `attempt`: of three aggregators, the number that
+    all of them begin, 0 to ask where the round is.
     """
 
     run: str
@@ -97,10 +110,12 @@ class Opening:
 
 @dataclass(frozen=True)
 class RoundStatus:
-    """What the server may know of a round: counts of users, never a report, nor how many bytes came: that tells how much users rated.
+    """What the server may know of a round: counts of users, never a report, nor how many bytes
+    came: that tells how much users rated.
 
-    `quorum`: as in the opening. `rejected` is by `Refusal`; `clipped` reports were shrunk. `release_sha256` and `ledger_head` are set
-    when the round is released; `remaining_s` while it is open.
+    `quorum`: as in the opening. `rejected` is by `Refusal`; `clipped` reports were shrunk.
+    `release_sha256` and `ledger_head` are set when the round is released; `remaining_s` while it is
+    open.
     """
 
     run: str
@@ -120,7 +135,8 @@ class RoundStatus:
 
 @dataclass(frozen=True)
 class LedgerHead:
-    """How far a ledger reached when it was seen: how many entries, and their chain's hash ("" before the first)."""
+    """How far a ledger reached when it was seen: how many entries, and their chain's hash (""
+    before the first)."""
 
     number: int = 0
     head: str = ""
@@ -128,7 +144,8 @@ class LedgerHead:
 
 @dataclass(frozen=True)
 class LedgerGrowth:
-    """How a ledger reached `head` since a head that was asked about: the SHA-256 of each entry after that one; `more` entries follow."""
+    """How a ledger reached `head` since a head that was asked about: the SHA-256 of each entry
+    after that one; `more` entries follow."""
 
     head: LedgerHead
     entries_sha256: tuple[str, ...] = ()
@@ -137,9 +154,11 @@ class LedgerGrowth:
 
 @dataclass(frozen=True)
 class Budget:
-    """What an aggregator has spent over all runs in its ledger, and what its operator's limit leaves; epsilons at `delta`.
+    """What an aggregator has spent over all runs in its ledger, and what its operator's limit
+    leaves; epsilons at `delta`.
 
-    left_epsilon: of the largest run that is still possible; infinite without a limit. noise: where it is drawn, "seeded" in a rehearsal.
+    left_epsilon: of the largest run that is still possible; infinite without a limit. noise: where
+    it is drawn, "seeded" in a rehearsal.
     """
 
     spent_epsilon: float
@@ -152,7 +171,9 @@ class Budget:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What the aggregator did with a batch: users counted, and users turned away by `Refusal`. Never an exception for a bad batch."""
+    """What the aggregator did with a batch: users counted, and users turned away by `Refusal`.
+
+    Never an exception for a bad batch."""
 
     accepted: int
     rejected: Mapping[str, int]
@@ -162,11 +183,14 @@ class ReportDesk(Protocol):
     """The aggregator as one client sees it; the sender's name is the transport's business."""
 
     def enroll(self, tokens: Sequence[bytes]) -> int:
-        """Make these users known; again is the same. Returns how many users this sender has. Raises RefusedError."""
+        """Make these users known; again is the same.
+
+        Returns how many users this sender has. Raises RefusedError."""
 
     def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
-        """How the aggregator's ledger grew since that head. charged: entries of this client's own ledger, which must never be fewer
-        than they were. Raises RefusedError (`STALE_LEDGER`) where either ledger has gone back."""
+        """How the aggregator's ledger grew since that head. charged: entries of this client's own
+        ledger, which must never be fewer than they were. Raises RefusedError (`STALE_LEDGER`) where
+        either ledger has gone back."""
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
         """Hand in a batch made by `wire.pack_reports`. Raises UnreachableError."""
@@ -174,7 +198,8 @@ class ReportDesk(Protocol):
 
 @dataclass(frozen=True)
 class AttemptNonce:
-    """What one of three aggregators tells clients of an attempt: its nonce, and the ticket that follows from all three (b"" before)."""
+    """What one of three aggregators tells clients of an attempt: its nonce, and the ticket that
+    follows from all three (b"" before)."""
 
     attempt: int
     nonce: bytes
@@ -182,10 +207,13 @@ class AttemptNonce:
 
 
 class ShareDesk(ReportDesk, Protocol):
-    """One of three aggregators as one client sees it: `report` takes `sharing.record.pack_shares`."""
+    """One of three aggregators as one client sees it: `report` takes
+    `sharing.record.pack_shares`."""
 
     def attempt(self, run: str, round: int) -> AttemptNonce:
-        """The attempt at a round that takes shares. Raises RefusedError (`ROUND_UNKNOWN`, `ROUND_CLOSED`) or UnreachableError."""
+        """The attempt at a round that takes shares.
+
+        Raises RefusedError (`ROUND_UNKNOWN`, `ROUND_CLOSED`) or UnreachableError."""
 
 
 class ReleaseDesk(Protocol):
@@ -198,27 +226,35 @@ class ReleaseDesk(Protocol):
         """Fix the plan of a run; again with the same plan is the same. Raises RefusedError."""
 
     def open_round(self, opening: Opening) -> RoundStatus:
-        """Open, or find as it is. A round that was short, lost in a crash before its release, or open with another quorum starts anew.
+        """Open, or find as it is. A round that was short, lost in a crash before its release, or
+        open with another quorum starts anew.
 
         Raises RefusedError.
         """
 
     def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
-        """Where the round is; waits up to `wait_s` for it to leave the open phase. Raises RefusedError."""
+        """Where the round is; waits up to `wait_s` for it to leave the open phase.
+
+        Raises RefusedError."""
 
     def close(self, run: str, round: int) -> RoundStatus:
-        """No more reports will come: release now if minimum cohort and quorum are there. Raises RefusedError."""
+        """No more reports will come: release now if minimum cohort and quorum are there.
+
+        Raises RefusedError."""
 
     def release(self, run: str, round: int) -> bytes:
-        """`wire.pack_release` of a released round, the same bytes every time. Raises RefusedError."""
+        """`wire.pack_release` of a released round, the same bytes every time.
+
+        Raises RefusedError."""
 
 
 @dataclass(frozen=True)
 class Terms:
     """What a run is about, all public: sent once to each client, which keeps it.
 
-    recipe: what `recipes.client_steps` reads. kind, value_range: as in `Interactions`; news have a scale of 0 to 1. items: the
-    catalogue, ids in the order of item numbers. A client translates its own data into these numbers and this scale, and enrols its users.
+    recipe: what `recipes.client_steps` reads. kind, value_range: as in `Interactions`; news have a
+    scale of 0 to 1. items: the catalogue, ids in the order of item numbers. A client translates its
+    own data into these numbers and this scale, and enrols its users.
     """
 
     run: str
@@ -232,8 +268,9 @@ class Terms:
 class Invitation:
     """What a client gets in a round, all public.
 
-    quorum: as in the opening of the round; what is reported names it. payloads: the question's arrays as `coding.coded` writes
-    them for a client that has those of the question before; a transport that finds none, or a client that has not, sends all.
+    quorum: as in the opening of the round; what is reported names it. payloads: the question's
+    arrays as `coding.coded` writes them for a client that has those of the question before; a
+    transport that finds none, or a client that has not, sends all.
     """
 
     run: str
@@ -245,7 +282,8 @@ class Invitation:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a client tells the server: how many of its users were counted, and by code why others were not. Never a value.
+    """What a client tells the server: how many of its users were counted, and by code why others
+    were not. Never a value.
 
     `refusal` is the code of a client that did not take part, and `cause` its words.
     """
@@ -259,10 +297,13 @@ class Answer:
 
 
 class Broadcast(Protocol):
-    """A way from the server to the clients; returns when all have answered or the transport gave up on them."""
+    """A way from the server to the clients; returns when all have answered or the transport gave up
+    on them."""
 
     def join(self, terms: Terms) -> Sequence[Answer]:
         """Tell every client what the run is about; each enrols its users at the aggregator."""
 
     def ask(self, invitation: Invitation) -> Sequence[Answer]:
-        """Invite every client to report. One that does not know the run's terms refuses with `RUN_UNKNOWN`."""
+        """Invite every client to report.
+
+        One that does not know the run's terms refuses with `RUN_UNKNOWN`."""

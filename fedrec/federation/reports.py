@@ -1,10 +1,13 @@
-"""From a user's real numbers to a bounded integer report, and back to the certainty that it is bounded.
+"""From a user's real numbers to a bounded integer report, and back to the certainty that it is
+bounded.
 
-Sensitivity. One user's report of a release has joint L2 norm at most `radius`: vectors are scaled to norm at most 1
-(their length moves into the coefficients), coefficients are scaled so that the norm is the radius, and both are cut
-towards zero on the grid, which shrinks every entry. Removing the user removes exactly this report from the sum.
-The norm is the one of the sum only where a user's items are distinct: rows of the same item would add before they are squared. A
-report's items therefore rise strictly within each user, which whoever makes, checks or adds reports demands (`require_distinct`).
+Sensitivity. One user's report of a release has joint L2 norm at most `radius`: vectors are scaled
+to norm at most 1 (their length moves into the coefficients), coefficients are scaled so that the
+norm is the radius, and both are cut towards zero on the grid, which shrinks every entry. Removing
+the user removes exactly this report from the sum. The norm is the one of the sum only where a
+user's items are distinct: rows of the same item would add before they are squared. A report's items
+therefore rise strictly within each user, which whoever makes, checks or adds reports demands
+(`require_distinct`).
 """
 
 from __future__ import annotations
@@ -31,21 +34,34 @@ from fedrec.federation.messages import (
 from fedrec.numerics import segments
 
 _SLACK = 1e-12
-"""A report is scaled to (1 - slack) times its radius and checked against the radius: far above the rounding of the check."""
+"""A report is scaled to (1 - slack) times its radius and checked against the radius: far above the
+rounding of the check."""
 
 
 @dataclass(frozen=True)
 class RealBlock:
-    """One block before the grid: coefficients (n,), or (num_users,) if dense; vectors (num_users * folds, width)."""
+    """One block before the grid: coefficients (n,), or (num_users,) if dense; vectors (num_users *
+    folds, width)."""
 
     coefficients: Float64s
     vectors: Float64s
 
 
-def block(name: str, kind: str, *, rows: int, width: int, radius: float = 1.0, folds: int = 1) -> BlockSpec:
-    """The block's public grid: vectors of norm at most 1, coefficients up to `radius`; see `block_kinds` for what a kind is."""
+def block(
+    name: str, kind: str, *, rows: int, width: int, radius: float = 1.0, folds: int = 1
+) -> BlockSpec:
+    """The block's public grid: vectors of norm at most 1, coefficients up to `radius`; see
+    `block_kinds` for what a kind is."""
     coefficient_bits, vector_bits = kind_named(kind).bits
-    return BlockSpec(name, kind, rows, width, step_for(radius, bits=coefficient_bits), step_for(1.0, bits=vector_bits), folds)
+    return BlockSpec(
+        name,
+        kind,
+        rows,
+        width,
+        step_for(radius, bits=coefficient_bits),
+        step_for(1.0, bits=vector_bits),
+        folds,
+    )
 
 
 def bounded(
@@ -56,15 +72,23 @@ def bounded(
     *,
     scaling: Literal["exact", "clip"] = "exact",
 ) -> Reports:
-    """Scale every user to each release's radius ("exact": to it; "clip": down to it only) and cut to the grid.
+    """Scale every user to each release's radius ("exact": to it; "clip": down to it only) and cut
+    to the grid.
 
-    A user whose numbers are all zero stays silent. Raises ValueError on numbers that are not finite, and where a user repeats an item.
+    A user whose numbers are all zero stays silent. Raises ValueError on numbers that are not
+    finite, and where a user repeats an item.
     """
     require_distinct(user_ptr, items)
     real, finished = iter(blocks), list[BlockReports]()
     for release in releases:
-        parts = [_unit_vectors(next(real), _owners(user_ptr, items, spec), spec) for spec in release.blocks]
-        squares = [segments.squares(_pointer(user_ptr, spec), part.coefficients) for part, spec in zip(parts, release.blocks, strict=True)]
+        parts = [
+            _unit_vectors(next(real), _owners(user_ptr, items, spec), spec)
+            for spec in release.blocks
+        ]
+        squares = [
+            segments.squares(_pointer(user_ptr, spec), part.coefficients)
+            for part, spec in zip(parts, release.blocks, strict=True)
+        ]
         norms = np.sqrt(np.sum(squares, axis=0))
         factors = _factors(norms, release.radius * (1 - _SLACK), scaling)
         for part, spec in zip(parts, release.blocks, strict=True):
@@ -73,15 +97,23 @@ def bounded(
 
 
 def squared_norms(reports: Reports, releases: Sequence[ReleaseSpec]) -> Float64s:
-    """(num_releases, num_users) squared joint norms in real units: what an aggregator checks before it adds."""
+    """(num_releases, num_users) squared joint norms in real units: what an aggregator checks before
+    it adds."""
     parts = iter(reports.blocks)
-    return np.array([_release_norms(reports, [(next(parts), spec) for spec in release.blocks]) for release in releases])
+    return np.array(
+        [
+            _release_norms(reports, [(next(parts), spec) for spec in release.blocks])
+            for release in releases
+        ]
+    )
 
 
 def within_radius(reports: Reports, releases: Sequence[ReleaseSpec]) -> npt.NDArray[np.bool_]:
-    """(num_users,) whether every release's norm holds; the check's own rounding is far below the honest slack.
+    """(num_users,) whether every release's norm holds; the check's own rounding is far below the
+    honest slack.
 
-    False for a user that names an item twice, or its items out of order: its part of the sum may be larger than the norm says.
+    False for a user that names an item twice, or its items out of order: its part of the sum may be
+    larger than the norm says.
     """
     limits = np.array([release.radius**2 for release in releases])[:, None]
     distinct = segments.first_fall(reports.user_ptr, reports.items) < 0
@@ -91,7 +123,10 @@ def within_radius(reports: Reports, releases: Sequence[ReleaseSpec]) -> npt.NDAr
 def require_distinct(user_ptr: Int64s, items: npt.NDArray[np.int32]) -> None:
     """Raise ValueError unless the items of every user rise, so that none is named twice."""
     if user_ptr[0] != 0 or user_ptr[-1] != len(items) or bool(np.any(np.diff(user_ptr) < 0)):
-        raise ValueError(f"user_ptr must rise from 0 to {len(items)}, found {int(user_ptr[0])}..{int(user_ptr[-1])}")
+        raise ValueError(
+            f"user_ptr must rise from 0 to {len(items)}, found "
+            f"{int(user_ptr[0])}..{int(user_ptr[-1])}"
+        )
     falls = segments.first_fall(user_ptr, items)
     if bool((falls >= 0).any()):
         user = int(np.argmax(falls >= 0))
@@ -105,7 +140,11 @@ def _pointer(user_ptr: Int64s, spec: BlockSpec) -> Int64s:
 
 def _owners(user_ptr: Int64s, items: npt.NDArray[np.int32], spec: BlockSpec) -> Int64s:
     """Which vector each coefficient belongs to."""
-    return np.arange(len(user_ptr) - 1, dtype=np.int64) if spec.rows == 1 else spec.owners(user_ptr, items)
+    return (
+        np.arange(len(user_ptr) - 1, dtype=np.int64)
+        if spec.rows == 1
+        else spec.owners(user_ptr, items)
+    )
 
 
 def _unit_vectors(real: RealBlock, owners: Int64s, spec: BlockSpec) -> RealBlock:
@@ -127,7 +166,8 @@ def _factors(norms: Float64s, radius: float, scaling: Literal["exact", "clip"]) 
 def _on_grid(part: RealBlock, factors: Float64s, pointer: Int64s, spec: BlockSpec) -> BlockReports:
     coefficients = part.coefficients * np.repeat(factors, np.diff(pointer))
     return BlockReports(
-        quantise(coefficients, spec.coefficient_step, bits=COEFFICIENT_BITS), quantise(part.vectors, spec.vector_step, bits=VECTOR_BITS)
+        quantise(coefficients, spec.coefficient_step, bits=COEFFICIENT_BITS),
+        quantise(part.vectors, spec.vector_step, bits=VECTOR_BITS),
     )
 
 

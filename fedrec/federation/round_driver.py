@@ -1,5 +1,6 @@
-"""The server's way through a round with real parties: open it, ask the clients, wait for the release, and begin again
-where a party forgot it in a crash, or too few took part. Whatever carries the messages, this is the order in which they go.
+"""The server's way through a round with real parties: open it, ask the clients, wait for the
+release, and begin again where a party forgot it in a crash, or too few took part. Whatever carries
+the messages, this is the order in which they go.
 """
 
 from __future__ import annotations
@@ -15,15 +16,32 @@ import numpy.typing as npt
 from fedrec.errors import ProtocolError, RefusedError, UnreachableError
 from fedrec.federation.coding import coded
 from fedrec.federation.messages import Question, Release
-from fedrec.federation.protocol import Answer, Broadcast, Invitation, Opening, Phase, Refusal, ReleaseDesk, RoundStatus, Terms
-from fedrec.federation.wire import invitation_bytes, question_digest, question_header, unpack_release
+from fedrec.federation.protocol import (
+    Answer,
+    Broadcast,
+    Invitation,
+    Opening,
+    Phase,
+    Refusal,
+    ReleaseDesk,
+    RoundStatus,
+    Terms,
+)
+from fedrec.federation.wire import (
+    invitation_bytes,
+    question_digest,
+    question_header,
+    unpack_release,
+)
 from fedrec.privacy.calibration import Plan
 
 _LONGEST_PAUSE_S = 30.0
-"""Between two askings of a round that waits for its quorum: a client that came back is asked after at most so long."""
+"""Between two askings of a round that waits for its quorum: a client that came back is asked after
+at most so long."""
 
 _MAY_CHANGE = {"unreachable", "failed", Refusal.BUSY.value, Refusal.RUN_UNKNOWN.value}
-"""Refusals after which a client may take part in the same round after all: it restarts, or its operator repairs it."""
+"""Refusals after which a client may take part in the same round after all: it restarts, or its
+operator repairs it."""
 
 _NAMED = 8
 """Clients that a message names."""
@@ -34,10 +52,12 @@ Watch = Callable[[RoundStatus, Sequence[Answer]], None]
 
 @dataclass
 class Patience:
-    """How long a round may take, how often it may begin again, and how many must take part. Seconds; `sleep` and `clock` are the test's.
+    """How long a round may take, how often it may begin again, and how many must take part.
+    Seconds; `sleep` and `clock` are the test's.
 
-    attempts: at a round that a party lost in a crash. short_attempts: at one that missed its quorum, each of which waits `round_s`.
-    min_share: of the run's users, who must report in every round (`quorum`).
+    attempts: at a round that a party lost in a crash. short_attempts: at one that missed its
+    quorum, each of which waits `round_s`. min_share: of the run's users, who must report in every
+    round (`quorum`).
     """
 
     round_s: float = 600.0
@@ -55,15 +75,18 @@ class Patience:
 
 @dataclass
 class AggregatedLink:
-    """A `Link` over an aggregator's desk and a broadcast to clients. `ledger_head` is the last one seen, for the checkpoint.
+    """A `Link` over an aggregator's desk and a broadcast to clients. `ledger_head` is the last one
+    seen, for the checkpoint.
 
-    num_users: who joined for this run, or whom the round asks; `patience.quorum` of them must report before a round is released. A round
-    waits for them until its time is over, and is asked again where it was short; what fewer reported stands for all
-    (`Release.standing_for`).
-    watch: told of every release; watch_short: of every round that was short; watch_waiting: whenever one goes on waiting for its quorum.
-    asked: how many users a round asks, where that is a sample of them (None: all). planned_users: for whom reports stand then, those that
-    the recipe counts on in every round.
-    told: the public arrays of the question before, which clients have. bytes_down: `wire.invitation_bytes` of the last question.
+    num_users: who joined for this run, or whom the round asks; `patience.quorum` of them must
+    report before a round is released. A round waits for them until its time is over, and is asked
+    again where it was short; what fewer reported stands for all (`Release.standing_for`).
+    watch: told of every release; watch_short: of every round that was short; watch_waiting:
+    whenever one goes on waiting for its quorum. asked: how many users a round asks, where that is a
+    sample of them (None: all). planned_users: for whom reports stand then, those that the recipe
+    counts on in every round.
+    told: the public arrays of the question before, which clients have. bytes_down:
+    `wire.invitation_bytes` of the last question.
     """
 
     terms: Terms
@@ -87,13 +110,27 @@ class AggregatedLink:
         return self.patience.quorum(self.num_users)
 
     def answer(self, question: Question) -> Release:
-        """One round, begun again where it must be. Raises ProtocolError when patience ends, with what was lost and what it cost;
-        its code is `TOO_FEW` where the quorum was missed in every attempt."""
+        """One round, begun again where it must be. Raises ProtocolError when patience ends, with
+        what was lost and what it cost; its code is `TOO_FEW` where the quorum was missed in every
+        attempt."""
         if self.asked:
             self.num_users = self.asked(question.round)
-        header, quorum = question_header(question, run=self.terms.run, plan=self.plan.digest()), self.quorum
-        opening = Opening(self.terms.run, question.round, header, question_digest(header), self.patience.round_s, self.ledger_head, quorum)
-        invitation = Invitation(self.terms.run, self.plan, question, coded(question.public, self.told), quorum)
+        header, quorum = (
+            question_header(question, run=self.terms.run, plan=self.plan.digest()),
+            self.quorum,
+        )
+        opening = Opening(
+            self.terms.run,
+            question.round,
+            header,
+            question_digest(header),
+            self.patience.round_s,
+            self.ledger_head,
+            quorum,
+        )
+        invitation = Invitation(
+            self.terms.run, self.plan, question, coded(question.public, self.told), quorum
+        )
         lost = short = 0
         while True:
             try:
@@ -105,7 +142,9 @@ class AggregatedLink:
                 if self.watch_short:
                     self.watch_short(status, answers)
                 if short >= self.patience.short_attempts:
-                    raise RefusedError(Refusal.TOO_FEW.value, *self._too_few(status, answers, short))
+                    raise RefusedError(
+                        Refusal.TOO_FEW.value, *self._too_few(status, answers, short)
+                    )
             except (UnreachableError, RefusedError) as failure:
                 forgotten = {Refusal.ROUND_UNKNOWN, Refusal.RUN_UNKNOWN, Refusal.BUSY}
                 if isinstance(failure, RefusedError) and failure.code not in forgotten:
@@ -115,14 +154,22 @@ class AggregatedLink:
                     raise
             self.patience.sleep(self.patience.pause_s * 2.0 ** (lost + short - 1))
 
-    def _collect(self, opening: Opening, invitation: Invitation) -> tuple[RoundStatus, Sequence[Answer]]:
+    def _collect(
+        self, opening: Opening, invitation: Invitation
+    ) -> tuple[RoundStatus, Sequence[Answer]]:
         self.desk.open_run(self.terms.run, self.plan)
         status, answers = self.desk.open_round(opening), list[Answer]()
         if status.phase is Phase.OPEN and status.quorum != opening.quorum:
             raise RefusedError(
                 Refusal.WRONG_PROTOCOL.value,
-                f"the aggregator opened round {opening.round} with a quorum of {status.quorum}, asked for was {opening.quorum}",
-                "Upgrade the aggregator: one of version 1 keeps none. Until then rounds.min_share = 0 leaves it to its minimum cohort.",
+                (
+                    f"the aggregator opened round {opening.round} with a quorum of "
+                    f"{status.quorum}, asked for was {opening.quorum}"
+                ),
+                (
+                    "Upgrade the aggregator: one of version 1 keeps none. Until then "
+                    "rounds.min_share = 0 leaves it to its minimum cohort."
+                ),
             )
         if status.phase is Phase.OPEN:
             answers = self._asked(opening, invitation)
@@ -132,32 +179,60 @@ class AggregatedLink:
         return status, answers
 
     def _asked(self, opening: Opening, invitation: Invitation) -> list[Answer]:
-        """What the clients said, asked again and again until the quorum has reported or the round's time is over.
+        """What the clients said, asked again and again until the quorum has reported or the round's
+        time is over.
 
-        It ends sooner where everybody has said their last word: there is nobody left to wait for. Reports are counted by the aggregator.
+        It ends sooner where everybody has said their last word: there is nobody left to wait for.
+        Reports are counted by the aggregator.
         """
-        deadline_s, pause_s, answers = self.patience.clock() + self.patience.round_s, self.patience.pause_s, dict[str, Answer]()
+        deadline_s, pause_s, answers = (
+            self.patience.clock() + self.patience.round_s,
+            self.patience.pause_s,
+            dict[str, Answer](),
+        )
         while True:
             said = list(self.clients.ask(invitation))
-            if any(answer.refusal == Refusal.RUN_UNKNOWN for answer in said):  # a client lost its notes
+            # a client lost its notes
+            if any(answer.refusal == Refusal.RUN_UNKNOWN for answer in said):
                 self.clients.join(self.terms)
                 said = list(self.clients.ask(invitation))
             for answer in said:
-                if answer.client not in answers or answers[answer.client].refusal or not answer.refusal:
+                if (
+                    answer.client not in answers
+                    or answers[answer.client].refusal
+                    or not answer.refusal
+                ):
                     answers[answer.client] = answer
-            status, left_s = self.desk.status(opening.run, opening.round), deadline_s - self.patience.clock()
-            heard = sum(answer.users for answer in answers.values() if answer.refusal not in _MAY_CHANGE)
-            if status.phase is not Phase.OPEN or status.reported >= opening.quorum or heard >= self.num_users or left_s <= 0:
+            status, left_s = (
+                self.desk.status(opening.run, opening.round),
+                deadline_s - self.patience.clock(),
+            )
+            heard = sum(
+                answer.users for answer in answers.values() if answer.refusal not in _MAY_CHANGE
+            )
+            if (
+                status.phase is not Phase.OPEN
+                or status.reported >= opening.quorum
+                or heard >= self.num_users
+                or left_s <= 0
+            ):
                 return list(answers.values())
             if self.watch_waiting:
                 self.watch_waiting(status, list(answers.values()))
             self.patience.sleep(min(pause_s, left_s))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    def _fetched(self, status: RoundStatus, answers: Sequence[Answer], question: Question) -> Release:
+    def _fetched(
+        self, status: RoundStatus, answers: Sequence[Answer], question: Question
+    ) -> Release:
         if status.reported < status.quorum:
-            cause = f"round {status.round} was released with {status.reported} users, below its quorum of {status.quorum}"
-            raise ProtocolError(cause, "Ask the aggregator's operator: it must not release such a round.")
+            cause = (
+                f"round {status.round} was released with {status.reported} users, below its "
+                f"quorum of {status.quorum}"
+            )
+            raise ProtocolError(
+                cause, "Ask the aggregator's operator: it must not release such a round."
+            )
         content = self.desk.release(status.run, status.round)
         release = unpack_release(content, question.releases)
         self.ledger_head = status.ledger_head
@@ -165,7 +240,9 @@ class AggregatedLink:
             self.watch(status, answers)
         return release.standing_for(self.planned_users or self.num_users, reported=status.reported)
 
-    def _too_few(self, status: RoundStatus, answers: Sequence[Answer], attempts: int) -> tuple[str, str]:
+    def _too_few(
+        self, status: RoundStatus, answers: Sequence[Answer], attempts: int
+    ) -> tuple[str, str]:
         missing = [answer for answer in answers if answer.accepted < answer.users or answer.refusal]
         said = [f"{answer.client}: {_words(answer)}" for answer in missing[:_NAMED]]
         said += [f"{len(missing) - _NAMED} more"] if len(missing) > _NAMED else []
@@ -174,17 +251,24 @@ class AggregatedLink:
         if status.reported >= self.quorum:
             least = "the aggregator's minimum cohort is larger"
         counted = (
-            f"round {status.round}: {status.reported} of {self.num_users or status.enrolled} users reported, too few to release: {least}"
+            f"round {status.round}: {status.reported} of {self.num_users or status.enrolled} "
+            f"users reported, too few to release: {least}"
         )
-        cause = f"{counted}; so it was in each of {attempts} attempts ({'; '.join(said) or 'the others did not answer'})"
+        cause = (
+            f"{counted}; so it was in each of {attempts} attempts "
+            f"({'; '.join(said) or 'the others did not answer'})"
+        )
         remedy = (
-            "Nothing was released or spent in this round. Start the missing clients and run the server again: it goes on with this round."
+            "Nothing was released or spent in this round. Start the missing clients and run the "
+            "server again: it goes on with this round."
         )
         if 0 < status.reported < self.quorum:
             share = math.floor(100 * status.reported / self.num_users) / 100
             remedy += (
-                f" Where they left for good, rounds.min_share of at most {share:g} goes on without them: "
-                "the guarantee stays as planned, the model is of fewer people, and every page says so."
+                f" Where they left for good, rounds.min_share of at most {share:g} goes on "
+                "without them: "
+                "the guarantee stays as planned, the model is of fewer people, and every page "
+                "says so."
             )
         return cause, remedy
 

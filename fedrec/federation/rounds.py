@@ -1,7 +1,8 @@
-"""The one loop that every runtime shares: the server asks, the parties answer, the server learns, a checkpoint is kept.
+"""The one loop that every runtime shares: the server asks, the parties answer, the server learns, a
+checkpoint is kept.
 
-A recipe is a pure state machine, so a run continues from any checkpoint to the same bytes, and the same recipe runs in
-one process, in many, and over Flower: only the `Link` differs.
+A recipe is a pure state machine, so a run continues from any checkpoint to the same bytes, and the
+same recipe runs in one process, in many, and over Flower: only the `Link` differs.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from fedrec.federation.messages import Question, Release, Reports
 from fedrec.privacy.calibration import Plan
 
 State = Mapping[str, npt.NDArray[np.generic]]
-"""Everything the server knows between rounds: named public arrays, ready for a checkpoint. `round` counts answers."""
+"""Everything the server knows between rounds: named public arrays, ready for a checkpoint.
+
+`round` counts answers."""
 
 ClientStep = Callable[[Question, Any], Reports]
-"""What runs on a device: a question and the device's own users' data (interactions, or impressions of news) give bounded reports.
-A user's report depends on that user alone: on its data, and where a step draws, on its id."""
+"""What runs on a device: a question and the device's own users' data (interactions, or impressions
+of news) give bounded reports. A user's report depends on that user alone: on its data, and where a
+step draws, on its id."""
 
 
 class Shared(Protocol):
@@ -36,7 +40,8 @@ class Shared(Protocol):
 
 
 class Recipe(Protocol):
-    """A federated algorithm on the server's side: public data and releases in, questions and a model out."""
+    """A federated algorithm on the server's side: public data and releases in, questions and a
+    model out."""
 
     @property
     def plan(self) -> Plan:
@@ -56,7 +61,9 @@ class Link(Protocol):
     """A way to the clients and the aggregator."""
 
     def answer(self, question: Question) -> Release:
-        """Broadcast, collect, sum, noise once. Raises BudgetExceededError where the ledger refuses."""
+        """Broadcast, collect, sum, noise once.
+
+        Raises BudgetExceededError where the ledger refuses."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +75,14 @@ class RoundDone:
     state: State
 
 
-def told_before(recipe: Recipe, state: State, kept: Callable[[int], State | None]) -> Mapping[str, npt.NDArray[np.generic]]:
-    """Public arrays of the question whose answer led to `state`: what devices have when a run goes on.
+def told_before(
+    recipe: Recipe, state: State, kept: Callable[[int], State | None]
+) -> Mapping[str, npt.NDArray[np.generic]]:
+    """Public arrays of the question whose answer led to `state`: what devices have when a run goes
+    on.
 
-    kept: the state after so many answers. {} before the first question, and where its state is not kept.
+    kept: the state after so many answers. {} before the first question, and where its state is not
+    kept.
     """
     answers = int(state["round"])
     before = None if answers == 0 else recipe.begin() if answers == 1 else kept(answers - 1)
@@ -80,7 +91,9 @@ def told_before(recipe: Recipe, state: State, kept: Callable[[int], State | None
 
 
 def train(recipe: Recipe, link: Link, state: State) -> Iterator[RoundDone]:
-    """Run `recipe` over `link` from `state` to its end, yielding after every round. Keep the last state as the model."""
+    """Run `recipe` over `link` from `state` to its end, yielding after every round.
+
+    Keep the last state as the model."""
     while (question := recipe.ask(state)) is not None:
         answer = link.answer(question)
         state = recipe.tell(state, question, answer)

@@ -1,13 +1,16 @@
-"""Messages as bytes: sizes are known and bounded before anything is allocated; integers little endian; never pickle.
+"""Messages as bytes: sizes are known and bounded before anything is allocated; integers little
+endian; never pickle.
 
 A batch of reports (`pack_reports`), n users and e events, after a header of 44 bytes:
 
     4 s "FRR1" | 32 s digest of question and quorum | u32 n | u32 e
     n x 16 report ids | n x 16 user pseudonyms | n x u32 events of each user | e x u32 items
-    for every block of the question: coefficients i16 (e, or n where the block is dense) | vectors i16 (n x folds x width)
+    for every block of the question: coefficients i16 (e, or n where the block is dense) | vectors
+    i16 (n x folds x width)
 
-so the length follows from the header and the public specs alone. A release is a safetensors file (no code can hide in
-it). A question is canonical JSON beside its public arrays, each named by dtype, shape and SHA-256.
+so the length follows from the header and the public specs alone. A release is a safetensors file
+(no code can hide in it). A question is canonical JSON beside its public arrays, each named by
+dtype, shape and SHA-256.
 """
 
 from __future__ import annotations
@@ -29,7 +32,16 @@ from safetensors.numpy import load, save
 from fedrec.arrays import UInt8s
 from fedrec.federation.block_kinds import kind_named
 from fedrec.federation.coding import Announced, announced
-from fedrec.federation.messages import COEFFICIENT_BITS, VECTOR_BITS, BlockReports, BlockSpec, Question, Release, ReleaseSpec, Reports
+from fedrec.federation.messages import (
+    COEFFICIENT_BITS,
+    VECTOR_BITS,
+    BlockReports,
+    BlockSpec,
+    Question,
+    Release,
+    ReleaseSpec,
+    Reports,
+)
 from fedrec.federation.protocol import TOKEN_BYTES, Answer, Invitation, Refusal, Terms
 from fedrec.federation.protocol import refused as refused
 from fedrec.privacy.calibration import Plan
@@ -44,7 +56,8 @@ _PLAN_BYTES = 2**20
 
 @dataclass(frozen=True)
 class Batch:
-    """Reports of some users of one sender, with who and which they are. ids, tokens: (num_users, 16) uint8."""
+    """Reports of some users of one sender, with who and which they are. ids, tokens: (num_users,
+    16) uint8."""
 
     ids: UInt8s
     tokens: UInt8s
@@ -59,36 +72,65 @@ def batch_bytes(specs: Sequence[BlockSpec], *, users: int, events: int) -> int:
 
 
 def pack_reports(batch: Batch, digest: str) -> bytes:
-    """One byte string; `digest` is `report_digest`'s. Raises ValueError on integers that need more than 15 bits and a sign."""
+    """One byte string; `digest` is `report_digest`'s.
+
+    Raises ValueError on integers that need more than 15 bits and a sign."""
     reports = batch.reports
-    columns: list[npt.NDArray[np.generic]] = [batch.ids, batch.tokens, np.diff(reports.user_ptr).astype("<u4"), reports.items.astype("<u4")]
+    columns: list[npt.NDArray[np.generic]] = [
+        batch.ids,
+        batch.tokens,
+        np.diff(reports.user_ptr).astype("<u4"),
+        reports.items.astype("<u4"),
+    ]
     for block in reports.blocks:
-        columns += [_short(block.coefficients, COEFFICIENT_BITS), _short(block.vectors, VECTOR_BITS)]
+        columns += [
+            _short(block.coefficients, COEFFICIENT_BITS),
+            _short(block.vectors, VECTOR_BITS),
+        ]
     header = _HEADER.pack(_MAGIC, bytes.fromhex(digest), reports.num_users, len(reports.items))
     return b"".join([header, *(column.tobytes() for column in columns)])
 
 
 def announced_users(data: bytes) -> int:
-    """How many users a batch claims to hold, 0 where it has no header: to count what was turned away, not to be relied on."""
+    """How many users a batch claims to hold, 0 where it has no header: to count what was turned
+    away, not to be relied on."""
     return int(_HEADER.unpack_from(data)[2]) if len(data) >= _HEADER.size else 0
 
 
-def unpack_reports(data: bytes, specs: Sequence[BlockSpec], digest: str, *, max_users: int, max_events_per_user: int) -> Batch:
-    """The batch, every number of it checked but the norms. Raises RefusedError with the code to count it under.
+def unpack_reports(
+    data: bytes,
+    specs: Sequence[BlockSpec],
+    digest: str,
+    *,
+    max_users: int,
+    max_events_per_user: int,
+) -> Batch:
+    """The batch, every number of it checked but the norms. Raises RefusedError with the code to
+    count it under.
 
-    Checked: magic, question, sizes against the limits and against the length, item ids, bits, and that no user names an item twice.
+    Checked: magic, question, sizes against the limits and against the length, item ids, bits, and
+    that no user names an item twice.
     """
     users, events = _sizes(data, digest, max_users=max_users)
     if len(data) != batch_bytes(specs, users=users, events=events):
-        raise refused(Refusal.MALFORMED, f"a batch of {users} users and {events} events cannot have {len(data)} bytes")
+        raise refused(
+            Refusal.MALFORMED,
+            f"a batch of {users} users and {events} events cannot have {len(data)} bytes",
+        )
     take = _Reader(data, _HEADER.size)
     ids = take("u1", users * TOKEN_BYTES).reshape(users, TOKEN_BYTES)
     tokens = take("u1", users * TOKEN_BYTES).reshape(users, TOKEN_BYTES)
     lengths, items = take("<u4", users).astype(np.int64), take("<u4", events)
     if int(lengths.sum()) != events:
-        raise refused(Refusal.MALFORMED, f"lengths add up to {int(lengths.sum())}, the batch has {events} events")
+        raise refused(
+            Refusal.MALFORMED,
+            f"lengths add up to {int(lengths.sum())}, the batch has {events} events",
+        )
     if int(lengths.max(initial=0)) > max_events_per_user:
-        raise refused(Refusal.TOO_LARGE, f"a user has {int(lengths.max())} items, at most {max_events_per_user} are taken")
+        raise refused(
+            Refusal.TOO_LARGE,
+            f"a user has {int(lengths.max())} items, at most {max_events_per_user} are taken",
+        )
     user_ptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     _check_items(items, user_ptr, rows=max((spec.rows for spec in specs), default=1))
     blocks = tuple(_block(take, spec, users=users, events=events) for spec in specs)
@@ -102,10 +144,15 @@ def select_users(batch: Batch, kept: npt.NDArray[np.bool_], specs: Sequence[Bloc
     events = np.repeat(kept, lengths)
     user_ptr = np.concatenate([[0], np.cumsum(lengths[kept])]).astype(np.int64)
     blocks = tuple(
-        BlockReports(part.coefficients[kept if spec.rows == 1 else events], part.vectors[np.repeat(kept, spec.folds)])
+        BlockReports(
+            part.coefficients[kept if spec.rows == 1 else events],
+            part.vectors[np.repeat(kept, spec.folds)],
+        )
         for spec, part in zip(specs, reports.blocks, strict=True)
     )
-    return Batch(batch.ids[kept], batch.tokens[kept], Reports(user_ptr, reports.items[events], blocks))
+    return Batch(
+        batch.ids[kept], batch.tokens[kept], Reports(user_ptr, reports.items[events], blocks)
+    )
 
 
 class _Reader:
@@ -120,25 +167,38 @@ class _Reader:
 
 def _sizes(data: bytes, digest: str, *, max_users: int) -> tuple[int, int]:
     if len(data) < _HEADER.size:
-        raise refused(Refusal.MALFORMED, f"a batch has at least {_HEADER.size} bytes, found {len(data)}")
+        raise refused(
+            Refusal.MALFORMED, f"a batch has at least {_HEADER.size} bytes, found {len(data)}"
+        )
     magic, named, users, events = _HEADER.unpack_from(data)
     if magic != _MAGIC:
         raise refused(Refusal.MALFORMED, f"a batch starts with {_MAGIC!r}, found {magic!r}")
     if named.hex() != digest:
-        raise refused(Refusal.WRONG_QUESTION, "the batch answers another question, or one of another plan or quorum")
+        raise refused(
+            Refusal.WRONG_QUESTION,
+            "the batch answers another question, or one of another plan or quorum",
+        )
     if users > max_users:
         raise refused(Refusal.TOO_LARGE, f"a batch holds at most {max_users} users, found {users}")
     return users, events
 
 
-def _check_items(items: npt.NDArray[np.uint32], user_ptr: npt.NDArray[np.int64], *, rows: int) -> None:
+def _check_items(
+    items: npt.NDArray[np.uint32], user_ptr: npt.NDArray[np.int64], *, rows: int
+) -> None:
     if len(items) and int(items.max()) >= rows:
-        raise refused(Refusal.UNKNOWN_ITEM, f"item numbers must be below {rows}, found {int(items.max())}")
+        raise refused(
+            Refusal.UNKNOWN_ITEM, f"item numbers must be below {rows}, found {int(items.max())}"
+        )
     if len(items):
         rising = np.diff(items.astype(np.int64)) > 0
-        rising[user_ptr[(user_ptr > 0) & (user_ptr < len(items))] - 1] = True  # where the next user begins
+        # where the next user begins
+        rising[user_ptr[(user_ptr > 0) & (user_ptr < len(items))] - 1] = True
         if not rising.all():
-            raise refused(Refusal.MALFORMED, "the items of a user must rise: one was named twice, or they are out of order")
+            raise refused(
+                Refusal.MALFORMED,
+                "the items of a user must rise: one was named twice, or they are out of order",
+            )
 
 
 def _block(take: _Reader, spec: BlockSpec, *, users: int, events: int) -> BlockReports:
@@ -147,7 +207,9 @@ def _block(take: _Reader, spec: BlockSpec, *, users: int, events: int) -> BlockR
     vectors = take("<i2", owners * spec.width).reshape(owners, spec.width)
     for name, values in (("coefficients", coefficients), ("vectors", vectors)):
         if int(values.min(initial=0)) == -(2**15):
-            raise refused(Refusal.OUT_OF_RANGE, f"block {spec.name!r}: {name} must fit 15 bits and a sign")
+            raise refused(
+                Refusal.OUT_OF_RANGE, f"block {spec.name!r}: {name} must fit 15 bits and a sign"
+            )
     return BlockReports(coefficients.astype(np.int32), vectors.astype(np.int32))
 
 
@@ -166,7 +228,8 @@ class _Closed(BaseModel):
 
 
 _Name = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[\w/.-]+$")]
-_Step = Annotated[float, Field(gt=1e-30, lt=1e12, allow_inf_nan=False)]  # no product of three is zero or infinite
+# no product of three is zero or infinite
+_Step = Annotated[float, Field(gt=1e-30, lt=1e12, allow_inf_nan=False)]
 _Count = Annotated[int, Field(ge=0, lt=2**53)]
 
 
@@ -209,17 +272,27 @@ class QuestionHeader(_Closed):
 
     def arrays(self) -> dict[str, Announced]:
         """What its public arrays are."""
-        return {name: Announced(array.dtype, tuple(array.shape), array.sha256) for name, array in self.public.items()}
+        return {
+            name: Announced(array.dtype, tuple(array.shape), array.sha256)
+            for name, array in self.public.items()
+        }
 
     def specs(self) -> tuple[ReleaseSpec, ...]:
         """What is reported and released."""
         return tuple(
-            ReleaseSpec(r.name, tuple(BlockSpec(**block.model_dump()) for block in r.blocks), r.radius, r.isometric) for r in self.releases
+            ReleaseSpec(
+                r.name,
+                tuple(BlockSpec(**block.model_dump()) for block in r.blocks),
+                r.radius,
+                r.isometric,
+            )
+            for r in self.releases
         )
 
 
 def question_header(question: Question, *, run: str, plan: str) -> bytes:
-    """Canonical JSON of everything about a question but the arrays' content; `plan` is the plan's digest."""
+    """Canonical JSON of everything about a question but the arrays' content; `plan` is the plan's
+    digest."""
     releases = [
         {
             "name": release.name,
@@ -230,12 +303,20 @@ def question_header(question: Question, *, run: str, plan: str) -> bytes:
         for release in question.releases
     ]
     public = {name: vars(announced(array)) for name, array in question.public.items()}
-    content = {"run": run, "plan": plan, "round": question.round, "step": question.step, "releases": releases, "public": public}
+    content = {
+        "run": run,
+        "plan": plan,
+        "round": question.round,
+        "step": question.step,
+        "releases": releases,
+        "public": public,
+    }
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _block_header(block: BlockSpec) -> dict[str, Any]:
-    """Without the folds where there is one: version 1 of the messages knows none, and its bytes and digests stay (`versions`)."""
+    """Without the folds where there is one: version 1 of the messages knows none, and its bytes and
+    digests stay (`versions`)."""
     content = dict(vars(block))
     if block.folds == 1:
         del content["folds"]
@@ -243,31 +324,49 @@ def _block_header(block: BlockSpec) -> dict[str, Any]:
 
 
 def question_digest(header: bytes) -> str:
-    """SHA-256 that names run, plan, round, specs and every public array: it travels in every report."""
+    """SHA-256 that names run, plan, round, specs and every public array: it travels in every
+    report."""
     return hashlib.sha256(header).hexdigest()
 
 
 def report_digest(digest: str, quorum: int) -> str:
-    """What every report names: the question's digest, and how many users must have reported before their sum is released.
+    """What every report names: the question's digest, and how many users must have reported before
+    their sum is released.
 
-    Whoever changes the quorum between server and client, or between server and aggregator, gets reports that are not counted. Apart from
-    the question's digest, so that a round that was short may be asked again with another quorum: it is the same question, charged once.
-    Without a quorum (0) it is the question's digest. Raises RefusedError where it is no number of users.
+    Whoever changes the quorum between server and client, or between server and aggregator, gets
+    reports that are not counted. Apart from the question's digest, so that a round that was short
+    may be asked again with another quorum: it is the same question, charged once. Without a quorum
+    (0) it is the question's digest. Raises RefusedError where it is no number of users.
     """
     if isinstance(quorum, bool) or not isinstance(quorum, int) or not 0 <= quorum < 2**53:
         raise refused(Refusal.MALFORMED, f"a quorum is a number of users, found {quorum!r}")
-    return hashlib.sha256(b"fedrec/quorum" + bytes.fromhex(digest) + quorum.to_bytes(8, "big")).hexdigest() if quorum else digest
+    return (
+        hashlib.sha256(
+            b"fedrec/quorum" + bytes.fromhex(digest) + quorum.to_bytes(8, "big")
+        ).hexdigest()
+        if quorum
+        else digest
+    )
 
 
 def read_header(header: bytes) -> QuestionHeader:
     """Raises RefusedError where it is not what `question_header` writes."""
     if len(header) > 2**20:
-        raise refused(Refusal.TOO_LARGE, f"a question's header has at most a mebibyte, found {len(header)} bytes")
+        raise refused(
+            Refusal.TOO_LARGE,
+            f"a question's header has at most a mebibyte, found {len(header)} bytes",
+        )
     parsed = _parsed(QuestionHeader, header)
     names = [block.name for release in parsed.releases for block in release.blocks]
-    if any(block.rows == 1 and block.folds > 1 for release in parsed.releases for block in release.blocks):
+    if any(
+        block.rows == 1 and block.folds > 1
+        for release in parsed.releases
+        for block in release.blocks
+    ):
         raise refused(Refusal.MALFORMED, "folds are of items: a block with one row has none")
-    if len(set(names)) != len(names) or len({release.name for release in parsed.releases}) != len(parsed.releases):
+    if len(set(names)) != len(names) or len({release.name for release in parsed.releases}) != len(
+        parsed.releases
+    ):
         raise refused(Refusal.MALFORMED, "names of blocks and releases must differ")
     return parsed
 
@@ -276,10 +375,15 @@ def read_question(header: bytes, arrays: Mapping[str, npt.NDArray[np.generic]]) 
     """The question, its arrays checked against the header. Raises RefusedError."""
     parsed = read_header(header)
     if set(arrays) != set(parsed.public):
-        raise refused(Refusal.WRONG_QUESTION, f"the question announces arrays {sorted(parsed.public)}, found {sorted(arrays)}")
+        raise refused(
+            Refusal.WRONG_QUESTION,
+            f"the question announces arrays {sorted(parsed.public)}, found {sorted(arrays)}",
+        )
     for name, expected in parsed.arrays().items():
         if announced(arrays[name]) != expected:
-            raise refused(Refusal.WRONG_QUESTION, f"array {name!r} is not the one that the question announces")
+            raise refused(
+                Refusal.WRONG_QUESTION, f"array {name!r} is not the one that the question announces"
+            )
     return Question(parsed.round, parsed.step, dict(arrays), parsed.specs())
 
 
@@ -287,10 +391,15 @@ def read_question(header: bytes, arrays: Mapping[str, npt.NDArray[np.generic]]) 
 
 
 def pack_release(release: Release) -> bytes:
-    """A safetensors file: one float64 array per block, and their noise stds in the metadata. The same release gives the same bytes."""
+    """A safetensors file: one float64 array per block, and their noise stds in the metadata.
+
+    The same release gives the same bytes."""
     stds = json.dumps({name: std.hex() for name, std in release.noise_std.items()}, sort_keys=True)
     # one key: safetensors writes several in any order
-    return save({name: np.ascontiguousarray(array) for name, array in release.values.items()}, metadata={"noise_std": stds})
+    return save(
+        {name: np.ascontiguousarray(array) for name, array in release.values.items()},
+        metadata={"noise_std": stds},
+    )
 
 
 def unpack_release(data: bytes, specs: Sequence[ReleaseSpec]) -> Release:
@@ -300,11 +409,24 @@ def unpack_release(data: bytes, specs: Sequence[ReleaseSpec]) -> Release:
         length = int.from_bytes(data[:8], "little")
         stated = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["noise_std"])
         stds = {name: float.fromhex(std) for name, std in stated.items()}
-    except (SafetensorError, ValueError, KeyError, AttributeError, TypeError, OverflowError, RecursionError) as failure:
+    except (
+        SafetensorError,
+        ValueError,
+        KeyError,
+        AttributeError,
+        TypeError,
+        OverflowError,
+        RecursionError,
+    ) as failure:
         raise refused(Refusal.MALFORMED, f"this is no release: {failure}") from None
     expected = {block.name: (block.rows, block.columns) for spec in specs for block in spec.blocks}
-    if {name: array.shape for name, array in values.items()} != expected or set(stds) != set(expected):
-        raise refused(Refusal.MALFORMED, f"the release holds {sorted(values)}, asked for was {sorted(expected)}")
+    if {name: array.shape for name, array in values.items()} != expected or set(stds) != set(
+        expected
+    ):
+        raise refused(
+            Refusal.MALFORMED,
+            f"the release holds {sorted(values)}, asked for was {sorted(expected)}",
+        )
     if not all(array.dtype == np.float64 and np.isfinite(array).all() for array in values.values()):
         raise refused(Refusal.MALFORMED, "a release holds finite float64 numbers only")
     if not all(std >= 0 and math.isfinite(std) for std in stds.values()):
@@ -323,7 +445,9 @@ class _Terms(_Closed):
     recipe: str = Field(max_length=2**16)
     kind: Literal["ratings", "clicks", "news"]
     value_range: tuple[_Finite, _Finite]
-    items: tuple[Annotated[str, Field(max_length=1_000)], ...] = Field(min_length=1, max_length=2**27)
+    items: tuple[Annotated[str, Field(max_length=1_000)], ...] = Field(
+        min_length=1, max_length=2**27
+    )
     digest: str
 
 
@@ -337,7 +461,8 @@ class _Answer(_Closed):
 
 
 def pack_terms(terms: Terms) -> bytes:
-    """Canonical JSON, with a digest of the rest: another letter in an item's id would give a client other numbers for its data."""
+    """Canonical JSON, with a digest of the rest: another letter in an item's id would give a client
+    other numbers for its data."""
     return _json({**vars(terms), "digest": _digest_of(terms)})
 
 
@@ -346,7 +471,9 @@ def read_terms(content: bytes) -> Terms:
     parsed = dict(_parsed(_Terms, content))
     digest, terms = parsed.pop("digest"), Terms(**parsed)
     if terms.value_range[0] > terms.value_range[1] or len(set(terms.items)) != len(terms.items):
-        raise refused(Refusal.MALFORMED, "the terms need a scale from low to high, and items that differ")
+        raise refused(
+            Refusal.MALFORMED, "the terms need a scale from low to high, and items that differ"
+        )
     if digest != _digest_of(terms):
         raise refused(Refusal.MALFORMED, "the terms are not those that their digest names")
     return terms
@@ -354,7 +481,9 @@ def read_terms(content: bytes) -> Terms:
 
 def _digest_of(terms: Terms) -> str:
     low, high = terms.value_range
-    return hashlib.sha256(_json({**vars(terms), "value_range": (float(low), float(high))})).hexdigest()
+    return hashlib.sha256(
+        _json({**vars(terms), "value_range": (float(low), float(high))})
+    ).hexdigest()
 
 
 def pack_answer(answer: Answer) -> bytes:
@@ -368,17 +497,24 @@ def read_answer(content: bytes) -> Answer:
 
 
 def pack_invitation(invitation: Invitation) -> tuple[bytes, bytes]:
-    """The question's header and the plan, both canonical JSON; the arrays travel beside them, however the transport likes."""
-    return question_header(invitation.question, run=invitation.run, plan=invitation.plan.digest()), _json(invitation.plan.content())
+    """The question's header and the plan, both canonical JSON; the arrays travel beside them,
+    however the transport likes."""
+    return question_header(
+        invitation.question, run=invitation.run, plan=invitation.plan.digest()
+    ), _json(invitation.plan.content())
 
 
 def invitation_bytes(invitation: Invitation) -> int:
-    """What a client downloads in a round that has those of the round before: header, plan and arrays."""
+    """What a client downloads in a round that has those of the round before: header, plan and
+    arrays."""
     return sum(map(len, (*pack_invitation(invitation), *invitation.payloads.values())))
 
 
-def read_invitation(header: bytes, plan: bytes, arrays: Mapping[str, npt.NDArray[np.generic]], *, quorum: int = 0) -> Invitation:
-    """Raises RefusedError where the question or the plan is not what the header names, PrivacyError where the plan is not true."""
+def read_invitation(
+    header: bytes, plan: bytes, arrays: Mapping[str, npt.NDArray[np.generic]], *, quorum: int = 0
+) -> Invitation:
+    """Raises RefusedError where the question or the plan is not what the header names, PrivacyError
+    where the plan is not true."""
     try:
         promised = Plan.of(json.loads(plan[:_PLAN_BYTES]))
     except (ValueError, RecursionError):
@@ -402,4 +538,7 @@ def _parsed(model: type[_Model], content: bytes) -> _Model:
     except ValidationError as failure:
         first = failure.errors()[0]
         where = ".".join(str(part) for part in first["loc"])[:100]  # may be the sender's words
-        raise refused(Refusal.MALFORMED, f"the message is wrong at {where or 'its start'!a}: {first['msg'][:300]}") from None
+        raise refused(
+            Refusal.MALFORMED,
+            f"the message is wrong at {where or 'its start'!a}: {first['msg'][:300]}",
+        ) from None

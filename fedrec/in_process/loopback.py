@@ -1,4 +1,5 @@
-"""Transport in process: all users and the aggregator in one loop, with the same messages as over a network."""
+"""Transport in process: all users and the aggregator in one loop, with the same messages as over a
+network."""
 
 from __future__ import annotations
 
@@ -23,9 +24,10 @@ from fedrec.sharing.record import upload_bytes
 class Loopback:
     """All users and the aggregator in this process; the same messages as over a network.
 
-    The ledger is charged before noise is drawn, and refuses what the plan does not hold. `bytes_up` counts what all
-    devices have sent so far. Where the plan has three aggregators, three noises are added to plain sums, and bytes are those of shares,
-    which are not made: the releases are `in_process.three_aggregators.ThreeAggregators`'s.
+    The ledger is charged before noise is drawn, and refuses what the plan does not hold. `bytes_up`
+    counts what all devices have sent so far. Where the plan has three aggregators, three noises are
+    added to plain sums, and bytes are those of shares, which are not made: the releases are
+    `in_process.three_aggregators.ThreeAggregators`'s.
     """
 
     interactions: Shared
@@ -42,16 +44,24 @@ class Loopback:
         sums = ExactSums(question.blocks)
         for reports in self.checked(question):
             sums.add(reports)
-        answer, self.ledger = release(question, sums.blocks, self.plan, self.ledger, noise=self.noise, charge=self.charge)
+        answer, self.ledger = release(
+            question, sums.blocks, self.plan, self.ledger, noise=self.noise, charge=self.charge
+        )
         return answer
 
     def checked(self, question: Question) -> Iterator[Reports]:
         """What leaves the devices, held to its radius and counted."""
-        shared = None if self.plan.aggregation == "trusted" else plan_layout(question, self.plan).length
+        shared = (
+            None if self.plan.aggregation == "trusted" else plan_layout(question, self.plan).length
+        )
         for reports in self.reports(question):
             if not within_radius(reports, question.releases).all():
-                raise AssertionError(f"client step {question.step!r} made a report larger than its radius")
-            self.bytes_up += reports.wire_bytes if shared is None else reports.num_users * upload_bytes(shared)
+                raise AssertionError(
+                    f"client step {question.step!r} made a report larger than its radius"
+                )
+            self.bytes_up += (
+                reports.wire_bytes if shared is None else reports.num_users * upload_bytes(shared)
+            )
             yield reports
 
     def reports(self, question: Question) -> Iterator[Reports]:

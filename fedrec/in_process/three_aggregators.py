@@ -1,7 +1,9 @@
-"""A `Link` with three aggregators in this process: a simulation, which protects nobody from whoever runs it.
+"""A `Link` with three aggregators in this process: a simulation, which protects nobody from whoever
+runs it.
 
-Every report is shared, and each aggregator sums, noises and masks what it holds; the server adds three outputs. The releases are those of
-`in_process.loopback.Loopback` with the same plan, which adds the same three noises to plain sums, byte for byte.
+Every report is shared, and each aggregator sums, noises and masks what it holds; the server adds
+three outputs. The releases are those of `in_process.loopback.Loopback` with the same plan, which
+adds the same three noises to plain sums, byte for byte.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class ThreeAggregators:
     devices: Loopback
 
     def answer(self, question: Question) -> Release:
-        """One round: share, check, sum, charge, noise, publish. Raises BudgetExceededError before any noise is drawn.
+        """One round: share, check, sum, charge, noise, publish. Raises BudgetExceededError before
+        any noise is drawn.
 
         Raises AssertionError where an honest report is refused.
         """
@@ -46,24 +49,45 @@ class ThreeAggregators:
             for start in range(0, reports.num_users, few):
                 some = _consecutive(reports, question, start, min(start + few, reports.num_users))
                 seeds = fresh_seeds(some.num_users)
-                numbers = with_own_noise(plain_numbers(some, shape), shape, [os.urandom(SEED_BYTES) for _ in seeds])
+                numbers = with_own_noise(
+                    plain_numbers(some, shape), shape, [os.urandom(SEED_BYTES) for _ in seeds]
+                )
                 held = [share(numbers, seeds).held_by(number) for number in range(3)]
-                if shape.checked and not _accepted(held, shape.checked, keys, ticket + f"/{batch}/{start}".encode()).all():
-                    raise AssertionError(f"client step {question.step!r} made a report that aggregators refuse")
+                if (
+                    shape.checked
+                    and not _accepted(
+                        held, shape.checked, keys, ticket + f"/{batch}/{start}".encode()
+                    ).all()
+                ):
+                    raise AssertionError(
+                        f"client step {question.step!r} made a report that aggregators refuse"
+                    )
                 for aggregator, pair in zip(aggregators, held, strict=True):
                     aggregator.add(*pair)
         devices.ledger = charged(question, devices.plan, devices.ledger, charge=devices.charge)
         outputs = [
-            aggregator.output(party_noise(question, devices.plan, source), (keys[i], keys[(i + 1) % 3]), ticket)
-            for i, (aggregator, source) in enumerate(zip(aggregators, parties(devices.noise, devices.plan), strict=True))
+            aggregator.output(
+                party_noise(question, devices.plan, source), (keys[i], keys[(i + 1) % 3]), ticket
+            )
+            for i, (aggregator, source) in enumerate(
+                zip(aggregators, parties(devices.noise, devices.plan), strict=True)
+            )
         ]
         return in_real_units(question, total(outputs), devices.plan)
 
 
-def _accepted(held: Sequence[tuple[UInt64s, UInt64s]], checked: Checked, keys: Sequence[bytes], batch: bytes) -> npt.NDArray[np.bool_]:
+def _accepted(
+    held: Sequence[tuple[UInt64s, UInt64s]], checked: Checked, keys: Sequence[bytes], batch: bytes
+) -> npt.NDArray[np.bool_]:
     """(n,) whom three aggregators accept, by what each holds."""
     C = projection([coin_term(key, batch, b"") for key in keys], checked.data.stop)
-    return accepted([opening(*pair, checked, C, i, (keys[i], keys[(i + 1) % 3]), batch) for i, pair in enumerate(held)], checked)
+    return accepted(
+        [
+            opening(*pair, checked, C, i, (keys[i], keys[(i + 1) % 3]), batch)
+            for i, pair in enumerate(held)
+        ],
+        checked,
+    )
 
 
 def _consecutive(reports: Reports, question: Question, start: int, stop: int) -> Reports:

@@ -1,1 +1,2 @@
-"""Private news recommendation: mechanisms on clicks, public topics, training rounds and their variants."""
+"""Private news recommendation: mechanisms on clicks, public topics, training rounds and their
+variants."""

@@ -1,23 +1,29 @@
-"""PrivateRec's one-vector form: attention of a user vector over B public basis vectors, clipped, noised, renormalised.
+"""PrivateRec's one-vector form: attention of a user vector over B public basis vectors, clipped,
+noised, renormalised.
 
 Alg. 2, Liu et al. 2022, in this order; vectorised over n users:
 
-    mask = padded_clicks(...)              l. 2-5  on the device; r0 stands where it is True, in the user encoder (l. 6)
-    alpha = attention(U, b)                l. 7
+    mask = padded_clicks(...)              l. 2-5  on the device; r0 stands where it is True, in the
+    user encoder (l. 6) alpha = attention(U, b)                l. 7
     noised = release(alpha, plan, key=)    l. 8-9
     renormalise_softplus(noised)           l. 10   (Alg. 3 uses `renormalise_relu`)
-    reconstruct(weights, b) @ r'           Alg. 1 l. 3-5; Alg. 3 l. 20 prints the raw u, which would not be private
+    reconstruct(weights, b) @ r'           Alg. 1 l. 3-5; Alg. 3 l. 20 prints the raw u, which would
+    not be private
 
-Guarantee of `release` with a plan of `gaussian_plan` or `laplace_plan`: (epsilon, delta)-DP; unit "click", neighbours "replace": one
-click of a history exchanged for any other item. Everything after it is post-processing.
+Guarantee of `release` with a plan of `gaussian_plan` or `laplace_plan`: (epsilon, delta)-DP; unit
+"click", neighbours "replace": one click of a history exchanged for any other item. Everything after
+it is post-processing.
 
-Proof. Clipped weights are non-negative of L2 norm at most theta, so two of them have an inner product >= 0 and are at most
-sqrt2 theta apart, and this is reached. Rounding them down to a lattice keeps both properties. One click may change the user vector, hence
-alpha, in any way; the release is Gaussian of mu = sqrt2 theta / std (`privacy.gaussian`). In L1, clipped at theta1, they are at
-most 2 theta1 apart (`privacy.laplace`). Padding amplifies as `privacy.padding` proves: r0 is one more item to exchange a click for.
+Proof. Clipped weights are non-negative of L2 norm at most theta, so two of them have an inner
+product >= 0 and are at most sqrt2 theta apart, and this is reached. Rounding them down to a lattice
+keeps both properties. One click may change the user vector, hence alpha, in any way; the release is
+Gaussian of mu = sqrt2 theta / std (`privacy.gaussian`). In L1, clipped at theta1, they are at most
+2 theta1 apart (`privacy.laplace`). Padding amplifies as `privacy.padding` proves: r0 is one more
+item to exchange a click for.
 
-As printed, l. 1 takes theta for the sensitivity ("because the attention scores are always positive") and l. 9 the classical
-conversion, proved for epsilon0 < 1 only: the plans `*_as_printed` reproduce it and say what epsilon is true.
+As printed, l. 1 takes theta for the sensitivity ("because the attention scores are always
+positive") and l. 9 the classical conversion, proved for epsilon0 < 1 only: the plans `*_as_printed`
+reproduce it and say what epsilon is true.
 """
 
 from __future__ import annotations
@@ -42,7 +48,8 @@ _LATTICE_BITS = 20  # the grid is 2^-20 of the noise, give or take a factor 2
 
 @dataclass(frozen=True)
 class GaussianAttention:
-    """A calibrated release in L2: clip at `theta`, noise of real std `noise_std` on a lattice of `step`, after `padding`."""
+    """A calibrated release in L2: clip at `theta`, noise of real std `noise_std` on a lattice of
+    `step`, after `padding`."""
 
     guarantee: Guarantee
     theta: float
@@ -61,7 +68,8 @@ class GaussianAttention:
 
 @dataclass(frozen=True)
 class LaplaceAttention:
-    """A calibrated release in L1: clip at `theta`, in L1 or as printed in L2; Laplace noise of real `parameter` (std sqrt2 times that)."""
+    """A calibrated release in L1: clip at `theta`, in L1 or as printed in L2; Laplace noise of real
+    `parameter` (std sqrt2 times that)."""
 
     guarantee: Guarantee
     theta: float
@@ -86,15 +94,28 @@ Plan = GaussianAttention | LaplaceAttention
 
 
 def gaussian_plan(guarantee: Guarantee, *, theta: float, padding: float = 0.0) -> GaussianAttention:
-    """One answer with exactly `guarantee`; the analytic Gaussian at (epsilon0, delta0), sensitivity sqrt2 theta (sqrt2 at most)."""
+    """One answer with exactly `guarantee`; the analytic Gaussian at (epsilon0, delta0), sensitivity
+    sqrt2 theta (sqrt2 at most)."""
     _require_click(guarantee)
     mu, radius = inner_mu(guarantee, padding), math.sqrt(2) * min(theta, 1.0)
     step = _step(radius / mu)
-    return GaussianAttention(guarantee, theta, padding, mu, gaussian.noise_std(radius=radius, mu=mu, coarsest_step=step), step)
+    return GaussianAttention(
+        guarantee,
+        theta,
+        padding,
+        mu,
+        gaussian.noise_std(radius=radius, mu=mu, coarsest_step=step),
+        step,
+    )
 
 
-def gaussian_plan_as_printed(guarantee: Guarantee, *, theta: float, padding: float = 0.0) -> GaussianAttention:
-    """Alg. 2, l. 1 and 9, to the letter: sigma = theta / epsilon0 sqrt(2 log(1.25 (1 - p) / delta)). NOT ESTABLISHED."""
+def gaussian_plan_as_printed(
+    guarantee: Guarantee, *, theta: float, padding: float = 0.0
+) -> GaussianAttention:
+    """Alg.
+
+    2, l. 1 and 9, to the letter: sigma = theta / epsilon0 sqrt(2 log(1.25 (1 - p) / delta)). NOT
+    ESTABLISHED."""
     _require_click(guarantee)
     inner = inner_epsilon(guarantee.epsilon, padding)
     std = theta / inner * math.sqrt(2 * math.log(1.25 * (1 - padding) / guarantee.delta))
@@ -104,60 +125,94 @@ def gaussian_plan_as_printed(guarantee: Guarantee, *, theta: float, padding: flo
 
 
 def laplace_plan(guarantee: Guarantee, *, theta: float, padding: float = 0.0) -> LaplaceAttention:
-    """One answer, pure epsilon: clip at theta in L1, parameter 2 theta / epsilon0 (theta at most 1: weights add up to 1)."""
+    """One answer, pure epsilon: clip at theta in L1, parameter 2 theta / epsilon0 (theta at most 1:
+    weights add up to 1)."""
     _require_click(guarantee)
     parameter = 2 * min(theta, 1.0) / inner_epsilon(guarantee.epsilon, padding)
-    return LaplaceAttention(guarantee, theta, padding, guarantee.epsilon, parameter, _step(parameter))
+    return LaplaceAttention(
+        guarantee, theta, padding, guarantee.epsilon, parameter, _step(parameter)
+    )
 
 
-def laplace_plan_as_printed(guarantee: Guarantee, *, theta: float, basis: int, padding: float = 0.0) -> LaplaceAttention:
-    """Sec. 4's Laplace runs: clip at theta in L2, parameter theta / epsilon0, for `basis` vectors. NOT ESTABLISHED."""
+def laplace_plan_as_printed(
+    guarantee: Guarantee, *, theta: float, basis: int, padding: float = 0.0
+) -> LaplaceAttention:
+    """Sec.
+
+    4's Laplace runs: clip at theta in L2, parameter theta / epsilon0, for `basis` vectors. NOT
+    ESTABLISHED."""
     _require_click(guarantee)
     parameter = theta / inner_epsilon(guarantee.epsilon, padding)
     true = amplified(l1_diameter(basis, theta) / parameter, padding) if parameter else math.inf
-    return LaplaceAttention(_not_established(guarantee, true), theta, padding, true, parameter, _step(parameter), clip_order=2)
+    return LaplaceAttention(
+        _not_established(guarantee, true),
+        theta,
+        padding,
+        true,
+        parameter,
+        _step(parameter),
+        clip_order=2,
+    )
 
 
 def l1_diameter(basis: int, theta: float) -> float:
-    """The largest L1 distance of two non-negative (B,) vectors of L2 norm <= theta and L1 norm <= 1.
+    """The largest L1 distance of two non-negative (B,) vectors of L2 norm <= theta and L1 norm <=
+    1.
 
-    What both have in one coordinate can be taken from both, so the farthest have disjoint supports of k and B - k coordinates, on
-    which L1 <= sqrt(k) L2: the largest min(sqrt(k) theta, 1) + min(sqrt(B - k) theta, 1). 2.41 theta at B = 3, 3.15 theta at B = 5.
+    What both have in one coordinate can be taken from both, so the farthest have disjoint supports
+    of k and B - k coordinates, on which L1 <= sqrt(k) L2: the largest min(sqrt(k) theta, 1) +
+    min(sqrt(B - k) theta, 1). 2.41 theta at B = 3, 3.15 theta at B = 5.
     """
     longest = [min(math.sqrt(k) * theta, 1.0) for k in range(basis + 1)]
     return max(longest[k] + longest[basis - k] for k in range(basis + 1))
 
 
 def padded_clicks(users: int, history: int, *, padding: float, key: bytes) -> Bools:
-    """(n, H) which clicks become the anonymous news r0 (Alg. 2 l. 4): drawn on the device for every answer, and secret."""
+    """(n, H) which clicks become the anonymous news r0 (Alg.
+
+    2 l. 4): drawn on the device for every answer, and secret."""
     return uniform.coins(users * history, probability=padding, key=key).reshape(users, history)
 
 
 def attention(users: Float64s, basis: Float64s) -> Float64s:
-    """(n, B) softmax(u b' / sqrt d) for (n, d) user vectors and (B, d) public basis vectors (Alg. 2 l. 7)."""
+    """(n, B) softmax(u b' / sqrt d) for (n, d) user vectors and (B, d) public basis vectors (Alg.
+
+    2 l. 7)."""
     scores = users @ basis.T / math.sqrt(basis.shape[1])
     weights = np.exp(scores - scores.max(1, keepdims=True))
     return np.asarray(weights / weights.sum(1, keepdims=True), np.float64)
 
 
 def clip(weights: Float64s, plan: Plan) -> Float64s:
-    """(n, B) weights shortened to norm theta where longer (Alg. 2 l. 8). Raises ValueError on a negative or infinite weight."""
+    """(n, B) weights shortened to norm theta where longer (Alg.
+
+    2 l. 8). Raises ValueError on a negative or infinite weight."""
     if not np.isfinite(weights).all() or (weights < 0).any():
-        raise ValueError("attention weights are finite and not negative: the sensitivity rests on it")
+        raise ValueError(
+            "attention weights are finite and not negative: the sensitivity rests on it"
+        )
     if isinstance(plan, GaussianAttention) or plan.clip_order == 2:
         return clip_rows(weights, radius=plan.theta).rows
     lengths = weights.sum(1, keepdims=True)
-    return weights * np.where(lengths > plan.theta, plan.theta * (1 - 1e-15 * weights.shape[1]) / np.maximum(lengths, plan.theta), 1.0)
+    return weights * np.where(
+        lengths > plan.theta,
+        plan.theta * (1 - 1e-15 * weights.shape[1]) / np.maximum(lengths, plan.theta),
+        1.0,
+    )
 
 
 def release(weights: Float64s, plan: Plan, *, key: bytes) -> tuple[Float64s, Event]:
-    """(n, B) clipped and noised weights, one row per user, and the price of one row (Alg. 2 l. 8-9)."""
+    """(n, B) clipped and noised weights, one row per user, and the price of one row (Alg.
+
+    2 l. 8-9)."""
     clipped = clip(weights, plan)
     if plan.step == 0:  # infinite epsilon: no noise, and no lattice
         return clipped, plan.event
     lattice = np.floor(clipped / plan.step).astype(np.int64)
     if isinstance(plan, GaussianAttention):
-        return gaussian.add_to_rows(lattice, step=plan.step, std=plan.noise_std, key=key), plan.event
+        return gaussian.add_to_rows(
+            lattice, step=plan.step, std=plan.noise_std, key=key
+        ), plan.event
     noise = laplace.sample(lattice.size, parameter=plan.parameter / plan.step, key=key)
     return np.asarray((lattice + noise.reshape(lattice.shape)) * plan.step, np.float64), plan.event
 
@@ -169,15 +224,20 @@ def release_each(weights: Float64s, plan: Plan, *, keys: Sequence[bytes]) -> Flo
 
 
 def renormalise_softplus(noised: Float64s) -> Float64s:
-    """(n, B) SoftPlus, divided by its sum (Alg. 2 l. 10): best under heavy noise. Defined for weights of any size."""
+    """(n, B) SoftPlus, divided by its sum (Alg.
+
+    2 l. 10): best under heavy noise. Defined for weights of any size."""
     positive = np.logaddexp(0.0, noised)
-    logs = np.where(noised < -30, noised, np.log(np.where(noised < -30, 1.0, positive)))  # log(1 + e^x) = e^x there, to 1e-13
+    # log(1 + e^x) = e^x there, to 1e-13
+    logs = np.where(noised < -30, noised, np.log(np.where(noised < -30, 1.0, positive)))
     weights = np.exp(logs - logs.max(1, keepdims=True))
     return np.asarray(weights / weights.sum(1, keepdims=True), np.float64)
 
 
 def renormalise_relu(noised: Float64s) -> Float64s:
-    """(n, B) positive parts divided by their sum (Sec. 3.3): best without noise. Uniform where none is positive; undefined as printed."""
+    """(n, B) positive parts divided by their sum (Sec.
+
+    3.3): best without noise. Uniform where none is positive; undefined as printed."""
     positive = np.maximum(noised, 0.0)
     totals = positive.sum(1, keepdims=True)
     return np.where(totals > 0, positive / np.where(totals > 0, totals, 1.0), 1 / noised.shape[1])
@@ -193,7 +253,10 @@ def _step(noise: float) -> float:
 
 
 def _not_established(guarantee: Guarantee, true: float) -> Guarantee:
-    note = f"as printed, with a sensitivity of theta; what one answer really costs is epsilon {true:.4g}"
+    note = (
+        "as printed, with a sensitivity of theta; what one answer really costs is epsilon "
+        f"{true:.4g}"
+    )
     return replace(guarantee, established=False, note=note)
 
 

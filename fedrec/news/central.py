@@ -1,18 +1,23 @@
-"""`central`: per-user clipped gradients, summed by the aggregator, which adds noise once to each sum. User level.
+"""`central`: per-user clipped gradients, summed by the aggregator, which adds noise once to each
+sum. User level.
 
 The model is bilinear in a user's topic coefficients a and an item's public unit vector x,
 
     score(a, j) = z' W x_j,    z = (L (a - m), 1) / ||.||,    W (B + 1, p)
 
-so that one user's gradient is an outer product z g' of B + 1 and p numbers: what a report of `fedrec.federation.messages` holds.
+so that one user's gradient is an outer product z g' of B + 1 and p numbers: what a report of
+`fedrec.federation.messages` holds.
 
-1. Release "population": sum over users of v v', v = (a, 1)/sqrt2, of norm at most 1. From it m, and the covariance that L whitens.
-2. Releases "gradient/1..T": sum of z g', g = mean over the user's impressions of sum_c (pi_c - y_c) x_c, with ||z g'|| <= `clip`.
-   Every user answers in every round; after each the server takes one step of FedAdam.
+1. Release "population": sum over users of v v', v = (a, 1)/sqrt2, of norm at most 1. From it m, and
+   the covariance that L whitens.
+2. Releases "gradient/1..T": sum of z g', g = mean over the user's impressions of sum_c (pi_c - y_c)
+   x_c, with ||z g'|| <= `clip`. Every user answers in every round; after each the server takes one
+   step of FedAdam.
 
-Guarantee: (epsilon, delta)-DP; unit "user", neighbours "add/remove": each release is mu_t-GDP by `federation.releases`, all of them compose
-exactly (`privacy.calibration`). No amplification is claimed: nobody is sampled. W begins at the public prior.
-Serving is that of `additive`, with its own guarantee per click.
+Guarantee: (epsilon, delta)-DP; unit "user", neighbours "add/remove": each release is mu_t-GDP by
+`federation.releases`, all of them compose exactly (`privacy.calibration`). No amplification is
+claimed: nobody is sampled. W begins at the public prior. Serving is that of `additive`, with its
+own guarantee per click.
 """
 
 from __future__ import annotations
@@ -33,7 +38,14 @@ from fedrec.federation.releases import noise_stds
 from fedrec.federation.rounds import Link, State
 from fedrec.in_process.loopback import Loopback
 from fedrec.news import fedadam
-from fedrec.news.central_client import POPULATION, Whitening, client_steps, gradient_question, named, population_question
+from fedrec.news.central_client import (
+    POPULATION,
+    Whitening,
+    client_steps,
+    gradient_question,
+    named,
+    population_question,
+)
 from fedrec.news.checkpoints import NOTHING, Kept
 from fedrec.news.prior import rebuilding
 from fedrec.news.scoring import products
@@ -50,10 +62,12 @@ from fedrec.sharing.record import upload_bytes
 
 @dataclass(frozen=True)
 class CentralSettings:
-    """What decides speed, and the shares of the budget; chosen on validation users of the MovieLens 1M click log.
+    """What decides speed, and the shares of the budget; chosen on validation users of the MovieLens
+    1M click log.
 
-    clip: longest gradient of a user, for unit z and x. tau: large beside the noise, so that a step is linear in the noised sum, and noise
-    averages out. prior_weight: the spectral norm of W at first. width: how many leading coordinates of x are used.
+    clip: longest gradient of a user, for unit z and x. tau: large beside the noise, so that a step
+    is linear in the noised sum, and noise averages out. prior_weight: the spectral norm of W at
+    first. width: how many leading coordinates of x are used.
     """
 
     rounds: int = 12
@@ -77,18 +91,24 @@ class CentralModel:
     history: int
 
     def serve(self, asked: Impressions, *, guarantee: Guarantee, key: bytes) -> Float32s:
-        """Scores aligned with the candidates, from one noised report per user (`variants.Recommender`)."""
+        """Scores aligned with the candidates, from one noised report per user
+        (`variants.Recommender`)."""
         mu = mu_for(guarantee.epsilon, guarantee.delta)
-        reports = bounded_mean.report(asked.last_clicks(self.history), self.topics, mu=mu, name="serving", key=key)
+        reports = bounded_mean.report(
+            asked.last_clicks(self.history), self.topics, mu=mu, name="serving", key=key
+        )
         U = self.whitening(bounded_mean.decode(reports, self.population)) @ self.W
-        return products(U, np.repeat(asked.users, np.diff(asked.candidate_ptr)), self.items, asked.candidates).astype(np.float32)
+        return products(
+            U, np.repeat(asked.users, np.diff(asked.candidate_ptr)), self.items, asked.candidates
+        ).astype(np.float32)
 
 
 @dataclass(frozen=True)
 class CentralDone:
     """The model after `round` of `rounds`; ledger: what the aggregator has charged.
 
-    bytes_up, bytes_down: per user so far, down at most: arrays as they are, which travel compressed, and each once unless it changes.
+    bytes_up, bytes_down: per user so far, down at most: arrays as they are, which travel
+    compressed, and each once unless it changes.
     """
 
     round: int
@@ -103,12 +123,18 @@ class CentralDone:
 def plan_of(guarantee: Guarantee, settings: CentralSettings) -> Plan:
     """Every release of the training, the gradients alike."""
     share = (1 - settings.population_share) / settings.rounds
-    return calibrate(guarantee, {POPULATION: settings.population_share} | {named(t): share for t in range(1, settings.rounds + 1)})
+    return calibrate(
+        guarantee,
+        {POPULATION: settings.population_share}
+        | {named(t): share for t in range(1, settings.rounds + 1)},
+    )
 
 
 @dataclass(frozen=True)
 class CentralRecipe:
-    """The server's side as a `federation.rounds.Recipe`: `items` (m, p) are unit rows. See `CentralRecipe.of`."""
+    """The server's side as a `federation.rounds.Recipe`: `items` (m, p) are unit rows.
+
+    See `CentralRecipe.of`."""
 
     plan: Plan
     settings: CentralSettings
@@ -117,10 +143,18 @@ class CentralRecipe:
     history: int
 
     @staticmethod
-    def of(plan: Plan, settings: CentralSettings, topics: TopicTable, vectors: npt.NDArray[np.floating], history: int) -> CentralRecipe:
+    def of(
+        plan: Plan,
+        settings: CentralSettings,
+        topics: TopicTable,
+        vectors: npt.NDArray[np.floating],
+        history: int,
+    ) -> CentralRecipe:
         """From public vectors of the items (m, at least `width`)."""
         X = _unit_rows(np.asarray(vectors, np.float64)[:, : settings.width])
-        return CentralRecipe(plan, settings, topics, X.astype(np.float32).astype(np.float64), history)
+        return CentralRecipe(
+            plan, settings, topics, X.astype(np.float32).astype(np.float64), history
+        )
 
     def begin(self) -> State:
         """Before the population is known."""
@@ -143,26 +177,50 @@ class CentralRecipe:
         """The population and the prior, or one step of FedAdam down the mean of the noised sum."""
         if question.round == 0:
             n, population = _population(answer, self.topics.topics)
-            W = self.settings.prior_weight * _prior(self.topics, self.items, _whitening(population), self.history)
+            W = self.settings.prior_weight * _prior(
+                self.topics, self.items, _whitening(population), self.history
+            )
             found = {"n": np.array(n), "mean": population.mean, "covariance": population.covariance}
-            return {"round": np.array(1), "W": W, "first": np.zeros_like(W), "second": np.zeros_like(W), **found}
+            return {
+                "round": np.array(1),
+                "W": W,
+                "first": np.zeros_like(W),
+                "second": np.zeros_like(W),
+                **found,
+            }
         moments = fedadam.Moments(state["first"], state["second"], question.round - 1)  # type: ignore[arg-type]
         movement = -answer.values["gradient"] * self.settings.clip / float(state["n"])
         rule = fedadam.FedAdam(self.settings.learning_rate, tau=self.settings.tau)
         moved, moments = fedadam.step(np.asarray(state["W"], np.float64), movement, moments, rule)
-        return {**state, "round": np.array(question.round + 1), "W": moved, "first": moments.first, "second": moments.second}
+        return {
+            **state,
+            "round": np.array(question.round + 1),
+            "W": moved,
+            "first": moments.first,
+            "second": moments.second,
+        }
 
     def model(self, state: State) -> CentralModel:
         """Of any state but the first."""
         population = _population_of(state)
-        return CentralModel(np.asarray(state["W"], np.float64), self.items, self.topics, population, _whitening(population), self.history)
+        return CentralModel(
+            np.asarray(state["W"], np.float64),
+            self.items,
+            self.topics,
+            population,
+            _whitening(population),
+            self.history,
+        )
 
     def done(self, state: State) -> CentralDone:
-        """After the rounds that `state` has seen, of which each user's part follows from the questions alone."""
+        """After the rounds that `state` has seen, of which each user's part follows from the
+        questions alone."""
         t, rounds, plan = int(state["round"]) - 1, self.settings.rounds, self.plan
         asked = [self.ask({**state, "round": np.array(each)}) for each in range(t + 1)]
         questions = [question for question in asked if question is not None]
-        ledger = Ledger(plan.guarantee, tuple(plan.event(r.name) for q in questions for r in q.releases))
+        ledger = Ledger(
+            plan.guarantee, tuple(plan.event(r.name) for q in questions for r in q.releases)
+        )
         stds = {name: std for q in questions for name, std in noise_stds(q, plan).items()}
         up = float(sum(_report_bytes(question, plan) for question in questions))
         return CentralDone(t, rounds, self.model(state), ledger, up, _bytes_down(questions), stds)
@@ -178,7 +236,9 @@ def train(
     history: int,
     noise: Streams | SystemStreams,
 ) -> Iterator[CentralDone]:
-    """Train in this process, yielding after every round. Raises BudgetExceededError past the plan's guarantee."""
+    """Train in this process, yielding after every round.
+
+    Raises BudgetExceededError past the plan's guarantee."""
     recipe = CentralRecipe.of(plan, settings, topics, vectors, history)
     link = Loopback(data, client_steps(history), plan, noise, Ledger(plan.guarantee))
     yield from over(recipe, link)
@@ -216,11 +276,14 @@ def _bytes_down(questions: Sequence[Question]) -> float:
 
 
 def _population_of(state: State) -> Population:
-    return Population(np.asarray(state["mean"], np.float64), np.asarray(state["covariance"], np.float64))
+    return Population(
+        np.asarray(state["mean"], np.float64), np.asarray(state["covariance"], np.float64)
+    )
 
 
 def _population(answer: Release, topics: int) -> tuple[float, Population]:
-    """How many users there are, at least 1, and the mean and covariance of their coefficients: from the noised sum alone."""
+    """How many users there are, at least 1, and the mean and covariance of their coefficients: from
+    the noised sum alone."""
     moments = np.zeros((topics + 1, topics + 1))
     moments[np.triu_indices(topics + 1)] = 2 * answer.values["moments"][0]
     moments += np.triu(moments, 1).T
@@ -232,7 +295,8 @@ def _population(answer: Release, topics: int) -> tuple[float, Population]:
 
 
 def _whitening(population: Population) -> Whitening:
-    """Half way to white, as small directions are uncertain: L = C^-1/4 scaled so that a unit vector is typical."""
+    """Half way to white, as small directions are uncertain: L = C^-1/4 scaled so that a unit vector
+    is typical."""
     eigenvalues, Q = np.linalg.eigh(population.covariance)
     w = np.maximum(eigenvalues, 1e-9 * eigenvalues.max(initial=1e-12))
     matrix = (Q * w**-0.25) @ Q.T

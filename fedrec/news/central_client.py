@@ -1,11 +1,13 @@
 """`central` on a device: from a question of the server to one bounded report of each user.
 
-    population   topics (m, B)                                          -> v v',  v = (a, 1)/sqrt2, of norm at most 1
+    population   topics (m, B)                                          -> v v',  v = (a, 1)/sqrt2,
+                 of norm at most 1
     gradient     topics, mean (B,), matrix (B, B), W (B + 1, p),
-                 vectors (m, p), clip                                   -> z g' / clip, of norm at most 1
+                 vectors (m, p), clip                                   -> z g' / clip, of norm at
+                 most 1
 
-a, z and g as in `central`. Everything in a question is public. Whatever its arrays hold, `answering` and the aggregator hold every
-report to its radius.
+a, z and g as in `central`. Everything in a question is public. Whatever its arrays hold,
+`answering` and the aggregator hold every report to its radius.
 """
 
 from __future__ import annotations
@@ -36,12 +38,16 @@ from fedrec.news.scoring import products
 from fedrec.privacy.bounded_mean import TopicTable, coefficients
 
 POPULATION, GRADIENT = "population", "gradient"
-_STEPS = {"coefficient_step": step_for(1.0, bits=COEFFICIENT_BITS - 1), "vector_step": step_for(1.0, bits=VECTOR_BITS - 1)}
+_STEPS = {
+    "coefficient_step": step_for(1.0, bits=COEFFICIENT_BITS - 1),
+    "vector_step": step_for(1.0, bits=VECTOR_BITS - 1),
+}
 
 
 @dataclass(frozen=True)
 class Users:
-    """On the devices: coefficients a (n, B) and, for every impression, its user, candidates and clicks."""
+    """On the devices: coefficients a (n, B) and, for every impression, its user, candidates and
+    clicks."""
 
     coefficients: Float64s
     data: Impressions
@@ -61,7 +67,9 @@ class Whitening:
 
 
 def client_steps(history: int) -> Mapping[str, ClientStep]:
-    """What answers, by the name a question gives; `history` places are looked at. They take impressions for interactions."""
+    """What answers, by the name a question gives; `history` places are looked at.
+
+    They take impressions for interactions."""
 
     def population(question: Question, mine: Impressions) -> Reports:
         return population_reports(_users(question, mine, history))
@@ -69,12 +77,23 @@ def client_steps(history: int) -> Mapping[str, ClientStep]:
     def gradient(question: Question, mine: Impressions) -> Reports:
         public = {name: np.asarray(array, np.float64) for name, array in question.public.items()}
         B, p = question.public["topics"].shape[1], public["vectors"].shape[-1]
-        wanted = {"mean": (B,), "matrix": (B, B), "W": (B + 1, p), "vectors": (mine.num_news, p), "clip": ()}
-        if any(public[name].shape != shape for name, shape in wanted.items()) or not public["clip"] > 0:
+        wanted = {
+            "mean": (B,),
+            "matrix": (B, B),
+            "W": (B + 1, p),
+            "vectors": (mine.num_news, p),
+            "clip": (),
+        }
+        if (
+            any(public[name].shape != shape for name, shape in wanted.items())
+            or not public["clip"] > 0
+        ):
             raise ValueError(f"arrays must have the shapes {wanted}, and a positive clip")
         whitening = Whitening(public["mean"], public["matrix"])
         users = _users(question, mine, history)
-        return gradient_reports(users, whitening, public["W"], public["vectors"], clip=float(public["clip"]))
+        return gradient_reports(
+            users, whitening, public["W"], public["vectors"], clip=float(public["clip"])
+        )
 
     return {POPULATION: population, GRADIENT: gradient}
 
@@ -82,7 +101,8 @@ def client_steps(history: int) -> Mapping[str, ClientStep]:
 def _users(question: Question, mine: Impressions, history: int) -> Users:
     if question.public["topics"].shape[:1] != (mine.num_news,):
         raise ValueError("topics must have one row per item")
-    table = TopicTable(np.asarray(question.public["topics"], np.int64), math.nan)  # its diameter is of no use here
+    # its diameter is of no use here
+    table = TopicTable(np.asarray(question.public["topics"], np.int64), math.nan)
     return Users(coefficients(mine.last_clicks(history), table), mine)
 
 
@@ -91,28 +111,41 @@ def named(t: int) -> str:
     return f"gradient/{t}"
 
 
-def population_question(topics: int, public: Mapping[str, npt.NDArray[np.generic]] | None = None) -> Question:
+def population_question(
+    topics: int, public: Mapping[str, npt.NDArray[np.generic]] | None = None
+) -> Question:
     """What the aggregator is asked to sum and noise first: v v' of B + 1 numbers."""
-    block = BlockSpec("moments", "outer", 1, topics + 1, coefficient_step=1.0, vector_step=_STEPS["vector_step"])
+    block = BlockSpec(
+        "moments", "outer", 1, topics + 1, coefficient_step=1.0, vector_step=_STEPS["vector_step"]
+    )
     return Question(0, POPULATION, public or {}, (ReleaseSpec(POPULATION, (block,)),))
 
 
-def gradient_question(t: int, rows: int, width: int, public: Mapping[str, npt.NDArray[np.generic]] | None = None) -> Question:
+def gradient_question(
+    t: int, rows: int, width: int, public: Mapping[str, npt.NDArray[np.generic]] | None = None
+) -> Question:
     """The same in round t >= 1: z g' of `rows` = B + 1 and `width` = p numbers."""
-    block = BlockSpec("gradient", "linear", rows, width, _STEPS["coefficient_step"], _STEPS["vector_step"])
+    block = BlockSpec(
+        "gradient", "linear", rows, width, _STEPS["coefficient_step"], _STEPS["vector_step"]
+    )
     return Question(t, GRADIENT, public or {}, (ReleaseSpec(named(t), (block,)),))
 
 
 def population_reports(users: Users) -> Reports:
-    """v = (a, 1)/sqrt2 of every user, once: ||v v'|| = ||v||^2 <= 1, as no public row is longer than 1."""
+    """v = (a, 1)/sqrt2 of every user, once: ||v v'|| = ||v||^2 <= 1, as no public row is longer
+    than 1."""
     n = len(users.coefficients)
     v = np.column_stack([users.coefficients, np.ones(n)]) / math.sqrt(2)
     block = BlockReports(np.ones(n, np.int32), quantise(v, _STEPS["vector_step"], bits=VECTOR_BITS))
     return Reports(np.zeros(n + 1, np.int64), np.empty(0, np.int32), (block,))
 
 
-def gradient_reports(users: Users, whitening: Whitening, W: Float64s, X: Float64s, *, clip: float) -> Reports:
-    """z and g / clip of every user, g shortened to `clip`: ||z g'|| / clip <= 1. Rounded towards zero, which shortens both."""
+def gradient_reports(
+    users: Users, whitening: Whitening, W: Float64s, X: Float64s, *, clip: float
+) -> Reports:
+    """z and g / clip of every user, g shortened to `clip`: ||z g'|| / clip <= 1.
+
+    Rounded towards zero, which shortens both."""
     z = whitening(users.coefficients)
     g = user_gradients(z @ W, users.data, X) / clip
     g /= np.maximum(np.linalg.norm(g, axis=1, keepdims=True), 1.0)
@@ -120,11 +153,16 @@ def gradient_reports(users: Users, whitening: Whitening, W: Float64s, X: Float64
     vectors = quantise(g * (1 - 1e-12), _STEPS["vector_step"], bits=VECTOR_BITS)
     coefficients = quantise(z * (1 - 1e-12), _STEPS["coefficient_step"], bits=COEFFICIENT_BITS)
     block = BlockReports(coefficients.ravel(), vectors)
-    return Reports(np.arange(n + 1, dtype=np.int64) * rows, np.tile(np.arange(rows, dtype=np.int32), n), (block,))
+    return Reports(
+        np.arange(n + 1, dtype=np.int64) * rows,
+        np.tile(np.arange(rows, dtype=np.int32), n),
+        (block,),
+    )
 
 
 def user_gradients(U: Float64s, data: Impressions, X: Float64s) -> Float64s:
-    """(n, p) mean over each user's impressions of sum_c (pi_c - y_c) x_c; y is uniform over the clicks, and 0 where there is none."""
+    """(n, p) mean over each user's impressions of sum_c (pi_c - y_c) x_c; y is uniform over the
+    clicks, and 0 where there is none."""
     sizes = np.diff(data.candidate_ptr)
     owner = np.repeat(data.users, sizes)
     scores = products(U, owner, X, data.candidates)
@@ -135,5 +173,8 @@ def user_gradients(U: Float64s, data: Impressions, X: Float64s) -> Float64s:
     y = data.clicked / np.repeat(np.maximum(clicks, 1), sizes)
     told = np.repeat(clicks > 0, sizes)
     share = 1 / np.maximum(np.bincount(data.users, minlength=data.num_users), 1)
-    residuals = sparse.csr_matrix(((pi - y) * told * share[owner], (owner, data.candidates)), shape=(data.num_users, data.num_news))
+    residuals = sparse.csr_matrix(
+        ((pi - y) * told * share[owner], (owner, data.candidates)),
+        shape=(data.num_users, data.num_news),
+    )
     return np.asarray(residuals @ X)

@@ -1,4 +1,5 @@
-"""What a training of news keeps, so that one that is stopped goes on after its last step to the same bytes: files, or nothing."""
+"""What a training of news keeps, so that one that is stopped goes on after its last step to the
+same bytes: files, or nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Questions that a server may put to all who hold clicks, whoever carries them: one process, Flower, or real processes."""
+"""Questions that a server may put to all who hold clicks, whoever carries them: one process,
+Flower, or real processes."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ class NewsClients(Protocol):
         """How many there are: public."""
 
     def reports(self, topics: TopicTable, plan: TrainingPlan) -> Collected:
-        """`additive`: every user's one report, noised on its device. Raises BudgetExceededError or ProtocolError where none comes."""
+        """`additive`: every user's one report, noised on its device.
+
+        Raises BudgetExceededError or ProtocolError where none comes."""
 
     def step(self, course: Course, users: Int64s, rule: FedAdam) -> tuple[Course, float]:
         """In rounds: see `rounds.Step`."""

@@ -27,30 +27,45 @@ from fedrec.settings import Scenario
 _BATCH = 64  # users of a step: whole ones, so that each is encoded once
 
 
-def centralized(scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept) -> Iterator[Progress | TrainedNews]:
+def centralized(
+    scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
+) -> Iterator[Progress | TrainedNews]:
     """Adam on the collected data: the ceiling of the federated ones. No privacy."""
     train, epochs, streams = fleet.data(), scenario.news.epochs or 4, Streams(scenario.seed)
     model = news_model(scenario, catalogue.news, catalogue.vectors, basis=scenario.news.basis)
     devices = Devices.of(train, history=scenario.news.history, labels=None)
-    optimiser = torch.optim.Adam(model.parameters(), lr=scenario.news.learning_rate or LEARNING_RATE)
+    optimiser = torch.optim.Adam(
+        model.parameters(), lr=scenario.news.learning_rate or LEARNING_RATE
+    )
     at = Progressing(model, optimiser, None, fresh_dropout(0.2, streams), np.random.default_rng(0))
     told = np.unique(train.users).astype(np.int64)
     count, begun = max(1, len(told) // _BATCH), at.restored(kept.latest())
     for epoch in range(begun, epochs):
-        for number, users in enumerate(np.array_split(streams.numpy("news-batches", round=epoch).permutation(told), count), start=1):
+        for number, users in enumerate(
+            np.array_split(streams.numpy("news-batches", round=epoch).permutation(told), count),
+            start=1,
+        ):
             loss = at.step(_loss(model, devices, users, at))
-            yield Progress(epoch * count + number, epochs * count, f"step {epoch * count + number}/{epochs * count}: loss {loss:.4f}")
+            yield Progress(
+                epoch * count + number,
+                epochs * count,
+                f"step {epoch * count + number}/{epochs * count}: loss {loss:.4f}",
+            )
         kept.save(at.arrays(epoch + 1), step=epoch + 1)
     clicks = (len(train.history) + train.clicked.sum()) / max(train.num_users, 1)
     sent = (Sent("data", f"{clicks:.0f} clicks", "the history and every click", 4.0 * clicks, 0.0),)
     parameters = {"parameters": model.parameters_vector()}
-    yield TrainedNews(recommender_of(scenario, model), promised(scenario), math.inf, 1, sent, 0.0, parameters)
+    yield TrainedNews(
+        recommender_of(scenario, model), promised(scenario), math.inf, 1, sent, 0.0, parameters
+    )
 
 
 def _loss(model: NewsModel, devices: Devices, users: Int64s, at: Progressing) -> torch.Tensor:
     rows = devices.rows_of(users)
     owner = torch.from_numpy(np.repeat(np.arange(len(users)), np.diff(devices.ptr)[users]))
-    step = needed_news(devices.history[users], devices.candidates[rows], num_news=model.news.anonymous)
+    step = needed_news(
+        devices.history[users], devices.candidates[rows], num_news=model.news.anonymous
+    )
     news = model.encode_news(step.items, at.dropout)
     U = model.interests(model.encode_users(news, torch.from_numpy(step.history), at.dropout))
     scores = model.scores(U[owner], news, torch.from_numpy(step.candidates))

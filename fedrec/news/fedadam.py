@@ -1,9 +1,12 @@
-"""FedAdam (Reddi et al. 2021, Alg. 2) on one vector of parameters, as `flwr.serverapp.strategy.FedAdam` computes it.
+"""FedAdam (Reddi et al. 2021, Alg. 2) on one vector of parameters, as
+`flwr.serverapp.strategy.FedAdam` computes it.
 
     m = b1 m + (1 - b1) D,    v = b2 v + (1 - b2) D^2,    x = x + e_t m / (sqrt v + tau)
-    e_t = e sqrt(1 - b2^(t + 1)) / (1 - b1^(t + 1)),  t = 1, 2, ..: Adam's correction of the start, one round ahead, as there
+    e_t = e sqrt(1 - b2^(t + 1)) / (1 - b1^(t + 1)),  t = 1, 2, ..: Adam's correction of the start,
+    one round ahead, as there
 
-D is the clients' mean movement, x_clients - x; for clients that send one gradient it is minus the gradient.
+D is the clients' mean movement, x_clients - x; for clients that send one gradient it is minus the
+gradient.
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ class Moments:
         return Moments(np.zeros_like(parameters), np.zeros_like(parameters))
 
 
-def step(parameters: Floats, movement: Floats, moments: Moments, rule: FedAdam) -> tuple[Floats, Moments]:
+def step(
+    parameters: Floats, movement: Floats, moments: Moments, rule: FedAdam
+) -> tuple[Floats, Moments]:
     """The parameters after one round, in their dtype, and the moments."""
     t, b1, b2 = moments.rounds + 1, rule.beta_1, rule.beta_2
     m = b1 * moments.first + (1 - b1) * movement

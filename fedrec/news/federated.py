@@ -1,7 +1,8 @@
 """Training of a published news model in rounds (Alg. 3): every user answers once a pass.
 
-`local` and `dp-fedrec` divide mu^2 evenly over a user's answers, which compose exactly. Each client's ledger is charged for all of them
-before the first round, and refuses. The paper charges each round alone; `printed` does so too.
+`local` and `dp-fedrec` divide mu^2 evenly over a user's answers, which compose exactly. Each
+client's ledger is charged for all of them before the first round, and refuses. The paper charges
+each round alone; `printed` does so too.
 """
 
 from __future__ import annotations
@@ -23,14 +24,27 @@ from fedrec.randomness import Streams
 from fedrec.settings import Scenario
 
 
-def in_rounds(scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept) -> Iterator[Progress | TrainedNews]:
-    """Train over a fleet. Raises BudgetExceededError where the costs pass the promise, before anybody is asked."""
+def in_rounds(
+    scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
+) -> Iterator[Progress | TrainedNews]:
+    """Train over a fleet.
+
+    Raises BudgetExceededError where the costs pass the promise, before anybody is asked."""
     form, schedule = rounds_of(scenario), schedule_of(scenario, fleet.num_users)
-    model, guarantee = news_model(scenario, catalogue.news, catalogue.vectors, basis=form.basis(scenario)), promise(scenario)
-    spent = costs_of(scenario, schedule.passes).charged(promised(scenario)) if guarantee.established else math.inf
+    model, guarantee = (
+        news_model(scenario, catalogue.news, catalogue.vectors, basis=form.basis(scenario)),
+        promise(scenario),
+    )
+    spent = (
+        costs_of(scenario, schedule.passes).charged(promised(scenario))
+        if guarantee.established
+        else math.inf
+    )
     course = rounds.Course.begin(model.parameters_vector())
     streams = Streams(scenario.seed)
-    for done in rounds.train(fleet.step, model.parameters_vector(), fleet.num_users, schedule, streams=streams, kept=kept):
+    for done in rounds.train(
+        fleet.step, model.parameters_vector(), fleet.num_users, schedule, streams=streams, kept=kept
+    ):
         course = done.course
         loss = f": loss {done.loss:.4f}" if done.loss == done.loss else ""
         yield Progress(done.round, done.rounds, f"round {done.round}/{done.rounds}{loss}")
@@ -39,10 +53,14 @@ def in_rounds(scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept
     (words, std), *more = form.sent(scenario, schedule.passes)
     attended = f"{scenario.news.basis or BASIS} numbers"
     bytes_each = 4.0 * len(parameters) * schedule.passes
-    gradient = Sent("gradient", f"{len(parameters):,} numbers, {schedule.passes} times", words, bytes_each, std)
+    gradient = Sent(
+        "gradient", f"{len(parameters):,} numbers, {schedule.passes} times", words, bytes_each, std
+    )
     sent = (gradient, *(Sent("attention", attended, said, 0.0, noise) for said, noise in more))
     recommender = recommender_of(scenario, model)
-    yield TrainedNews(recommender, guarantee, spent, schedule.passes, sent, bytes_each, {"parameters": parameters})
+    yield TrainedNews(
+        recommender, guarantee, spent, schedule.passes, sent, bytes_each, {"parameters": parameters}
+    )
 
 
 def recommender_of(scenario: Scenario, model: NewsModel) -> ModelRecommender:

@@ -1,4 +1,5 @@
-"""What a server may ask of all who hold clicks, whoever carries it: one process for everybody here; Flower and real processes elsewhere."""
+"""What a server may ask of all who hold clicks, whoever carries it: one process for everybody here;
+Flower and real processes elsewhere."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ class LocalClients:
 
     def reports(self, topics: TopicTable, plan: TrainingPlan) -> Collected:
         """See `NewsClients`."""
-        return collect(self.train, topics, plan, history=self.scenario.news.history, noise=self._noise)
+        return collect(
+            self.train, topics, plan, history=self.scenario.news.history, noise=self._noise
+        )
 
     def step(self, course: Course, users: Int64s, rule: FedAdam) -> tuple[Course, float]:
         """See `rounds.Step`: FedAdam as Flower has it (`fedadam`)."""
@@ -55,7 +58,13 @@ class LocalClients:
         from fedrec.news.central_client import client_steps
 
         ledger = Ledger(plan.guarantee, tuple(plan.event(name) for name in released))
-        devices = Loopback(self.train, client_steps(self.scenario.news.history), plan, noise_of(self.scenario), ledger)
+        devices = Loopback(
+            self.train,
+            client_steps(self.scenario.news.history),
+            plan,
+            noise_of(self.scenario),
+            ledger,
+        )
         return ThreeAggregators(devices) if self.scenario.privacy.shares == "real" else devices
 
     def data(self) -> Impressions:
@@ -67,7 +76,12 @@ class LocalClients:
         from fedrec.news.models import news_model
 
         form, passes = rounds_of(self.scenario), schedule_of(self.scenario, self.num_users).passes
-        model = news_model(self.scenario, self.catalogue.news, self.catalogue.vectors, basis=form.basis(self.scenario))
+        model = news_model(
+            self.scenario,
+            self.catalogue.news,
+            self.catalogue.vectors,
+            basis=form.basis(self.scenario),
+        )
         return model, form.device(self.scenario, self.train, passes, self._noise)
 
     @property

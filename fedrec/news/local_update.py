@@ -1,15 +1,18 @@
 """LocalUpdate of Alg. 3, in three forms: what one round's users send.
 
-`Behind` (variant `local`): the device releases its noised attention weights and, once for all rounds, a randomised answer
-per impression; its gradient is a function of these, of the model and of the candidates, all public, so anybody could compute it.
-Guarantee: that of the releases, per click replaced; the history reaches nothing else (`test_training_rounds` swaps it and compares bytes).
+`Behind` (variant `local`): the device releases its noised attention weights and, once for all
+rounds, a randomised answer per impression; its gradient is a function of these, of the model and of
+the candidates, all public, so anybody could compute it. Guarantee: that of the releases, per click
+replaced; the history reaches nothing else (`test_training_rounds` swaps it and compares bytes).
 
-`Through` with a plan (variant `printed`): the gradient flows on through the noise into the history. NOT ESTABLISHED: it multiplies
-activations that were never noised, and its rows name the clicked news. The labels are the paper's own, whose support tells the click.
-Without a plan (variant `fedrec`): no privacy.
+`Through` with a plan (variant `printed`): the gradient flows on through the noise into the history.
+NOT ESTABLISHED: it multiplies activations that were never noised, and its rows name the clicked
+news. The labels are the paper's own, whose support tells the click. Without a plan (variant
+`fedrec`): no privacy.
 
-`NoisedGradients` (variant `dp-fedrec`): the whole gradient, clipped to theta, with noise on every one of its P numbers. Guarantee: mu-GDP,
-mu = 2 theta / s, for any two data sets of a user, hence for one click replaced: both gradients lie in a ball of radius theta.
+`NoisedGradients` (variant `dp-fedrec`): the whole gradient, clipped to theta, with noise on every
+one of its P numbers. Guarantee: mu-GDP, mu = 2 theta / s, for any two data sets of a user, hence
+for one click replaced: both gradients lie in a ball of radius theta.
 """
 
 from __future__ import annotations
@@ -39,9 +42,11 @@ from fedrec.privacy import gaussian, laplace
 
 @dataclass(frozen=True)
 class Devices:
-    """Everything on the devices, as tables: histories (n, H) and, for every impression, candidates (e, C) and the label as a set (e, C).
+    """Everything on the devices, as tables: histories (n, H) and, for every impression, candidates
+    (e, C) and the label as a set (e, C).
 
-    rows: impressions of user k are `order[ptr[k]:ptr[k + 1]]`. weight: e^epsilon - 1 of the labels, infinite for bare ones.
+    rows: impressions of user k are `order[ptr[k]:ptr[k + 1]]`. weight: e^epsilon - 1 of the labels,
+    infinite for bare ones.
     """
 
     history: npt.NDArray[np.int32]
@@ -59,44 +64,73 @@ class Devices:
         table = np.zeros(candidates.shape, np.bool_)
         table[candidates >= 0] = data.clicked if labels is None else labels.reported
         weight = math.inf if labels is None else labels.weight
-        return Devices(data.last_clicks(history), candidates, table, weight, data.users, *_by_user(data.users, data.num_users))
+        return Devices(
+            data.last_clicks(history),
+            candidates,
+            table,
+            weight,
+            data.users,
+            *_by_user(data.users, data.num_users),
+        )
 
     def rows_of(self, users: Int64s) -> Int64s:
         """Impressions of these users, by user."""
-        return np.concatenate([self.order[self.ptr[k] : self.ptr[k + 1]] for k in users]) if len(users) else np.empty(0, np.int64)
+        return (
+            np.concatenate([self.order[self.ptr[k] : self.ptr[k + 1]] for k in users])
+            if len(users)
+            else np.empty(0, np.int64)
+        )
 
     def with_few(self, negatives: int, *, noise: DeviceNoise) -> Devices:
-        """The same with each impression cut to one of its labels, drawn, and so many that are none: the paper's k."""
+        """The same with each impression cut to one of its labels, drawn, and so many that are none:
+        the paper's k."""
         drawn = np.ones(self.labels.shape)
         for user in np.unique(self.users).tolist():
             rows = self.rows_of(np.array([user]))
-            sizes = (self.candidates[rows] >= 0).sum(1)  # drawn for what was shown: not how wide the table of all users is
-            drawn[rows, : sizes.max()] = noise.numpy(user, "news-few").random((len(rows), int(sizes.max())))
+            # drawn for what was shown: not how wide the table of all users is
+            sizes = (self.candidates[rows] >= 0).sum(1)
+            drawn[rows, : sizes.max()] = noise.numpy(user, "news-few").random(
+                (len(rows), int(sizes.max()))
+            )
         one = np.where(self.labels, drawn, 2.0).argmin(1)[:, None]
         order = np.where(self.labels | (self.candidates < 0), 2.0, drawn)
         np.put_along_axis(order, one, -1.0, 1)
         kept = np.argsort(order, axis=1)[:, : min(1 + negatives, order.shape[1])]
-        shown = np.where(np.take_along_axis(order, kept, 1) < 2.0, np.take_along_axis(self.candidates, kept, 1), -1)
+        shown = np.where(
+            np.take_along_axis(order, kept, 1) < 2.0,
+            np.take_along_axis(self.candidates, kept, 1),
+            -1,
+        )
         return replace(self, candidates=shown, labels=kept == one)
 
 
 @dataclass(frozen=True)
 class Behind:
-    """`local`: the gradient of what was released. `plan` prices one round's attention; padding hides clicks behind the anonymous news."""
+    """`local`: the gradient of what was released.
+
+    `plan` prices one round's attention; padding hides clicks behind the anonymous news."""
 
     devices: Devices
     plan: Plan
     noise: DeviceNoise
 
-    def __call__(self, model: NewsModel, users: Int64s, round: int, question: str = "") -> tuple[Float32s, float]:
+    def __call__(
+        self, model: NewsModel, users: Int64s, round: int, question: str = ""
+    ) -> tuple[Float32s, float]:
         """See `rounds.LocalUpdate`."""
-        released = attention.renormalise_relu(self.released(model, users, round, question)).astype(np.float32)
+        released = attention.renormalise_relu(self.released(model, users, round, question)).astype(
+            np.float32
+        )
         return released_gradient(model, self.devices, users, released)
 
     def released(self, model: NewsModel, users: Int64s, round: int, question: str = "") -> Float64s:
-        """(n, B) what these users release of their histories in a round: all that anything of this round is a function of."""
+        """(n, B) what these users release of their histories in a round: all that anything of this
+        round is a function of."""
         noise = replace(self.noise, question=question)
-        keys = noise.keys(users, "news-padding", round=round), noise.keys(users, "news-attention", round=round)
+        keys = (
+            noise.keys(users, "news-padding", round=round),
+            noise.keys(users, "news-attention", round=round),
+        )
         return released_weights(model, self.devices.history[users], self.plan, keys)
 
     def weight(self, users: Int64s) -> int:
@@ -105,24 +139,37 @@ class Behind:
 
 
 def released_weights(
-    model: NewsModel, history: npt.NDArray[np.integer], plan: Plan, keys: tuple[Sequence[bytes], Sequence[bytes]]
+    model: NewsModel,
+    history: npt.NDArray[np.integer],
+    plan: Plan,
+    keys: tuple[Sequence[bytes], Sequence[bytes]],
 ) -> Float64s:
-    """(n, B) what leaves the devices with these histories (n, H): Alg. 2 l. 2-9; each user's padding and noise under keys of its own.
+    """(n, B) what leaves the devices with these histories (n, H): Alg. 2 l. 2-9; each user's
+    padding and noise under keys of its own.
 
-    A server may have made the model: weights that are no numbers are released as zeros, like those of nobody.
+    A server may have made the model: weights that are no numbers are released as zeros, like those
+    of nobody.
     """
     assert model.basis is not None
     with torch.no_grad():
-        alpha = model.basis.attention(user_vectors(model, padded(model, history, plan.padding, keys[0])))
+        alpha = model.basis.attention(
+            user_vectors(model, padded(model, history, plan.padding, keys[0]))
+        )
     finite = np.nan_to_num(alpha.double().numpy(), nan=0.0, posinf=0.0, neginf=0.0)
     return attention.release_each(finite, plan, keys=keys[1])
 
 
-def padded(model: NewsModel, history: npt.NDArray[np.integer], padding: float, keys: Sequence[bytes]) -> npt.NDArray[np.integer]:
-    """(n, H) with clicks hidden behind the anonymous news, each with probability `padding` (Alg. 2 l. 4)."""
+def padded(
+    model: NewsModel, history: npt.NDArray[np.integer], padding: float, keys: Sequence[bytes]
+) -> npt.NDArray[np.integer]:
+    """(n, H) with clicks hidden behind the anonymous news, each with probability `padding` (Alg.
+
+    2 l. 4)."""
     if not padding or not len(history):
         return history
-    hidden = np.concatenate([attention.padded_clicks(1, history.shape[1], padding=padding, key=key) for key in keys])
+    hidden = np.concatenate(
+        [attention.padded_clicks(1, history.shape[1], padding=padding, key=key) for key in keys]
+    )
     return np.where(hidden & (history >= 0), model.news.anonymous, history)
 
 
@@ -132,8 +179,11 @@ def user_vectors(model: NewsModel, history: npt.NDArray[np.integer]) -> Tensor:
     return model.encode_users(model.encode_news(step.items), torch.from_numpy(step.history))
 
 
-def released_gradient(model: NewsModel, devices: Devices, users: Int64s, released: Float32s) -> tuple[Float32s, float]:
-    """The mean gradient of users of whom only `released` (n, B) and randomised labels are known: a public function of these."""
+def released_gradient(
+    model: NewsModel, devices: Devices, users: Int64s, released: Float32s
+) -> tuple[Float32s, float]:
+    """The mean gradient of users of whom only `released` (n, B) and randomised labels are known: a
+    public function of these."""
     rows = devices.rows_of(users)
     owner = np.repeat(np.arange(len(users)), np.diff(devices.ptr)[users])
     nobody = np.empty((0, 1), np.int64)
@@ -152,7 +202,9 @@ class Through:
     plan: Plan | None
     noise: DeviceNoise
 
-    def __call__(self, model: NewsModel, users: Int64s, round: int, question: str = "") -> tuple[Float32s, float]:
+    def __call__(
+        self, model: NewsModel, users: Int64s, round: int, question: str = ""
+    ) -> tuple[Float32s, float]:
         """See `rounds.LocalUpdate`."""
         history, noise = self.devices.history[users], replace(self.noise, question=question)
         if self.plan is not None:
@@ -164,7 +216,12 @@ class Through:
         news = model.encode_news(step.items)
         release = self._release(model, noise.keys(users, "news-attention", round=round))
         U = model.interests(model.encode_users(news, torch.from_numpy(step.history)), release)
-        return _gradient(model, model.scores(U[torch.from_numpy(owner)], news, torch.from_numpy(step.candidates)), self.devices, rows)
+        return _gradient(
+            model,
+            model.scores(U[torch.from_numpy(owner)], news, torch.from_numpy(step.candidates)),
+            self.devices,
+            rows,
+        )
 
     def weight(self, users: Int64s) -> int:
         """Impressions: the gradient is a mean over them."""
@@ -179,27 +236,43 @@ class Through:
             whole = [laplace.sample(width, parameter=parameter, key=key) for key in keys]
             drawn = np.reshape(np.asarray(whole, np.float64) * step, (len(keys), width))
         else:
-            drawn = gaussian.add_row_by_row(np.zeros((len(keys), width), np.int64), step=step, std=self.plan.noise_std, keys=keys)
-        return noised(torch.from_numpy(drawn.astype(np.float32)), radius=self.plan.theta, renormalise=relu_share)
+            drawn = gaussian.add_row_by_row(
+                np.zeros((len(keys), width), np.int64),
+                step=step,
+                std=self.plan.noise_std,
+                keys=keys,
+            )
+        return noised(
+            torch.from_numpy(drawn.astype(np.float32)),
+            radius=self.plan.theta,
+            renormalise=relu_share,
+        )
 
 
 @dataclass(frozen=True)
 class NoisedGradients:
-    """`dp-fedrec`: every user's gradient clipped to `clip`, with noise of std `noise_std` on each number, drawn on that user's device."""
+    """`dp-fedrec`: every user's gradient clipped to `clip`, with noise of std `noise_std` on each
+    number, drawn on that user's device."""
 
     devices: Devices
     clip: float
     noise_std: float
     noise: DeviceNoise
 
-    def __call__(self, model: NewsModel, users: Int64s, round: int, question: str = "") -> tuple[Float32s, float]:
+    def __call__(
+        self, model: NewsModel, users: Int64s, round: int, question: str = ""
+    ) -> tuple[Float32s, float]:
         """See `rounds.LocalUpdate`."""
         keys = replace(self.noise, question=question).keys(users, "news-gradient", round=round)
         step = 2.0 ** (math.floor(math.log2(self.noise_std)) - 20) if self.noise_std else 1.0
         total = np.zeros(len(model.parameters_vector()), np.float64)
-        for key, gradient in zip(keys, per_user_gradients(model, user_examples(self.devices, users)), strict=True):
+        for key, gradient in zip(
+            keys, per_user_gradients(model, user_examples(self.devices, users)), strict=True
+        ):
             clipped = self._clipped(gradient.astype(np.float64))
-            if self.noise_std:  # towards zero on the grid of the noise: no gradient grows, and no gap of floating point tells it
+            # towards zero on the grid of the noise: no gradient grows, and no gap of floating point
+            # tells it
+            if self.noise_std:
                 grid = np.trunc(clipped / step).astype(np.int64)[None]
                 clipped = gaussian.add_to_rows(grid, step=step, std=self.noise_std, key=key)[0]
             total += clipped
@@ -212,20 +285,32 @@ class NoisedGradients:
     def _clipped(self, gradient: Float64s) -> Float64s:
         """One that is no number (a server may have made the model) counts as zero."""
         norm = float(np.linalg.norm(gradient))
-        return gradient * min(1.0, self.clip / max(norm, 1e-30)) if math.isfinite(norm) else np.zeros_like(gradient)
+        return (
+            gradient * min(1.0, self.clip / max(norm, 1e-30))
+            if math.isfinite(norm)
+            else np.zeros_like(gradient)
+        )
 
 
 def user_examples(devices: Devices, users: Int64s) -> UserExamples:
     """These users' data for `per_user_gradients`: labels are places, the first of a set."""
     most, C = int(np.diff(devices.ptr)[users].max(initial=1)), devices.candidates.shape[1]
-    candidates, labels = np.full((len(users), most, C), -1, np.int64), np.full((len(users), most), -1, np.int64)
+    candidates, labels = (
+        np.full((len(users), most, C), -1, np.int64),
+        np.full((len(users), most), -1, np.int64),
+    )
     for at, k in enumerate(users):
         rows = devices.order[devices.ptr[k] : devices.ptr[k + 1]]
-        candidates[at, : len(rows)], labels[at, : len(rows)] = devices.candidates[rows], devices.labels[rows].argmax(1)
+        candidates[at, : len(rows)], labels[at, : len(rows)] = (
+            devices.candidates[rows],
+            devices.labels[rows].argmax(1),
+        )
     return UserExamples(devices.history[users], candidates, labels)
 
 
-def _gradient(model: NewsModel, scores: Tensor, devices: Devices, rows: Int64s) -> tuple[Float32s, float]:
+def _gradient(
+    model: NewsModel, scores: Tensor, devices: Devices, rows: Int64s
+) -> tuple[Float32s, float]:
     loss = report_loss(scores, torch.from_numpy(devices.labels[rows]), weight=devices.weight)
     model.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]

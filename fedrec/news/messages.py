@@ -1,9 +1,12 @@
-"""What a server asks of clients that hold clicks, where no aggregator stands between: all of it public; and what they tell it.
+"""What a server asks of clients that hold clicks, where no aggregator stands between: all of it
+public; and what they tell it.
 
 ask     run, round, how many users there are, the number of each client's first user; arrays
-        round 0: "topics" (m, B), the public rows           round t: "parameters" (P,), "cohort" (n,) numbers of users
+        round 0: "topics" (m, B), the public rows           round t: "parameters" (P,), "cohort"
+        (n,) numbers of users
 reply   an `Answer`; arrays, noised on the device
-        round 0: `reports_training.collected_arrays`        round t: "gradient" (P,), "weight" (1,), "loss" (1,)
+        round 0: `reports_training.collected_arrays`        round t: "gradient" (P,), "weight" (1,),
+        "loss" (1,)
 """
 
 from __future__ import annotations
@@ -40,7 +43,10 @@ class Ask:
         """SHA-256 of everything: a round is answered once, to one question."""
         hashed = hashlib.sha256(pack_ask(self))
         for name, array in sorted(self.public.items()):
-            hashed.update(f"{name}/{array.dtype.str}/{array.shape}/".encode() + np.asarray(array, order="C").tobytes())
+            hashed.update(
+                f"{name}/{array.dtype.str}/{array.shape}/".encode()
+                + np.asarray(array, order="C").tobytes()
+            )
         return hashed.hexdigest()
 
 
@@ -69,7 +75,12 @@ class _Ask(BaseModel):
 
 def pack_ask(ask: Ask) -> bytes:
     """Canonical JSON; the arrays travel beside it."""
-    content = {"run": ask.run, "round": ask.round, "users": ask.users, "first_user": dict(ask.first_user)}
+    content = {
+        "run": ask.run,
+        "round": ask.round,
+        "users": ask.users,
+        "first_user": dict(ask.first_user),
+    }
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -79,13 +90,25 @@ def read_ask(content: bytes, public: Arrays) -> Ask:
         return Ask(**dict(_Ask.model_validate_json(content)), public=public)
     except ValidationError as failure:
         words = failure.errors()[0]["msg"][:300]
-        raise RefusedError(Refusal.MALFORMED.value, f"the question is wrong: {words}", "The server must ask otherwise.") from None
+        raise RefusedError(
+            Refusal.MALFORMED.value,
+            f"the question is wrong: {words}",
+            "The server must ask otherwise.",
+        ) from None
 
 
 def news_recipe(scenario: Scenario) -> str:
-    """The part of a scenario that decides what runs on a device, as canonical JSON: public, and sent to every client."""
-    content = scenario.model_dump(mode="json", include={"recipe", "seed", "privacy", "news"}, exclude={"privacy": scenario.unsaid})
-    data = {"format": scenario.data.format, "path": "with-the-clients" if scenario.data.path else ""}
+    """The part of a scenario that decides what runs on a device, as canonical JSON: public, and
+    sent to every client."""
+    content = scenario.model_dump(
+        mode="json",
+        include={"recipe", "seed", "privacy", "news"},
+        exclude={"privacy": scenario.unsaid},
+    )
+    data = {
+        "format": scenario.data.format,
+        "path": "with-the-clients" if scenario.data.path else "",
+    }
     return json.dumps(content | {"data": data}, sort_keys=True)
 
 
@@ -96,5 +119,7 @@ def scenario_of(recipe: str) -> Scenario:
     except ValueError:
         content = None
     if not isinstance(content, dict) or content.get("recipe") != "privaterec":
-        raise SettingsError("the run's recipe is none of news", "Use the same version of fedrec everywhere.")
+        raise SettingsError(
+            "the run's recipe is none of news", "Use the same version of fedrec everywhere."
+        )
     return validated(content, source="the run's recipe")

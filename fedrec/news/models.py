@@ -32,7 +32,8 @@ _LEAST_COUNT = 2
 
 
 def news_model(scenario: Scenario, news: News, vectors: Float32s, *, basis: int) -> NewsModel:
-    """The scenario's model, with a basis of `basis` vectors or none, at its public start. Raises DataError on files that cannot be read.
+    """The scenario's model, with a basis of `basis` vectors or none, at its public start. Raises
+    DataError on files that cannot be read.
 
     Only `printed` starts at a random basis, as the paper does.
     """
@@ -44,15 +45,32 @@ def news_model(scenario: Scenario, news: News, vectors: Float32s, *, basis: int)
     return model
 
 
-def _encoders(scenario: Scenario, news: News, vectors: Float32s, settings: NewsModelSettings, rng: np.random.Generator) -> NewsModel:
+def _encoders(
+    scenario: Scenario,
+    news: News,
+    vectors: Float32s,
+    settings: NewsModelSettings,
+    rng: np.random.Generator,
+) -> NewsModel:
     chosen = scenario.news
     if chosen.model == "plm-nr":
         return plm_nr(_language_vectors(scenario, news, vectors), settings, rng=rng)
-    fields = ("titles",) if scenario.data.format == "mind" else ("titles", "subcategories", "abstracts")  # a film's title says little
+    # a film's title says little
+    fields = (
+        ("titles",) if scenario.data.format == "mind" else ("titles", "subcategories", "abstracts")
+    )
     tokens = tokenise(news, title_fields=fields, least_count=_LEAST_COUNT)
-    words = None if chosen.word_vectors else public_words(tokens, vectors, width=min(_WORD_WIDTH, vectors.shape[1]))
+    words = (
+        None
+        if chosen.word_vectors
+        else public_words(tokens, vectors, width=min(_WORD_WIDTH, vectors.shape[1]))
+    )
     if words is None:
-        given = read_vectors(Path(chosen.word_vectors), wanted=tokens.vocabulary.ids) if chosen.word_vectors else {}
+        given = (
+            read_vectors(Path(chosen.word_vectors), wanted=tokens.vocabulary.ids)
+            if chosen.word_vectors
+            else {}
+        )
         width = len(next(iter(given.values()))) if given else _WORD_WIDTH
         words = word_vectors(tokens.vocabulary, width, rng=rng, given=given)
     return (nrms if chosen.model == "nrms" else naml)(tokens, words, settings, rng=rng)
@@ -69,10 +87,12 @@ def _language_vectors(scenario: Scenario, news: News, vectors: Float32s) -> Floa
 
 @dataclass(frozen=True)
 class ModelRecommender:
-    """Serves from a trained news model: attention over its basis where it has one, else its whole user vector.
+    """Serves from a trained news model: attention over its basis where it has one, else its whole
+    user vector.
 
-    A user sends one noised answer per guarantee (click, replace): attention by Alg. 2 with the sound calibration, clipped at `theta`,
-    after padding; or the user vector clipped at `vector_clip`, two of which are at most 2 `vector_clip` apart (the paper's "VDP").
+    A user sends one noised answer per guarantee (click, replace): attention by Alg. 2 with the
+    sound calibration, clipped at `theta`, after padding; or the user vector clipped at
+    `vector_clip`, two of which are at most 2 `vector_clip` apart (the paper's "VDP").
     """
 
     model: NewsModel
@@ -84,28 +104,51 @@ class ModelRecommender:
     def serve(self, asked: Impressions, *, guarantee: Guarantee, key: bytes) -> Float32s:
         """See `variants.Recommender`."""
         history = asked.last_clicks(self.history)
-        U = self._attention(history, guarantee, key) if self.model.basis else self._vectors(history, guarantee, key)
+        U = (
+            self._attention(history, guarantee, key)
+            if self.model.basis
+            else self._vectors(history, guarantee, key)
+        )
         with torch.no_grad():
             V = self.model.encode_news(np.arange(asked.num_news)).numpy()
-        return products(U, np.repeat(asked.users, np.diff(asked.candidate_ptr)), V, asked.candidates)
+        return products(
+            U, np.repeat(asked.users, np.diff(asked.candidate_ptr)), V, asked.candidates
+        )
 
-    def _attention(self, history: npt.NDArray[np.int32], guarantee: Guarantee, key: bytes) -> Float32s:
+    def _attention(
+        self, history: npt.NDArray[np.int32], guarantee: Guarantee, key: bytes
+    ) -> Float32s:
         assert self.model.basis is not None
-        plan = attention.gaussian_plan(guarantee, theta=self.theta, padding=self.padding if guarantee.private else 0.0)
-        keys = [[derive(key, f"{purpose}/{k}") for k in range(len(history))] for purpose in ("padding", "noise")]
+        plan = attention.gaussian_plan(
+            guarantee, theta=self.theta, padding=self.padding if guarantee.private else 0.0
+        )
+        keys = [
+            [derive(key, f"{purpose}/{k}") for k in range(len(history))]
+            for purpose in ("padding", "noise")
+        ]
         weights = released_weights(self.model, history, plan, (keys[0], keys[1]))
-        renormalise = attention.renormalise_softplus if plan.noise_std else attention.renormalise_relu
+        renormalise = (
+            attention.renormalise_softplus if plan.noise_std else attention.renormalise_relu
+        )
         with torch.no_grad():
-            U = self.model.basis.reconstruct(torch.from_numpy(renormalise(weights).astype(np.float32)))
+            U = self.model.basis.reconstruct(
+                torch.from_numpy(renormalise(weights).astype(np.float32))
+            )
         return np.asarray(U.numpy(), np.float32)
 
-    def _vectors(self, history: npt.NDArray[np.int32], guarantee: Guarantee, key: bytes) -> Float32s:
+    def _vectors(
+        self, history: npt.NDArray[np.int32], guarantee: Guarantee, key: bytes
+    ) -> Float32s:
         with torch.no_grad():
             U = user_vectors(self.model, history).double().numpy()
         if not guarantee.private:
             return U.astype(np.float32)
-        U *= np.minimum(1.0, self.vector_clip / np.maximum(np.linalg.norm(U, axis=1, keepdims=True), 1e-30)) * (1 - 1e-12)
+        U *= np.minimum(
+            1.0, self.vector_clip / np.maximum(np.linalg.norm(U, axis=1, keepdims=True), 1e-30)
+        ) * (1 - 1e-12)
         step = 2.0 ** (math.floor(math.log2(self.vector_clip)) - 20)
         mu = mu_for(guarantee.epsilon, guarantee.delta)
         std = gaussian.noise_std(radius=2 * self.vector_clip, mu=mu, coarsest_step=step)
-        return gaussian.add_to_rows(np.trunc(U / step).astype(np.int64), step=step, std=std, key=key).astype(np.float32)
+        return gaussian.add_to_rows(
+            np.trunc(U / step).astype(np.int64), step=step, std=std, key=key
+        ).astype(np.float32)

@@ -1,6 +1,8 @@
-"""Price for a person of a scenario's plan, before anybody is asked: training by variant, answers of serving, and a limit per user.
+"""Price for a person of a scenario's plan, before anybody is asked: training by variant, answers of
+serving, and a limit per user.
 
-`person` prices the releases; here they are taken from a scenario, which needs the variants and so torch.
+`person` prices the releases; here they are taken from a scenario, which needs the variants and so
+torch.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from fedrec.settings import Scenario
 
 
 def training_costs(scenario: Scenario, *, users: int = 1) -> Costs:
-    """Of the scenario's variant, per click. users: decides how often each answers, where `news.rounds` is given.
+    """Of the scenario's variant, per click. users: decides how often each answers, where
+    `news.rounds` is given.
 
     Raises ValueError for a variant whose promise is per user already.
     """
@@ -31,14 +34,20 @@ def answer_costs(scenario: Scenario, guarantee: Guarantee, answers: int = 1) -> 
     mean = not of(scenario).encoders
     mu, padding = mu_for(guarantee.epsilon, guarantee.delta), 0.0 if mean else scenario.news.padding
     if padding and guarantee.private:
-        return Costs((PaddedEvent("attention", inner_mu(guarantee, padding), padding),) * answers, ())
-    return Costs((GaussianEvent("answer" if mean else "attention", mu, "click", "replace"),) * answers, ())
+        return Costs(
+            (PaddedEvent("attention", inner_mu(guarantee, padding), padding),) * answers, ()
+        )
+    return Costs(
+        (GaussianEvent("answer" if mean else "attention", mu, "click", "replace"),) * answers, ()
+    )
 
 
 def require_user_limit(scenario: Scenario, *, users: int, labels: int) -> None:
-    """Hold a plan to `news.max_user_epsilon`: for a full history, and the most impressions that any person answers for.
+    """Hold a plan to `news.max_user_epsilon`: for a full history, and the most impressions that any
+    person answers for.
 
-    Both are public, so that a refusal tells nothing of a history. Raises SettingsError with the largest epsilon per click that fits.
+    Both are public, so that a refusal tells nothing of a history. Raises SettingsError with the
+    largest epsilon per click that fits.
     """
     limit, delta = scenario.news.max_user_epsilon, scenario.privacy.delta
     if math.isinf(limit) or of(scenario).unit == UNIT:
@@ -54,6 +63,13 @@ def require_user_limit(scenario: Scenario, *, users: int, labels: int) -> None:
     for _ in range(30):
         middle = (low + high) / 2
         low, high = (middle, high) if cost(middle) <= limit else (low, middle)
-    cause = f"training would cost a person with {scenario.news.history} clicks and {labels} labels epsilon {asked:.4g} per user (replace)"
-    remedy = f"privacy.epsilon = {low:.3g} per click would fit, or a shorter news.history." if low else "Give fewer answers of each person."
+    cause = (
+        f"training would cost a person with {scenario.news.history} clicks and {labels} labels "
+        f"epsilon {asked:.4g} per user (replace)"
+    )
+    remedy = (
+        f"privacy.epsilon = {low:.3g} per click would fit, or a shorter news.history."
+        if low
+        else "Give fewer answers of each person."
+    )
     raise SettingsError(f"{cause}; news.max_user_epsilon is {limit:g}", remedy)

@@ -1,6 +1,8 @@
-"""What public rows alone can do, before anyone has sent anything: rank items by how well they fit the mean row of a history.
+"""What public rows alone can do, before anyone has sent anything: rank items by how well they fit
+the mean row of a history.
 
-    score(a, j) = a' C x_j / ||x_j||,   C (B x p) what best rebuilds the items from their rows: sum_i ||C' s_i - x_i / ||x_i|| ||^2 is least
+    score(a, j) = a' C x_j / ||x_j||,   C (B x p) what best rebuilds the items from their rows:
+    sum_i ||C' s_i - x_i / ||x_i|| ||^2 is least
 
 For topics, C is nearly the mean vector of each topic's items; for directions, nearly the identity.
 A function of public items and of the asking user's own coefficients: epsilon of training is 0.
@@ -29,20 +31,28 @@ class PublicPrior:
     matrix: Float64s
     history: int
 
-    def scores(self, asked: Impressions, *, guarantee: Guarantee | None = None, key: bytes = b"") -> npt.NDArray[np.float32]:
+    def scores(
+        self, asked: Impressions, *, guarantee: Guarantee | None = None, key: bytes = b""
+    ) -> npt.NDArray[np.float32]:
         """Scores aligned with the candidates; without a guarantee, no noise."""
         mu = mu_for(guarantee.epsilon, guarantee.delta) if guarantee else float("inf")
-        sent = bounded_mean.report(asked.last_clicks(self.history), self.topics, mu=mu, name="serving", key=key)
+        sent = bounded_mean.report(
+            asked.last_clicks(self.history), self.topics, mu=mu, name="serving", key=key
+        )
         a = bounded_mean.folded(sent.values, sent.told)
         owner = np.repeat(asked.users, np.diff(asked.candidate_ptr))
         out, piece = np.empty(len(owner), np.float32), 1 << 18
         for start in range(0, len(owner), piece):
             part = slice(start, start + piece)
-            out[part] = np.einsum("eb,be->e", a[owner[part]], self.matrix[:, asked.candidates[part]])
+            out[part] = np.einsum(
+                "eb,be->e", a[owner[part]], self.matrix[:, asked.candidates[part]]
+            )
         return out
 
 
-def public_prior(topics: TopicTable, vectors: npt.NDArray[np.floating], *, history: int) -> PublicPrior:
+def public_prior(
+    topics: TopicTable, vectors: npt.NDArray[np.floating], *, history: int
+) -> PublicPrior:
     """The prior of a catalogue with vectors (m, p)."""
     X = np.asarray(vectors, np.float64)
     X = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-12)

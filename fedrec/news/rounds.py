@@ -1,7 +1,9 @@
-"""Alg. 3: in each round some users compute a gradient on their device, and the server takes one step of FedAdam.
+"""Alg. 3: in each round some users compute a gradient on their device, and the server takes one
+step of FedAdam.
 
-Users take turns: every pass over them is a fresh random order, cut into rounds of equally many, so that how often a user answers is
-public and equal for all: that is what each ledger is charged for. No amplification by sampling is claimed; the server sees who answers.
+Users take turns: every pass over them is a fresh random order, cut into rounds of equally many, so
+that how often a user answers is public and equal for all: that is what each ledger is charged for.
+No amplification by sampling is claimed; the server sees who answers.
 """
 
 from __future__ import annotations
@@ -42,15 +44,19 @@ class Schedule:
 class LocalUpdate(Protocol):
     """What some users of a round send together."""
 
-    def __call__(self, model: NewsModel, users: Int64s, round: int, question: str = "") -> tuple[Float32s, float]:
-        """(P,) mean over these users of what each sends, a gradient; and the mean loss, for people only.
+    def __call__(
+        self, model: NewsModel, users: Int64s, round: int, question: str = ""
+    ) -> tuple[Float32s, float]:
+        """(P,) mean over these users of what each sends, a gradient; and the mean loss, for people
+        only.
 
         question: its digest, where noise belongs to one question (`device_noise`).
         """
         ...
 
     def weight(self, users: Int64s) -> int:
-        """What the mean of these users counts beside that of others: how many examples or users it is over."""
+        """What the mean of these users counts beside that of others: how many examples or users it
+        is over."""
         ...
 
 
@@ -70,12 +76,20 @@ class Course:
     @staticmethod
     def of(state: State) -> Course:
         """What `arrays` wrote."""
-        return Course(state["parameters"], fedadam.Moments(state["first"], state["second"], int(state["round"])))
+        return Course(
+            state["parameters"],
+            fedadam.Moments(state["first"], state["second"], int(state["round"])),
+        )
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Ready for a checkpoint."""
         m = self.moments
-        return {"round": np.array(m.rounds), "parameters": self.parameters, "first": m.first, "second": m.second}
+        return {
+            "round": np.array(m.rounds),
+            "parameters": self.parameters,
+            "first": m.first,
+            "second": m.second,
+        }
 
     def moved(self, gradient: Floats, rule: fedadam.FedAdam) -> Course:
         """After one step."""
@@ -85,7 +99,9 @@ class Course:
 class Step(Protocol):
     """One round, whoever carries it: these users' gradients, averaged, and the server's step."""
 
-    def __call__(self, course: Course, users: Int64s, rule: fedadam.FedAdam) -> tuple[Course, float]:
+    def __call__(
+        self, course: Course, users: Int64s, rule: fedadam.FedAdam
+    ) -> tuple[Course, float]:
         """The course after it, and the mean loss (not a number where nobody may know it)."""
         ...
 
@@ -103,11 +119,23 @@ class RoundDone:
 def cohorts(users: int, schedule: Schedule, *, streams: Streams) -> Iterator[Int64s]:
     """Who answers in each round: every user once a pass."""
     for turn in range(schedule.passes):
-        yield from np.array_split(streams.numpy("news-cohorts", round=turn).permutation(users), schedule.rounds_of_a_pass(users))
+        yield from np.array_split(
+            streams.numpy("news-cohorts", round=turn).permutation(users),
+            schedule.rounds_of_a_pass(users),
+        )
 
 
-def train(step: Step, parameters: Float32s, users: int, schedule: Schedule, *, streams: Streams, kept: Kept) -> Iterator[RoundDone]:
-    """Train from `parameters`, or from where it was stopped, yielding what is kept at first (loss not a number) and after every round."""
+def train(
+    step: Step,
+    parameters: Float32s,
+    users: int,
+    schedule: Schedule,
+    *,
+    streams: Streams,
+    kept: Kept,
+) -> Iterator[RoundDone]:
+    """Train from `parameters`, or from where it was stopped, yielding what is kept at first (loss
+    not a number) and after every round."""
     state = kept.latest()
     course, rounds = Course.of(state) if state else Course.begin(parameters), schedule.rounds(users)
     yield RoundDone(course.moments.rounds, rounds, float("nan"), course)

@@ -1,4 +1,5 @@
-"""Schedule of variants that train in rounds: how often each user answers, what each answer may cost, and the paper's constants."""
+"""Schedule of variants that train in rounds: how often each user answers, what each answer may
+cost, and the paper's constants."""
 
 from __future__ import annotations
 
@@ -15,12 +16,14 @@ from fedrec.settings import Scenario
 BASIS, NEGATIVES = 5, 4
 """B and k of the paper's experiments."""
 THETA, GRADIENT_CLIP, VECTOR_CLIP = 0.5, 0.005, 0.001
-"""theta of attention (ours: the paper does not say), of DP-FedRec's gradients and of its user vectors (Sec. 4)."""
+"""theta of attention (ours: the paper does not say), of DP-FedRec's gradients and of its user
+vectors (Sec. 4)."""
 LEARNING_RATE = 3e-3
 
 
 def per_answer(guarantee: Guarantee, answers: int) -> Guarantee:
-    """What each of so many Gaussian answers on the same data may cost, for all of them to have `guarantee`."""
+    """What each of so many Gaussian answers on the same data may cost, for all of them to have
+    `guarantee`."""
     if not guarantee.private or answers == 1:
         return guarantee
     mu = mu_for(guarantee.epsilon, guarantee.delta) / math.sqrt(answers)
@@ -28,9 +31,16 @@ def per_answer(guarantee: Guarantee, answers: int) -> Guarantee:
 
 
 def schedule_of(scenario: Scenario, num_users: int, *, passes: int = 0) -> Schedule:
-    """`passes`, 0 for the variant's, or what `news.rounds` rounds come to, rounded up to whole ones: how often each user answers."""
+    """`passes`, 0 for the variant's, or what `news.rounds` rounds come to, rounded up to whole
+    ones: how often each user answers."""
     news, in_rounds = scenario.news, of(scenario).in_rounds
     users = min(news.users_per_round or 64, num_users)
     a_pass = max(1, round(num_users / users))
-    chosen = math.ceil(news.rounds / a_pass) if news.rounds else passes or (in_rounds.passes if in_rounds else 1)
-    return Schedule(chosen, users, FedAdam(learning_rate=news.learning_rate or LEARNING_RATE, tau=1e-6))
+    chosen = (
+        math.ceil(news.rounds / a_pass)
+        if news.rounds
+        else passes or (in_rounds.passes if in_rounds else 1)
+    )
+    return Schedule(
+        chosen, users, FedAdam(learning_rate=news.learning_rate or LEARNING_RATE, tau=1e-6)
+    )

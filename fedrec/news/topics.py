@@ -1,10 +1,13 @@
-"""Public rows: every item as B numbers, from text or from categories. No click is looked at, so none is paid for.
+"""Public rows: every item as B numbers, from text or from categories. No click is looked at, so
+none is paid for.
 
-Directions: the first B coordinates of the item vectors, made length 1. They are signed, so that two rows lie up to 2 apart and not up to
-sqrt2, but tell more of an item: what is ranked by is nearly their inner product.
-Topics from text: k-means with k-means++ seeds (Arthur & Vassilvitskii 2007) on item vectors of length 1, and s_i = softmax(cos(v_i, c) / T)
-over the centres c. The smaller the temperature T, the nearer to one topic per item: rows then lie farther apart (up to sqrt2, which is
-what is noised), and a history's mean says more. Categories: equal shares among those an item has.
+Directions: the first B coordinates of the item vectors, made length 1. They are signed, so that two
+rows lie up to 2 apart and not up to sqrt2, but tell more of an item: what is ranked by is nearly
+their inner product.
+Topics from text: k-means with k-means++ seeds (Arthur & Vassilvitskii 2007) on item vectors of
+length 1, and s_i = softmax(cos(v_i, c) / T) over the centres c. The smaller the temperature T, the
+nearer to one topic per item: rows then lie farther apart (up to sqrt2, which is what is noised),
+and a history's mean says more. Categories: equal shares among those an item has.
 """
 
 from __future__ import annotations
@@ -25,41 +28,61 @@ from fedrec.privacy.bounded_mean import TopicTable, topic_table
 
 VECTOR_WIDTH = 200
 TEMPERATURE = 0.08
-"""Of topics from text: .05, .08 and .15 ranked alike without training, for validation users of MovieLens 1M."""
+"""Of topics from text: .05, .08 and .15 ranked alike without training, for validation users of
+MovieLens 1M."""
 _ITERATIONS = 50
 
 
-def public_vectors(news: News, features: PublicFeatures, *, seed: int, dimension: int = VECTOR_WIDTH) -> Float32s:
-    """(m, dimension) of each item's public features and texts, root mean square row norm 1; zero rows where nothing is known.
+def public_vectors(
+    news: News, features: PublicFeatures, *, seed: int, dimension: int = VECTOR_WIDTH
+) -> Float32s:
+    """(m, dimension) of each item's public features and texts, root mean square row norm 1; zero
+    rows where nothing is known.
 
     features: bags that came with the items; without any, the bags of `news_features` are taken.
     """
     bags = features if features.bags else news_features(news)
-    vectors = svd_embedding(bags, dimension=dimension, seed=seed, weights=METADATA_WEIGHTS | _NEWS_WEIGHTS)
+    vectors = svd_embedding(
+        bags, dimension=dimension, seed=seed, weights=METADATA_WEIGHTS | _NEWS_WEIGHTS
+    )
     norm = float(np.sqrt((vectors.astype(np.float64) ** 2).sum(1).mean()))
     return vectors / np.float32(norm or 1.0)
 
 
 def entity_vectors(news: News, path: Path) -> Float32s:
-    """(m, d) the mean vector of each item's entities, root mean square row norm 1; zero rows where none has a vector.
+    """(m, d) the mean vector of each item's entities, root mean square row norm 1; zero rows where
+    none has a vector.
 
     Raises DataError on a file that names none of them.
     """
     found = read_vectors(path, wanted={name for names in news.entities for name in names})
     if not found:
-        raise DataError(f"{path} names no entity of these news", "Give the entity_embedding.vec of the same release.")
+        raise DataError(
+            f"{path} names no entity of these news",
+            "Give the entity_embedding.vec of the same release.",
+        )
     means = np.zeros((len(news), len(next(iter(found.values())))), np.float32)
     for item, names in enumerate(news.entities):
         if known := [found[name] for name in names if name in found]:
             means[item] = np.mean(known, axis=0)
-    return np.asarray(means / (float(np.sqrt((means.astype(np.float64) ** 2).sum(1).mean())) or 1.0), np.float32)
+    return np.asarray(
+        means / (float(np.sqrt((means.astype(np.float64) ** 2).sum(1).mean())) or 1.0), np.float32
+    )
 
 
-_NEWS_WEIGHTS = {"category": 1.0, "subcategory": 1.0, "headline": 1.0, "abstract": 0.7, "entity": 0.7}  # by judgement, not fitted
+# by judgement, not fitted
+_NEWS_WEIGHTS = {
+    "category": 1.0,
+    "subcategory": 1.0,
+    "headline": 1.0,
+    "abstract": 0.7,
+    "entity": 0.7,
+}
 
 
 def news_features(news: News) -> PublicFeatures:
-    """Bags of a catalogue of news: categories, words that at least 3 items share, entities that 2 share."""
+    """Bags of a catalogue of news: categories, words that at least 3 items share, entities that 2
+    share."""
     bags = {
         "category": bag_of([(name,) if name else () for name in news.categories]),
         "subcategory": bag_of([_parts(name) for name in news.subcategories]),
@@ -71,21 +94,31 @@ def news_features(news: News) -> PublicFeatures:
 
 
 def directions(vectors: npt.NDArray[np.floating], *, width: int) -> TopicTable:
-    """(m, `width`) the first coordinates of `vectors`, each row of length 1 or all zeros. Raises ValueError on more than there are."""
+    """(m, `width`) the first coordinates of `vectors`, each row of length 1 or all zeros.
+
+    Raises ValueError on more than there are."""
     if not 1 <= width <= vectors.shape[1]:
         raise ValueError(f"need 1 to {vectors.shape[1]} directions, found {width}")
     return topic_table(_unit(np.asarray(vectors, np.float64)[:, :width]))
 
 
 def text_topics(
-    vectors: npt.NDArray[np.floating], *, topics: int, rng: np.random.Generator, temperature: float = TEMPERATURE
+    vectors: npt.NDArray[np.floating],
+    *,
+    topics: int,
+    rng: np.random.Generator,
+    temperature: float = TEMPERATURE,
 ) -> TopicTable:
-    """(m, `topics`) soft memberships in clusters of the rows of `vectors`; rows of zeros belong to all alike.
+    """(m, `topics`) soft memberships in clusters of the rows of `vectors`; rows of zeros belong to
+    all alike.
 
     Raises ValueError on fewer items than topics or a temperature that is not positive.
     """
     if not 1 <= topics <= len(vectors) or not temperature > 0:
-        raise ValueError(f"need 1 to {len(vectors)} topics and a positive temperature, found {topics} and {temperature!r}")
+        raise ValueError(
+            f"need 1 to {len(vectors)} topics and a positive temperature, found {topics} and "
+            f"{temperature!r}"
+        )
     X = _unit(np.asarray(vectors, np.float64))
     cosines = X @ _unit(kmeans(X, topics, rng=rng)).T / temperature
     weights = np.exp(cosines - cosines.max(1, keepdims=True))
@@ -93,20 +126,23 @@ def text_topics(
 
 
 def category_topics(news: News) -> tuple[TopicTable, tuple[str, ...]]:
-    """(m, B) equal shares among the categories of each item, and their names, sorted; a row of zeros where an item has none."""
+    """(m, B) equal shares among the categories of each item, and their names, sorted; a row of
+    zeros where an item has none."""
     bag = bag_of(listed_categories(news))
     counts = np.asarray(bag.counts.todense(), np.float64)
     return topic_table(counts / np.maximum(counts.sum(1, keepdims=True), 1.0)), bag.vocabulary
 
 
 def listed_categories(news: News) -> list[Sequence[str]]:
-    """Of each item: several where its subcategory lists them with `|` between (film genres), else its one category, or none."""
+    """Of each item: several where its subcategory lists them with `|` between (film genres), else
+    its one category, or none."""
     pairs = zip(news.categories, news.subcategories, strict=True)
     return [_parts(sub) if "|" in sub else (name,) if name else () for name, sub in pairs]
 
 
 def kmeans(X: Float64s, clusters: int, *, rng: np.random.Generator) -> Float64s:
-    """(clusters, p) centres of the rows of X after Lloyd's iterations from k-means++ seeds; a cluster that loses all rows stays."""
+    """(clusters, p) centres of the rows of X after Lloyd's iterations from k-means++ seeds; a
+    cluster that loses all rows stays."""
     centres = _seeds(X, clusters, rng)
     before = np.full(len(X), -1)
     for _ in range(_ITERATIONS):
@@ -125,14 +161,18 @@ def _seeds(X: Float64s, clusters: int, rng: np.random.Generator) -> Float64s:
     nearest = _distances(X, X[chosen])[:, 0]
     while len(chosen) < clusters:
         total = nearest.sum()
-        chosen.append(int(rng.choice(len(X), p=nearest / total)) if total > 0 else int(rng.integers(len(X))))
+        chosen.append(
+            int(rng.choice(len(X), p=nearest / total)) if total > 0 else int(rng.integers(len(X)))
+        )
         nearest = np.minimum(nearest, _distances(X, X[chosen[-1:]])[:, 0])
     return np.asarray(X[chosen])
 
 
 def _distances(X: Float64s, centres: Float64s) -> Float64s:
     """(n, clusters) squares."""
-    return np.asarray(np.maximum((X**2).sum(1)[:, None] - 2 * X @ centres.T + (centres**2).sum(1), 0.0))
+    return np.asarray(
+        np.maximum((X**2).sum(1)[:, None] - 2 * X @ centres.T + (centres**2).sum(1), 0.0)
+    )
 
 
 def _unit(X: Float64s) -> Float64s:

@@ -1,4 +1,5 @@
-"""The roles that every variant plays: public catalogue in, progress and a trained recommender out, with what it sent and cost."""
+"""The roles that every variant plays: public catalogue in, progress and a trained recommender out,
+with what it sent and cost."""
 
 from __future__ import annotations
 
@@ -30,10 +31,14 @@ class Catalogue:
 
 
 def item_vectors(scenario: Scenario, news: News, features: PublicFeatures) -> Float32s:
-    """(m, p) of a scenario: what features and texts say, and `news.entity_vectors` beside it. Raises DataError on a file without them."""
+    """(m, p) of a scenario: what features and texts say, and `news.entity_vectors` beside it.
+
+    Raises DataError on a file without them."""
     vectors = topics.public_vectors(news, features, seed=scenario.seed)
     if scenario.news.entity_vectors:
-        vectors = np.hstack([vectors, topics.entity_vectors(news, Path(scenario.news.entity_vectors))])
+        vectors = np.hstack(
+            [vectors, topics.entity_vectors(news, Path(scenario.news.entity_vectors))]
+        )
     return vectors
 
 
@@ -41,7 +46,9 @@ class Recommender(Protocol):
     """A released model."""
 
     def serve(self, asked: Impressions, *, guarantee: Guarantee, key: bytes) -> Float32s:
-        """Scores aligned with the candidates. Every user sends one answer of `guarantee` (click, replace) and no more."""
+        """Scores aligned with the candidates.
+
+        Every user sends one answer of `guarantee` (click, replace) and no more."""
         ...
 
 
@@ -56,7 +63,8 @@ class Progress:
 
 @dataclass(frozen=True)
 class Sent:
-    """One kind of thing that leaves a client: its shape and content in words, mean bytes over the whole training, and its noise."""
+    """One kind of thing that leaves a client: its shape and content in words, mean bytes over the
+    whole training, and its noise."""
 
     name: str
     shape: str
@@ -67,7 +75,10 @@ class Sent:
 
 @dataclass(frozen=True)
 class TrainedNews:
-    """A finished training. `spent`: epsilon of the dearest unit by the ledger; rounds: how often a client was asked, at most."""
+    """A finished training.
+
+    `spent`: epsilon of the dearest unit by the ledger; rounds: how often a client was asked, at
+    most."""
 
     recommender: Recommender
     guarantee: Guarantee
@@ -89,8 +100,14 @@ def noise_of(scenario: Scenario) -> Streams | SystemStreams:
 
 
 def topics_of(scenario: Scenario, catalogue: Catalogue) -> TopicTable:
-    """The public topics of the scenario, those of open categories apart. Raises SettingsError on a category that no item has."""
-    return opened(public_table(scenario.news.topics, scenario, catalogue), catalogue.news, scenario.news.open_categories)
+    """The public topics of the scenario, those of open categories apart.
+
+    Raises SettingsError on a category that no item has."""
+    return opened(
+        public_table(scenario.news.topics, scenario, catalogue),
+        catalogue.news,
+        scenario.news.open_categories,
+    )
 
 
 def public_table(kind: str, scenario: Scenario, catalogue: Catalogue) -> TopicTable:
@@ -100,4 +117,6 @@ def public_table(kind: str, scenario: Scenario, catalogue: Catalogue) -> TopicTa
     wanted, (m, p) = scenario.news.basis or DEFAULT_TOPICS, catalogue.vectors.shape
     if kind == "directions":
         return topics.directions(catalogue.vectors, width=min(wanted, p))
-    return topics.text_topics(catalogue.vectors, topics=min(wanted, m), rng=Streams(scenario.seed).numpy("news-topics"))
+    return topics.text_topics(
+        catalogue.vectors, topics=min(wanted, m), rng=Streams(scenario.seed).numpy("news-topics")
+    )

@@ -1,7 +1,9 @@
-"""Variant of news training as one value: what it protects, what each of its releases costs, and how it trains.
+"""Variant of news training as one value: what it protects, what each of its releases costs, and how
+it trains.
 
-`releases` is the only place where a variant is priced: `fedrec account`, the ledgers, the limit per person, audits and reports read it.
-Variants of fedrec's own are modules of `fedrec.news.variants`, loaded by name; a package names another one in its metadata:
+`releases` is the only place where a variant is priced: `fedrec account`, the ledgers, the limit per
+person, audits and reports read it. Variants of fedrec's own are modules of `fedrec.news.variants`,
+loaded by name; a package names another one in its metadata:
 
     [project.entry-points."fedrec.news_variants"]
     my-variant = "my_package.news:VARIANT"
@@ -54,8 +56,9 @@ class Releases:
 
 @dataclass(frozen=True)
 class InRounds:
-    """A variant whose devices answer in rounds (Alg. 3). passes: where the scenario leaves them open; basis: of its model; device: from the
-    clicks of some users and their noise to what they send; sent: in words, and its noise on each number; clip: of what is noised whole.
+    """A variant whose devices answer in rounds (Alg. 3). passes: where the scenario leaves them
+    open; basis: of its model; device: from the clicks of some users and their noise to what they
+    send; sent: in words, and its noise on each number; clip: of what is noised whole.
     """
 
     passes: int
@@ -70,10 +73,11 @@ class InRounds:
 class NewsVariant:
     """One way to train a news recommender.
 
-    noise_on: what carries the noise, which decides what an audit can measure. costs: of one user's clicks, answered in so many passes; or
-    `plan`, of sums at an aggregator. not_established: why the guarantee is not proved; empty where it is. keys: of `[news]`, those that
-    only some variants read. on_devices: False where the clicks themselves are collected. encoders: whether it trains the published
-    models, `news.model`, rather than public rows of topics.
+    noise_on: what carries the noise, which decides what an audit can measure. costs: of one user's
+    clicks, answered in so many passes; or `plan`, of sums at an aggregator. not_established: why
+    the guarantee is not proved; empty where it is. keys: of `[news]`, those that only some variants
+    read. on_devices: False where the clicks themselves are collected. encoders: whether it trains
+    the published models, `news.model`, rather than public rows of topics.
     """
 
     name: str
@@ -94,16 +98,21 @@ class NewsVariant:
         return self.noise_on != "nothing"
 
     def releases(self, scenario: Scenario, passes: int) -> tuple[Releases, ...]:
-        """Everything that one training releases, and who pays it: clicks by role, or for both together where both see the same."""
+        """Everything that one training releases, and who pays it: clicks by role, or for both
+        together where both see the same."""
         if self.plan is not None:
             plan = self.plan(scenario)
             events = (plan.event(release.name) for release in plan.releases)
-            return _counted((replace(event, name=event.name.partition("/")[0]) for event in events), "a user")
+            return _counted(
+                (replace(event, name=event.name.partition("/")[0]) for event in events), "a user"
+            )
         assert self.costs is not None
         costs = self.costs(scenario, passes)
         if costs.history == costs.labels or not costs.labels:
             return _counted(costs.history, "a click")
-        return *_counted(costs.history, "a click of the history"), *_counted(costs.labels, "a click that is a label")
+        return *_counted(costs.history, "a click of the history"), *_counted(
+            costs.labels, "a click that is a label"
+        )
 
 
 def _counted(events: Iterator[Event] | tuple[Event, ...], seen_by: str) -> tuple[Releases, ...]:
@@ -114,9 +123,13 @@ _REGISTERED: dict[str, NewsVariant] = {}
 
 
 def register(variant: NewsVariant) -> NewsVariant:
-    """Make a variant known by its name. Raises SettingsError where the name is one of fedrec's own."""
+    """Make a variant known by its name.
+
+    Raises SettingsError where the name is one of fedrec's own."""
     if variant.name in VARIANTS:
-        raise SettingsError(f"news.variant {variant.name!r} is one of fedrec's own", "Choose another name.")
+        raise SettingsError(
+            f"news.variant {variant.name!r} is one of fedrec's own", "Choose another name."
+        )
     _REGISTERED[variant.name] = variant
     return variant
 
@@ -136,13 +149,19 @@ def find(name: str) -> NewsVariant | None:
 
 def names() -> tuple[str, ...]:
     """Of all variants."""
-    return tuple(dict.fromkeys([*VARIANTS, *_REGISTERED, *(point.name for point in metadata.entry_points(group=GROUP))]))
+    return tuple(
+        dict.fromkeys(
+            [*VARIANTS, *_REGISTERED, *(point.name for point in metadata.entry_points(group=GROUP))]
+        )
+    )
 
 
 def require(name: str) -> NewsVariant:
     """As `find`. Raises SettingsError where there is no such variant."""
     if (found := find(name)) is None:
-        raise SettingsError(f"there is no variant {name!r} of news training", f"Use one of: {', '.join(names())}.")
+        raise SettingsError(
+            f"there is no variant {name!r} of news training", f"Use one of: {', '.join(names())}."
+        )
     return found
 
 
@@ -152,21 +171,31 @@ def of(scenario: Scenario) -> NewsVariant:
 
 
 def rounds_of(scenario: Scenario) -> InRounds:
-    """Of the scenario's variant. Raises SettingsError where it does not train in rounds on devices."""
+    """Of the scenario's variant.
+
+    Raises SettingsError where it does not train in rounds on devices."""
     if (found := of(scenario).in_rounds) is None:
-        raise SettingsError(f'news.variant = "{scenario.news.variant}" does not train in rounds on devices', "Choose one that does.")
+        raise SettingsError(
+            f'news.variant = "{scenario.news.variant}" does not train in rounds on devices',
+            "Choose one that does.",
+        )
     return found
 
 
 def costs_of(scenario: Scenario, passes: int) -> Costs:
-    """What a training charges one user's clicks. Raises ValueError where the variant is priced per user, by its plan."""
+    """What a training charges one user's clicks.
+
+    Raises ValueError where the variant is priced per user, by its plan."""
     if (costs := of(scenario).costs) is None:
         raise ValueError(f"{scenario.news.variant} is priced per user already")
     return costs(scenario, passes)
 
 
-def train_news(scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, *, kept: Kept = NOTHING) -> Iterator[Progress | TrainedNews]:
-    """Train the scenario's variant over a fleet, yielding progress and, last, the trained model; on from what is kept.
+def train_news(
+    scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, *, kept: Kept = NOTHING
+) -> Iterator[Progress | TrainedNews]:
+    """Train the scenario's variant over a fleet, yielding progress and, last, the trained model; on
+    from what is kept.
 
     Raises PrivacyError where a ledger refuses, and what the fleet raises.
     """
@@ -179,8 +208,17 @@ def promised(scenario: Scenario) -> Guarantee:
     neighbours: Neighbours = "add/remove" if unit == "user" else "replace"
     if privacy.epsilon == float("inf"):
         return non_private(privacy.delta, unit, neighbours)
-    notes = (exempt(scenario.news.open_categories), PURE if scenario.news.attention_noise == "laplace" else "")
-    return Guarantee(privacy.epsilon, privacy.delta, unit, neighbours, note="; ".join(note for note in notes if note))
+    notes = (
+        exempt(scenario.news.open_categories),
+        PURE if scenario.news.attention_noise == "laplace" else "",
+    )
+    return Guarantee(
+        privacy.epsilon,
+        privacy.delta,
+        unit,
+        neighbours,
+        note="; ".join(note for note in notes if note),
+    )
 
 
 def promise(scenario: Scenario) -> Guarantee:

@@ -1,9 +1,11 @@
-"""Eight Cholesky solves at a time: one system per lane, so that small matrices fill the vector unit.
+"""Eight Cholesky solves at a time: one system per lane, so that small matrices fill the vector
+unit.
 
-Systems lie interleaved: number (row i, column k) of system l is `M[(i * width + k) * 8 + l]`. Every lane does the same
-operations in the same order whatever its neighbours hold, so a system's solution does not depend on the batch it came in.
-`width` is a multiple of 4 (`TILE`); unused rows are those of the identity. A system that is not positive definite comes
-out as NaN in its lane and disturbs no other.
+Systems lie interleaved: number (row i, column k) of system l is `M[(i * width + k) * 8 + l]`. Every
+lane does the same operations in the same order whatever its neighbours hold, so a system's solution
+does not depend on the batch it came in. `width` is a multiple of 4 (`TILE`); unused rows are those
+of the identity. A system that is not positive definite comes out as NaN in its lane and disturbs no
+other.
 """
 
 from __future__ import annotations
@@ -46,8 +48,12 @@ class _Tile:
         """c[r, s] -= sum over k < j of M[i + r, k] M[j + s, k]."""
         v, b = self.v, self.v.builder
         with cgutils.for_range(b, self.j) as loop:
-            left = [v.load(self.M, self.at(b.add(self.i, v.index(r)), loop.index)) for r in range(TILE)]
-            right = [v.load(self.M, self.at(b.add(self.j, v.index(s)), loop.index)) for s in range(TILE)]
+            left = [
+                v.load(self.M, self.at(b.add(self.i, v.index(r)), loop.index)) for r in range(TILE)
+            ]
+            right = [
+                v.load(self.M, self.at(b.add(self.j, v.index(s)), loop.index)) for s in range(TILE)
+            ]
             for r in range(TILE):
                 minus = b.fneg(left[r])
                 for s in range(TILE):
@@ -78,7 +84,9 @@ def _diagonal_tile(typing: Any, M: Any, inverse: Any, width: Any, i: Any, j: Any
             pivot = v.sqrt(builder.load(T.c[s][s]))
             inverse_pivot = builder.fdiv(one, pivot)
             builder.store(pivot, T.c[s][s])
-            v.store(inverse_pivot, out, builder.mul(builder.add(args[4], v.index(s)), v.index(LANES)))
+            v.store(
+                inverse_pivot, out, builder.mul(builder.add(args[4], v.index(s)), v.index(LANES))
+            )
             for r in range(s + 1, TILE):
                 builder.store(builder.fmul(builder.load(T.c[r][s]), inverse_pivot), T.c[r][s])
             for r in range(s + 1, TILE):
@@ -121,7 +129,9 @@ def _forward(typing: Any, M: Any, inverse: Any, y: Any, width: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         v = Vectors(context, builder, M.dtype)
-        data, inverses, out = (data_of(context, builder, signature.args[k], args[k]) for k in range(3))
+        data, inverses, out = (
+            data_of(context, builder, signature.args[k], args[k]) for k in range(3)
+        )
         width, lanes = args[3], v.index(LANES)
         with cgutils.for_range(builder, builder.udiv(width, v.index(TILE))) as block:
             first = builder.mul(block.index, v.index(TILE))
@@ -134,10 +144,16 @@ def _forward(typing: Any, M: Any, inverse: Any, y: Any, width: Any) -> Any:
                 for r in range(TILE):
                     v.add_product(sums[r], v.load(data, builder.add(at[r], shift)), minus)
             for r in range(TILE):
-                value = builder.fadd(v.load(out, builder.mul(rows[r], lanes)), builder.load(sums[r]))
+                value = builder.fadd(
+                    v.load(out, builder.mul(rows[r], lanes)), builder.load(sums[r])
+                )
                 for t in range(r):
                     shift = builder.mul(rows[t], lanes)
-                    value = v.fma(v.load(data, builder.add(at[r], shift)), builder.fneg(v.load(out, shift)), value)
+                    value = v.fma(
+                        v.load(data, builder.add(at[r], shift)),
+                        builder.fneg(v.load(out, shift)),
+                        value,
+                    )
                 shift = builder.mul(rows[r], lanes)
                 v.store(builder.fmul(value, v.load(inverses, shift)), out, shift)
         return context.get_dummy_value()
@@ -151,7 +167,9 @@ def _backward_row(typing: Any, M: Any, inverse: Any, y: Any, width: Any, i: Any)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         v = Vectors(context, builder, M.dtype)
-        data, inverses, out = (data_of(context, builder, signature.args[k], args[k]) for k in range(3))
+        data, inverses, out = (
+            data_of(context, builder, signature.args[k], args[k]) for k in range(3)
+        )
         width, i, lanes = args[3], args[4], v.index(LANES)
         here = builder.mul(i, lanes)
         value = builder.fmul(v.load(out, here), v.load(inverses, here))
@@ -159,15 +177,23 @@ def _backward_row(typing: Any, M: Any, inverse: Any, y: Any, width: Any, i: Any)
         minus, row = builder.fneg(value), builder.mul(builder.mul(i, width), lanes)
         with cgutils.for_range(builder, i) as loop:
             shift = builder.mul(loop.index, lanes)
-            v.store(v.fma(v.load(data, builder.add(row, shift)), minus, v.load(out, shift)), out, shift)
+            v.store(
+                v.fma(v.load(data, builder.add(row, shift)), minus, v.load(out, shift)), out, shift
+            )
         return context.get_dummy_value()
 
     return types.void(M, inverse, y, types.intp, types.intp), codegen
 
 
 @njit(nogil=True, cache=True)
-def solve_lanes(M: npt.NDArray[np.floating], inverse: npt.NDArray[np.floating], y: npt.NDArray[np.floating], width: int) -> None:
-    """Solve eight interleaved systems M x = y: y becomes x, the lower half of M the factor; `inverse` is (8 width,) scratch."""
+def solve_lanes(
+    M: npt.NDArray[np.floating],
+    inverse: npt.NDArray[np.floating],
+    y: npt.NDArray[np.floating],
+    width: int,
+) -> None:
+    """Solve eight interleaved systems M x = y: y becomes x, the lower half of M the factor;
+    `inverse` is (8 width,) scratch."""
     for j in range(0, width, TILE):
         _diagonal_tile(M, inverse, width, j, j)
         for i in range(j + TILE, width, TILE):

@@ -1,8 +1,9 @@
 """Eigenvectors of many small symmetric matrices, and the projection made from them.
 
-Householder tridiagonalisation of one matrix at a time and the implicit QL iteration of eight (Golub and Van Loan, Matrix
-Computations, 8.3), with the eigenvectors kept as rows so that a rotation runs along contiguous memory. LAPACK's divide
-and conquer is made for larger matrices, and its threads fight with ours. What happens to a matrix does not depend on the others.
+Householder tridiagonalisation of one matrix at a time and the implicit QL iteration of eight (Golub
+and Van Loan, Matrix Computations, 8.3), with the eigenvectors kept as rows so that a rotation runs
+along contiguous memory. LAPACK's divide and conquer is made for larger matrices, and its threads
+fight with ours. What happens to a matrix does not depend on the others.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _MOST_SWEEPS = 60
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath=_REASSOCIATE)
 def _reflector(vector: Floats, i: int) -> tuple[np.floating, np.floating]:
-    """Make vector[:i] the Householder vector that sends it to (0, ..., 0, value): (value, 2 / |vector|^2); 0 if it is there already."""
+    """Make vector[:i] the Householder vector that sends it to (0, ..., 0, value): (value, 2 /
+    |vector|^2); 0 if it is there already."""
     norm2 = vector.dtype.type(0)
     for k in range(i):
         norm2 += vector[k] * vector[k]
@@ -43,11 +45,14 @@ def _reflector(vector: Floats, i: int) -> tuple[np.floating, np.floating]:
 
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath=_REASSOCIATE)
-def _tridiagonalise(A: Floats, d: int, width: int, diagonal: Float64s, beside: Float64s, factors: Floats) -> None:
-    """Reduce A, flat with rows of `width`, to T = Q' A Q; row i of A keeps the Householder vector of step i in its first i entries.
+def _tridiagonalise(
+    A: Floats, d: int, width: int, diagonal: Float64s, beside: Float64s, factors: Floats
+) -> None:
+    """Reduce A, flat with rows of `width`, to T = Q' A Q; row i of A keeps the Householder vector
+    of step i in its first i entries.
 
-    diagonal, beside: (d,) of T, `beside[i]` next to diagonal[i] and [i + 1]. factors[i]: 2 / |vector i|^2. A has rows, of
-    finite numbers, up to a multiple of 4.
+    diagonal, beside: (d,) of T, `beside[i]` next to diagonal[i] and [i + 1]. factors[i]: 2 /
+    |vector i|^2. A has rows, of finite numbers, up to a multiple of 4.
     """
     vector, product = np.empty(width, A.dtype), np.empty(width, A.dtype)
     for i in range(d - 1, 0, -1):
@@ -77,7 +82,8 @@ def _tridiagonalise(A: Floats, d: int, width: int, diagonal: Float64s, beside: F
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _accumulate(A: Floats, d: int, width: int, factors: Floats, Q: Floats, W: Floats) -> None:
-    """W = Q', flat with rows of `width`, from the Householder vectors that `_tridiagonalise` left in A; Q is scratch like A."""
+    """W = Q', flat with rows of `width`, from the Householder vectors that `_tridiagonalise` left
+    in A; Q is scratch like A."""
     vector, product = np.empty(width, A.dtype), np.empty(width, A.dtype)
     fill(Q, 0, len(Q), 0)
     for i in range(d):
@@ -99,12 +105,17 @@ def _accumulate(A: Floats, d: int, width: int, factors: Floats, Q: Floats, W: Fl
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _next_block(diagonal: Float64s, beside: Float64s, lane: int, first: int, tolerance: np.floating) -> tuple[int, int]:
-    """The first block [first, last] of this lane's T, from `first` on, that is not yet diagonal; first = d if none is left."""
+def _next_block(
+    diagonal: Float64s, beside: Float64s, lane: int, first: int, tolerance: np.floating
+) -> tuple[int, int]:
+    """The first block [first, last] of this lane's T, from `first` on, that is not yet diagonal;
+    first = d if none is left."""
     d = len(diagonal) // LANES
     while first < d:
         last, at = first, first * LANES + lane
-        while last < d - 1 and abs(beside[at]) > tolerance * (abs(diagonal[at]) + abs(diagonal[at + LANES])):
+        while last < d - 1 and abs(beside[at]) > tolerance * (
+            abs(diagonal[at]) + abs(diagonal[at + LANES])
+        ):
             last, at = last + 1, at + LANES
         if last > first:
             return first, last
@@ -113,19 +124,33 @@ def _next_block(diagonal: Float64s, beside: Float64s, lane: int, first: int, tol
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _sweep(diagonal: Float64s, beside: Float64s, first: Int64s, last: Int64s, state: Float64s, cosines: Floats, sines: Floats) -> None:
-    """One implicit QL sweep of eight interleaved T, each on its own block; a lane outside its block keeps what it has.
+def _sweep(
+    diagonal: Float64s,
+    beside: Float64s,
+    first: Int64s,
+    last: Int64s,
+    state: Float64s,
+    cosines: Floats,
+    sines: Floats,
+) -> None:
+    """One implicit QL sweep of eight interleaved T, each on its own block; a lane outside its block
+    keeps what it has.
 
-    The lanes share the long latencies of a square root and a division. cosines, sines: (8 d,) rotations, to be applied later.
-    state: (32,) scratch.
+    The lanes share the long latencies of a square root and a division. cosines, sines: (8 d,)
+    rotations, to be applied later. state: (32,) scratch.
     """
     for lane in range(LANES):
-        state[LANES + lane], state[2 * LANES + lane], state[3 * LANES + lane] = 1, 1, 0  # sine, cosine, shift
+        # sine, cosine, shift
+        state[LANES + lane], state[2 * LANES + lane], state[3 * LANES + lane] = 1, 1, 0
         if last[lane] > first[lane]:
             low, high = first[lane] * LANES + lane, last[lane] * LANES + lane
             half = (diagonal[low + LANES] - diagonal[low]) / (2 * beside[low])
             root = np.sqrt(half * half + 1)
-            state[lane] = diagonal[high] - diagonal[low] + beside[low] / (half + (root if half >= 0 else -root))
+            state[lane] = (
+                diagonal[high]
+                - diagonal[low]
+                + beside[low] / (half + (root if half >= 0 else -root))
+            )
     lowest, highest = first[0], last[0]
     for lane in range(1, LANES):
         lowest, highest = min(lowest, first[lane]), max(highest, last[lane])
@@ -138,14 +163,26 @@ def _sweep(diagonal: Float64s, beside: Float64s, first: Int64s, last: Int64s, st
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _diagonalise(diagonal: Float64s, beside: Float64s, W: Floats, width: int, done: npt.NDArray[np.bool_], tolerance: np.floating) -> None:
-    """Implicit QL on eight matrices: `diagonal` becomes the eigenvalues, W[lane] (flat, rows of `width`) the eigenvectors as rows.
+def _diagonalise(
+    diagonal: Float64s,
+    beside: Float64s,
+    W: Floats,
+    width: int,
+    done: npt.NDArray[np.bool_],
+    tolerance: np.floating,
+) -> None:
+    """Implicit QL on eight matrices: `diagonal` becomes the eigenvalues, W[lane] (flat, rows of
+    `width`) the eigenvectors as rows.
 
     done: (8,), lanes to leave alone; at the end, those that converged.
     """
     d = len(diagonal) // LANES
     first, last = np.zeros(LANES, np.int64), np.zeros(LANES, np.int64)
-    cosines, sines, state = np.empty(d * LANES, W.dtype), np.empty(d * LANES, W.dtype), np.zeros(4 * LANES, np.float64)
+    cosines, sines, state = (
+        np.empty(d * LANES, W.dtype),
+        np.empty(d * LANES, W.dtype),
+        np.zeros(4 * LANES, np.float64),
+    )
     for lane in range(LANES):
         first[lane] = d if done[lane] else 0
     for _ in range(_MOST_SWEEPS * d):
@@ -160,21 +197,37 @@ def _diagonalise(diagonal: Float64s, beside: Float64s, W: Floats, width: int, do
             if last[lane] > first[lane]:
                 for j in range(0, width, 4 * LANES):
                     if j + 4 * LANES <= width:
-                        rotate_rows_32(W[lane], cosines, sines, first[lane], last[lane], lane, width, j)
+                        rotate_rows_32(
+                            W[lane], cosines, sines, first[lane], last[lane], lane, width, j
+                        )
                     else:
                         for k in range(j, width, LANES):
-                            rotate_rows_8(W[lane], cosines, sines, first[lane], last[lane], lane, width, k)
+                            rotate_rows_8(
+                                W[lane], cosines, sines, first[lane], last[lane], lane, width, k
+                            )
     for lane in range(LANES):
         done[lane] = first[lane] == d
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _lift(packed: Floats, values: Float64s, W: Floats, width: int, floor: float, rows: Floats, weighted: Floats, C: Floats) -> None:
-    """packed += sum over values below `floor` of (floor - value) v v', v the rows of W; rows, weighted and C are scratch."""
+def _lift(
+    packed: Floats,
+    values: Float64s,
+    W: Floats,
+    width: int,
+    floor: float,
+    rows: Floats,
+    weighted: Floats,
+    C: Floats,
+) -> None:
+    """packed += sum over values below `floor` of (floor - value) v v', v the rows of W; rows,
+    weighted and C are scratch."""
     d, n, at = len(values), 0, 0
     for i in range(d):
         if values[i] < floor:
-            take_row(W, i * width, W.dtype.type(floor - values[i]), rows, weighted, n * width, width)
+            take_row(
+                W, i * width, W.dtype.type(floor - values[i]), rows, weighted, n * width, width
+            )
             n += 1
     if n == 0:
         return
@@ -187,15 +240,37 @@ def _lift(packed: Floats, values: Float64s, W: Floats, width: int, floor: float,
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def project_range(first: int, last: int, packed: Floats, d: int, floor: float, projected: Floats, failed: npt.NDArray[np.bool_]) -> None:
-    """projected[row] = A + sum over eigenvalues below `floor` of (floor - value) v v'; a matrix without any is copied."""
+def project_range(
+    first: int,
+    last: int,
+    packed: Floats,
+    d: int,
+    floor: float,
+    projected: Floats,
+    failed: npt.NDArray[np.bool_],
+) -> None:
+    """projected[row] = A + sum over eigenvalues below `floor` of (floor - value) v v'; a matrix
+    without any is copied."""
     width, dtype = (d + LANES - 1) // LANES * LANES, packed.dtype
     size = (d + 3) // 4 * 4 * width
-    A, Q, W, units = np.zeros(size, dtype), np.empty(size, dtype), np.zeros((LANES, d * width), dtype), np.empty(LANES, dtype)
+    A, Q, W, units = (
+        np.zeros(size, dtype),
+        np.empty(size, dtype),
+        np.zeros((LANES, d * width), dtype),
+        np.empty(LANES, dtype),
+    )
     diagonal, beside = np.empty(d * LANES, np.float64), np.empty(d * LANES, np.float64)
     main, off = np.empty(d, np.float64), np.empty(d, np.float64)
-    rows, weighted, C = np.empty(d * width, dtype), np.empty(d * width, dtype), np.empty(width * width, dtype)
-    factors, done, tolerance = np.zeros(d, dtype), np.empty(LANES, np.bool_), np.finfo(dtype).eps / 8
+    rows, weighted, C = (
+        np.empty(d * width, dtype),
+        np.empty(d * width, dtype),
+        np.empty(width * width, dtype),
+    )
+    factors, done, tolerance = (
+        np.zeros(d, dtype),
+        np.empty(LANES, np.bool_),
+        np.finfo(dtype).eps / 8,
+    )
     for group in range(first, last, LANES):
         for lane in range(LANES):
             done[lane] = True
@@ -220,10 +295,13 @@ def project_range(first: int, last: int, packed: Floats, d: int, floor: float, p
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _unpack_scaled(packed: Floats, d: int, width: int, A: Floats) -> np.floating:
-    """A = the full matrix over its largest magnitude, which is returned (1 for zero), so that squares stay in range."""
+    """A = the full matrix over its largest magnitude, which is returned (1 for zero), so that
+    squares stay in range."""
     at, largest = 0, packed.dtype.type(0)
     for k in range(len(packed)):
-        largest = max(largest, abs(packed[k])) if packed[k] == packed[k] else packed.dtype.type(np.inf)
+        largest = (
+            max(largest, abs(packed[k])) if packed[k] == packed[k] else packed.dtype.type(np.inf)
+        )
     unit = largest if largest > 0 else packed.dtype.type(1)
     for i in range(d):
         for k in range(i, d):

@@ -1,9 +1,11 @@
-"""Compiled loops over rows: sums of (weighted) outer products per segment of events, and the solves made from them.
+"""Compiled loops over rows: sums of (weighted) outer products per segment of events, and the solves
+made from them.
 
-A row is an item or a user; its events are `ids[ptr[row]:ptr[row + 1]]`, rows of a `source` matrix padded to `width`, a
-multiple of 8. Values that belong to events sit at `positions[e]` of their columns, or at `e` where `positions` is empty;
-empty `weights` or `targets` mean 1. Arrays are flat and C-contiguous, sizes were checked by the callers (`item_statistics.py`,
-`least_squares.py`). A row is summed by one thread in a fixed order: the cut into ranges never shows.
+A row is an item or a user; its events are `ids[ptr[row]:ptr[row + 1]]`, rows of a `source` matrix
+padded to `width`, a multiple of 8. Values that belong to events sit at `positions[e]` of their
+columns, or at `e` where `positions` is empty; empty `weights` or `targets` mean 1. Arrays are flat
+and C-contiguous, sizes were checked by the callers (`item_statistics.py`, `least_squares.py`). A
+row is summed by one thread in a fixed order: the cut into ranges never shows.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ EXACT_TERMS = 256
 
 @njit(nogil=True, cache=True)
 def fill(target: Array, at: int, n: int, value: float) -> None:
-    """target[at:at+n] = value. A loop: numba compiles slice assignments ten times slower, and every first run pays."""
+    """target[at:at+n] = value.
+
+    A loop: numba compiles slice assignments ten times slower, and every first run pays."""
     for k in range(at, at + n):
         target[k] = value
 
@@ -39,13 +43,15 @@ def copy(target: Floats, at: int, source: Floats, start: int, n: int) -> None:
 
 @njit(nogil=True, cache=True)
 def _block_rows(width: int, itemsize: int) -> int:
-    """Rows gathered at a time: a multiple of 4, so that both blocks stay in the first-level cache."""
+    """Rows gathered at a time: a multiple of 4, so that both blocks stay in the first-level
+    cache."""
     return max(8, min(EXACT_TERMS, BLOCK_NUMBERS * 4 // (itemsize * width) // 4 * 4))
 
 
 @njit(nogil=True, cache=True)
 def add_outer(left: Floats, right: Floats, C: Floats, n: int, width: int) -> None:
-    """C += left' right on the upper triangle, in tiles of 8 x 16 (8 x 8 on the diagonal where the count is odd)."""
+    """C += left' right on the upper triangle, in tiles of 8 x 16 (8 x 8 on the diagonal where the
+    count is odd)."""
     for i in range(0, width, LANES):
         j = i
         if ((width - i) // LANES) % 2 == 1:
@@ -58,10 +64,12 @@ def add_outer(left: Floats, right: Floats, C: Floats, n: int, width: int) -> Non
 
 @njit(nogil=True, cache=True)
 def _gather(
-    start: int, n: int, ids: Int32s, positions: Int64s, source: Floats, width: int, weights: Array, targets: Array,
+    start: int, n: int, ids: Int32s, positions: Int64s, source: Floats, width: int, weights: Array,
+    targets: Array,
     rows: Floats, weighted: Floats, coefficients: Floats, factors: Floats,
 ) -> None:  # fmt: skip
-    """Copy n source rows, their weighted copies and their targets; pad the targets with zeros to a multiple of 4."""
+    """Copy n source rows, their weighted copies and their targets; pad the targets with zeros to a
+    multiple of 4."""
     one, last = rows.dtype.type(1.0), len(ids) - 1
     for k in range(n):
         e = start + k
@@ -79,14 +87,28 @@ def _gather(
 
 @njit(nogil=True, cache=True)
 def _add_segment(
-    begin: int, end: int, ids: Int32s, positions: Int64s, source: Floats, width: int, weights: Array, targets: Array,
+    begin: int, end: int, ids: Int32s, positions: Int64s, source: Floats, width: int,
+    weights: Array, targets: Array,
     C: Floats, b: Floats, rows: Floats, weighted: Floats, coefficients: Floats, factors: Floats,
 ) -> None:  # fmt: skip
     """C += sum w u u' (upper triangle) and b += sum t u over the events [begin, end)."""
     block = len(coefficients)
     for start in range(begin, end, block):
         n = min(block, end - start)
-        _gather(start, n, ids, positions, source, width, weights, targets, rows, weighted, coefficients, factors)
+        _gather(
+            start,
+            n,
+            ids,
+            positions,
+            source,
+            width,
+            weights,
+            targets,
+            rows,
+            weighted,
+            coefficients,
+            factors,
+        )
         add_outer(weighted, rows, C, n, width)
         for j in range(0, width, LANES):
             weighted_sum(coefficients, rows, b, (n + 3) // 4 * 4, width, j)
@@ -94,7 +116,8 @@ def _add_segment(
 
 @njit(nogil=True, cache=True)
 def statistics_range(
-    first: int, last: int, ptr: Int64s, ids: Int32s, positions: Int64s, source: Floats, d: int, width: int, weights: Array, targets: Array,
+    first: int, last: int, ptr: Int64s, ids: Int32s, positions: Int64s, source: Floats, d: int,
+    width: int, weights: Array, targets: Array,
     gram: Floats, moment: Floats,
 ) -> None:  # fmt: skip
     """gram[row] (packed upper triangle) and moment[row] of the rows [first, last)."""
@@ -106,7 +129,22 @@ def statistics_range(
     for row in range(first, last):
         fill(C, 0, len(C), 0)
         fill(b, 0, len(b), 0)
-        _add_segment(ptr[row], ptr[row + 1], ids, positions, source, width, weights, targets, C, b, rows, weighted, coefficients, factors)
+        _add_segment(
+            ptr[row],
+            ptr[row + 1],
+            ids,
+            positions,
+            source,
+            width,
+            weights,
+            targets,
+            C,
+            b,
+            rows,
+            weighted,
+            coefficients,
+            factors,
+        )
         copy(moment[row], 0, b, 0, d)
         at = 0
         for i in range(d):
@@ -116,10 +154,12 @@ def statistics_range(
 
 @njit(nogil=True, cache=True)
 def exact_range(
-    first: int, last: int, ptr: Int64s, ids: Int32s, positions: Int64s, source: Floats, d: int, width: int, coefficients: Int32s,
+    first: int, last: int, ptr: Int64s, ids: Int32s, positions: Int64s, source: Floats, d: int,
+    width: int, coefficients: Int32s,
     outer: bool, total: Int64s,
 ) -> None:  # fmt: skip
-    """total[row] += sum c x x' (packed) or sum c x, exactly: at most 256 terms of 45 bits in float64, then int64."""
+    """total[row] += sum c x x' (packed) or sum c x, exactly: at most 256 terms of 45 bits in
+    float64, then int64."""
     block = _block_rows(width, 8)
     rows, weighted = np.empty(block * width, np.float64), np.empty(block * width, np.float64)
     scratch, C = np.empty(block, np.float64), np.empty(width * width if outer else 0, np.float64)
@@ -132,7 +172,20 @@ def exact_range(
                 fill(C, 0, len(C), 0)
                 for start in range(begin, end, block):
                     n = min(block, end - start)
-                    _gather(start, n, ids, positions, source, width, coefficients, none, rows, weighted, scratch, factors)
+                    _gather(
+                        start,
+                        n,
+                        ids,
+                        positions,
+                        source,
+                        width,
+                        coefficients,
+                        none,
+                        rows,
+                        weighted,
+                        scratch,
+                        factors,
+                    )
                     add_outer(weighted, rows, C, n, width)
                 at = 0
                 for i in range(d):
@@ -143,7 +196,20 @@ def exact_range(
                 fill(b, 0, len(b), 0)
                 for start in range(begin, end, block):
                     n = min(block, end - start)
-                    _gather(start, n, ids, positions, source, width, none, coefficients, rows, weighted, scratch, factors)
+                    _gather(
+                        start,
+                        n,
+                        ids,
+                        positions,
+                        source,
+                        width,
+                        none,
+                        coefficients,
+                        rows,
+                        weighted,
+                        scratch,
+                        factors,
+                    )
                     for j in range(0, width, LANES):
                         weighted_sum(scratch, rows, b, (n + 3) // 4 * 4, width, j)
                 for j in range(d):
@@ -151,7 +217,9 @@ def exact_range(
 
 
 @njit(nogil=True, cache=True)
-def _interleave(C: Floats, ridge: float, d: int, width: int, lane: int, M: Floats, side: int) -> None:
+def _interleave(
+    C: Floats, ridge: float, d: int, width: int, lane: int, M: Floats, side: int
+) -> None:
     """Put C + ridge I (upper triangle) into one lane; the rows past d are the identity's."""
     for i in range(side):
         for k in range(i):
@@ -161,10 +229,12 @@ def _interleave(C: Floats, ridge: float, d: int, width: int, lane: int, M: Float
 
 @njit(nogil=True, cache=True)
 def solve_range(
-    first: int, last: int, ptr: Int64s, ids: Int32s, positions: Int64s, source: Floats, d: int, width: int, weights: Array, targets: Array,
+    first: int, last: int, ptr: Int64s, ids: Int32s, positions: Int64s, source: Floats, d: int,
+    width: int, weights: Array, targets: Array,
     ridges: Floats, base: Floats, solution: Floats,
 ) -> None:  # fmt: skip
-    """solution[row] = (base + sum w v v' + ridges[row] I)^-1 sum t v for the rows [first, last); `base` is (width^2,)."""
+    """solution[row] = (base + sum w v v' + ridges[row] I)^-1 sum t v for the rows [first, last);
+    `base` is (width^2,)."""
     block, side = _block_rows(width, source.itemsize), (d + 3) // 4 * 4
     rows = np.empty(block * width, source.dtype)
     weighted = np.empty(block * width, source.dtype) if len(weights) > 0 else rows
@@ -180,7 +250,20 @@ def solve_range(
             fill(b, 0, len(b), 0)
             if lane < taken:
                 _add_segment(
-                    ptr[row], ptr[row + 1], ids, positions, source, width, weights, targets, C, b, rows, weighted, coefficients, factors
+                    ptr[row],
+                    ptr[row + 1],
+                    ids,
+                    positions,
+                    source,
+                    width,
+                    weights,
+                    targets,
+                    C,
+                    b,
+                    rows,
+                    weighted,
+                    coefficients,
+                    factors,
                 )
             _interleave(C, ridges[row] if lane < taken else 1, d, width, lane, M, side)
             for j in range(d):
@@ -192,7 +275,9 @@ def solve_range(
 
 
 @njit(nogil=True, cache=True)
-def solve_packed_range(first: int, last: int, packed: Floats, b: Floats, ridges: Floats, solution: Floats) -> None:
+def solve_packed_range(
+    first: int, last: int, packed: Floats, b: Floats, ridges: Floats, solution: Floats
+) -> None:
     """solution[row] = (A_row + ridges[row] I)^-1 b[row], A_row given as a packed upper triangle."""
     d = b.shape[1]
     side = (d + 3) // 4 * 4
@@ -219,8 +304,11 @@ def solve_packed_range(first: int, last: int, packed: Floats, b: Floats, ridges:
 
 
 @njit(nogil=True, cache=True)
-def group_by_item(user_ptr: Int64s, items: Int32s, item_ptr: Int64s, users: Int32s, positions: Int64s) -> None:
-    """Stable counting sort of events by item: fills item_ptr (m + 1,), users (n,) and positions (n,) of an `ItemOrder`."""
+def group_by_item(
+    user_ptr: Int64s, items: Int32s, item_ptr: Int64s, users: Int32s, positions: Int64s
+) -> None:
+    """Stable counting sort of events by item: fills item_ptr (m + 1,), users (n,) and positions
+    (n,) of an `ItemOrder`."""
     item_ptr[:] = 0
     for e in range(len(items)):
         item_ptr[items[e] + 1] += 1

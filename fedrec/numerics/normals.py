@@ -1,11 +1,13 @@
-"""Fresh normal numbers inside a compiled loop: a counter goes in, a row of normals comes out, and nothing is stored or reused.
+"""Fresh normal numbers inside a compiled loop: a counter goes in, a row of normals comes out, and
+nothing is stored or reused.
 
-Philox4x32-10 (Salmon et al. 2011) turns (position, row, round, table) under a 64-bit key into four words; Box and Muller turn two words
-into two normals, with the single-precision polynomials of Cephes for log, sine and cosine, so that the loop runs in vector
-registers. A row's numbers depend on key and counter alone: neither threads nor the order of rows shows in them.
+Philox4x32-10 (Salmon et al. 2011) turns (position, row, round, table) under a 64-bit key into four
+words; Box and Muller turn two words into two normals, with the single-precision polynomials of
+Cephes for log, sine and cosine, so that the loop runs in vector registers. A row's numbers depend
+on key and counter alone: neither threads nor the order of rows shows in them.
 
-Philox is no cipher, and the tails end at 6.56 standard deviations: good enough for a Markov chain. Noise that pays for a guarantee
-comes from `fedrec.privacy.gaussian` alone.
+Philox is no cipher, and the tails end at 6.56 standard deviations: good enough for a Markov chain.
+Noise that pays for a guarantee comes from `fedrec.privacy.gaussian` alone.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ def _philox(a: Any, b: Any, c: Any, d: Any, key_0: Any, key_1: Any) -> tuple[Any
 @njit(inline="always")
 def _radius(word: Any) -> Any:
     """sqrt(-2 log u), u uniform on the multiples of 2^-31 in (0, 1]; log as in Cephes' logf."""
-    u = np.float32((f32(i32(word >> u32(1))) + f32(1)) * f32(2.0**-31))  # spelled out: numba finds `view` only so
+    # spelled out: numba finds `view` only so
+    u = np.float32((f32(i32(word >> u32(1))) + f32(1)) * f32(2.0**-31))
     bits = u.view(np.int32)
     mantissa = np.int32((bits & i32(0x7FFFFF)) | i32(0x3F800000))
     m = mantissa.view(np.float32)
@@ -62,11 +65,23 @@ def _radius(word: Any) -> Any:
 
 @njit(inline="always")
 def _direction(word: Any) -> tuple[Any, Any]:
-    """A uniform point of the circle: an angle in [-pi/4, pi/4) from 30 bits, its quadrant from the other two."""
+    """A uniform point of the circle: an angle in [-pi/4, pi/4) from 30 bits, its quadrant from the
+    other two."""
     x = f32(i32(word) >> i32(2)) * f32(2.0**-29 * np.pi / 4)
     z = x * x
-    sine = ((f32(-1.9515295891e-4) * z + f32(8.3321608736e-3)) * z - f32(1.6666654611e-1)) * z * x + x
-    cosine = ((f32(2.443315711809948e-5) * z - f32(1.388731625493765e-3)) * z + f32(4.166664568298827e-2)) * z * z - f32(0.5) * z + f32(1)
+    sine = (
+        (f32(-1.9515295891e-4) * z + f32(8.3321608736e-3)) * z - f32(1.6666654611e-1)
+    ) * z * x + x
+    cosine = (
+        (
+            (f32(2.443315711809948e-5) * z - f32(1.388731625493765e-3)) * z
+            + f32(4.166664568298827e-2)
+        )
+        * z
+        * z
+        - f32(0.5) * z
+        + f32(1)
+    )
     swap, sign = (word & u32(1)) == u32(1), f32(1) if (word & u32(2)) == u32(2) else f32(-1)
     return sign * (sine if swap else cosine), sign * (cosine if swap else sine)
 
@@ -81,10 +96,14 @@ def _four(i: Any, b: Any, c: Any, d: Any, key_0: Any, key_1: Any) -> tuple[Any, 
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
-def fill_normals(out: Floats, width: int, key: int, row: int | np.int64, round: int, table: int | np.int64) -> None:
-    """out[:width] = standard normals of (key, row, round, table), float32; `width` is a multiple of 4, row and round below 2^32.
+def fill_normals(
+    out: Floats, width: int, key: int, row: int | np.int64, round: int, table: int | np.int64
+) -> None:
+    """out[:width] = standard normals of (key, row, round, table), float32; `width` is a multiple of
+    4, row and round below 2^32.
 
-    A length that the compiler knows makes the loop over a short row run in vector registers too: three times as fast.
+    A length that the compiler knows makes the loop over a short row run in vector registers too:
+    three times as fast.
     """
     key_0, key_1, n = u32(key), u32(u64(key) >> u64(32)), width // 4
     b, c, d = u32(row), u32(round), u32(table)
@@ -100,7 +119,9 @@ def fill_normals(out: Floats, width: int, key: int, row: int | np.int64, round: 
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def diffuse(values: Floats, at: int, width: int, keep: float, noise_std: float, normals: Floats) -> None:
+def diffuse(
+    values: Floats, at: int, width: int, keep: float, noise_std: float, normals: Floats
+) -> None:
     """values[at:at+width] = keep times itself + noise_std times normals[:width]."""
     a, s = values.dtype.type(keep), values.dtype.type(noise_std)
     for c in range(width):

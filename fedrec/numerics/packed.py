@@ -16,7 +16,8 @@ PIECES = 32
 
 
 SMALL = 100_000
-"""Work of less than about a tenth of a millisecond, which handing over to threads would only slow down."""
+"""Work of less than about a tenth of a millisecond, which handing over to threads would only slow
+down."""
 
 
 def unpack(packed: Floats, width: int) -> Floats:
@@ -31,11 +32,13 @@ def unpack(packed: Floats, width: int) -> Floats:
 def pack(full: Floats) -> Floats:
     """Upper triangles (..., d(d+1)/2) of symmetric (..., d, d)."""
     rows, columns = np.triu_indices(full.shape[-1])
-    return np.ascontiguousarray(full[..., rows, columns])  # indexing alone leaves the packed axis outermost in memory
+    # indexing alone leaves the packed axis outermost in memory
+    return np.ascontiguousarray(full[..., rows, columns])
 
 
 def pad_columns(vectors: npt.NDArray[np.number], dtype: npt.DTypeLike) -> Floats:
-    """`vectors` (n, d) as C-contiguous `dtype` with zero columns up to a multiple of 8; the same array where it fits."""
+    """`vectors` (n, d) as C-contiguous `dtype` with zero columns up to a multiple of 8; the same
+    array where it fits."""
     n, d = vectors.shape
     if d % LANES == 0:
         return np.ascontiguousarray(vectors, dtype=dtype)
@@ -45,11 +48,16 @@ def pad_columns(vectors: npt.NDArray[np.number], dtype: npt.DTypeLike) -> Floats
 
 
 def map_rows(kernel: Callable[[int, int], None], ptr: Int64s, *, row_cost: int = 8) -> None:
-    """Call `kernel(first_row, last_row)` on ranges of equal work: a row costs its events plus `row_cost`."""
+    """Call `kernel(first_row, last_row)` on ranges of equal work: a row costs its events plus
+    `row_cost`."""
     work = ptr + row_cost * np.arange(len(ptr))
     if work[-1] < SMALL:
         kernel(0, len(ptr) - 1)
         return
     bounds = np.searchsorted(work, np.linspace(0, work[-1], PIECES + 1)).clip(0, len(ptr) - 1)
     bounds[0], bounds[-1] = 0, len(ptr) - 1
-    map_ranges(lambda a, b: kernel(int(bounds[a]), int(bounds[b])), PIECES, pieces_per_core=PIECES // cores() or 1)
+    map_ranges(
+        lambda a, b: kernel(int(bounds[a]), int(bounds[b])),
+        PIECES,
+        pieces_per_core=PIECES // cores() or 1,
+    )

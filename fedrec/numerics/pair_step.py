@@ -1,7 +1,8 @@
-"""The two loops of one stochastic gradient step, as vectors of eight: the product of two rows, and their exchange.
+"""The two loops of one stochastic gradient step, as vectors of eight: the product of two rows, and
+their exchange.
 
-Rows are `width` numbers, a multiple of 8, of flat C-contiguous arrays of one float type. A row of users and a row of items never
-overlap, which numba's own loops would test for at every event.
+Rows are `width` numbers, a multiple of 8, of flat C-contiguous arrays of one float type. A row of
+users and a row of items never overlap, which numba's own loops would test for at every event.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def dot(typing: Any, left: Any, a: Any, right: Any, b: Any, width: Any) -> Any:
 
 
 @tile
-def exchange(typing: Any, left: Any, a: Any, right: Any, b: Any, width: Any, keep: Any, step: Any) -> Any:
+def exchange(
+    typing: Any, left: Any, a: Any, right: Any, b: Any, width: Any, keep: Any, step: Any
+) -> Any:
     """x, y = keep x + step y, keep y + step x for x = left[a:a+width] and y = right[b:b+width]."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -57,7 +60,9 @@ def exchange(typing: Any, left: Any, a: Any, right: Any, b: Any, width: Any, kee
         _unrolled(v, width, swap)
         return context.get_dummy_value()
 
-    return types.void(left, types.intp, right, types.intp, types.intp, left.dtype, left.dtype), codegen
+    return types.void(
+        left, types.intp, right, types.intp, types.intp, left.dtype, left.dtype
+    ), codegen
 
 
 def _unrolled(v: Vectors, width: Any, body: Any) -> None:
@@ -76,4 +81,6 @@ def _halved(v: Vectors, total: Any, lanes: int) -> Any:
     """Lane i plus lane i + lanes."""
     order = [(i + lanes) % LANES for i in range(LANES)]
     mask = ir.Constant(ir.VectorType(ir.IntType(32), LANES), order)
-    return v.builder.fadd(total, v.builder.shuffle_vector(total, ir.Constant(v.vector, ir.Undefined), mask))
+    return v.builder.fadd(
+        total, v.builder.shuffle_vector(total, ir.Constant(v.vector, ir.Undefined), mask)
+    )

@@ -1,7 +1,8 @@
 """Sums over each user's events, by one sequential loop per user.
 
-`numpy.add.reduceat` and differences of cumulative sums round differently where the batch is cut differently; here a user's
-result depends on that user alone, which is what makes a report the same in one process and in many.
+`numpy.add.reduceat` and differences of cumulative sums round differently where the batch is cut
+differently; here a user's result depends on that user alone, which is what makes a report the same
+in one process and in many.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def squares(pointer: Int64s, values: Float64s) -> Float64s:
 
 @numba.njit(nogil=True, cache=True)
 def first_fall(pointer: Int64s, items: npt.NDArray[np.int32]) -> Int64s:
-    """(rows,) the first place of each segment whose item is not larger than the one before, -1 where all rise: each occurs once."""
+    """(rows,) the first place of each segment whose item is not larger than the one before, -1
+    where all rise: each occurs once."""
     out = np.full(len(pointer) - 1, -1, np.int64)
     for r in range(len(out)):
         for e in range(pointer[r] + 1, pointer[r + 1]):

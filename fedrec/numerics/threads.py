@@ -1,7 +1,7 @@
 """One way to use the cores: run a compiled, lock-free kernel on consecutive ranges.
 
-Kernels are numba functions with `nogil=True`, not `parallel=True`: they compile several times faster, and a result that
-belongs to one user or one item never depends on how the ranges were cut.
+Kernels are numba functions with `nogil=True`, not `parallel=True`: they compile several times
+faster, and a result that belongs to one user or one item never depends on how the ranges were cut.
 """
 
 from __future__ import annotations
@@ -19,13 +19,22 @@ def _limit() -> list[int]:
 
 
 def use_at_most(number: int) -> None:
-    """From now on this process uses so many cores: for one of several workers. Before the first `map_ranges`, whose pool keeps its size."""
+    """From now on this process uses so many cores: for one of several workers.
+
+    Before the first `map_ranges`, whose pool keeps its size."""
     _limit()[:] = [number]
 
 
 def cores() -> int:
     """How many cores this process may use."""
-    return min([len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, *_limit()])
+    return min(
+        [
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1,
+            *_limit(),
+        ]
+    )
 
 
 @cache
@@ -34,7 +43,8 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def map_ranges(kernel: Callable[[int, int], None], size: int, *, pieces_per_core: int = 4) -> None:
-    """Call `kernel(start, stop)` on ranges that cover [0, size), on all cores; the first exception is raised.
+    """Call `kernel(start, stop)` on ranges that cover [0, size), on all cores; the first exception
+    is raised.
 
     The kernel must release the interpreter lock and write only what belongs to its range.
     """

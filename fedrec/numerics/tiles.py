@@ -1,12 +1,15 @@
-"""Register tiles: the innermost loops of item statistics and solves, written as vectors of eight numbers.
+"""Register tiles: the innermost loops of item statistics and solves, written as vectors of eight
+numbers.
 
-Numba's own loops leave the accumulators of a small matrix product in memory. Here a tile's accumulators are LLVM vectors
-that live in registers for the whole sum, which is what reaches a third to a half of the machine's dense product rate on
-segments of a few hundred rows. Each tile is one numba intrinsic for float32 or float64; `LANES` = 8 is an AVX-512 vector of
-doubles, an AVX2 vector of floats, and is split by LLVM where vectors are shorter.
+Numba's own loops leave the accumulators of a small matrix product in memory. Here a tile's
+accumulators are LLVM vectors that live in registers for the whole sum, which is what reaches a
+third to a half of the machine's dense product rate on segments of a few hundred rows. Each tile is
+one numba intrinsic for float32 or float64; `LANES` = 8 is an AVX-512 vector of doubles, an AVX2
+vector of floats, and is split by LLVM where vectors are shorter.
 
-Arrays are C-contiguous and flat; offsets count elements; nothing here checks bounds, the callers in `kernels.py` do.
-A numba cache belongs to the caller's file: after a change here, delete the callers' cached objects.
+Arrays are C-contiguous and flat; offsets count elements; nothing here checks bounds, the callers in
+`kernels.py` do. A numba cache belongs to the caller's file: after a change here, delete the
+callers' cached objects.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ tile = cast(Callable[[Any], Callable[..., None]], intrinsic)
 
 
 class Vectors:
-    """Vectors of `LANES` floats in one function being emitted: loads, stores and arithmetic, by pointer and offset."""
+    """Vectors of `LANES` floats in one function being emitted: loads, stores and arithmetic, by
+    pointer and offset."""
 
     def __init__(self, context: Any, builder: Any, element: Any) -> None:
         self.context, self.builder = context, builder
@@ -53,7 +57,9 @@ class Vectors:
     def spread(self, number: Any) -> Any:
         """One number in all lanes."""
         vector = ir.VectorType(number.type, LANES)
-        single = self.builder.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
+        single = self.builder.insert_element(
+            ir.Constant(vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0)
+        )
         mask = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
         return self.builder.shuffle_vector(single, ir.Constant(vector, ir.Undefined), mask)
 
@@ -64,13 +70,20 @@ class Vectors:
     def fma(self, a: Any, b: Any, c: Any) -> Any:
         """a * b + c, fused where the machine can."""
         signature = ir.FunctionType(self.vector, [self.vector] * 3)
-        function = cgutils.get_or_insert_function(self.builder.module, signature, f"llvm.fmuladd.{self.suffix}")
+        function = cgutils.get_or_insert_function(
+            self.builder.module, signature, f"llvm.fmuladd.{self.suffix}"
+        )
         return self.builder.call(function, [a, b, c])
 
     def sqrt(self, a: Any) -> Any:
         """Lane by lane."""
         signature = ir.FunctionType(self.vector, [self.vector])
-        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, signature, f"llvm.sqrt.{self.suffix}"), [a])
+        return self.builder.call(
+            cgutils.get_or_insert_function(
+                self.builder.module, signature, f"llvm.sqrt.{self.suffix}"
+            ),
+            [a],
+        )
 
     def registers(self, count: int) -> list[Any]:
         """`count` vector variables at zero; LLVM keeps them in registers."""
@@ -90,11 +103,15 @@ def data_of(context: Any, builder: Any, array_type: Any, array: Any) -> Any:
 
 
 def _outer(rows: int, vectors: int) -> Any:
-    """Emit C[i:i+rows, j:j+8*vectors] += sum over k < n of left[k, i:i+rows]' right[k, j:j+8*vectors]."""
+    """Emit C[i:i+rows, j:j+8*vectors] += sum over k < n of left[k, i:i+rows]' right[k,
+    j:j+8*vectors]."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         left_type, right_type, C_type = signature.args[:3]
-        left, right, C = (data_of(context, builder, t, a) for t, a in zip((left_type, right_type, C_type), args[:3], strict=True))
+        left, right, C = (
+            data_of(context, builder, t, a)
+            for t, a in zip((left_type, right_type, C_type), args[:3], strict=True)
+        )
         n, width, i, j = args[3:]
         v = Vectors(context, builder, C_type.dtype)
         sums = v.registers(rows * vectors)
@@ -121,23 +138,33 @@ def _outer_signature(left: Any, right: Any, C: Any, n: Any, width: Any, i: Any, 
 
 
 @tile
-def outer_8x16(typing: Any, left: Any, right: Any, C: Any, n: Any, width: Any, i: Any, j: Any) -> Any:
+def outer_8x16(
+    typing: Any, left: Any, right: Any, C: Any, n: Any, width: Any, i: Any, j: Any
+) -> Any:
     """C[i:i+8, j:j+16] += left[:n, i:i+8]' right[:n, j:j+16], all of row length `width`."""
     return _outer_signature(left, right, C, n, width, i, j), _outer(8, 2)
 
 
 @tile
-def outer_8x8(typing: Any, left: Any, right: Any, C: Any, n: Any, width: Any, i: Any, j: Any) -> Any:
+def outer_8x8(
+    typing: Any, left: Any, right: Any, C: Any, n: Any, width: Any, i: Any, j: Any
+) -> Any:
     """C[i:i+8, j:j+8] += left[:n, i:i+8]' right[:n, j:j+8], all of row length `width`."""
     return _outer_signature(left, right, C, n, width, i, j), _outer(8, 1)
 
 
 @tile
-def weighted_sum(typing: Any, coefficients: Any, rows: Any, total: Any, n: Any, width: Any, j: Any) -> Any:
-    """total[j:j+8] += sum over k < n of coefficients[k] rows[k, j:j+8], in four partial sums; `n` is a multiple of 4."""
+def weighted_sum(
+    typing: Any, coefficients: Any, rows: Any, total: Any, n: Any, width: Any, j: Any
+) -> Any:
+    """total[j:j+8] += sum over k < n of coefficients[k] rows[k, j:j+8], in four partial sums; `n`
+    is a multiple of 4."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        coefficients, rows, total = (data_of(context, builder, t, a) for t, a in zip(signature.args[:3], args[:3], strict=True))
+        coefficients, rows, total = (
+            data_of(context, builder, t, a)
+            for t, a in zip(signature.args[:3], args[:3], strict=True)
+        )
         n, width, j = args[3:]
         v = Vectors(context, builder, signature.args[2].dtype)
         sums = v.registers(4)
@@ -145,19 +172,33 @@ def weighted_sum(typing: Any, coefficients: Any, rows: Any, total: Any, n: Any, 
             first = builder.mul(loop.index, v.index(4))
             for r in range(4):
                 k = builder.add(first, v.index(r))
-                v.add_product(sums[r], v.spread_at(coefficients, k), v.load(rows, builder.add(builder.mul(k, width), j)))
+                v.add_product(
+                    sums[r],
+                    v.spread_at(coefficients, k),
+                    v.load(rows, builder.add(builder.mul(k, width), j)),
+                )
         s = [builder.load(slot) for slot in sums]
-        v.store(builder.fadd(v.load(total, j), builder.fadd(builder.fadd(s[0], s[1]), builder.fadd(s[2], s[3]))), total, j)
+        v.store(
+            builder.fadd(
+                v.load(total, j), builder.fadd(builder.fadd(s[0], s[1]), builder.fadd(s[2], s[3]))
+            ),
+            total,
+            j,
+        )
         return context.get_dummy_value()
 
     return types.void(coefficients, rows, total, types.intp, types.intp, types.intp), codegen
 
 
 def _subtract(pairs: int) -> Any:
-    """Emit A[:rows, :columns] -= sum over `pairs` of a[:rows]' b[:columns]; arguments A, a, b, a, b, ..., rows, columns, width."""
+    """Emit A[:rows, :columns] -= sum over `pairs` of a[:rows]' b[:columns]; arguments A, a, b, a,
+    b, ..., rows, columns, width."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        A, *factors = (data_of(context, builder, t, a) for t, a in zip(signature.args[:-3], args[:-3], strict=True))
+        A, *factors = (
+            data_of(context, builder, t, a)
+            for t, a in zip(signature.args[:-3], args[:-3], strict=True)
+        )
         rows, columns, width = args[-3:]
         v = Vectors(context, builder, signature.args[0].dtype)
         with cgutils.for_range(builder, rows) as row:
@@ -182,17 +223,24 @@ def subtract_outer(typing: Any, A: Any, a: Any, b: Any, rows: Any, columns: Any,
 
 
 @tile
-def subtract_outer_twice(typing: Any, A: Any, a: Any, b: Any, c: Any, e: Any, rows: Any, columns: Any, width: Any) -> Any:
+def subtract_outer_twice(
+    typing: Any, A: Any, a: Any, b: Any, c: Any, e: Any, rows: Any, columns: Any, width: Any
+) -> Any:
     """A[:rows, :columns] -= a' b + c' e, rows of length `width`; `columns` is a multiple of 8."""
     return types.void(A, a, b, c, e, types.intp, types.intp, types.intp), _subtract(2)
 
 
 @tile
-def take_row(typing: Any, source: Any, start: Any, weight: Any, rows: Any, weighted: Any, at: Any, width: Any) -> Any:
-    """rows[at:at+width] = source[start:start+width] and weighted[...] = weight times it, widened to the rows' type."""
+def take_row(
+    typing: Any, source: Any, start: Any, weight: Any, rows: Any, weighted: Any, at: Any, width: Any
+) -> Any:
+    """rows[at:at+width] = source[start:start+width] and weighted[...] = weight times it, widened to
+    the rows' type."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source, rows, weighted = (data_of(context, builder, signature.args[k], args[k]) for k in (0, 3, 4))
+        source, rows, weighted = (
+            data_of(context, builder, signature.args[k], args[k]) for k in (0, 3, 4)
+        )
         start, weight, at, width = args[1], args[2], args[5], args[6]
         narrow = Vectors(context, builder, signature.args[0].dtype)
         v = Vectors(context, builder, signature.args[3].dtype)
@@ -211,11 +259,15 @@ def take_row(typing: Any, source: Any, start: Any, weight: Any, rows: Any, weigh
             for r in range(4):
                 copy(builder.add(builder.mul(loop.index, stride), v.index(r * LANES)))
         done = builder.mul(fours, stride)
-        with cgutils.for_range(builder, builder.udiv(builder.sub(width, done), v.index(LANES))) as loop:
+        with cgutils.for_range(
+            builder, builder.udiv(builder.sub(width, done), v.index(LANES))
+        ) as loop:
             copy(builder.add(done, builder.mul(loop.index, v.index(LANES))))
         return context.get_dummy_value()
 
-    return types.void(source, types.intp, rows.dtype, rows, weighted, types.intp, types.intp), codegen
+    return types.void(
+        source, types.intp, rows.dtype, rows, weighted, types.intp, types.intp
+    ), codegen
 
 
 @tile
@@ -227,10 +279,15 @@ def prefetch(typing: Any, source: Any, at: Any, width: Any) -> Any:
         per_line = 64 * 8 // signature.args[0].dtype.bitwidth
         one = context.get_constant(types.intp, per_line)
         byte = ir.IntType(8).as_pointer()
-        signature_ir = ir.FunctionType(ir.VoidType(), [byte, ir.IntType(32), ir.IntType(32), ir.IntType(32)])
+        signature_ir = ir.FunctionType(
+            ir.VoidType(), [byte, ir.IntType(32), ir.IntType(32), ir.IntType(32)]
+        )
         function = cgutils.get_or_insert_function(builder.module, signature_ir, "llvm.prefetch.p0")
         flags = [ir.Constant(ir.IntType(32), value) for value in (0, 3, 1)]
-        with cgutils.for_range(builder, builder.udiv(builder.add(width, context.get_constant(types.intp, per_line - 1)), one)) as loop:
+        with cgutils.for_range(
+            builder,
+            builder.udiv(builder.add(width, context.get_constant(types.intp, per_line - 1)), one),
+        ) as loop:
             line = builder.gep(data, [builder.add(at, builder.mul(loop.index, one))])
             builder.call(function, [builder.bitcast(line, byte), *flags])
         return context.get_dummy_value()
@@ -239,10 +296,14 @@ def prefetch(typing: Any, source: Any, at: Any, width: Any) -> Any:
 
 
 def _rotate_rows(vectors: int) -> Any:
-    """Emit the rotations of one lane on 8 `vectors` columns of W, from the last row to the first; a row is loaded and stored once."""
+    """Emit the rotations of one lane on 8 `vectors` columns of W, from the last row to the first; a
+    row is loaded and stored once."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        W, cosines, sines = (data_of(context, builder, t, a) for t, a in zip(signature.args[:3], args[:3], strict=True))
+        W, cosines, sines = (
+            data_of(context, builder, t, a)
+            for t, a in zip(signature.args[:3], args[:3], strict=True)
+        )
         first, last, lane, width, j = args[3:]
         v = Vectors(context, builder, signature.args[0].dtype)
         carried = v.registers(vectors)
@@ -256,7 +317,11 @@ def _rotate_rows(vectors: int) -> Any:
             here = builder.mul(i, width)
             for slot, shift in zip(carried, shifts, strict=True):
                 above, below = v.load(W, builder.add(here, shift)), builder.load(slot)
-                v.store(v.fma(sine, above, builder.fmul(cosine, below)), W, builder.add(builder.add(here, width), shift))
+                v.store(
+                    v.fma(sine, above, builder.fmul(cosine, below)),
+                    W,
+                    builder.add(builder.add(here, width), shift),
+                )
                 builder.store(v.fma(cosine, above, builder.fneg(builder.fmul(sine, below))), slot)
         for slot, shift in zip(carried, shifts, strict=True):
             v.store(builder.load(slot), W, builder.add(builder.mul(first, width), shift))
@@ -270,36 +335,74 @@ def _rotate_signature(W: Any, cosines: Any, sines: Any) -> Any:
 
 
 @tile
-def rotate_rows_8(typing: Any, W: Any, cosines: Any, sines: Any, first: Any, last: Any, lane: Any, width: Any, j: Any) -> Any:
-    """Rotate rows (i, i + 1) of W[:, j:j+8] by cosines[8 i + lane], sines[...] for i = last - 1, ..., first."""
+def rotate_rows_8(
+    typing: Any,
+    W: Any,
+    cosines: Any,
+    sines: Any,
+    first: Any,
+    last: Any,
+    lane: Any,
+    width: Any,
+    j: Any,
+) -> Any:
+    """Rotate rows (i, i + 1) of W[:, j:j+8] by cosines[8 i + lane], sines[...] for i = last - 1,
+    ..., first."""
     return _rotate_signature(W, cosines, sines), _rotate_rows(1)
 
 
 @tile
-def rotate_rows_32(typing: Any, W: Any, cosines: Any, sines: Any, first: Any, last: Any, lane: Any, width: Any, j: Any) -> Any:
-    """Rotate rows (i, i + 1) of W[:, j:j+32] by cosines[8 i + lane], sines[...] for i = last - 1, ..., first."""
+def rotate_rows_32(
+    typing: Any,
+    W: Any,
+    cosines: Any,
+    sines: Any,
+    first: Any,
+    last: Any,
+    lane: Any,
+    width: Any,
+    j: Any,
+) -> Any:
+    """Rotate rows (i, i + 1) of W[:, j:j+32] by cosines[8 i + lane], sines[...] for i = last - 1,
+    ..., first."""
     return _rotate_signature(W, cosines, sines), _rotate_rows(4)
 
 
 @tile
 def chase_bulges(
-    typing: Any, diagonal: Any, beside: Any, first: Any, last: Any, state: Any, cosines: Any, sines: Any, lowest: Any, highest: Any
+    typing: Any,
+    diagonal: Any,
+    beside: Any,
+    first: Any,
+    last: Any,
+    state: Any,
+    cosines: Any,
+    sines: Any,
+    lowest: Any,
+    highest: Any,
 ) -> Any:
-    """The rotations i = highest - 1, ..., lowest of an implicit QL sweep of eight interleaved tridiagonal matrices.
+    """The rotations i = highest - 1, ..., lowest of an implicit QL sweep of eight interleaved
+    tridiagonal matrices.
 
-    Lane l takes part where first[l] <= i < last[l] and else keeps what it has. state: g, sine, cosine, shift, 8 numbers each.
-    A rotation with nothing to rotate away is the identity.
+    Lane l takes part where first[l] <= i < last[l] and else keeps what it has. state: g, sine,
+    cosine, shift, 8 numbers each. A rotation with nothing to rotate away is the identity.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        arrays = [data_of(context, builder, t, a) for t, a in zip(signature.args[:7], args[:7], strict=True)]
+        arrays = [
+            data_of(context, builder, t, a)
+            for t, a in zip(signature.args[:7], args[:7], strict=True)
+        ]
         diagonal, beside, first, last, state, cosines, sines = arrays
         lowest, highest = args[7:]
         v = Vectors(context, builder, signature.args[0].dtype)
         one, two = (v.spread(ir.Constant(v.scalar, number)) for number in (1.0, 2.0))
         angles = ir.VectorType(context.get_value_type(signature.args[5].dtype), LANES)
         integers = ir.VectorType(ir.IntType(64), LANES)
-        begins, ends = (builder.load(builder.bitcast(data, integers.as_pointer()), align=8) for data in (first, last))
+        begins, ends = (
+            builder.load(builder.bitcast(data, integers.as_pointer()), align=8)
+            for data in (first, last)
+        )
         slots = v.registers(4)
         for number, slot in enumerate(slots):
             builder.store(v.load(state, v.index(number * LANES)), slot)
@@ -308,7 +411,9 @@ def chase_bulges(
             at = builder.mul(i, v.index(LANES))
             above = builder.add(at, v.index(LANES))
             here = v.spread(i)
-            active = builder.and_(builder.icmp_signed("<=", begins, here), builder.icmp_signed("<", here, ends))
+            active = builder.and_(
+                builder.icmp_signed("<=", begins, here), builder.icmp_signed("<", here, ends)
+            )
             g, sine, cosine, shift = (builder.load(slot) for slot in slots)
             e, d_here, d_above = v.load(beside, at), v.load(diagonal, at), v.load(diagonal, above)
             f, b = builder.fmul(sine, e), builder.fmul(cosine, e)
@@ -319,7 +424,11 @@ def chase_bulges(
             shifted = builder.fsub(d_above, shift)
             r = v.fma(builder.fsub(d_here, shifted), s, builder.fmul(two, builder.fmul(c, b)))
             moved = builder.fmul(s, r)
-            v.store(builder.select(active, builder.fmul(square, inverse), v.load(beside, above)), beside, above)
+            v.store(
+                builder.select(active, builder.fmul(square, inverse), v.load(beside, above)),
+                beside,
+                above,
+            )
             v.store(builder.select(active, builder.fadd(shifted, moved), d_above), diagonal, above)
             fresh = (builder.fsub(builder.fmul(c, r), b), s, c, moved)
             for slot, old, new in zip(slots, (g, sine, cosine, shift), fresh, strict=True):
@@ -332,4 +441,6 @@ def chase_bulges(
             v.store(builder.load(slot), state, v.index(number * LANES))
         return context.get_dummy_value()
 
-    return types.void(diagonal, beside, first, last, state, cosines, sines, types.intp, types.intp), codegen
+    return types.void(
+        diagonal, beside, first, last, state, cosines, sines, types.intp, types.intp
+    ), codegen

@@ -1,1 +1,2 @@
-"""What keeps a process watched and trusted: logs without values, metrics, development certificates."""
+"""What keeps a process watched and trusted: logs without values, metrics, development
+certificates."""

@@ -19,7 +19,9 @@ class Address:
         """Read `host:port` or `[v6]:port`. Raises ValueError on anything else."""
         host, colon, port = text.rpartition(":")
         bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-        if not (colon and bare and port.isascii() and port.isdigit() and int(port) < 2**16) or (":" in bare and bare == host):
+        if not (colon and bare and port.isascii() and port.isdigit() and int(port) < 2**16) or (
+            ":" in bare and bare == host
+        ):
             raise ValueError(f"an address is host:port or [v6]:port, found {text!r}")
         return Address(bare, int(port))
 
@@ -36,7 +38,9 @@ class Address:
 
 
 def free_port(host: str) -> int:
-    """A port that was free a moment ago, for a program that does not take 0. Whoever loses the race for it must try again."""
+    """A port that was free a moment ago, for a program that does not take 0.
+
+    Whoever loses the race for it must try again."""
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])

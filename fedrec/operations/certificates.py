@@ -1,9 +1,12 @@
-"""A development certificate authority: ECDSA P-256, one certificate per party, whose role and name stand in it.
+"""A development certificate authority: ECDSA P-256, one certificate per party, whose role and name
+stand in it.
 
-A certificate says who its holder is in a subject alternative name, the URI `fedrec:<role>:<name>`; the names and
-addresses it may be reached at are beside it, each role's its own. For a trial: an authority that matters keeps its key on another machine.
+A certificate says who its holder is in a subject alternative name, the URI `fedrec:<role>:<name>`;
+the names and addresses it may be reached at are beside it, each role's its own. For a trial: an
+authority that matters keeps its key on another machine.
 
-    ca.pem  ca-key.pem  aggregator.pem  aggregator-key.pem  server.pem  server-key.pem  client-<name>.pem  client-<name>-key.pem
+    ca.pem  ca-key.pem  aggregator.pem  aggregator-key.pem  server.pem  server-key.pem
+            client-<name>.pem  client-<name>-key.pem
     pins.toml   (`fedrec.operations.pins`)
 """
 
@@ -22,7 +25,13 @@ from typing import Literal, cast
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedrec.errors import SettingsError
@@ -34,7 +43,8 @@ _PURPOSES: Mapping[Role, Sequence[x509.ObjectIdentifier]] = {
     "server": [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH],
     "client": [ExtendedKeyUsageOID.CLIENT_AUTH],
 }
-"""The aggregator is called and calls nobody, unless there are three (`issue`); a client calls and is never called."""
+"""The aggregator is called and calls nobody, unless there are three (`issue`); a client calls and
+is never called."""
 
 PLACES = ("1", "2", "3")
 """Names of three aggregators."""
@@ -55,7 +65,8 @@ class KeyPair:
 
 @dataclass(frozen=True)
 class Pins:
-    """What a client may pin, lower-case hexadecimal SHA-256: of the whole certificate, or of its public key (SPKI)."""
+    """What a client may pin, lower-case hexadecimal SHA-256: of the whole certificate, or of its
+    public key (SPKI)."""
 
     certificate: str
     public_key: str
@@ -70,7 +81,8 @@ class Identity:
 
     @staticmethod
     def among(uris: Iterable[str]) -> Identity | None:
-        """The one that these URIs name; None where none of them is ours, more than one is, or one of ours cannot be read."""
+        """The one that these URIs name; None where none of them is ours, more than one is, or one
+        of ours cannot be read."""
         ours = [uri for uri in uris if uri.startswith(_PREFIX)]
         match = _IDENTITY.fullmatch(ours[0]) if len(ours) == 1 else None
         return Identity(cast(Role, match[1]), match[2]) if match else None
@@ -79,7 +91,9 @@ class Identity:
 def identity(role: Role, name: str) -> str:
     """The URI that says who holds a certificate. Raises ValueError on a name that is no name."""
     if not _NAME.fullmatch(name):
-        raise ValueError(f"a name has 1 to 100 letters, digits, dots, dashes or underscores, found {name!r}")
+        raise ValueError(
+            f"a name has 1 to 100 letters, digits, dots, dashes or underscores, found {name!r}"
+        )
     return f"fedrec:{role}:{name}"
 
 
@@ -91,7 +105,10 @@ def pins(pem: bytes) -> Pins:
 def pins_of(certificate: x509.Certificate) -> Pins:
     """The pins of a certificate."""
     key = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    return Pins(hashlib.sha256(certificate.public_bytes(Encoding.DER)).hexdigest(), hashlib.sha256(key).hexdigest())
+    return Pins(
+        hashlib.sha256(certificate.public_bytes(Encoding.DER)).hexdigest(),
+        hashlib.sha256(key).hexdigest(),
+    )
 
 
 def uris_of(certificate: x509.Certificate) -> list[str]:
@@ -106,20 +123,32 @@ def uris_of(certificate: x509.Certificate) -> list[str]:
 def make_ca(folder: Path, *, days: int) -> KeyPair:
     """Make an authority. Raises SettingsError where one is there already."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"fedrec development CA {os.urandom(4).hex()}")])
+    name = x509.Name(
+        [x509.NameAttribute(NameOID.COMMON_NAME, f"fedrec development CA {os.urandom(4).hex()}")]
+    )
     usage = _usage(key_cert_sign=True, crl_sign=True)
-    builder = _builder(name, name, key.public_key(), days).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = _builder(name, name, key.public_key(), days).add_extension(
+        x509.BasicConstraints(ca=True, path_length=0), critical=True
+    )
     builder = builder.add_extension(usage, critical=True)
-    certificate = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    certificate = builder.add_extension(
+        x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+    )
     return _write(folder, "ca", certificate.sign(key, hashes.SHA256()), key)
 
 
-def issue(ca: KeyPair, role: Role, name: str, *, hosts: Sequence[str] = (), days: int, calls: bool = False) -> KeyPair:
-    """A certificate for one party beside its authority's, reachable at `hosts`. Raises SettingsError where it is there already.
+def issue(
+    ca: KeyPair, role: Role, name: str, *, hosts: Sequence[str] = (), days: int, calls: bool = False
+) -> KeyPair:
+    """A certificate for one party beside its authority's, reachable at `hosts`. Raises
+    SettingsError where it is there already.
 
     calls: one of three aggregators, which calls the other two.
     """
-    authority, authority_key = x509.load_pem_x509_certificate(ca.certificate.read_bytes()), _private(ca.key)
+    authority, authority_key = (
+        x509.load_pem_x509_certificate(ca.certificate.read_bytes()),
+        _private(ca.key),
+    )
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
     purposes = [*_PURPOSES[role], *([ExtendedKeyUsageOID.CLIENT_AUTH] if calls else [])]
@@ -130,9 +159,17 @@ def issue(ca: KeyPair, role: Role, name: str, *, hosts: Sequence[str] = (), days
         .add_extension(_usage(digital_signature=True), critical=True)
         .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
+            critical=False,
+        )
     )
-    return _write(ca.certificate.parent, _file_name(role, name), builder.sign(authority_key, hashes.SHA256()), key)
+    return _write(
+        ca.certificate.parent,
+        _file_name(role, name),
+        builder.sign(authority_key, hashes.SHA256()),
+        key,
+    )
 
 
 def write_development_certificates(
@@ -145,11 +182,13 @@ def write_development_certificates(
     three_aggregators: bool = False,
     leaves: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Path]:
-    """An authority, an aggregator, a server and the clients; what is there already is kept. Returns all files, the authority's first.
+    """An authority, an aggregator, a server and the clients; what is there already is kept. Returns
+    all files, the authority's first.
 
-    three_aggregators: three in place of one, named 1, 2 and 3; aggregator_hosts are then one of each, in that order. Aggregator and server
-    are reachable at their own hosts and no other's; without any, at this machine's own names. leaves: hosts of the aggregator's leaves, by
-    name; it then calls them, as their root. Raises SettingsError on names that are none,
+    three_aggregators: three in place of one, named 1, 2 and 3; aggregator_hosts are then one of
+    each, in that order. Aggregator and server are reachable at their own hosts and no other's;
+    without any, at this machine's own names. leaves: hosts of the aggregator's leaves, by name; it
+    then calls them, as their root. Raises SettingsError on names that are none,
     and where one host is to be both.
     """
     if both := sorted({*aggregator_hosts} & {*server_hosts} - {*LOCAL_HOSTS}):
@@ -167,7 +206,9 @@ def write_development_certificates(
     for role, name, hosts in parties:
         try:
             pair = _existing(folder, _file_name(role, name))
-            calls = role == "aggregator" and (three_aggregators or (bool(leaves) and name in aggregators))
+            calls = role == "aggregator" and (
+                three_aggregators or (bool(leaves) and name in aggregators)
+            )
             made.append(pair or issue(ca, role, name, hosts=hosts, days=days, calls=calls))
         except ValueError as failure:
             raise SettingsError(f"{role} {name!r}: {failure}", "Choose another name.") from None
@@ -181,20 +222,42 @@ def _aggregators(hosts: Sequence[str], *, three: bool) -> dict[str, Sequence[str
     if hosts and len(set(hosts)) != len(PLACES):
         remedy = "Name --aggregator-host three times, for aggregators 1, 2 and 3 in this order."
         raise SettingsError(f"three aggregators need a host each, found {len(set(hosts))}", remedy)
-    return {place: (host,) for place, host in zip(PLACES, hosts, strict=True)} if hosts else dict.fromkeys(PLACES, LOCAL_HOSTS)
+    return (
+        {place: (host,) for place, host in zip(PLACES, hosts, strict=True)}
+        if hosts
+        else dict.fromkeys(PLACES, LOCAL_HOSTS)
+    )
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
-    return builder.serial_number(x509.random_serial_number()).not_valid_before(now - _BACKDATED).not_valid_after(now + timedelta(days=days))
-
-
-def _usage(*, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False) -> x509.KeyUsage:
-    never = dict.fromkeys(
-        ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only"), False
+    return (
+        builder.serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATED)
+        .not_valid_after(now + timedelta(days=days))
     )
-    return x509.KeyUsage(digital_signature=digital_signature, key_cert_sign=key_cert_sign, crl_sign=crl_sign, **never)
+
+
+def _usage(
+    *, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False
+) -> x509.KeyUsage:
+    never = dict.fromkeys(
+        (
+            "content_commitment",
+            "key_encipherment",
+            "data_encipherment",
+            "key_agreement",
+            "encipher_only",
+            "decipher_only",
+        ),
+        False,
+    )
+    return x509.KeyUsage(
+        digital_signature=digital_signature, key_cert_sign=key_cert_sign, crl_sign=crl_sign, **never
+    )
 
 
 def _host(host: str) -> x509.GeneralName:
@@ -207,7 +270,9 @@ def _host(host: str) -> x509.GeneralName:
 def _private(path: Path) -> ec.EllipticCurvePrivateKey:
     key = load_pem_private_key(path.read_bytes(), password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise SettingsError(f"{path} is not an elliptic-curve key", "Use an authority that `fedrec certs` made.")
+        raise SettingsError(
+            f"{path} is not an elliptic-curve key", "Use an authority that `fedrec certs` made."
+        )
     return key
 
 
@@ -220,7 +285,9 @@ def _existing(folder: Path, name: str) -> KeyPair | None:
     return pair if pair.certificate.exists() and pair.key.exists() else None
 
 
-def _write(folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
+def _write(
+    folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey
+) -> KeyPair:
     pair = KeyPair(folder / f"{name}.pem", folder / f"{name}-key.pem")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     _write_new(pair.key, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
@@ -233,8 +300,13 @@ def _write_new(path: Path, content: bytes) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise SettingsError(f"{path} is there already", "Move it away first: a certificate that is in use is not overwritten.") from None
+        raise SettingsError(
+            f"{path} is there already",
+            "Move it away first: a certificate that is in use is not overwritten.",
+        ) from None
     except OSError as failure:
-        raise SettingsError(f"{path}: {failure.strerror or failure}", "Name a folder that this user may write.") from None
+        raise SettingsError(
+            f"{path}: {failure.strerror or failure}", "Name a folder that this user may write."
+        ) from None
     with open(descriptor, "wb") as file:
         file.write(content)

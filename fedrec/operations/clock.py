@@ -1,4 +1,5 @@
-"""Jumps of a machine's clock, seen by a process that runs: what the clock shows beside how long it has been since it was read before."""
+"""Jumps of a machine's clock, seen by a process that runs: what the clock shows beside how long it
+has been since it was read before."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ LEAST_S = 3_600.0
 
 
 def steady() -> float:
-    """Seconds that nobody sets, and that pass while the machine sleeps too, where the system counts those (Linux)."""
+    """Seconds that nobody sets, and that pass while the machine sleeps too, where the system counts
+    those (Linux)."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot is None else time.clock_gettime(boot)
 

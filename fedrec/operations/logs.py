@@ -1,11 +1,14 @@
-"""One JSON object a line: what happened, when, to which party, run, round and report; never a value of a user.
+"""One JSON object a line: what happened, when, to which party, run, round and report; never a value
+of a user.
 
-Only the fields listed in `FIELDS` can be written at all, so that a log line cannot carry what nobody thought about. An error line has the
-cause and the remedy: in our own words where the error is one of ours that reads no data, else by type, place and the system's error
-number, since the words of others may quote data.
+Only the fields listed in `FIELDS` can be written at all, so that a log line cannot carry what
+nobody thought about. An error line has the cause and the remedy: in our own words where the error
+is one of ours that reads no data, else by type, place and the system's error number, since the
+words of others may quote data.
 
-A log file is rotated by size, and opened again after SIGHUP or when another program has moved it away. Every line goes to the file in one
-write, and files are only renamed, so that ending the process at any moment, by kill -9 too, loses no line that was written.
+A log file is rotated by size, and opened again after SIGHUP or when another program has moved it
+away. Every line goes to the file in one write, and files are only renamed, so that ending the
+process at any moment, by kill -9 too, loses no line that was written.
 """
 
 from __future__ import annotations
@@ -32,13 +35,25 @@ FIELDS = frozenset(
     {
         *("run", "round", "attempt", "step", "phase", "report", "sender"),
         *("role", "code", "place", "error", "cause", "remedy"),
-        *("users", "enrolled", "joined", "quorum", "missing", "accepted", "rejected", "clipped", "bytes_in", "bytes_out"),
+        *(
+            "users",
+            "enrolled",
+            "joined",
+            "quorum",
+            "missing",
+            "accepted",
+            "rejected",
+            "clipped",
+            "bytes_in",
+            "bytes_out",
+        ),
         *("clients", "needed", "there"),
         *("took_s", "wait_s", "address", "pid", "node", "nodes", "version", "exit_status"),
         *("certificate", "epsilon_spent", "epsilon_left", "ledger_head", "sha256"),
     }
 )
-"""Names of everything that may stand in a log line beside time, level, party and event: ids, counts, sizes, times, codes."""
+"""Names of everything that may stand in a log line beside time, level, party and event: ids,
+counts, sizes, times, codes."""
 
 MAX_BYTES, KEPT = 64 * 2**20, 4
 """Default size at which a log file is rotated, and how many rotated ones are kept."""
@@ -59,17 +74,28 @@ class _JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        line = {"time": time, "level": record.levelname.lower(), "party": self._party, "event": record.getMessage()[:_LONGEST]}
+        line = {
+            "time": time,
+            "level": record.levelname.lower(),
+            "party": self._party,
+            "event": record.getMessage()[:_LONGEST],
+        }
         return json.dumps(line | getattr(record, "fields", {}), separators=(",", ":"))
 
 
 def configure(
-    party: str, *, file: Path | None = None, level: int = logging.INFO, max_bytes: int = MAX_BYTES, kept: int = KEPT
+    party: str,
+    *,
+    file: Path | None = None,
+    level: int = logging.INFO,
+    max_bytes: int = MAX_BYTES,
+    kept: int = KEPT,
 ) -> logging.Logger:
-    """The log of one party, which is that of its package `fedrec_<party>`: lines on standard error, or in `file`, which is rotated at
-    `max_bytes` (0: never), `kept` older ones beside it.
+    """The log of one party, which is that of its package `fedrec_<party>`: lines on standard error,
+    or in `file`, which is rotated at `max_bytes` (0: never), `kept` older ones beside it.
 
-    Called again for the same party, the new destination replaces the old one. Raises SettingsError where the file cannot be written.
+    Called again for the same party, the new destination replaces the old one. Raises SettingsError
+    where the file cannot be written.
     """
     log = logging.getLogger(f"fedrec_{party}")
     close(log)
@@ -82,8 +108,11 @@ def configure(
 
 
 @contextmanager
-def party_log(party: str, *, file: Path | None = None, max_bytes: int = MAX_BYTES, kept: int = KEPT) -> Iterator[logging.Logger]:
-    """The log of a party while the body runs: an error that ends it is the last line, `<party>-failed`; SIGHUP opens the file again.
+def party_log(
+    party: str, *, file: Path | None = None, max_bytes: int = MAX_BYTES, kept: int = KEPT
+) -> Iterator[logging.Logger]:
+    """The log of a party while the body runs: an error that ends it is the last line,
+    `<party>-failed`; SIGHUP opens the file again.
 
     Raises SettingsError where the file cannot be written.
     """
@@ -113,27 +142,51 @@ def close(log: logging.Logger) -> None:
 
 
 def say(log: logging.Logger, event: str, *, level: int = logging.INFO, **fields: Field) -> None:
-    """Write one line. Raises ValueError on a field that is not in `FIELDS`, and on an error without cause and remedy; fields that are
-    None are left out."""
+    """Write one line. Raises ValueError on a field that is not in `FIELDS`, and on an error without
+    cause and remedy; fields that are None are left out."""
     if unknown := fields.keys() - FIELDS:
-        raise ValueError(f"a log line may not carry {sorted(unknown)}; logs.FIELDS lists what it may")
+        raise ValueError(
+            f"a log line may not carry {sorted(unknown)}; logs.FIELDS lists what it may"
+        )
     if level >= logging.ERROR and not (fields.get("cause") and fields.get("remedy")):
         raise ValueError(f"{event!r} is an error without cause and remedy")
-    log.log(level, event, extra={"fields": {name: _short(name, value) for name, value in fields.items() if value is not None}})
+    log.log(
+        level,
+        event,
+        extra={
+            "fields": {
+                name: _short(name, value) for name, value in fields.items() if value is not None
+            }
+        },
+    )
 
 
-def say_failure(log: logging.Logger, event: str, failure: BaseException, *, quoted: bool = True, **fields: Field) -> None:
-    """An error line: type, place, cause and remedy (`reason`). quoted: False where an error's own words may quote private data."""
+def say_failure(
+    log: logging.Logger, event: str, failure: BaseException, *, quoted: bool = True, **fields: Field
+) -> None:
+    """An error line: type, place, cause and remedy (`reason`). quoted: False where an error's own
+    words may quote private data."""
     frames = traceback.extract_tb(failure.__traceback__)
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else None
     cause, remedy = reason(failure) if quoted else _UNQUOTED
-    say(log, event, level=logging.ERROR, error=type(failure).__name__, place=place, cause=cause, remedy=remedy, **fields)
+    say(
+        log,
+        event,
+        level=logging.ERROR,
+        error=type(failure).__name__,
+        place=place,
+        cause=cause,
+        remedy=remedy,
+        **fields,
+    )
 
 
 def cut(path: Path, *, max_bytes: int) -> Path:
-    """The log of a child process that holds it open to append: one that is longer is copied to `.log.1`, then emptied. Returns `path`.
+    """The log of a child process that holds it open to append: one that is longer is copied to
+    `.log.1`, then emptied. Returns `path`.
 
-    What the child writes between the two is lost: it is Flower's log, not ours. A disk without room for the copy loses the copy.
+    What the child writes between the two is lost: it is Flower's log, not ours. A disk without room
+    for the copy loses the copy.
     """
     with suppress(OSError):
         if path.exists() and path.stat().st_size > max_bytes:
@@ -147,21 +200,37 @@ def reason(failure: BaseException) -> tuple[str, str]:
     """Cause and remedy of an error, without anything that was read from data."""
     match failure:
         case MalformedRowError():
-            return f"{failure.path}, line {failure.line}: expected {failure.expected}", failure.remedy
+            return (
+                f"{failure.path}, line {failure.line}: expected {failure.expected}",
+                failure.remedy,
+            )
         case DataError():
-            return "data cannot be read, or do not fit", "`fedrec doctor` says which, on the terminal of who may see them."
+            return (
+                "data cannot be read, or do not fit",
+                "`fedrec doctor` says which, on the terminal of who may see them.",
+            )
         case FedRecError():
             return failure.cause, failure.remedy
         case MemoryError():
             return "no memory is left", "Give the process more memory, or less to do at once."
         case OSError(errno=int(number)):
-            return os.strerror(number), "Free disk space, correct permissions or the network, whichever it names; then start it again."
+            return (
+                os.strerror(number),
+                (
+                    "Free disk space, correct permissions or the network, whichever it names; "
+                    "then start it again."
+                ),
+            )
         case _:
-            return f"an unexpected {type(failure).__name__}", "If it comes again, report it as a defect, with the place in this line."
+            return (
+                f"an unexpected {type(failure).__name__}",
+                "If it comes again, report it as a defect, with the place in this line.",
+            )
 
 
 class _LogFile(logging.handlers.RotatingFileHandler):
-    """A log file that goes on where it stopped: after a rename by another program, after SIGHUP, after a line cut off by a full disk."""
+    """A log file that goes on where it stopped: after a rename by another program, after SIGHUP,
+    after a line cut off by a full disk."""
 
     def __init__(self, file: Path, max_bytes: int, kept: int) -> None:
         self.told, self._failing = False, False
@@ -179,7 +248,9 @@ class _LogFile(logging.handlers.RotatingFileHandler):
         super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the base's name
-        """A log that cannot be written ends no party; it is said once. The next line begins with the file opened again."""
+        """A log that cannot be written ends no party; it is said once.
+
+        The next line begins with the file opened again."""
         stream, self.stream = self.stream, None
         with suppress(OSError, ValueError):
             if stream is not None:
@@ -187,7 +258,10 @@ class _LogFile(logging.handlers.RotatingFileHandler):
         if not self._failing:
             self._failing = True
             failure = sys.exc_info()[1]
-            sys.stderr.write(f"{self.baseFilename} cannot be written: {reason(failure)[0] if failure else record.getMessage()}\n")
+            sys.stderr.write(
+                f"{self.baseFilename} cannot be written: "
+                f"{reason(failure)[0] if failure else record.getMessage()}\n"
+            )
 
     def _open(self) -> TextIOWrapper:
         stream: TextIOWrapper = super()._open()
@@ -228,9 +302,17 @@ def _handler(file: Path | None, max_bytes: int, kept: int) -> logging.Handler:
         file.parent.mkdir(parents=True, exist_ok=True)
         return _LogFile(file, max_bytes, kept)
     except OSError as failure:
-        raise SettingsError(f"{file}: {failure.strerror or failure}", "Name a log file that this user may write.") from None
+        raise SettingsError(
+            f"{file}: {failure.strerror or failure}", "Name a log file that this user may write."
+        ) from None
 
 
 def _short(name: str, value: Field) -> Field:
     most = _LONGEST_REASON if name in {"cause", "remedy"} else _LONGEST
-    return value[:most] if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else value
+    return (
+        value[:most]
+        if isinstance(value, str)
+        else dict(value)
+        if isinstance(value, Mapping)
+        else value
+    )

@@ -1,7 +1,9 @@
-"""Large blocks back to the system as soon as they are freed: models that were replaced, scores of a batch, a message that was answered.
+"""Large blocks back to the system as soon as they are freed: models that were replaced, scores of a
+batch, a message that was answered.
 
-glibc raises the size from which it does so to the largest block that was freed, up to 32 MiB, and keeps what is smaller, for every
-thread that held some: after a few swaps and batches a server held 20 MB and several models more than it used.
+glibc raises the size from which it does so to the largest block that was freed, up to 32 MiB, and
+keeps what is smaller, for every thread that held some: after a few swaps and batches a server held
+20 MB and several models more than it used.
 """
 
 from __future__ import annotations

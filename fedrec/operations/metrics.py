@@ -1,7 +1,7 @@
 """Numbers for Prometheus: one registry per process, the same names in every party.
 
-Counts, sizes, times and budgets only, labelled by codes and never by user, sender or item: a scrape shows no more than
-the server may know (DESIGN.md, who sees what).
+Counts, sizes, times and budgets only, labelled by codes and never by user, sender or item: a scrape
+shows no more than the server may know (DESIGN.md, who sees what).
 """
 
 from __future__ import annotations
@@ -26,21 +26,56 @@ class Metrics:
 
     def __init__(self, party: str, version: str) -> None:
         self.registry = CollectorRegistry()
-        info = Gauge("fedrec_info", "Which party this is, and its version", ["party", "version"], registry=self.registry)
-        info.labels(party, version).set(1)
-        self._reports = Counter("fedrec_reports", "Reports of users, accepted or rejected", ["result"], registry=self.registry)
-        self._rejected = Counter("fedrec_reports_rejected", "Reports turned away, by refusal code", ["reason"], registry=self.registry)
-        self._refused = Counter("fedrec_requests_refused", "Requests turned away, by refusal code", ["reason"], registry=self.registry)
-        self._bytes = Counter("fedrec_bytes", "Bytes of reports and releases", ["direction"], registry=self.registry)
-        self._rounds = Counter("fedrec_rounds", "Rounds decided, by how", ["phase"], registry=self.registry)
-        self._seconds = Histogram(
-            "fedrec_round_seconds", "From a round's opening to its end", buckets=_ROUND_BUCKETS_S, registry=self.registry
+        info = Gauge(
+            "fedrec_info",
+            "Which party this is, and its version",
+            ["party", "version"],
+            registry=self.registry,
         )
-        self._jumps = Counter("fedrec_clock_jumps", "Times that the clock was set by more than an hour", registry=self.registry)
+        info.labels(party, version).set(1)
+        self._reports = Counter(
+            "fedrec_reports",
+            "Reports of users, accepted or rejected",
+            ["result"],
+            registry=self.registry,
+        )
+        self._rejected = Counter(
+            "fedrec_reports_rejected",
+            "Reports turned away, by refusal code",
+            ["reason"],
+            registry=self.registry,
+        )
+        self._refused = Counter(
+            "fedrec_requests_refused",
+            "Requests turned away, by refusal code",
+            ["reason"],
+            registry=self.registry,
+        )
+        self._bytes = Counter(
+            "fedrec_bytes", "Bytes of reports and releases", ["direction"], registry=self.registry
+        )
+        self._rounds = Counter(
+            "fedrec_rounds", "Rounds decided, by how", ["phase"], registry=self.registry
+        )
+        self._seconds = Histogram(
+            "fedrec_round_seconds",
+            "From a round's opening to its end",
+            buckets=_ROUND_BUCKETS_S,
+            registry=self.registry,
+        )
+        self._jumps = Counter(
+            "fedrec_clock_jumps",
+            "Times that the clock was set by more than an hour",
+            registry=self.registry,
+        )
         # exported where they are known, and only there
-        self._spent = LateGauge(self.registry, "fedrec_budget_epsilon_spent", "Epsilon of everything charged so far")
+        self._spent = LateGauge(
+            self.registry, "fedrec_budget_epsilon_spent", "Epsilon of everything charged so far"
+        )
         self._left = LateGauge(
-            self.registry, "fedrec_budget_epsilon_left", "Epsilon of the largest run that the limit still allows; +Inf without a limit"
+            self.registry,
+            "fedrec_budget_epsilon_left",
+            "Epsilon of the largest run that the limit still allows; +Inf without a limit",
         )
         self.state = PartyState(self.registry)
         for phase in OUTCOMES.get(party, ("released", "short", "failed")):
@@ -67,7 +102,9 @@ class Metrics:
         self._bytes.labels("out").inc(bytes_out)
 
     def decided(self, phase: str, *, took_s: float | None = None) -> None:
-        """One round, or one attempt at it, came to its end; one of `OUTCOMES`. A success is noted."""
+        """One round, or one attempt at it, came to its end; one of `OUTCOMES`.
+
+        A success is noted."""
         self._rounds.labels(phase).inc()
         if took_s is not None:
             self._seconds.observe(took_s)
@@ -84,11 +121,16 @@ class Metrics:
         self._left().set(left)
 
     def serve(self, host: str, port: int) -> Endpoint:
-        """Answer GET /metrics on an address, port 0 for any. Raises SettingsError where it cannot be had."""
+        """Answer GET /metrics on an address, port 0 for any.
+
+        Raises SettingsError where it cannot be had."""
         try:
             server, thread = start_http_server(port, host, self.registry)
         except OSError as failure:
-            raise SettingsError(f"metrics on {host}:{port}: {failure.strerror or failure}", "Name a free address, or port 0.") from None
+            raise SettingsError(
+                f"metrics on {host}:{port}: {failure.strerror or failure}",
+                "Name a free address, or port 0.",
+            ) from None
         return Endpoint(host, server.server_port, server, thread)
 
 
@@ -110,5 +152,10 @@ class Endpoint:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        failure: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()

@@ -1,8 +1,10 @@
-"""A child that does not outlive its parent: `python -m fedrec.operations.parent_death <parent's pid> <most bytes> <command> ...`.
+"""A child that does not outlive its parent: `python -m fedrec.operations.parent_death <parent's
+pid> <most bytes> <command> ...`.
 
-After kill -9 of the parent nobody is left to end its children, so the kernel is asked to. The request belongs to the
-process that makes it and survives `exec`; hence this small program between the parent and the command. Where the kernel
-cannot (it is Linux's), the command simply runs. Imports nothing but the standard library, to start at once.
+After kill -9 of the parent nobody is left to end its children, so the kernel is asked to. The
+request belongs to the process that makes it and survives `exec`; hence this small program between
+the parent and the command. Where the kernel cannot (it is Linux's), the command simply runs.
+Imports nothing but the standard library, to start at once.
 
 The kernel means the thread that started the child: it must live as long as the child shall.
 """
@@ -20,8 +22,16 @@ _PR_SET_PDEATHSIG = 1
 
 
 def command(program: list[str], *, max_bytes: int = 0) -> list[str]:
-    """The command line that runs `program` as a child of this process, in at most `max_bytes` of memory of its own; 0: as much as this."""
-    return [sys.executable, "-m", "fedrec.operations.parent_death", str(os.getpid()), str(max_bytes), *program]
+    """The command line that runs `program` as a child of this process, in at most `max_bytes` of
+    memory of its own; 0: as much as this."""
+    return [
+        sys.executable,
+        "-m",
+        "fedrec.operations.parent_death",
+        str(os.getpid()),
+        str(max_bytes),
+        *program,
+    ]
 
 
 def ended(child: subprocess.Popen[bytes], grace_s: float) -> int:

@@ -1,4 +1,5 @@
-"""What the settings files of all parties have in common: TOML, closed tables, paths from the file's own folder, one line per mistake."""
+"""What the settings files of all parties have in common: TOML, closed tables, paths from the file's
+own folder, one line per mistake."""
 
 from __future__ import annotations
 
@@ -7,7 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from fedrec.errors import SettingsError
 from fedrec.operations import logs
@@ -22,7 +31,8 @@ def _from_folder(value: str, info: ValidationInfo) -> str:
 
 
 FilePath = Annotated[str, AfterValidator(_from_folder)]
-"""A path that starts at the settings file's folder where it is relative; an empty one stays empty."""
+"""A path that starts at the settings file's folder where it is relative; an empty one stays
+empty."""
 
 
 class Table(BaseModel):
@@ -34,14 +44,22 @@ class Table(BaseModel):
 class LoggedTable(Table):
     """Settings of a party that may write its log to a file."""
 
-    log_max_bytes: int = Field(logs.MAX_BYTES, ge=0, description="size at which the log file is rotated; 0 leaves that to logrotate")
-    log_files: int = Field(logs.KEPT, ge=1, le=1_000, description="how many rotated log files are kept")
+    log_max_bytes: int = Field(
+        logs.MAX_BYTES,
+        ge=0,
+        description="size at which the log file is rotated; 0 leaves that to logrotate",
+    )
+    log_files: int = Field(
+        logs.KEPT, ge=1, le=1_000, description="how many rotated log files are kept"
+    )
 
 
 class PinnedTable(LoggedTable):
     """Settings of a party that may know the others' keys from a file."""
 
-    pins: FilePath = Field("", description="file of `fedrec certs` with the SHA-256 of every party's public key")
+    pins: FilePath = Field(
+        "", description="file of `fedrec certs` with the SHA-256 of every party's public key"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -52,17 +70,23 @@ class PinnedTable(LoggedTable):
 
     @classmethod
     def with_pins(cls, content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
-        """The table with the keys of the parties that it has to do with; what stands in it already stays."""
+        """The table with the keys of the parties that it has to do with; what stands in it already
+        stays."""
         raise NotImplementedError
 
 
-def pinned(content: dict[str, Any], table: str, role: Role, pins: Mapping[str, str]) -> dict[str, Any]:
+def pinned(
+    content: dict[str, Any], table: str, role: Role, pins: Mapping[str, str]
+) -> dict[str, Any]:
     """The pin of the one party of that role put into a table that has none."""
     inner, known = content.get(table), of_role(pins, role)
     if not isinstance(inner, dict) or inner.get("pin") or inner.get("insecure"):
         return content
-    if len(known) != 1 and role not in known:  # with leaves there are several: the root has its role's name
-        raise ValueError(f"the pins name {len(known)} of role {role}, needed is one: say which in {table}.pin")
+    # with leaves there are several: the root has its role's name
+    if len(known) != 1 and role not in known:
+        raise ValueError(
+            f"the pins name {len(known)} of role {role}, needed is one: say which in {table}.pin"
+        )
     return content | {table: inner | {"pin": known.get(role) or next(iter(known.values()))}}
 
 
@@ -73,20 +97,32 @@ def require_pin(table: str, address: str, pin: str) -> None:
             return
     except ValueError:
         return  # said where the address is used
-    raise ValueError(f"{table} has no pin: whoever the authority vouches for would be believed. Give pins, or {table}.pin")
+    raise ValueError(
+        f"{table} has no pin: whoever the authority vouches for would be believed. Give "
+        f"pins, or {table}.pin"
+    )
 
 
 class AggregatorAccess(Table):
     """The aggregator, and how it knows this party."""
 
     address: str = Field(min_length=1, description="host:port")
-    ca: FilePath = Field("", description="file of the authority that vouches for the aggregator; empty: the system's authorities")
+    ca: FilePath = Field(
+        "",
+        description=(
+            "file of the authority that vouches for the aggregator; empty: the system's authorities"
+        ),
+    )
     pin: str = Field(
-        "", pattern=r"^([0-9a-f]{64})?$", description="SHA-256 of the aggregator's public key (or certificate): any other is refused"
+        "",
+        pattern=r"^([0-9a-f]{64})?$",
+        description="SHA-256 of the aggregator's public key (or certificate): any other is refused",
     )
     certificate: FilePath = Field("", description="this party's certificate, for mutual TLS")
     key: FilePath = Field("", description="its private key")
-    token: FilePath = Field("", description="file with this party's token, where there is no certificate")
+    token: FilePath = Field(
+        "", description="file with this party's token, where there is no certificate"
+    )
     insecure: bool = Field(False, description="no TLS; on loopback only")
 
     @model_validator(mode="after")
@@ -101,8 +137,13 @@ class AggregatorAccess(Table):
 class RangeTable(Table):
     """Pseudonyms that a leaf owns, by their first two bytes."""
 
-    first: str = Field(pattern=r"^[0-9a-f]{4}$", description="first two bytes of the first pseudonym that it owns, 4 hexadecimal digits")
-    last: str = Field(pattern=r"^[0-9a-f]{4}$", description="first two bytes of the last, 4 hexadecimal digits")
+    first: str = Field(
+        pattern=r"^[0-9a-f]{4}$",
+        description="first two bytes of the first pseudonym that it owns, 4 hexadecimal digits",
+    )
+    last: str = Field(
+        pattern=r"^[0-9a-f]{4}$", description="first two bytes of the last, 4 hexadecimal digits"
+    )
 
 
 class LeafAccess(AggregatorAccess, RangeTable):
@@ -114,7 +155,10 @@ class LeafAccess(AggregatorAccess, RangeTable):
 class AggregatorOfThree(AggregatorAccess):
     """One of three aggregators."""
 
-    name: str = Field("", description="as in its certificate, fedrec:aggregator:<name>; empty: its place, 1, 2 or 3")
+    name: str = Field(
+        "",
+        description="as in its certificate, fedrec:aggregator:<name>; empty: its place, 1, 2 or 3",
+    )
 
 
 def three_pinned(content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
@@ -122,13 +166,21 @@ def three_pinned(content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, 
     listed, known = content.get("aggregators"), of_role(pins, "aggregator")
     if not isinstance(listed, list):
         return content
-    return content | {"aggregators": [with_pin(each, str(place), known) for place, each in enumerate(listed, start=1)]}
+    return content | {
+        "aggregators": [
+            with_pin(each, str(place), known) for place, each in enumerate(listed, start=1)
+        ]
+    }
 
 
 def leaves_pinned(content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
     """The pins of leaves, by their names, put where the table `leaves` has none."""
     listed, known = content.get("leaves"), of_role(pins, "aggregator")
-    return content | {"leaves": [with_pin(each, "", known) for each in listed]} if isinstance(listed, list) else content
+    return (
+        content | {"leaves": [with_pin(each, "", known) for each in listed]}
+        if isinstance(listed, list)
+        else content
+    )
 
 
 def with_pin(table: Any, place: str, known: Mapping[str, str]) -> Any:
@@ -140,14 +192,20 @@ def with_pin(table: Any, place: str, known: Mapping[str, str]) -> Any:
 
 
 def require_three(aggregators: Sequence[AggregatorOfThree]) -> None:
-    """Raises ValueError unless these are none, or three that cannot be two: with a pin of its own each, or insecure on loopback."""
+    """Raises ValueError unless these are none, or three that cannot be two: with a pin of its own
+    each, or insecure on loopback."""
     if not aggregators:
         return
     if len(aggregators) != 3:
-        raise ValueError(f"three-party aggregation needs three aggregators, found {len(aggregators)}")
+        raise ValueError(
+            f"three-party aggregation needs three aggregators, found {len(aggregators)}"
+        )
     if len({one.insecure for one in aggregators}) != 1:
         raise ValueError("aggregators: all three insecure, in a trial, or none")
-    require_three_keys([one.address if one.insecure else one.pin for one in aggregators], insecure=aggregators[0].insecure)
+    require_three_keys(
+        [one.address if one.insecure else one.pin for one in aggregators],
+        insecure=aggregators[0].insecure,
+    )
 
 
 def require_three_keys(keys: Sequence[str], *, insecure: bool) -> None:
@@ -156,11 +214,15 @@ def require_three_keys(keys: Sequence[str], *, insecure: bool) -> None:
     if not all(keys):
         raise ValueError(f"aggregators: each of three needs one of three {what}")
     if len(set(keys)) != 3:
-        raise ValueError(f"aggregators: three different {what} are needed: two shares with one operator are a report")
+        raise ValueError(
+            f"aggregators: three different {what} are needed: two shares with one operator "
+            "are a report"
+        )
 
 
 def names_of_three(aggregators: Sequence[AggregatorOfThree]) -> tuple[str, ...]:
-    """How they are named in a ticket: by the SHA-256 of their public keys; in an insecure trial by their places."""
+    """How they are named in a ticket: by the SHA-256 of their public keys; in an insecure trial by
+    their places."""
     return tuple(one.pin or insecure_name(place) for place, one in enumerate(aggregators, start=1))
 
 
@@ -173,7 +235,9 @@ _Settings = TypeVar("_Settings", bound=BaseModel)
 
 
 def read(path: Path, settings: type[_Settings]) -> _Settings:
-    """Read a settings file. Raises SettingsError naming the first wrong key, what it must be and what was found."""
+    """Read a settings file.
+
+    Raises SettingsError naming the first wrong key, what it must be and what was found."""
     return checked(_content(path), settings, folder=path.parent, source=str(path))
 
 
@@ -181,9 +245,13 @@ def _content(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as failure:
-        raise SettingsError(f"{path}: {failure.strerror or failure}", "Give a settings file, as in docs/deploy.md.") from None
+        raise SettingsError(
+            f"{path}: {failure.strerror or failure}", "Give a settings file, as in docs/deploy.md."
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
-        raise SettingsError(f"{path} is not TOML: {failure}", "Correct the line; strings need quotes.") from None
+        raise SettingsError(
+            f"{path} is not TOML: {failure}", "Correct the line; strings need quotes."
+        ) from None
 
 
 Kind = Literal["aggregator", "server", "client", "serving"]
@@ -205,12 +273,22 @@ def kind_of(path: Path) -> Kind:
     found = {kind for key, kind in _OF.items() if key in content}
     if len(found) != 1:
         cause = f"{path} is no settings file of one party"
-        raise SettingsError(cause, "Give the settings of an aggregator, a server, a client or of serving, as in docs/deploy.md.")
+        raise SettingsError(
+            cause,
+            (
+                "Give the settings of an aggregator, a server, a client or of serving, as in "
+                "docs/deploy.md."
+            ),
+        )
     return cast(Kind, found.pop())
 
 
-def checked(content: dict[str, Any], settings: type[_Settings], *, folder: Path, source: str) -> _Settings:
-    """Settings from a table; relative paths start at `folder`. Raises SettingsError, which repeats no secret."""
+def checked(
+    content: dict[str, Any], settings: type[_Settings], *, folder: Path, source: str
+) -> _Settings:
+    """Settings from a table; relative paths start at `folder`.
+
+    Raises SettingsError, which repeats no secret."""
     try:
         return settings.model_validate(content, context={"folder": folder})
     except ValidationError as failure:
@@ -219,4 +297,6 @@ def checked(content: dict[str, Any], settings: type[_Settings], *, folder: Path,
         hidden = isinstance(first["input"], dict | BaseModel) or "token" in key
         found = "" if hidden else f", found {first['input']!r}"
         message = first["msg"].removeprefix("Value error, ")
-        raise SettingsError(f"{source}: {key}: {message}{found}", "docs/deploy.md has a complete file.") from None
+        raise SettingsError(
+            f"{source}: {key}: {message}{found}", "docs/deploy.md has a complete file."
+        ) from None

@@ -1,7 +1,9 @@
-"""What a party is doing, as Prometheus gauges of the same names in every party: phase, round, what it waits for, who is there.
+"""What a party is doing, as Prometheus gauges of the same names in every party: phase, round, what
+it waits for, who is there.
 
-A gauge is exported from its first value on. A zero that nobody set would be a false alarm: the server, for one, does not know the budget.
-Labels are the closed sets below; nothing is labelled by user, client or run.
+A gauge is exported from its first value on. A zero that nobody set would be a false alarm: the
+server, for one, does not know the budget. Labels are the closed sets below; nothing is labelled by
+user, client or run.
 """
 
 from __future__ import annotations
@@ -52,7 +54,12 @@ class LateGauge:
     """A gauge that is exported from its first use on. Any thread may call."""
 
     def __init__(self, registry: CollectorRegistry, name: str, words: str, *labels: str) -> None:
-        self._registry, self._gauge, self._lock, self._exported = registry, Gauge(name, words, labels, registry=None), Lock(), False
+        self._registry, self._gauge, self._lock, self._exported = (
+            registry,
+            Gauge(name, words, labels, registry=None),
+            Lock(),
+            False,
+        )
 
     def __call__(self, *labels: str) -> Gauge:
         """The gauge, or that of these labels."""
@@ -66,19 +73,32 @@ class LateGauge:
 class PartyState:
     """Gauges of one party. Any thread may call; `clock` is unix time."""
 
-    def __init__(self, registry: CollectorRegistry, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, *, clock: Callable[[], float] = time.time
+    ) -> None:
         self._clock, gauge = clock, partial(LateGauge, registry)
         self._enrolled = gauge("fedrec_users_enrolled", "Users enrolled; at a client its own")
-        self._clients = gauge("fedrec_clients", "Clients by state: connected, joined, absent", "state")
+        self._clients = gauge(
+            "fedrec_clients", "Clients by state: connected, joined, absent", "state"
+        )
         self._round = gauge("fedrec_round", "Number of the round in progress, or of the last one")
-        self._needed = gauge("fedrec_quorum_needed_users", "Users that must report before the round in progress is released")
-        self._there = gauge("fedrec_quorum_users", "Users that have reported in the round in progress, as far as this party knows")
+        self._needed = gauge(
+            "fedrec_quorum_needed_users",
+            "Users that must report before the round in progress is released",
+        )
+        self._there = gauge(
+            "fedrec_quorum_users",
+            "Users that have reported in the round in progress, as far as this party knows",
+        )
         self._success = gauge(
-            "fedrec_last_success_timestamp_seconds", "Unix time of the last round released, question answered or model loaded"
+            "fedrec_last_success_timestamp_seconds",
+            "Unix time of the last round released, question answered or model loaded",
         )
         self._phase = gauge("fedrec_phase", "1 for the phase that this party is in", "phase")
         self._waiting = gauge("fedrec_waiting", "1 for what this party waits for", "reason")
-        self._since = gauge("fedrec_waiting_since_timestamp_seconds", "Unix time since when it waits for that")
+        self._since = gauge(
+            "fedrec_waiting_since_timestamp_seconds", "Unix time since when it waits for that"
+        )
         gauge("fedrec_start_time_seconds", "Unix time at which this process started")().set(clock())
         self.doing(Doing.STARTING)
         self._await(Awaited.NOTHING)
@@ -99,7 +119,13 @@ class PartyState:
         """Users enrolled."""
         self._enrolled().set(users)
 
-    def clients(self, *, connected: Callable[[], float] | None = None, joined: int | None = None, absent: int | None = None) -> None:
+    def clients(
+        self,
+        *,
+        connected: Callable[[], float] | None = None,
+        joined: int | None = None,
+        absent: int | None = None,
+    ) -> None:
         """Clients; `connected` is asked at every scrape."""
         if connected is not None:
             self._clients("connected").set_function(connected)
@@ -128,7 +154,9 @@ class PartyState:
         self._since().set(self._clock())
 
 
-def noting(state: PartyState, reason: Awaited, sleep: Callable[[float], None], log: logging.Logger) -> Callable[[float], None]:
+def noting(
+    state: PartyState, reason: Awaited, sleep: Callable[[float], None], log: logging.Logger
+) -> Callable[[float], None]:
     """`sleep` between attempts at a call, which says at the first of them what is waited for."""
 
     def wait(seconds: float) -> None:

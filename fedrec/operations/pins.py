@@ -1,10 +1,12 @@
-"""Pins of all parties' keys: a file with the SHA-256 of every party's public key, by the identity in its certificate.
+"""Pins of all parties' keys: a file with the SHA-256 of every party's public key, by the identity
+in its certificate.
 
     "fedrec:aggregator:aggregator" = "9f86d0..."
     "fedrec:client:hospital" = "60303a..."
 
-A certificate says a role and a name because its authority believed so. A pin says which key they belong to, whoever signs: with it, not
-even the authority's key can pose as somebody. A public key outlives its certificate, so a renewal that keeps the key changes no pin.
+A certificate says a role and a name because its authority believed so. A pin says which key they
+belong to, whoever signs: with it, not even the authority's key can pose as somebody. A public key
+outlives its certificate, so a renewal that keeps the key changes no pin.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from fedrec.storage import write_bytes
 
 FILE = "pins.toml"
 _HEAD = (
-    "# SHA-256 of public keys (DER, SubjectPublicKeyInfo), by `fedrec certs`. Let it reach the parties\n"
+    "# SHA-256 of public keys (DER, SubjectPublicKeyInfo), by `fedrec certs`. Let it reach the "
+    "parties\n"
     "# another way than their certificates did.\n"
 )
 
@@ -35,7 +38,9 @@ def write_pins(folder: Path) -> Path:
             continue
         shown = x509.load_pem_x509_certificate(content)
         if holder := Identity.among(uris_of(shown)):
-            lines.append(f'"{identity(holder.role, holder.name)}" = "{pins_of(shown).public_key}"\n')
+            lines.append(
+                f'"{identity(holder.role, holder.name)}" = "{pins_of(shown).public_key}"\n'
+            )
     write_bytes(folder / FILE, (_HEAD + "".join(lines)).encode())
     return folder / FILE
 
@@ -45,11 +50,18 @@ def read_pins(path: Path) -> Mapping[str, str]:
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as failure:
-        raise SettingsError(f"pins: {path}: {failure.strerror or failure}", "Name the pins.toml that `fedrec certs` wrote.") from None
+        raise SettingsError(
+            f"pins: {path}: {failure.strerror or failure}",
+            "Name the pins.toml that `fedrec certs` wrote.",
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
-        raise SettingsError(f"pins: {path} is not TOML: {failure}", "Name the pins.toml that `fedrec certs` wrote.") from None
+        raise SettingsError(
+            f"pins: {path} is not TOML: {failure}", "Name the pins.toml that `fedrec certs` wrote."
+        ) from None
     for name, pin in found.items():
-        if Identity.among([name]) is None or not (isinstance(pin, str) and re.fullmatch("[0-9a-f]{64}", pin)):
+        if Identity.among([name]) is None or not (
+            isinstance(pin, str) and re.fullmatch("[0-9a-f]{64}", pin)
+        ):
             remedy = 'A line is "fedrec:<role>:<name>" = "<64 hexadecimal digits>".'
             raise SettingsError(f"pins: {path}: {name!r} is no identity with a SHA-256", remedy)
     return found

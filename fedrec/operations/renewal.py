@@ -1,7 +1,8 @@
 """Renewal of development certificates: a new time of validity for the same role, name and hosts.
 
-With the same key nothing else changes: pins are of keys. With a new key every party needs the new pins.toml, and refuses the renewed
-party until it has them. The authority is renewed with its own key always: what it vouched for stays vouched for.
+With the same key nothing else changes: pins are of keys. With a new key every party needs the new
+pins.toml, and refuses the renewed party until it has them. The authority is renewed with its own
+key always: what it vouched for stays vouched for.
 """
 
 from __future__ import annotations
@@ -13,7 +14,12 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from fedrec.errors import SettingsError
 
@@ -22,13 +28,16 @@ _BACKDATED = timedelta(minutes=5)  # clocks of two machines differ
 
 
 def renew(folder: Path, name: str, *, days: int, new_key: bool = False) -> Path:
-    """Replace `name`.pem (aggregator, server, client-hospital, ca), and its key where `new_key`. Returns the certificate's path.
+    """Replace `name`.pem (aggregator, server, client-hospital, ca), and its key where `new_key`.
+    Returns the certificate's path.
 
-    Raises SettingsError where the certificate or its authority is not in the folder, and on a new key for the authority.
+    Raises SettingsError where the certificate or its authority is not in the folder, and on a new
+    key for the authority.
     """
     if new_key and name == AUTHORITY:
         raise SettingsError(
-            "the authority keeps its key: with another one every certificate is void", "Make a new folder with fedrec certs."
+            "the authority keeps its key: with another one every certificate is void",
+            "Make a new folder with fedrec certs.",
         )
     path, own_key = folder / f"{name}.pem", folder / f"{name}-key.pem"
     old, authority = _certificate(path), _certificate(folder / f"{AUTHORITY}.pem")
@@ -36,7 +45,12 @@ def renew(folder: Path, name: str, *, days: int, new_key: bool = False) -> Path:
     if new_key:
         key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.now(UTC)
-    builder = x509.CertificateBuilder().subject_name(old.subject).issuer_name(authority.subject).public_key(key.public_key())
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(old.subject)
+        .issuer_name(authority.subject)
+        .public_key(key.public_key())
+    )
     builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - _BACKDATED)
     builder = builder.not_valid_after(now + timedelta(days=days))
     for extension in old.extensions:
@@ -61,14 +75,21 @@ def _certificate(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as failure:
-        raise SettingsError(f"{path}: {failure}", "Name the folder that fedrec certs made, and a party that it has.") from None
+        raise SettingsError(
+            f"{path}: {failure}", "Name the folder that fedrec certs made, and a party that it has."
+        ) from None
 
 
 def _key(path: Path) -> ec.EllipticCurvePrivateKey:
     try:
         key = load_pem_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError, TypeError) as failure:
-        raise SettingsError(f"{path}: {failure}", "Renew where the keys of the party and of the authority are.") from None
+        raise SettingsError(
+            f"{path}: {failure}", "Renew where the keys of the party and of the authority are."
+        ) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise SettingsError(f"{path} is not an elliptic-curve key", "Renew it with the tool of the authority that issued it.")
+        raise SettingsError(
+            f"{path} is not an elliptic-curve key",
+            "Renew it with the tool of the authority that issued it.",
+        )
     return key

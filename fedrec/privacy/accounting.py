@@ -1,11 +1,14 @@
-"""Three accountants for sequences of Gaussian releases; the first is exact, the others must agree or over-estimate.
+"""Three accountants for sequences of Gaussian releases; the first is exact, the others must agree
+or over-estimate.
 
-A Gaussian release of L2 sensitivity D and noise std s is mu-GDP with mu = D / s. Releases chosen adaptively compose to
-mu = sqrt(sum mu_i^2), exactly (Dong, Roth, Su 2022, Cor. 2), and mu-GDP is (epsilon, delta)-DP for
+A Gaussian release of L2 sensitivity D and noise std s is mu-GDP with mu = D / s. Releases chosen
+adaptively compose to mu = sqrt(sum mu_i^2), exactly (Dong, Roth, Su 2022, Cor. 2), and mu-GDP is
+(epsilon, delta)-DP for
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu)
 
-and no smaller delta (Balle & Wang 2018, Thm 8). PLD and RDP come from `dp_accounting`, which shares no code with this.
+and no smaller delta (Balle & Wang 2018, Thm 8). PLD and RDP come from `dp_accounting`, which shares
+no code with this.
 """
 
 from __future__ import annotations
@@ -20,18 +23,22 @@ from scipy import optimize, special
 
 from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit
 
-if TYPE_CHECKING:  # loaded by the first second opinion: a third of a party's start, and no party asks for one
+# loaded by the first second opinion: a third of a party's start, and no party asks for one
+if TYPE_CHECKING:
     import dp_accounting
 
 log = logging.getLogger(__name__)
 
 LARGEST_CHECKED = 1e4
-"""Epsilon above which second opinions are not computed: their grids would take minutes and gigabytes, and nothing is protected."""
+"""Epsilon above which second opinions are not computed: their grids would take minutes and
+gigabytes, and nothing is protected."""
 
 
 @dataclass(frozen=True)
 class GaussianEvent:
-    """One Gaussian release: `mu` = L2 sensitivity / noise std, for one `unit` under `neighbours`. Infinite without noise."""
+    """One Gaussian release: `mu` = L2 sensitivity / noise std, for one `unit` under `neighbours`.
+
+    Infinite without noise."""
 
     name: str
     mu: float
@@ -53,7 +60,8 @@ def delta_of(mu: float, epsilon: float) -> float:
 
 
 def epsilon_of(mu: float, delta: float) -> float:
-    """The exact epsilon of mu-GDP at delta in (0, 1): the smallest with delta_of(mu, epsilon) <= delta."""
+    """The exact epsilon of mu-GDP at delta in (0, 1): the smallest with delta_of(mu, epsilon) <=
+    delta."""
     if math.isinf(mu):
         return math.inf
     if delta_of(mu, 0.0) <= delta:
@@ -61,7 +69,9 @@ def epsilon_of(mu: float, delta: float) -> float:
     high = 1.0
     while delta_of(mu, high) > delta:
         high *= 2
-    root: float = optimize.brentq(lambda e: delta_of(mu, e) - delta, 0.0, high, xtol=1e-12, rtol=1e-14)
+    root: float = optimize.brentq(
+        lambda e: delta_of(mu, e) - delta, 0.0, high, xtol=1e-12, rtol=1e-14
+    )
     return root
 
 
@@ -72,14 +82,19 @@ def mu_for(epsilon: float, delta: float) -> float:
     low, high = 0.0, 1.0
     while delta_of(high, epsilon) <= delta:
         low, high = high, 2 * high
-    root: float = optimize.brentq(lambda m: delta_of(m, epsilon) - delta if m else -delta, low, high, xtol=1e-14, rtol=1e-14)
-    while delta_of(root, epsilon) > delta:  # the last bits of the root must not be on the wrong side
+    root: float = optimize.brentq(
+        lambda m: delta_of(m, epsilon) - delta if m else -delta, low, high, xtol=1e-14, rtol=1e-14
+    )
+    # the last bits of the root must not be on the wrong side
+    while delta_of(root, epsilon) > delta:
         root = math.nextafter(root, 0.0)
     return root
 
 
 def compose(events: Sequence[GaussianEvent]) -> float:
-    """mu of all events together. Raises UnitMismatchError where units or neighbours differ, ValueError without events."""
+    """mu of all events together.
+
+    Raises UnitMismatchError where units or neighbours differ, ValueError without events."""
     if not events:
         raise ValueError("nothing to compose: no events")
     first, *others = (Guarantee(1.0, 0.5, e.unit, e.neighbours) for e in events)
@@ -90,7 +105,8 @@ def compose(events: Sequence[GaussianEvent]) -> float:
 
 @dataclass(frozen=True)
 class Opinions:
-    """Epsilon at one delta by three accountants: exact GDP, and the privacy loss distribution and Renyi second opinions."""
+    """Epsilon at one delta by three accountants: exact GDP, and the privacy loss distribution and
+    Renyi second opinions."""
 
     gdp: float
     pld: float
@@ -98,17 +114,22 @@ class Opinions:
 
 
 def opinions(events: Sequence[GaussianEvent], delta: float) -> Opinions:
-    """All three accountants on the same events. A second opinion that fails counts as infinite, and is logged; above
-    `LARGEST_CHECKED` none is computed, and both are infinite."""
+    """All three accountants on the same events. A second opinion that fails counts as infinite, and
+    is logged; above `LARGEST_CHECKED` none is computed, and both are infinite."""
     mu = compose(events)
     epsilon = epsilon_of(mu, delta)
     if epsilon > LARGEST_CHECKED:
         return Opinions(epsilon, math.inf, math.inf)
-    return Opinions(epsilon, _second(_pld_accountant(mu), events, delta), _second(_rdp_accountant(), events, delta))
+    return Opinions(
+        epsilon,
+        _second(_pld_accountant(mu), events, delta),
+        _second(_rdp_accountant(), events, delta),
+    )
 
 
 def _pld_accountant(mu: float) -> dp_accounting.PrivacyAccountant:
-    """Losses of mu-GDP spread over about 20 mu: a grid in proportion has as many points for any of them, and 1e-6 of error."""
+    """Losses of mu-GDP spread over about 20 mu: a grid in proportion has as many points for any of
+    them, and 1e-6 of error."""
     from dp_accounting import pld
 
     return pld.PLDAccountant(value_discretization_interval=max(1e-4, 5e-4 * mu))
@@ -118,11 +139,14 @@ def _rdp_accountant() -> dp_accounting.PrivacyAccountant:
     from dp_accounting import rdp
 
     least = [1 + 2.0**-k for k in range(20, 5, -1)]  # the optimum of a large epsilon lies beside 1
-    fine = [1 + x / 50 for x in range(1, 1000)]  # orders near the optimum, which the default grid misses by percents
+    # orders near the optimum, which the default grid misses by percents
+    fine = [1 + x / 50 for x in range(1, 1000)]
     return rdp.RdpAccountant(orders=[*least, *fine, *range(21, 512), 1024, 4096])
 
 
-def _second(counter: dp_accounting.PrivacyAccountant, events: Sequence[GaussianEvent], delta: float) -> float:
+def _second(
+    counter: dp_accounting.PrivacyAccountant, events: Sequence[GaussianEvent], delta: float
+) -> float:
     import dp_accounting
 
     try:

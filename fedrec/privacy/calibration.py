@@ -1,6 +1,7 @@
 """A plan: one guarantee, divided once over every release of a run. Only a calibrated plan runs.
 
-mu^2 adds up over releases, so a share of the budget is a share of mu^2: release i has mu_i = mu sqrt(share_i).
+mu^2 adds up over releases, so a share of the budget is a share of mu^2: release i has mu_i = mu
+sqrt(share_i).
 """
 
 from __future__ import annotations
@@ -20,15 +21,18 @@ from fedrec.privacy.three_noises import EXCESS
 Aggregation = Literal["trusted", "three-party"]
 """Who sums: one trusted aggregator, or three of which any two are honest (`fedrec.sharing`)."""
 CalibratedFor = Literal["one-corrupt", "outsiders"]
-"""Against whom a three-party plan's noise gives the epsilon that was asked for: the server with one aggregator, or everybody else."""
+"""Against whom a three-party plan's noise gives the epsilon that was asked for: the server with one
+aggregator, or everybody else."""
 
 HostileClients = Literal["trusted-sites", "checked"]
-"""Of three-party: whether clients are sites known by name, or aggregators check what they share (`federation.hostile_clients`)."""
+"""Of three-party: whether clients are sites known by name, or aggregators check what they share
+(`federation.hostile_clients`)."""
 
 
 @dataclass(frozen=True)
 class PlannedRelease:
-    """One release: its share of mu^2 and its mu = L2 sensitivity / noise std (infinite without privacy)."""
+    """One release: its share of mu^2 and its mu = L2 sensitivity / noise std (infinite without
+    privacy)."""
 
     name: str
     share: float
@@ -44,9 +48,9 @@ class PlannedRelease:
 class Plan:
     """Every release of one run under one guarantee.
 
-    Where three aggregate, the guarantee and every mu are against the server together with any one of them and any clients: what is left
-    when one aggregator's noise is known or was never added (`privacy.three_noises`). Limits and ledgers count that. `for_outsiders` is
-    what holds besides.
+    Where three aggregate, the guarantee and every mu are against the server together with any one
+    of them and any clients: what is left when one aggregator's noise is known or was never added
+    (`privacy.three_noises`). Limits and ledgers count that. `for_outsiders` is what holds besides.
     """
 
     guarantee: Guarantee
@@ -59,16 +63,20 @@ class Plan:
         for release in self.releases:
             if release.name == name:
                 return release
-        raise KeyError(f"the plan has no release {name!r}; it has {[r.name for r in self.releases]}")
+        raise KeyError(
+            f"the plan has no release {name!r}; it has {[r.name for r in self.releases]}"
+        )
 
     @property
     def noise_excess(self) -> float:
-        """Std of all noise that is drawn over the std that the plan's mu asks for: sqrt(3/2) where three aggregate."""
+        """Std of all noise that is drawn over the std that the plan's mu asks for: sqrt(3/2) where
+        three aggregate."""
         return 1.0 if self.aggregation == "trusted" else EXCESS
 
     @property
     def for_outsiders(self) -> Guarantee:
-        """What holds against everybody who aggregates nothing, the server included, if every aggregator adds its noise."""
+        """What holds against everybody who aggregates nothing, the server included, if every
+        aggregator adds its noise."""
         if self.aggregation == "trusted" or not self.guarantee.private:
             return self.guarantee
         mu = compose([self.event(release.name) for release in self.releases]) / self.noise_excess
@@ -88,16 +96,26 @@ class Plan:
 
     @staticmethod
     def of(content: Mapping[str, Any]) -> Plan:
-        """The plan that `asdict` wrote. Raises PrivacyError where it is none, or its releases add up to more than its guarantee."""
+        """The plan that `asdict` wrote.
+
+        Raises PrivacyError where it is none, or its releases add up to more than its guarantee."""
         try:
-            releases = tuple(PlannedRelease(str(r["name"]), float(r["share"]), float(r["mu"])) for r in content["releases"])
+            releases = tuple(
+                PlannedRelease(str(r["name"]), float(r["share"]), float(r["mu"]))
+                for r in content["releases"]
+            )
             plan = Plan(_guarantee(content["guarantee"]), releases, *_aggregation(content))
             events = [plan.event(r.name) for r in releases]
         except (TypeError, KeyError, ValueError, OverflowError) as failure:
-            raise PrivacyError(f"this is no privacy plan: {failure}", "Use the same version of fedrec everywhere.") from None
+            raise PrivacyError(
+                f"this is no privacy plan: {failure}", "Use the same version of fedrec everywhere."
+            ) from None
         allowed = mu_for(plan.guarantee.epsilon, plan.guarantee.delta)
         if plan.guarantee.established and not (events and compose(events) <= allowed * (1 + 1e-9)):
-            raise PrivacyError(f"the plan's releases add up to more than {plan.guarantee}", "Do not take part: the plan is not true.")
+            raise PrivacyError(
+                f"the plan's releases add up to more than {plan.guarantee}",
+                "Do not take part: the plan is not true.",
+            )
         return plan
 
     def digest(self) -> str:
@@ -105,7 +123,10 @@ class Plan:
         return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
 
     def content(self) -> dict[str, Any]:
-        """What `of` reads. A trusted aggregator's plan says nothing of aggregation: its bytes are those of before there were three."""
+        """What `of` reads.
+
+        A trusted aggregator's plan says nothing of aggregation: its bytes are those of before there
+        were three."""
         content = asdict(self)
         if self.aggregation == "trusted":
             del content["aggregation"], content["calibrated_for"]
@@ -115,19 +136,30 @@ class Plan:
 
 
 def _aggregation(content: Mapping[str, Any]) -> tuple[Aggregation, CalibratedFor, HostileClients]:
-    aggregation, calibrated_for = content.get("aggregation", "trusted"), content.get("calibrated_for", "one-corrupt")
+    aggregation, calibrated_for = (
+        content.get("aggregation", "trusted"),
+        content.get("calibrated_for", "one-corrupt"),
+    )
     hostile = content.get("hostile_clients", "trusted-sites")
-    if hostile not in get_args(HostileClients) or (hostile == "checked" and aggregation == "trusted"):
-        raise ValueError(f"no way {hostile!r} with hostile clients is known where {aggregation!r} aggregate")
+    if hostile not in get_args(HostileClients) or (
+        hostile == "checked" and aggregation == "trusted"
+    ):
+        raise ValueError(
+            f"no way {hostile!r} with hostile clients is known where {aggregation!r} aggregate"
+        )
     if aggregation not in get_args(Aggregation) or calibrated_for not in get_args(CalibratedFor):
-        raise ValueError(f"no aggregation {aggregation!r} calibrated for {calibrated_for!r} is known")
+        raise ValueError(
+            f"no aggregation {aggregation!r} calibrated for {calibrated_for!r} is known"
+        )
     return aggregation, calibrated_for, hostile
 
 
 def _guarantee(content: Mapping[str, Any]) -> Guarantee:
     guarantee = Guarantee(**content)
     if guarantee.unit not in get_args(Unit) or guarantee.neighbours not in get_args(Neighbours):
-        raise ValueError(f"no unit {guarantee.unit!r} with neighbours {guarantee.neighbours!r} is known")
+        raise ValueError(
+            f"no unit {guarantee.unit!r} with neighbours {guarantee.neighbours!r} is known"
+        )
     if not isinstance(guarantee.established, bool):
         raise ValueError(f"a guarantee is established or not, found {guarantee.established!r}")
     float(guarantee.epsilon), float(guarantee.delta)  # JSON holds integers that no float does
@@ -135,26 +167,49 @@ def _guarantee(content: Mapping[str, Any]) -> Guarantee:
 
 
 def calibrate(guarantee: Guarantee, shares: Mapping[str, float]) -> Plan:
-    """Divide `guarantee` over releases in proportion to `shares` (positive; they need not sum to one).
+    """Divide `guarantee` over releases in proportion to `shares` (positive; they need not sum to
+    one).
 
     The composition of all releases is exactly the guarantee (Dong, Roth, Su 2022, Cor. 2).
     Raises ValueError on a share that is not positive and finite, or where there is none.
     """
     if not shares or not all(0 < s < math.inf for s in shares.values()):
-        raise ValueError(f"shares must be positive and finite, and at least one, found {dict(shares)!r}")
+        raise ValueError(
+            f"shares must be positive and finite, and at least one, found {dict(shares)!r}"
+        )
     mu, total = mu_for(guarantee.epsilon, guarantee.delta), math.fsum(shares.values())
     parts = {name: share / total for name, share in shares.items()}
-    return Plan(guarantee, tuple(PlannedRelease(name, part, mu * math.sqrt(part)) for name, part in parts.items()))
+    return Plan(
+        guarantee,
+        tuple(PlannedRelease(name, part, mu * math.sqrt(part)) for name, part in parts.items()),
+    )
 
 
-def among_three(plan: Plan, *, calibrated_for: CalibratedFor, hostile_clients: HostileClients = "trusted-sites") -> Plan:
+def among_three(
+    plan: Plan, *, calibrated_for: CalibratedFor, hostile_clients: HostileClients = "trusted-sites"
+) -> Plan:
     """A trusted aggregator's plan as one of three aggregators.
 
-    "one-corrupt": its epsilon holds against the server together with any one aggregator, and outsiders have a smaller one. "outsiders": the
-    noise of all three together is that of `plan`, its epsilon is what outsiders have, and the guarantee becomes what one aggregator leaves.
+    "one-corrupt": its epsilon holds against the server together with any one aggregator, and
+    outsiders have a smaller one. "outsiders": the noise of all three together is that of `plan`,
+    its epsilon is what outsiders have, and the guarantee becomes what one aggregator leaves.
     """
     if calibrated_for == "one-corrupt" or not plan.guarantee.private:
-        return replace(plan, aggregation="three-party", calibrated_for=calibrated_for, hostile_clients=hostile_clients)
+        return replace(
+            plan,
+            aggregation="three-party",
+            calibrated_for=calibrated_for,
+            hostile_clients=hostile_clients,
+        )
     releases = tuple(replace(release, mu=release.mu * EXCESS) for release in plan.releases)
-    epsilon = epsilon_of(compose([plan.event(release.name) for release in plan.releases]) * EXCESS, plan.guarantee.delta)
-    return Plan(replace(plan.guarantee, epsilon=epsilon), releases, "three-party", calibrated_for, hostile_clients)
+    epsilon = epsilon_of(
+        compose([plan.event(release.name) for release in plan.releases]) * EXCESS,
+        plan.guarantee.delta,
+    )
+    return Plan(
+        replace(plan.guarantee, epsilon=epsilon),
+        releases,
+        "three-party",
+        calibrated_for,
+        hostile_clients,
+    )

@@ -1,17 +1,21 @@
 """Discrete Gaussian noise on the integers, P(z) ~ exp(-z^2 / (2 std^2)), exact and fast.
 
-Method. Let k = 2^shift be the power of two with std / k in [32, 64) (k = 1 below 32). Draw x >= 0 with weight
-exp(-(k x)^2 / (2 std^2)), y uniform in [0, k), and accept z = k x + y with probability exp(-y (y + 2 k x) / (2 std^2)): the product is
-exp(-z^2 / (2 std^2)). A sign bit makes it two-sided, where minus zero is rejected (rejection as in Ducas et al. 2013, BLISS). One
-try takes two 64-bit words: 64 bits for x; in the other the sign, y, and at least 28 bits of the acceptance uniform.
+Method. Let k = 2^shift be the power of two with std / k in [32, 64) (k = 1 below 32). Draw x >= 0
+with weight exp(-(k x)^2 / (2 std^2)), y uniform in [0, k), and accept z = k x + y with probability
+exp(-y (y + 2 k x) / (2 std^2)): the product is exp(-z^2 / (2 std^2)). A sign bit makes it
+two-sided, where minus zero is rejected (rejection as in Ducas et al. 2013, BLISS). One try takes
+two 64-bit words: 64 bits for x; in the other the sign, y, and at least 28 bits of the acceptance
+uniform.
 
-Exactness. Words are the leading bits of uniforms of unlimited length, and each comparison is made on the leading bits
-only where it cannot come out otherwise. For x: floor(2^64 C_i) of the cumulative C_i is computed with 50 digits and a
-proven error; a word equal to one decides nothing. For acceptance: double arithmetic is off by less than 2^-48 (five
-roundings and an `exp` right to 8 units in the last place, on an argument below 1/2), we leave a margin of 2^-40. What stays
-undecided, once in 2^28 tries or less, is settled in decimal arithmetic of growing precision with more bits of the
-keystream. The law is therefore exact for uniform words; AES stands for those. It is not constant-time: who can time a
-draw to nanoseconds learns about it; an aggregator shows its release only after the whole of it is drawn.
+Exactness. Words are the leading bits of uniforms of unlimited length, and each comparison is made
+on the leading bits only where it cannot come out otherwise. For x: floor(2^64 C_i) of the
+cumulative C_i is computed with 50 digits and a proven error; a word equal to one decides nothing.
+For acceptance: double arithmetic is off by less than 2^-48 (five roundings and an `exp` right to 8
+units in the last place, on an argument below 1/2), we leave a margin of 2^-40. What stays
+undecided, once in 2^28 tries or less, is settled in decimal arithmetic of growing precision with
+more bits of the keystream. The law is therefore exact for uniform words; AES stands for those. It
+is not constant-time: who can time a draw to nanoseconds learns about it; an aggregator shows its
+release only after the whole of it is drawn.
 """
 
 from __future__ import annotations
@@ -33,7 +37,8 @@ from fedrec.privacy.keystream import Keystream, derive
 
 SMALLEST_STD, LARGEST_STD = 0.5, 2.0**40
 SECTION = 1 << 16
-"""Draws that share a section of the keystream; fixed, so that neither threads nor the size change a draw."""
+"""Draws that share a section of the keystream; fixed, so that neither threads nor the size change a
+draw."""
 _BUFFER_WORDS = 1 << 14
 _GUIDE_BITS = 11
 _MARGIN = 2.0**-40
@@ -42,7 +47,8 @@ _DIGITS = 50
 
 @dataclass(frozen=True)
 class Law:
-    """What the fast path knows of one std: thresholds floor(2^64 C_i), and where to start looking by a word's leading bits."""
+    """What the fast path knows of one std: thresholds floor(2^64 C_i), and where to start looking
+    by a word's leading bits."""
 
     std: float
     shift: int
@@ -56,9 +62,11 @@ class Law:
 
 
 def sample(size: int, *, std: float, key: bytes) -> Int64s:
-    """(size,) independent draws, a function of (key, std) alone: a longer sample begins with the shorter one.
+    """(size,) independent draws, a function of (key, std) alone: a longer sample begins with the
+    shorter one.
 
-    key: at least 32 bytes, secret and used once. Raises ValueError on a shorter key or a std outside [0.5, 2^40].
+    key: at least 32 bytes, secret and used once. Raises ValueError on a shorter key or a std
+    outside [0.5, 2^40].
     """
     return _sample(size, law_of(std), derive(key, "discrete-gaussian"), margin=_MARGIN)
 
@@ -79,7 +87,9 @@ def _sample(size: int, law: Law, key: bytes, *, margin: float) -> Int64s:
 
     def sections(first: int, last: int) -> None:
         for section in range(first, last):
-            _fill_section(draws[section * SECTION : (section + 1) * SECTION], law, key, section, margin)
+            _fill_section(
+                draws[section * SECTION : (section + 1) * SECTION], law, key, section, margin
+            )
 
     map_ranges(sections, -(-size // SECTION))
     return draws
@@ -92,7 +102,9 @@ def _fill_section(out: Int64s, law: Law, key: bytes, section: int, margin: float
     while done < len(out):
         words, at = stream.next_words(), 0
         while at < len(words) and done < len(out):
-            at, done, stuck = _draw(words, at, law.thresholds, law.guide, law.shift, precision, margin, out, done)
+            at, done, stuck = _draw(
+                words, at, law.thresholds, law.guide, law.shift, precision, margin, out, done
+            )
             if stuck:
                 undecided += 1
                 more = _more_bits(derive(key, f"undecided/{section}/{undecided}"))
@@ -105,10 +117,12 @@ def _fill_section(out: Int64s, law: Law, key: bytes, section: int, margin: float
 
 @njit(nogil=True, cache=True)
 def _draw(
-    words: UInt64s, at: int, thresholds: UInt64s, guide: npt.NDArray[np.int16], shift: int, precision: float, margin: float,
+    words: UInt64s, at: int, thresholds: UInt64s, guide: npt.NDArray[np.int16], shift: int,
+    precision: float, margin: float,
     out: Int64s, done: int,
 ) -> tuple[int, int, bool]:  # fmt: skip
-    """Draw until the words or the places run out, or a try is undecided: (next word, next place, undecided)."""
+    """Draw until the words or the places run out, or a try is undecided: (next word, next place,
+    undecided)."""
     one, bits = np.uint64(1), np.uint64(shift)
     mask, unit = (one << bits) - one, 0.5 ** (63 - shift)
     slack = margin + unit
@@ -141,10 +155,13 @@ def _draw(
 
 
 def settle(u: int, v: int, law: Law, more: Iterator[int]) -> int | None:
-    """The outcome of one try (None: rejected), exactly: words u and v, and further bits of both uniforms from `more`."""
+    """The outcome of one try (None: rejected), exactly: words u and v, and further bits of both
+    uniforms from `more`."""
     x = _settle_base(u, law.base_std, more)
     y = (v >> 1) & ((1 << law.shift) - 1)
-    if not _settle_acceptance(v >> (1 + law.shift), 63 - law.shift, y, x << law.shift, law.std, more):
+    if not _settle_acceptance(
+        v >> (1 + law.shift), 63 - law.shift, y, x << law.shift, law.std, more
+    ):
         return None
     z, negative = (x << law.shift) + y, v & 1
     return None if z == 0 and negative else -z if negative else z
@@ -165,7 +182,9 @@ def _settle_base(u: int, base_std: float, more: Iterator[int]) -> int:
         u, bits, digits = (u << 64) | next(more), bits + 64, digits + 25
 
 
-def _settle_acceptance(r: int, bits: int, y: int, base: int, std: float, more: Iterator[int]) -> bool:
+def _settle_acceptance(
+    r: int, bits: int, y: int, base: int, std: float, more: Iterator[int]
+) -> bool:
     """Whether R < exp(-y (y + 2 base) / (2 std^2)), where r is the first `bits` bits of R."""
     digits = _DIGITS
     while y:
@@ -182,10 +201,12 @@ def _settle_acceptance(r: int, bits: int, y: int, base: int, std: float, more: I
 
 @lru_cache(maxsize=32)
 def _cumulative(base_std: float, digits: int) -> tuple[list[Decimal], Decimal]:
-    """C_i = P(x <= i) for x >= 0, weights exp(-i^2 / (2 base_std^2)), up to the last below 1 - error; and a bound on the error.
+    """C_i = P(x <= i) for x >= 0, weights exp(-i^2 / (2 base_std^2)), up to the last below 1 -
+    error; and a bound on the error.
 
-    `Decimal.exp` is correctly rounded. Arguments below 2.4 digits + 3 are rounded to `digits`, at most 64 sqrt(5 digits) terms are added,
-    and the terms left out are below 10^-(digits + 1): together less than 10^(6 - digits); 10^(8 - digits) is declared.
+    `Decimal.exp` is correctly rounded. Arguments below 2.4 digits + 3 are rounded to `digits`, at
+    most 64 sqrt(5 digits) terms are added, and the terms left out are below 10^-(digits + 1):
+    together less than 10^(6 - digits); 10^(8 - digits) is declared.
     """
     with decimal.localcontext(prec=digits):
         twice_variance = 2 * Decimal(base_std) ** 2

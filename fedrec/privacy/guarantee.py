@@ -1,9 +1,10 @@
-"""What is promised to whom: (epsilon, delta) with the unit it protects and the neighbours it compares.
+"""What is promised to whom: (epsilon, delta) with the unit it protects and the neighbours it
+compares.
 
-"user, add/remove": nobody can tell the output from the one without any single user's data, all of it removed.
-"example, add/remove": the same for one rating or click. "click, replace": one click of a history exchanged for another.
-Of add/remove the number of users is public: neighbours have the same, and a recipe's sizes may depend on it.
-Guarantees of different units or neighbours never add.
+"user, add/remove": nobody can tell the output from the one without any single user's data, all of
+it removed. "example, add/remove": the same for one rating or click. "click, replace": one click of
+a history exchanged for another. Of add/remove the number of users is public: neighbours have the
+same, and a recipe's sizes may depend on it. Guarantees of different units or neighbours never add.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ def compared(unit: Unit, neighbours: Neighbours) -> str:
 
 
 def said_down(epsilon: float) -> str:
-    """Four digits, never more than it is: of what is still possible, so that whoever asks for what was said is not refused."""
+    """Four digits, never more than it is: of what is still possible, so that whoever asks for what
+    was said is not refused."""
     return _four_digits(epsilon * (1 + _ROUNDING), math.floor)
 
 
@@ -36,7 +38,8 @@ def said_up(epsilon: float) -> str:
 
 
 _ROUNDING = 1e-9
-"""Relative: a number that is one of four digits but for the last bits of a float is said as that."""
+"""Relative: a number that is one of four digits but for the last bits of a float is said as
+that."""
 
 
 def _four_digits(epsilon: float, rounded: Callable[[float], int]) -> str:
@@ -50,8 +53,8 @@ def _four_digits(epsilon: float, rounded: Callable[[float], int]) -> str:
 class Guarantee:
     """(epsilon, delta)-differential privacy for `unit` under `neighbours`.
 
-    `established` is False for mechanisms kept only to reproduce a paper whose proof does not hold; `note` says why, or else what it
-    leaves out.
+    `established` is False for mechanisms kept only to reproduce a paper whose proof does not hold;
+    `note` says why, or else what it leaves out.
     """
 
     epsilon: float
@@ -63,7 +66,9 @@ class Guarantee:
 
     def __post_init__(self) -> None:
         if not self.epsilon > 0:
-            raise ValueError(f"epsilon must be positive (or inf for no privacy), found {self.epsilon!r}")
+            raise ValueError(
+                f"epsilon must be positive (or inf for no privacy), found {self.epsilon!r}"
+            )
         if not 0 < self.delta < 1:
             raise ValueError(f"delta must lie strictly between 0 and 1, found {self.delta!r}")
 
@@ -95,13 +100,16 @@ class Guarantee:
         return f"{words}: NOT ESTABLISHED, {self.note or 'kept for reproduction only'}"
 
 
-def non_private(delta: float, unit: Unit = "user", neighbours: Neighbours = "add/remove") -> Guarantee:
+def non_private(
+    delta: float, unit: Unit = "user", neighbours: Neighbours = "add/remove"
+) -> Guarantee:
     """No privacy, spelled out: costs infinity and prints so."""
     return Guarantee(math.inf, delta, unit, neighbours)
 
 
 def with_sound_delta(guarantee: Guarantee, users: int, *, allowed: bool) -> Guarantee:
-    """The guarantee, whose note warns where delta >= 1 / users: publishing one user outright with probability delta would keep it.
+    """The guarantee, whose note warns where delta >= 1 / users: publishing one user outright with
+    probability delta would keep it.
 
     Raises PrivacyError from 1 / sqrt(users) on, unless `allowed`.
     """
@@ -110,8 +118,17 @@ def with_sound_delta(guarantee: Guarantee, users: int, *, allowed: bool) -> Guar
         return guarantee
     if delta >= users**-0.5 and not allowed:
         raise PrivacyError(
-            f"delta {delta:g} promises nothing among {users:,} users: it must be far below 1/{users} = {1 / users:.2g}",
-            f"Set privacy.delta below {1 / users:.2g}, or privacy.allow_large_delta = true for an experiment.",
+            (
+                f"delta {delta:g} promises nothing among {users:,} users: it must be far below "
+                f"1/{users} = {1 / users:.2g}"
+            ),
+            (
+                f"Set privacy.delta below {1 / users:.2g}, or privacy.allow_large_delta = true "
+                "for an experiment."
+            ),
         )
-    warning = f"delta {delta:g} is not below 1/{users}: publishing one user's data with that probability would keep it"
+    warning = (
+        f"delta {delta:g} is not below 1/{users}: publishing one user's data with that "
+        "probability would keep it"
+    )
     return replace(guarantee, note="; ".join(filter(None, (guarantee.note, warning))))

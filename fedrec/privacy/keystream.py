@@ -1,8 +1,8 @@
 """A stream of random 64-bit words from a secret key: AES-256 in counter mode.
 
-Deployed noise is made from it with a key of the operating system, reproducible experiments with a key of a seeded
-stream (`fedrec.randomness`). To tell the words from uniform ones without the key is to break AES (within 2^64 blocks per
-key; a release of 23 million numbers takes 2^25).
+Deployed noise is made from it with a key of the operating system, reproducible experiments with a
+key of a seeded stream (`fedrec.randomness`). To tell the words from uniform ones without the key is
+to break AES (within 2^64 blocks per key; a release of 23 million numbers takes 2^25).
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ _TAIL_WORDS = 2  # `update_into` asks for room for one more cipher block than it
 
 
 def derive(key: bytes, purpose: str) -> bytes:
-    """A key of its own for each purpose: SHA-256 of both. Raises ValueError on fewer than 32 bytes of key."""
+    """A key of its own for each purpose: SHA-256 of both.
+
+    Raises ValueError on fewer than 32 bytes of key."""
     if len(key) < KEY_BYTES:
         raise ValueError(f"a key must have at least {KEY_BYTES} bytes, found {len(key)}")
     return hashlib.sha256(b"fedrec/keystream/" + purpose.encode() + b"/" + key).digest()
 
 
 class Keystream:
-    """The words of (key, section); sections of one key are disjoint stretches of 2^64 blocks of the same counter."""
+    """The words of (key, section); sections of one key are disjoint stretches of 2^64 blocks of the
+    same counter."""
 
     def __init__(self, key: bytes, *, section: int, buffer_words: int) -> None:
         if len(key) != KEY_BYTES:

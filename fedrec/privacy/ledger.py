@@ -1,7 +1,7 @@
 """What has been spent: an immutable list of events with a limit that refuses.
 
-Noise and its price are one return value (STYLE.md): whoever releases adds the event here, and `add` refuses before
-anything leaves if the limit would be passed.
+Noise and its price are one return value (STYLE.md): whoever releases adds the event here, and `add`
+refuses before anything leaves if the limit would be passed.
 """
 
 from __future__ import annotations
@@ -34,13 +34,18 @@ class Ledger:
         return epsilon_of(self.mu, self.limit.delta) if self.events else 0.0
 
     def add(self, event: GaussianEvent) -> Ledger:
-        """This ledger and one more event. Raises BudgetExceededError past the limit, UnitMismatchError on another unit."""
+        """This ledger and one more event.
+
+        Raises BudgetExceededError past the limit, UnitMismatchError on another unit."""
         self.limit.require_same_unit(Guarantee(1.0, 0.5, event.unit, event.neighbours))
         allowed, spent = mu_for(self.limit.epsilon, self.limit.delta), math.hypot(self.mu, event.mu)
         if spent > allowed * (1 + _ROUNDING):
             total = epsilon_of(spent, self.limit.delta)
             raise BudgetExceededError(
-                f"release {event.name!r} would bring the total to epsilon {total:.4g}; the limit is {self.limit}",
+                (
+                    f"release {event.name!r} would bring the total to epsilon {total:.4g}; the "
+                    f"limit is {self.limit}"
+                ),
                 "Stop here, or agree on a larger limit before the first release of a new run.",
             )
         return Ledger(self.limit, (*self.events, event))

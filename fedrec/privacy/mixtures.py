@@ -1,13 +1,14 @@
 """What one click has cost: any sequence of Gaussian, pure and padded releases that all saw it.
 
-Gaussian and pure releases compose exactly. The Gaussian ones are one release of mu = sqrt(sum mu_i^2); the pure ones have
-finitely many privacy losses l, whose sums have probabilities P(l) by convolution; and
+Gaussian and pure releases compose exactly. The Gaussian ones are one release of mu = sqrt(sum
+mu_i^2); the pure ones have finitely many privacy losses l, whose sums have probabilities P(l) by
+convolution; and
 
     delta(epsilon) = sum_l P(l) delta_G(epsilon - l)
 
-since the hockey-stick divergence of a product is the mean over one factor's loss of the other's. Padded releases are added as
-privacy loss distributions that dominate their curve (connect-the-dots, Doroshenko et al. 2022): never below the truth, and never
-counted for more than without padding.
+since the hockey-stick divergence of a product is the mean over one factor's loss of the other's.
+Padded releases are added as privacy loss distributions that dominate their curve (connect-the-dots,
+Doroshenko et al. 2022): never below the truth, and never counted for more than without padding.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ _SPAN = 60.0  # losses beyond are counted as infinite
 
 
 def epsilon_of_events(events: Sequence[Event], delta: float) -> float:
-    """Epsilon at `delta` of one unit that all `events` saw; 0 for none. Raises UnitMismatchError on events of another unit."""
+    """Epsilon at `delta` of one unit that all `events` saw; 0 for none.
+
+    Raises UnitMismatchError on events of another unit."""
     _require_one_unit(events)
     if any(math.isinf(e.epsilon if isinstance(e, PureEvent) else e.mu) for e in events):
         return math.inf
@@ -54,7 +57,11 @@ def _exact(events: Sequence[GaussianEvent | PureEvent], delta: float) -> float:
         return epsilon_of(mu, delta) if mu else 0.0
     losses = _convolved(pure)
     high = math.fsum(e.epsilon for e in pure) + (epsilon_of(mu, delta) if mu else 0.0)
-    return _smallest(lambda epsilon: math.fsum(p * _gaussian_delta(mu, epsilon - loss) for loss, p in losses), delta, high)
+    return _smallest(
+        lambda epsilon: math.fsum(p * _gaussian_delta(mu, epsilon - loss) for loss, p in losses),
+        delta,
+        high,
+    )
 
 
 def _gaussian_delta(mu: float, epsilon: float) -> float:
@@ -67,13 +74,15 @@ def _convolved(pure: Sequence[PureEvent]) -> list[tuple[float, float]]:
         longer: dict[float, float] = defaultdict(float)
         for loss, p in total.items():
             for step, q in event.losses:
-                longer[round(loss + step, 12)] += p * q  # sums that differ by rounding alone are one
+                # sums that differ by rounding alone are one
+                longer[round(loss + step, 12)] += p * q
         total = longer
     return list(total.items())
 
 
 def _smallest(curve: Callable[[float], float], delta: float, high: float) -> float:
-    """The smallest epsilon in [0, high] with curve(epsilon) <= delta, from above; `high` where none is below."""
+    """The smallest epsilon in [0, high] with curve(epsilon) <= delta, from above; `high` where none
+    is below."""
     low = 0.0
     if curve(low) <= delta:
         return low
@@ -84,20 +93,28 @@ def _smallest(curve: Callable[[float], float], delta: float, high: float) -> flo
 
 
 def _dominated(events: Sequence[Event], delta: float) -> float:
-    """All events by privacy loss distributions, each dominating its own; equal ones are computed once."""
+    """All events by privacy loss distributions, each dominating its own; equal ones are computed
+    once."""
     counts = Counter(replace(event, name="") for event in events)
     composed = [_distribution(event).self_compose(count) for event, count in counts.items()]
-    return float(reduce(lambda one, other: one.compose(other), composed).get_epsilon_for_delta(delta))
+    return float(
+        reduce(lambda one, other: one.compose(other), composed).get_epsilon_for_delta(delta)
+    )
 
 
 @lru_cache(maxsize=16)
 def _distribution(event: Event) -> pld_pmf.PLDPmf:
     from dp_accounting.pld import pld_pmf  # as in `accounting`: padded releases alone need it
 
-    curve, span = _curve(event), event.epsilon if isinstance(event, PureEvent) else event.mu**2 / 2 + 12 * event.mu
+    curve, span = (
+        _curve(event),
+        event.epsilon if isinstance(event, PureEvent) else event.mu**2 / 2 + 12 * event.mu,
+    )
     steps = math.ceil(min(span, _SPAN) / _INTERVAL) + 1
     grid = range(-steps, steps + 1)
-    return pld_pmf.create_pmf_pessimistic_connect_dots(_INTERVAL, list(grid), [curve(_INTERVAL * i) for i in grid])
+    return pld_pmf.create_pmf_pessimistic_connect_dots(
+        _INTERVAL, list(grid), [curve(_INTERVAL * i) for i in grid]
+    )
 
 
 def _curve(event: Event) -> Callable[[float], float]:
@@ -105,7 +122,9 @@ def _curve(event: Event) -> Callable[[float], float]:
         return event.delta
     if isinstance(event, GaussianEvent):
         return lambda epsilon: delta_of(event.mu, epsilon)
-    return lambda epsilon: math.fsum(p * max(0.0, -math.expm1(epsilon - loss)) for loss, p in event.losses)
+    return lambda epsilon: math.fsum(
+        p * max(0.0, -math.expm1(epsilon - loss)) for loss, p in event.losses
+    )
 
 
 def _require_one_unit(events: Sequence[Event]) -> None:

@@ -1,7 +1,8 @@
-"""Uniform draws from a secret key, exact: coins, integers, subsets. What randomised answers and padding are made of.
+"""Uniform draws from a secret key, exact: coins, integers, subsets. What randomised answers and
+padding are made of.
 
-Every draw compares whole 64-bit words with integers; no floating-point uniform is involved. AES stands for uniform words
-(`fedrec.privacy.keystream`). A key is used once.
+Every draw compares whole 64-bit words with integers; no floating-point uniform is involved. AES
+stands for uniform words (`fedrec.privacy.keystream`). A key is used once.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ import numpy as np
 from fedrec.arrays import Bools, Int64s, UInt64s
 from fedrec.privacy.keystream import Keystream, derive
 
-_ROUNDING = Fraction(1, 2**48)  # relative; more than the few roundings with which a caller computes a probability
+# relative; more than the few roundings with which a caller computes a probability
+_ROUNDING = Fraction(1, 2**48)
 
 
 def coins(size: int, *, probability: float, key: bytes) -> Bools:
-    """(size,) independent coins, True with at least `probability` and at most (1 + 2^-48) `probability` + 2^-64.
+    """(size,) independent coins, True with at least `probability` and at most (1 + 2^-48)
+    `probability` + 2^-64.
 
-    Rounded up, so that what protects (padding, lying) should be True. 0 and 1 are exact. Raises ValueError outside [0, 1].
+    Rounded up, so that what protects (padding, lying) should be True. 0 and 1 are exact. Raises
+    ValueError outside [0, 1].
     """
     if not 0 <= probability <= 1:
         raise ValueError(f"a probability lies in [0, 1], found {probability!r}")
@@ -31,7 +35,9 @@ def coins(size: int, *, probability: float, key: bytes) -> Bools:
 
 
 def integers(size: int, *, below: int, key: bytes) -> Int64s:
-    """(size,) independent integers, each of 0 .. below - 1 equally likely, by rejection. Raises ValueError where below < 1."""
+    """(size,) independent integers, each of 0 .. below - 1 equally likely, by rejection.
+
+    Raises ValueError where below < 1."""
     if not 1 <= below < 2**63:
         raise ValueError(f"need at least one integer and fewer than 2^63, found {below!r}")
     divisor, top = np.uint64(below), np.uint64(2**64 - 1 - 2**64 % below)
@@ -43,7 +49,8 @@ def integers(size: int, *, below: int, key: bytes) -> Int64s:
 
 
 def subsets(size: int, *, members: int, of: int, key: bytes) -> Int64s:
-    """(size, members) independent ordered draws without replacement from 0 .. of - 1 (Fisher-Yates, stopped early)."""
+    """(size, members) independent ordered draws without replacement from 0 .. of - 1 (Fisher-Yates,
+    stopped early)."""
     if not 0 <= members <= of:
         raise ValueError(f"cannot draw {members!r} of {of!r}")
     pool, rows = np.tile(np.arange(of), (size, 1)), np.arange(size)

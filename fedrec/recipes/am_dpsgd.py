@@ -17,7 +17,9 @@ from fedrec.settings import Scenario
 def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     """The recipe and its steps."""
     settings, of_encoder = settings_of(scenario)
-    features = facts.features if scenario.model.encoder == "features" and scenario.data.features else None
+    features = (
+        facts.features if scenario.model.encoder == "features" and scenario.data.features else None
+    )
     rows = am_dpsgd.feature_rows(features, facts.num_items, of_encoder)
     recipe = am_dpsgd.EncoderDescent(fast_dpmf.descent(settings, facts), of_encoder, rows)
     return Prepared(recipe, am_dpsgd.client_steps(settings), recipe.plan)
@@ -28,7 +30,9 @@ def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[st
     return am_dpsgd.client_steps(settings_of(scenario)[0])
 
 
-def settings_of(scenario: Scenario) -> tuple[noisy_descent.DescentSettings, am_dpsgd.EncoderSettings]:
+def settings_of(
+    scenario: Scenario,
+) -> tuple[noisy_descent.DescentSettings, am_dpsgd.EncoderSettings]:
     """As `fast_dpmf.settings_of`; steps of all outer steps together are what is accounted."""
     chosen, epsilon = scenario.model, scenario.privacy.epsilon
     gradients = chosen.encoder_steps or 1
@@ -42,7 +46,9 @@ def settings_of(scenario: Scenario) -> tuple[noisy_descent.DescentSettings, am_d
         biases=chosen.biases,
     )
     own = chosen.own_vectors
-    return descent, am_dpsgd.EncoderSettings(gradients, least_share=0.0025 if own else 0.0, rarity=0.5, identity=0.7 * own)
+    return descent, am_dpsgd.EncoderSettings(
+        gradients, least_share=0.0025 if own else 0.0, rarity=0.5, identity=0.7 * own
+    )
 
 
 SPEC = RecipeSpec(

@@ -19,7 +19,9 @@ def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     """The recipe and its steps."""
     settings = settings_of(scenario, facts)
     plan = facts.plan(settings.shares)
-    return Prepared(convex_ssp.ConvexRecipe(plan, settings, facts), convex_ssp.client_steps(settings.loss), plan)
+    return Prepared(
+        convex_ssp.ConvexRecipe(plan, settings, facts), convex_ssp.client_steps(settings.loss), plan
+    )
 
 
 def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
@@ -28,7 +30,8 @@ def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[st
 
 
 def settings_of(scenario: Scenario, facts: RecipeFacts) -> convex_ssp.ConvexSettings:
-    """The scenario's values; where it leaves a choice open, the logistic loss's best on validation of yelp2018. A start as by default."""
+    """The scenario's values; where it leaves a choice open, the logistic loss's best on validation
+    of yelp2018. A start as by default."""
     chosen, guarantee = scenario.model, facts.guarantee
     start = clicks.settings_for(guarantee, users=facts.num_users, items=facts.num_items)
     low, middle = guarantee.epsilon < 3, guarantee.epsilon < 15
@@ -55,5 +58,16 @@ SPEC = RecipeSpec(
     kinds=("clicks",),
     models={"convex-ssp": convex_ssp.ConvexModel},
     read=whole_scenario,
-    keys=frozenset({"encoder", "loss", "click_weight", "dimension", "steps", "user_ridge", "item_ridge", "user_radius"}),
+    keys=frozenset(
+        {
+            "encoder",
+            "loss",
+            "click_weight",
+            "dimension",
+            "steps",
+            "user_ridge",
+            "item_ridge",
+            "user_radius",
+        }
+    ),
 )

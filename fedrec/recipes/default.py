@@ -1,4 +1,6 @@
-"""The default recipe: of ratings `factorization.default`, of clicks `factorization.clicks`. It chooses its settings from public numbers."""
+"""The default recipe: of ratings `factorization.default`, of clicks `factorization.clicks`.
+
+It chooses its settings from public numbers."""
 
 from __future__ import annotations
 
@@ -34,12 +36,27 @@ def _of_clicks(scenario: Scenario, facts: RecipeFacts) -> Prepared:
 
 def _of_ratings(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     sides = scenario.collective
-    if sides.users_values == "binary" or sides.users_threshold != CollectiveSettings().users_threshold:
-        raise SettingsError("collective.users_values and users_threshold make clicks of ratings, but these are ratings", "Leave them out.")
+    if (
+        sides.users_values == "binary"
+        or sides.users_threshold != CollectiveSettings().users_threshold
+    ):
+        raise SettingsError(
+            (
+                "collective.users_values and users_threshold make clicks of ratings, but these "
+                "are ratings"
+            ),
+            "Leave them out.",
+        )
     features = metadata_of(sides, facts.features) if scenario.model.encoder == "features" else None
     with_people, earlier = "public-users" in sides.sides, facts.earlier
     known = with_people or earlier is not None
-    settings = settings_for(facts.guarantee, users=facts.num_users, items=facts.num_items, features=features is not None, people=known)
+    settings = settings_for(
+        facts.guarantee,
+        users=facts.num_users,
+        items=facts.num_items,
+        features=features is not None,
+        people=known,
+    )
     plan = facts.plan(settings.shares)
     content = default.public_content(replace(facts, features=features), settings)
 
@@ -48,7 +65,9 @@ def _of_ratings(scenario: Scenario, facts: RecipeFacts) -> Prepared:
             return earlier.start(num_users=facts.num_users, weight=default.EARLIER)
         return public_people.learned(people_of(sides, facts), facts, content) if with_people else {}
 
-    return Prepared(default.DefaultRecipe(plan, settings, facts, content, start), default.CLIENT_STEPS, plan)
+    return Prepared(
+        default.DefaultRecipe(plan, settings, facts, content, start), default.CLIENT_STEPS, plan
+    )
 
 
 def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
@@ -57,18 +76,28 @@ def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[st
 
 
 def check(scenario: Scenario) -> str:
-    """Of [collective] it takes whose ratings are public and which metadata counts; how much, it finds itself."""
+    """Of [collective] it takes whose ratings are public and which metadata counts; how much, it
+    finds itself."""
     sides, compared = scenario.collective, scenario.compare.published
     if found := sides.contradiction() or sides.unknown_to_default():
         return found
     if sides.chosen() and not scenario.data.features:
-        return "data.features = false leaves out all public data, public users too: choose with collective.sides"
+        return (
+            "data.features = false leaves out all public data, public users too: choose with "
+            "collective.sides"
+        )
     if sides.chosen() and compared:
         return "compare.published knows nothing of collective.*: leave one of them out"
     if not compared and (ignored := scenario.model.chosen() - {"encoder"}):
-        return f"model.{min(ignored)} needs recipe = {reading(min(ignored))}: the default recipe chooses it from public numbers"
+        return (
+            f"model.{min(ignored)} needs recipe = {reading(min(ignored))}: the default recipe "
+            "chooses it from public numbers"
+        )
     if compared and scenario.data.kind == "clicks":
-        return "compare.published is for ratings: no rule was found that chooses the papers' settings for clicks fairly"
+        return (
+            "compare.published is for ratings: no rule was found that chooses the papers' "
+            "settings for clicks fairly"
+        )
     return ""
 
 

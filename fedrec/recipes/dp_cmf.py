@@ -1,4 +1,5 @@
-"""DP-CMF: private ratings or clicks factorised together with public matrices; see `factorization.collective`."""
+"""DP-CMF: private ratings or clicks factorised together with public matrices; see
+`factorization.collective`."""
 
 from __future__ import annotations
 
@@ -15,7 +16,15 @@ from fedrec.recipes import published
 from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import Scenario
 
-_ENCODER = {"encoder", "encoder_steps", "learning_rate", "item_batch", "resamples", "example_share", "optimizer"}
+_ENCODER = {
+    "encoder",
+    "encoder_steps",
+    "learning_rate",
+    "item_batch",
+    "resamples",
+    "example_share",
+    "optimizer",
+}
 
 
 def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
@@ -24,7 +33,9 @@ def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     published.require_ratings(settings, facts.kind)
     plan = facts.plan(ssp.shares(settings, facts.kind, count_share=published.count_share(scenario)))
     private = ssp.PublishedRecipe.of(plan, settings, facts, with_features=False)
-    recipe = CollectiveRecipe(private, sides_of(scenario.collective, facts), scenario.collective.start_passes)
+    recipe = CollectiveRecipe(
+        private, sides_of(scenario.collective, facts), scenario.collective.start_passes
+    )
     return Prepared(recipe, ssp.client_steps(settings), plan)
 
 
@@ -43,11 +54,20 @@ def check(scenario: Scenario) -> str:
     if found := scenario.collective.contradiction():
         return found
     if ignored := scenario.model.chosen() & _ENCODER:
-        return f'model.{min(ignored)} is of an item encoder trained by gradient: "dp-cmf" solves item vectors in closed form'
+        return (
+            f'model.{min(ignored)} is of an item encoder trained by gradient: "dp-cmf" solves '
+            "item vectors in closed form"
+        )
     if scenario.model.solve != "projected":
-        return 'model.solve is of recipe = "published": beside public sides "dp-cmf" projects the private statistics, then solves'
+        return (
+            'model.solve is of recipe = "published": beside public sides "dp-cmf" projects the '
+            "private statistics, then solves"
+        )
     if not scenario.data.features:
-        return 'data.features = false leaves "dp-cmf" without public data: choose what it uses with collective.sides'
+        return (
+            'data.features = false leaves "dp-cmf" without public data: choose what it uses with '
+            "collective.sides"
+        )
     return ""
 
 

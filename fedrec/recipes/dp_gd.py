@@ -17,7 +17,9 @@ from fedrec.settings import Scenario
 def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     """The recipe and its steps."""
     settings = settings_of(scenario)
-    recipe = weighted_descent.WeightedDescent(fast_dpmf.descent(settings, facts), scenario.model.weight_exponent)
+    recipe = weighted_descent.WeightedDescent(
+        fast_dpmf.descent(settings, facts), scenario.model.weight_exponent
+    )
     return Prepared(recipe, weighted_descent.client_steps(settings), recipe.plan)
 
 

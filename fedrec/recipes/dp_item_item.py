@@ -1,4 +1,6 @@
-"""Clicks by one Gram of the most clicked items and EASE; see `factorization.dp_item_item`. It has no settings."""
+"""Clicks by one Gram of the most clicked items and EASE; see `factorization.dp_item_item`.
+
+It has no settings."""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from fedrec.registry import NoSettings, RecipeSpec
 
 def build(settings: NoSettings, facts: RecipeFacts) -> Prepared:
     """The recipe and its steps."""
-    chosen = dp_item_item.settings_for(facts.guarantee, users=facts.num_users, items=facts.num_items)
+    chosen = dp_item_item.settings_for(
+        facts.guarantee, users=facts.num_users, items=facts.num_items
+    )
     plan = facts.plan(chosen.shares)
     return Prepared(dp_item_item.ItemItemRecipe(plan, chosen, facts), clicks.CLIENT_STEPS, plan)
 

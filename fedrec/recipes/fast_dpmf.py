@@ -1,4 +1,5 @@
-"""Noisy gradient descent on item vectors (fast DPMF with a sound sibling); see `factorization.noisy_descent`."""
+"""Noisy gradient descent on item vectors (fast DPMF with a sound sibling); see
+`factorization.noisy_descent`."""
 
 from __future__ import annotations
 
@@ -23,18 +24,23 @@ def build(settings: noisy_descent.DescentSettings, facts: RecipeFacts) -> Prepar
     return Prepared(recipe, noisy_descent.client_steps(settings), recipe.plan)
 
 
-def client_steps(settings: noisy_descent.DescentSettings, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
+def client_steps(
+    settings: noisy_descent.DescentSettings, kind: Kind | Literal["news"]
+) -> Mapping[str, ClientStep]:
     """By the name a question gives."""
     return noisy_descent.client_steps(settings)
 
 
-def descent(settings: noisy_descent.DescentSettings, facts: RecipeFacts) -> noisy_descent.DescentRecipe:
+def descent(
+    settings: noisy_descent.DescentSettings, facts: RecipeFacts
+) -> noisy_descent.DescentRecipe:
     """The server's part."""
     return noisy_descent.DescentRecipe(facts.plan(noisy_descent.shares(settings)), settings, facts)
 
 
 def settings_of(scenario: Scenario) -> noisy_descent.DescentSettings:
-    """The scenario's values; where it leaves a choice open, what was best on validation of one split of MovieLens 1M."""
+    """The scenario's values; where it leaves a choice open, what was best on validation of one
+    split of MovieLens 1M."""
     chosen, epsilon = scenario.model, scenario.privacy.epsilon
     return noisy_descent.DescentSettings(
         dimension=chosen.dimension or 2,

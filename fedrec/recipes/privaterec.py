@@ -1,4 +1,6 @@
-"""News: which of its choices contradict each other, and the devices' part of central training. `news.variants` trains and prices it."""
+"""News: which of its choices contradict each other, and the devices' part of central training.
+
+`news.variants` trains and prices it."""
 
 from __future__ import annotations
 
@@ -42,38 +44,70 @@ def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[st
 def check(scenario: Scenario) -> str:
     """Contradictions of [news], [data], [split] and [privacy]."""
     if scenario.data.format not in NEWS_FORMATS:
-        return f'recipe = "privaterec" needs data.format to be one of {", ".join(NEWS_FORMATS)}; found {scenario.data.format!r}'
-    if spoken := [key for key in ("validation", "test", "separator", "keep_users", "keep_items", "planted") if getattr(scenario.data, key)]:
+        return (
+            f'recipe = "privaterec" needs data.format to be one of {", ".join(NEWS_FORMATS)}; '
+            f"found {scenario.data.format!r}"
+        )
+    if spoken := [
+        key
+        for key in ("validation", "test", "separator", "keep_users", "keep_items", "planted")
+        if getattr(scenario.data, key)
+    ]:
         return f"data.{spoken[0]} is of ratings and clicks, not of news"
     if (scenario.data.format == "planted-news") != (not scenario.data.path):
         return "planted-news needs no data.path, and every other format of news needs one"
     if scenario.split.kind not in (kinds := NEWS_SPLITS[scenario.data.format]):
-        return f'split.kind = "{scenario.split.kind}" does not divide {scenario.data.format}: use {", ".join(kinds)}'
+        return (
+            f'split.kind = "{scenario.split.kind}" does not divide {scenario.data.format}: use '
+            f"{', '.join(kinds)}"
+        )
     if scenario.split.cuts is not None:
-        return "split.cuts cut ratings and clicks in time: news finds its own cut, and says that it is not covered"
+        return (
+            "split.cuts cut ratings and clicks in time: news finds its own cut, and says that it "
+            "is not covered"
+        )
     if (known := find(scenario.news.variant)) is None:
         near = get_close_matches(scenario.news.variant, names(), n=1)
         meant = f"did you mean {near[0]!r}? " if near else ""
-        return f"there is no news.variant {scenario.news.variant!r}: {meant}there are {', '.join(names())}"
+        return (
+            f"there is no news.variant {scenario.news.variant!r}: {meant}there are "
+            f"{', '.join(names())}"
+        )
     named = f'news.variant = "{known.name}"'
     if scenario.privacy.unit != known.unit:
-        return f'{named} protects a {known.unit}: say privacy.unit = "{known.unit}", found "{scenario.privacy.unit}"'
+        return (
+            f'{named} protects a {known.unit}: say privacy.unit = "{known.unit}", found '
+            f'"{scenario.privacy.unit}"'
+        )
     if not known.private and scenario.privacy.epsilon != math.inf:
-        return f'{named} has no privacy: say privacy.epsilon = "inf", found {scenario.privacy.epsilon:g}'
+        return (
+            f'{named} has no privacy: say privacy.epsilon = "inf", found '
+            f"{scenario.privacy.epsilon:g}"
+        )
     if scenario.privacy.aggregation != "trusted" and known.plan is None:
-        return 'privacy.aggregation = "three-party" needs an aggregator to sum: of news, news.variant = "central" has one'
+        return (
+            'privacy.aggregation = "three-party" needs an aggregator to sum: of news, '
+            'news.variant = "central" has one'
+        )
     if ignored := scenario.news.chosen() & _SOME - known.keys:
         return f"news.{min(ignored)} {_SAYS[min(ignored)]}, not of {named}"
-    if scenario.news.attention_noise == "laplace" and scenario.news.padding and not known.not_established:
+    if (
+        scenario.news.attention_noise == "laplace"
+        and scenario.news.padding
+        and not known.not_established
+    ):
         return (
-            "news.padding hides single clicks: what padded Laplace answers cost a person with many is not priced, so leave one of them out"
+            "news.padding hides single clicks: what padded Laplace answers cost a person with "
+            "many is not priced, so leave one of them out"
         )
     if scenario.news.word_vectors and scenario.news.model not in {"nrms", "naml"}:
         return 'news.word_vectors start the words of "nrms" and "naml", which train in rounds'
     if scenario.news.language_model and scenario.news.model != "plm-nr":
         return 'news.language_model is read by news.model = "plm-nr", which trains in rounds'
     if scenario.news.open_categories and scenario.news.no_click == "report":
-        return "news.open_categories needs a click in every impression: leave news.no_click as it is"
+        return (
+            "news.open_categories needs a click in every impression: leave news.no_click as it is"
+        )
     if scenario.collective.chosen():
         return f'collective.{min(scenario.collective.chosen())} needs recipe = "dp-cmf"'
     if scenario.model.chosen():
@@ -81,4 +115,11 @@ def check(scenario: Scenario) -> str:
     return ""
 
 
-SPEC = RecipeSpec(name="privaterec", build=build, client_steps=client_steps, kinds=("news",), read=whole_scenario, check=check)
+SPEC = RecipeSpec(
+    name="privaterec",
+    build=build,
+    client_steps=client_steps,
+    kinds=("news",),
+    read=whole_scenario,
+    check=check,
+)

@@ -1,4 +1,5 @@
-"""The papers' recipe, made sound: AM-SSP with features, Ada-DPALS and DPALS without; see `factorization.ssp`."""
+"""The papers' recipe, made sound: AM-SSP with features, Ada-DPALS and DPALS without; see
+`factorization.ssp`."""
 
 from __future__ import annotations
 
@@ -31,30 +32,46 @@ def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
         plan = am_ssp_plan(facts.guarantee, shares, steps=settings.steps)
     else:
         plan = facts.plan(shares)
-    recipe = ssp.PublishedRecipe.of(plan, settings, facts, with_features=scenario.model.encoder == "features" and scenario.data.features)
+    recipe = ssp.PublishedRecipe.of(
+        plan,
+        settings,
+        facts,
+        with_features=scenario.model.encoder == "features" and scenario.data.features,
+    )
     return Prepared(recipe, ssp.client_steps(settings), plan)
 
 
 def require_ratings(settings: ssp.PublishedSettings, kind: Kind) -> None:
     """Raises SettingsError where users would have means of clicks."""
     if settings.own_means and kind != "ratings":
-        raise SettingsError("model.own_means is of ratings: a user's clicks have no mean", "Leave model.own_means out.")
+        raise SettingsError(
+            "model.own_means is of ratings: a user's clicks have no mean",
+            "Leave model.own_means out.",
+        )
 
 
 def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
-    """What the server's settings say, since both are functions of the scenario and of the kind of data."""
+    """What the server's settings say, since both are functions of the scenario and of the kind of
+    data."""
     return ssp.client_steps(settings_of(scenario, "clicks" if kind == "clicks" else "ratings"))
 
 
 def count_share(scenario: Scenario) -> float:
     """12% of the budget for counts at epsilon 1, 14% at 5, 20% at 20 (Ada-DPALS App. D.1)."""
-    return scenario.model.count_share or (0.12 if scenario.privacy.epsilon < 3 else 0.14 if scenario.privacy.epsilon < 15 else 0.2)
+    return scenario.model.count_share or (
+        0.12 if scenario.privacy.epsilon < 3 else 0.14 if scenario.privacy.epsilon < 15 else 0.2
+    )
 
 
 def settings_of(scenario: Scenario, kind: Kind) -> ssp.PublishedSettings:
-    """The scenario's values; of those that it leaves open, for ratings what the rule chooses by epsilon, else plain values of ours."""
+    """The scenario's values; of those that it leaves open, for ratings what the rule chooses by
+    epsilon, else plain values of ours."""
     features = scenario.model.encoder == "features"
-    rule = choice_for(scenario.privacy.epsilon, features=features) if kind == "ratings" else plain(0.5 if features else 1.0)
+    rule = (
+        choice_for(scenario.privacy.epsilon, features=features)
+        if kind == "ratings"
+        else plain(0.5 if features else 1.0)
+    )
     return settings_by(rule, scenario)
 
 
@@ -66,9 +83,17 @@ def plain(user_radius: float) -> Choice:
 def settings_by(rule: Choice, scenario: Scenario) -> ssp.PublishedSettings:
     """What [model] says, and of values that it leaves at zero what the rule has."""
     chosen = scenario.model
-    choice = replace(rule, **{field.name: value for field in fields(Choice) if (value := getattr(chosen, field.name))})
+    choice = replace(
+        rule,
+        **{field.name: value for field in fields(Choice) if (value := getattr(chosen, field.name))},
+    )
     optimizer = Adam() if chosen.optimizer == "adam" else GradientDescent()
-    descent = gradient.Descent(choice.encoder_steps, gradient.Constant(choice.learning_rate), optimizer, chosen.item_batch or None)
+    descent = gradient.Descent(
+        choice.encoder_steps,
+        gradient.Constant(choice.learning_rate),
+        optimizer,
+        chosen.item_batch or None,
+    )
     return ssp.PublishedSettings(
         dimension=choice.dimension,
         steps=choice.steps,

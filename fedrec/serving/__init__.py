@@ -1,1 +1,3 @@
-"""Private serving: a public bundle, a few noised coefficients, an exact ranking. Knows no process."""
+"""Private serving: a public bundle, a few noised coefficients, an exact ranking.
+
+Knows no process."""

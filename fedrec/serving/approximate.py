@@ -1,8 +1,10 @@
-"""Ranking a catalogue too large to look at every item: FAISS proposes candidates, which are then scored and ordered exactly.
+"""Ranking a catalogue too large to look at every item: FAISS proposes candidates, which are then
+scored and ordered exactly.
 
-What it can miss is an item that was not proposed; the scores and the order of what it answers are those of `ranking.Exact`. The
-inner product with a bias is one with a number more: (items_j, bias_j) . (U, 1). A query with categories is ranked exactly: few items
-may have them, and an index would propose others.
+What it can miss is an item that was not proposed; the scores and the order of what it answers are
+those of `ranking.Exact`. The inner product with a bias is one with a number more: (items_j, bias_j)
+. (U, 1). A query with categories is ranked exactly: few items may have them, and an index would
+propose others.
 """
 
 from __future__ import annotations
@@ -27,18 +29,23 @@ _LINKS, _BUILD_EFFORT = 32, 80
 
 
 class Approximate:
-    """ivf: cells, of which the nearest are searched; codes of 8 bits, so that the index adds a quarter to the model. hnsw: a graph of
-    neighbours, faster and more complete, and larger than the model. effort: cells searched, or candidates kept on the way; 0 for
-    an eighth of the cells, or 256.
+    """ivf: cells, of which the nearest are searched; codes of 8 bits, so that the index adds a
+    quarter to the model. hnsw: a graph of neighbours, faster and more complete, and larger than the
+    model. effort: cells searched, or candidates kept on the way; 0 for an eighth of the cells, or
+    256.
     """
 
-    def __init__(self, catalogue: Catalogue, kind: Literal["ivf", "hnsw"], *, effort: int = 0) -> None:
+    def __init__(
+        self, catalogue: Catalogue, kind: Literal["ivf", "hnsw"], *, effort: int = 0
+    ) -> None:
         self.catalogue, self._exact = catalogue, Exact(catalogue)
         self._index = _ivf(catalogue, effort) if kind == "ivf" else _hnsw(catalogue, effort)
 
     def __call__(self, queries: Sequence[Query]) -> list[Best]:
         """As `ranking.Ranker`."""
-        return [self._exact([query])[0] if query.categories else self._one(query) for query in queries]
+        return [
+            self._exact([query])[0] if query.categories else self._one(query) for query in queries
+        ]
 
     def _one(self, query: Query) -> Best:
         u = self.catalogue.users(query.coefficients[None])[0]
@@ -53,7 +60,13 @@ def _ivf(catalogue: Catalogue, effort: int) -> Any:
 
     m, width = len(catalogue.items), catalogue.items.shape[1] + 1
     cells = max(1, 4 * math.isqrt(m))
-    index = faiss.IndexIVFScalarQuantizer(faiss.IndexFlatIP(width), width, cells, faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT)
+    index = faiss.IndexIVFScalarQuantizer(
+        faiss.IndexFlatIP(width),
+        width,
+        cells,
+        faiss.ScalarQuantizer.QT_8bit,
+        faiss.METRIC_INNER_PRODUCT,
+    )
     sample = np.linspace(0, m - 1, min(m, _TRAINED_ON * cells)).astype(np.intp)
     index.train(_with_bias(catalogue, sample))
     _fill(index, catalogue)
@@ -73,7 +86,9 @@ def _hnsw(catalogue: Catalogue, effort: int) -> Any:
 
 def _fill(index: Any, catalogue: Catalogue) -> None:
     """In parts, so that there is never a second copy of all."""
-    for rows in np.array_split(np.arange(len(catalogue.items)), max(1, len(catalogue.items) // 65_536)):
+    for rows in np.array_split(
+        np.arange(len(catalogue.items)), max(1, len(catalogue.items) // 65_536)
+    ):
         index.add(_with_bias(catalogue, rows))
 
 

@@ -10,7 +10,8 @@ from fedrec.privacy.mixtures import Event
 
 @dataclass(frozen=True)
 class Asked:
-    """n queries. sent (n, B) float32 leaves; raw (n, B) is the release; noise_std: of each of its entries; event: the price of one row."""
+    """n queries. sent (n, B) float32 leaves; raw (n, B) is the release; noise_std: of each of its
+    entries; event: the price of one row."""
 
     sent: Float32s
     raw: Float64s

@@ -1,14 +1,18 @@
-"""What a device does with its own history: coefficients over public rows, noise, and the query that leaves.
+"""What a device does with its own history: coefficients over public rows, noise, and the query that
+leaves.
 
     a = (1/H) sum of the rows of the history        exact(...): stays on the device
-    raw = a + noise of real std `noise_std`         the release, in integers (`privacy.bounded_mean`)
-    sent = (E[a | raw] - mean) / scale              float32: what leaves, a function of raw and of public numbers; with groups of
-                                                    sizes, what they make of raw (`sizes`), over scale
+    raw = a + noise of real std `noise_std`         the release, in integers
+    (`privacy.bounded_mean`) sent = (E[a | raw] - mean) / scale              float32: what leaves, a
+    function of raw and of public numbers; with groups of
+                                                    sizes, what they make of raw (`sizes`), over
+                                                    scale
 
-Guarantee of `ask`: that which is asked for, and its `event` says what one answer costs; unit "click", neighbours "replace" (one click of
-the history exchanged for another, added or removed). The proof is that of `additive`, with rows that may have any sign: exchanging
-one click moves a by at most `About.sensitivity`, which `bundle.read` checks against the rows that it read. A bundle with an
-attention form is asked by `attention_form`, since its user encoder is a network.
+Guarantee of `ask`: that which is asked for, and its `event` says what one answer costs; unit
+"click", neighbours "replace" (one click of the history exchanged for another, added or removed).
+The proof is that of `additive`, with rows that may have any sign: exchanging one click moves a by
+at most `About.sensitivity`, which `bundle.read` checks against the rows that it read. A bundle with
+an attention form is asked by `attention_form`, since its user encoder is a network.
 """
 
 from __future__ import annotations
@@ -31,17 +35,25 @@ Histories = npt.NDArray[np.integer]
 
 
 def exact(bundle: Bundle, history: Histories) -> Float64s:
-    """(n, B) without noise, for (n, H) rows of items with -1 in front for padding. Private: never leaves the device."""
+    """(n, B) without noise, for (n, H) rows of items with -1 in front for padding.
+
+    Private: never leaves the device."""
     if bundle.about.form == "attention":
-        return ask(bundle, history, guarantee=non_private(bundle.about.delta, "click", "replace"), key=bytes(32)).raw
+        return ask(
+            bundle,
+            history,
+            guarantee=non_private(bundle.about.delta, "click", "replace"),
+            key=bytes(32),
+        ).raw
     return bounded_mean.coefficients(_of_length(history, bundle), public_table(bundle))
 
 
 def ask(bundle: Bundle, history: Histories, *, guarantee: Guarantee, key: bytes) -> Asked:
     """One query a row of `history` (n, H), each with `guarantee`; exact for an infinite one.
 
-    key: 32 bytes, secret and never used before (`randomness.SystemStreams`). Raises ValueError on a history of another length or an item
-    that there is none of, UnitMismatchError on a guarantee of another unit.
+    key: 32 bytes, secret and never used before (`randomness.SystemStreams`). Raises ValueError on a
+    history of another length or an item that there is none of, UnitMismatchError on a guarantee of
+    another unit.
     """
     if bundle.about.form == "attention":
         from fedrec.serving.attention_form import ask_attention  # brings torch
@@ -49,23 +61,32 @@ def ask(bundle: Bundle, history: Histories, *, guarantee: Guarantee, key: bytes)
         return ask_attention(bundle, _of_length(history, bundle), guarantee=guarantee, key=key)
     guarantee.require_same_unit(_CLICK)
     mu = mu_for(guarantee.epsilon, guarantee.delta)
-    report = bounded_mean.report(_of_length(history, bundle), public_table(bundle), mu=mu, name="serving", key=key)
+    report = bounded_mean.report(
+        _of_length(history, bundle), public_table(bundle), mu=mu, name="serving", key=key
+    )
     return Asked(query(bundle, report), report.values, report.noise_std, report.event)
 
 
 def query(bundle: Bundle, report: Coefficients) -> Float32s:
-    """(n, B) what is sent for a release: its posterior mean, centred and scaled by public numbers. Post-processing."""
+    """(n, B) what is sent for a release: its posterior mean, centred and scaled by public numbers.
+
+    Post-processing."""
     if (sizes := Sizes.of(bundle.more)) is not None:
-        return np.asarray(sizes.read(report.values, noise_std=report.noise_std) / bundle.about.scale, np.float32)
+        return np.asarray(
+            sizes.read(report.values, noise_std=report.noise_std) / bundle.about.scale, np.float32
+        )
     decoded = bounded_mean.decode(report, Population(bundle.mean, bundle.covariance))
     return np.asarray((decoded - bundle.mean) / bundle.about.scale, np.float32)
 
 
 def told(bundle: Bundle, clicks: int, *, guarantee: Guarantee) -> float | None:
-    """Which share of what so many clicks say of their list the noise leaves, by public numbers; None where the bundle does not know."""
+    """Which share of what so many clicks say of their list the noise leaves, by public numbers;
+    None where the bundle does not know."""
     if (sizes := Sizes.of(bundle.more)) is None:
         return None
-    std = bounded_mean.noise_std(public_table(bundle), bundle.about.history, mu=mu_for(guarantee.epsilon, guarantee.delta))
+    std = bounded_mean.noise_std(
+        public_table(bundle), bundle.about.history, mu=mu_for(guarantee.epsilon, guarantee.delta)
+    )
     nearest = int(np.argmin(np.abs(np.log(np.maximum(sizes.clicks, 1)) - math.log(max(clicks, 1)))))
     return float(sizes.told(noise_std=std)[nearest]) if clicks else 0.0
 
@@ -78,7 +99,10 @@ def public_table(bundle: Bundle) -> TopicTable:
 
 def _of_length(history: Histories, bundle: Bundle) -> Histories:
     if history.ndim != 2 or history.shape[1] != bundle.about.history:
-        raise ValueError(f"a history is (n, {bundle.about.history}) rows of items, -1 in front for padding; found shape {history.shape}")
+        raise ValueError(
+            f"a history is (n, {bundle.about.history}) rows of items, -1 in front for "
+            f"padding; found shape {history.shape}"
+        )
     return history
 
 

@@ -1,20 +1,32 @@
-"""The public bundle: one file that a server ranks with and that a client asks with, without being known by what it asks.
+"""The public bundle: one file that a server ranks with and that a client asks with, without being
+known by what it asks.
 
-A safetensors file. Its version is the first 8 bytes of its SHA-256: server and client that name the same version hold the same bytes.
+A safetensors file. Its version is the first 8 bytes of its SHA-256: server and client that name the
+same version hold the same bytes.
 
-| arrays          | shape                | for whom                                                                      |
+| arrays          | shape                | for whom
+                  |
 |-----------------|----------------------|-------------------------------------------------------------------------------|
-| `rows`          | (m, B) int32         | client: what one click adds to the coefficients, in steps of 2^-20            |
-| `mean`, `covariance` | (B,), (B, B) f64 | client: the population, for posterior means (`privacy.bounded_mean.decode`)    |
-| `sizes.*`       | `sizes.Sizes`        | client, where there are any: what reads the coefficients instead of the population |
-| `users.*`       | `user_map.UserMap`   | server, and client with `--local`                                             |
-| `items`, `bias` | (m, D), (m,) f32     | server, and client with `--local`: score = items_j . U + bias_j               |
-| `categories`    | (m,) uint64          | both: bit k says that the item has category k of `About.categories`           |
-| `ids.*`, `titles.*` | `texts.Texts`    | client                                                                        |
-| `model.*`       | the released model   | client with `--local`, where the family has an exact local solve              |
+| `rows`          | (m, B) int32         | client: what one click adds to the coefficients, in steps
+                  of 2^-20            |
+| `mean`, `covariance` | (B,), (B, B) f64 | client: the population, for posterior means
+(`privacy.bounded_mean.decode`)    |
+| `sizes.*`       | `sizes.Sizes`        | client, where there are any: what reads the coefficients
+                  instead of the population |
+| `users.*`       | `user_map.UserMap`   | server, and client with `--local`
+                  |
+| `items`, `bias` | (m, D), (m,) f32     | server, and client with `--local`: score = items_j . U +
+bias_j               |
+| `categories`    | (m,) uint64          | both: bit k says that the item has category k of
+                  `About.categories`           |
+| `ids.*`, `titles.*` | `texts.Texts`    | client
+|
+| `model.*`       | the released model   | client with `--local`, where the family has an exact
+                  local solve              |
 
-A client makes coefficients a from its history, noises them, decodes them, and sends (decoded - mean) / scale: `query`. That is a
-function of a noised release and of public numbers, so it costs what the release costs. No other thing leaves it.
+A client makes coefficients a from its history, noises them, decodes them, and sends (decoded -
+mean) / scale: `query`. That is a function of a noised release and of public numbers, so it costs
+what the release costs. No other thing leaves it.
 """
 
 from __future__ import annotations
@@ -43,7 +55,9 @@ MOST_CATEGORIES = 64
 FILE = "serving.safetensors"
 """Its name in a run folder."""
 
-_REMEDY = "Make it again with the same version of fedrec: fedrec simulate writes it at the end of a run."
+_REMEDY = (
+    "Make it again with the same version of fedrec: fedrec simulate writes it at the end of a run."
+)
 
 _DTYPES = {
     "items": "float32",
@@ -69,19 +83,34 @@ class About(BaseModel):
     family: Literal["news", "ratings", "clicks"]
     form: Literal["additive", "attention"] = Field(description="how a history becomes coefficients")
     history: int = Field(ge=1, description="H: how many of the latest clicks count")
-    sensitivity: float = Field(gt=0, description="the farthest that one replaced click moves the coefficients, in L2")
-    unit: Literal["click"] = Field("click", description="what neighbours differ in; it is replaced, not removed")
+    sensitivity: float = Field(
+        gt=0, description="the farthest that one replaced click moves the coefficients, in L2"
+    )
+    unit: Literal["click"] = Field(
+        "click", description="what neighbours differ in; it is replaced, not removed"
+    )
     delta: float = Field(gt=0, lt=1)
-    scale: float = Field(1.0, gt=0, description="what decoded and centred coefficients are divided by")
-    liked: float = Field(0.0, description="the least rating that counts as a click; 0 where clicks have no value")
+    scale: float = Field(
+        1.0, gt=0, description="what decoded and centred coefficients are divided by"
+    )
+    liked: float = Field(
+        0.0, description="the least rating that counts as a click; 0 where clicks have no value"
+    )
     categories: tuple[str, ...] = Field((), max_length=MOST_CATEGORIES)
-    training: dict[str, Any] = Field(description="the guarantee of training, with unit and neighbours; infinite numbers as strings")
-    noise: Literal["seeded", "system"] = Field(description="where the noise of training came from; seeded: an experiment, not for release")
+    training: dict[str, Any] = Field(
+        description=(
+            "the guarantee of training, with unit and neighbours; infinite numbers as strings"
+        )
+    )
+    noise: Literal["seeded", "system"] = Field(
+        description="where the noise of training came from; seeded: an experiment, not for release"
+    )
     fedrec: str
 
     @property
     def experiment(self) -> bool:
-        """Whether the noise of training came from a seed: whoever knows the seed can remove it, so no guarantee of training holds."""
+        """Whether the noise of training came from a seed: whoever knows the seed can remove it, so
+        no guarantee of training holds."""
         return self.noise == "seeded"
 
     @property
@@ -89,8 +118,12 @@ class About(BaseModel):
         """What is promised of training, in one line."""
         epsilon, unit = self.training.get("epsilon"), self.training.get("unit", "user")
         if self.experiment:
-            return "EXPERIMENT: trained with seeded noise, which whoever knows the seed can remove. No guarantee of training holds"
-        if not (isinstance(epsilon, float | int) and math.isfinite(epsilon)):  # an infinite one is a string
+            return (
+                "EXPERIMENT: trained with seeded noise, which whoever knows the seed can remove. "
+                "No guarantee of training holds"
+            )
+        # an infinite one is a string
+        if not (isinstance(epsilon, float | int) and math.isfinite(epsilon)):
             return "no privacy: trained without noise"
         if self.training.get("established") is False:
             return f"no established privacy: epsilon {epsilon} per {unit} is claimed, not proved"
@@ -101,7 +134,9 @@ class About(BaseModel):
 
 @dataclass(frozen=True)
 class Bundle:
-    """A loaded bundle. version: 16 hexadecimal digits. `more` are the form's own arrays and the released model's, by full name."""
+    """A loaded bundle. version: 16 hexadecimal digits.
+
+    `more` are the form's own arrays and the released model's, by full name."""
 
     version: str
     sha256: str
@@ -130,7 +165,8 @@ class Bundle:
 
 @dataclass(frozen=True)
 class Ranked:
-    """The part of a bundle that a server ranks with: users, items (m, D), bias (m,), categories (m,)."""
+    """The part of a bundle that a server ranks with: users, items (m, D), bias (m,), categories
+    (m,)."""
 
     version: str
     about: About
@@ -142,8 +178,11 @@ class Ranked:
 
 def write(path: Path, about: About, arrays: Mapping[str, npt.NDArray[np.generic]]) -> str:
     """Write a bundle atomically; returns its version."""
-    ordered = {name: np.asarray(array, order="C") for name, array in sorted(arrays.items())}  # keeps numbers of no dimension
-    content = save(ordered, metadata={"about": json.dumps(about.model_dump(mode="json"), sort_keys=True)})
+    # keeps numbers of no dimension
+    ordered = {name: np.asarray(array, order="C") for name, array in sorted(arrays.items())}
+    content = save(
+        ordered, metadata={"about": json.dumps(about.model_dump(mode="json"), sort_keys=True)}
+    )
     write_bytes(path, content)
     return hashlib.sha256(content).hexdigest()[:16]
 
@@ -169,12 +208,19 @@ def read(path: Path) -> Bundle:
 
 
 def read_ranked(path: Path) -> Ranked:
-    """What a server needs, and nothing else in memory, not even for a moment. Raises RunError like `read`."""
+    """What a server needs, and nothing else in memory, not even for a moment.
+
+    Raises RunError like `read`."""
     sha256 = sha256_of(path)
     about, arrays = _opened(path, wanted=("users.",))
     try:
         arrays.update(_straight(path, ("items", "bias", "categories")))
-        parts = Ranked(sha256[:16], about, UserMap.of_arrays(arrays), *(arrays[n] for n in ("items", "bias", "categories")))  # type: ignore[arg-type]
+        parts = Ranked(
+            sha256[:16],
+            about,
+            UserMap.of_arrays(arrays),
+            *(arrays[n] for n in ("items", "bias", "categories")),  # type: ignore[arg-type]
+        )
         _check(parts.users, parts.items, parts.bias, parts.categories)
     except (KeyError, ValueError) as failure:
         raise RunError(f"{path} lacks what a bundle needs: {failure}", _REMEDY) from None
@@ -182,7 +228,8 @@ def read_ranked(path: Path) -> Ranked:
 
 
 def _straight(path: Path, names: tuple[str, ...]) -> dict[str, npt.NDArray[np.generic]]:
-    """Arrays of a file that safetensors has checked, read into their place: it would map the file first, and hold all twice."""
+    """Arrays of a file that safetensors has checked, read into their place: it would map the file
+    first, and hold all twice."""
     kinds = {"F32": np.float32, "U64": np.uint64}
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
@@ -191,18 +238,24 @@ def _straight(path: Path, names: tuple[str, ...]) -> dict[str, npt.NDArray[np.ge
     for name in names:
         said = header[name]
         start, count = 8 + size + said["data_offsets"][0], int(np.prod(said["shape"]))
-        found[name] = np.fromfile(path, kinds[said["dtype"]], count, offset=start).reshape(said["shape"])
+        found[name] = np.fromfile(path, kinds[said["dtype"]], count, offset=start).reshape(
+            said["shape"]
+        )
     return found
 
 
-def _opened(path: Path, wanted: tuple[str, ...] | None) -> tuple[About, dict[str, npt.NDArray[np.generic]]]:
+def _opened(
+    path: Path, wanted: tuple[str, ...] | None
+) -> tuple[About, dict[str, npt.NDArray[np.generic]]]:
     try:
         with safe_open(path, framework="numpy") as file:
             about = _about((file.metadata() or {}).get("about", "null"))
             names = [name for name in file.keys() if wanted is None or name.startswith(wanted)]  # noqa: SIM118
             return about, {name: file.get_tensor(name) for name in names}
     except (OSError, SafetensorError, ValueError) as failure:
-        raise RunError(f"{path} is not a serving bundle: {str(failure).splitlines()[0]}", _REMEDY) from None
+        raise RunError(
+            f"{path} is not a serving bundle: {str(failure).splitlines()[0]}", _REMEDY
+        ) from None
 
 
 def _about(text: str) -> About:
@@ -215,7 +268,10 @@ def _about(text: str) -> About:
         return About.model_validate_json(text)
     except ValidationError as failure:
         first = failure.errors(include_url=False, include_context=False)[0]
-        raise ValueError(f"about.{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}, found {first['input']!r:.100}") from None
+        raise ValueError(
+            f"about.{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}, found "
+            f"{first['input']!r:.100}"
+        ) from None
 
 
 def _bundle(sha256: str, about: About, arrays: dict[str, npt.NDArray[np.generic]]) -> Bundle:
@@ -226,7 +282,9 @@ def _bundle(sha256: str, about: About, arrays: dict[str, npt.NDArray[np.generic]
         if str(take[name].dtype) != dtype:
             raise ValueError(f"{name} has type {take[name].dtype}, expected {dtype}")
     users = UserMap.of_arrays(arrays)
-    ids, titles = (Texts(take.pop(f"{name}.content"), take.pop(f"{name}.ptr")) for name in ("ids", "titles"))
+    ids, titles = (
+        Texts(take.pop(f"{name}.content"), take.pop(f"{name}.ptr")) for name in ("ids", "titles")
+    )
     named = {n: take.pop(n) for n in ("items", "bias", "categories", "rows", "mean", "covariance")}
     more = {name: array for name, array in arrays.items() if not name.startswith("users.")}
     bundle = Bundle(sha256[:16], sha256, about, users, ids=ids, titles=titles, more=more, **named)
@@ -236,8 +294,14 @@ def _bundle(sha256: str, about: About, arrays: dict[str, npt.NDArray[np.generic]
         raise ValueError("its ids or titles are not whole strings")
     if (len(ids), len(titles), bundle.mean.shape, bundle.covariance.shape) != (m, m, (B,), (B, B)):
         raise ValueError("its arrays do not have one entry an item, or one a coefficient")
-    if (sizes := Sizes.of(bundle.more)) is not None and (sizes.mean.shape[1], sizes.matrix.shape[2]) != (B, B):
-        raise ValueError(f"groups of sizes read {sizes.mean.shape[1]} numbers into {sizes.matrix.shape[2]}, expected {B} into {B}")
+    if (sizes := Sizes.of(bundle.more)) is not None and (
+        sizes.mean.shape[1],
+        sizes.matrix.shape[2],
+    ) != (B, B):
+        raise ValueError(
+            f"groups of sizes read {sizes.mean.shape[1]} numbers into "
+            f"{sizes.matrix.shape[2]}, expected {B} into {B}"
+        )
     if about.form == "additive":
         if bundle.rows.shape != (m, B):
             raise ValueError(f"rows have shape {bundle.rows.shape}, expected {(m, B)}")
@@ -246,28 +310,41 @@ def _bundle(sha256: str, about: About, arrays: dict[str, npt.NDArray[np.generic]
 
 
 def _check_sensitivity(rows: npt.NDArray[np.int64], about: About) -> None:
-    """A device draws its noise for what the file states, so the file must not state less than its rows can do.
+    """A device draws its noise for what the file states, so the file must not state less than its
+    rows can do.
 
-    2 max ||row||, or sqrt2 times it where no entry is negative, without the columns that are the same in all rows, and the longest row are
-    enough; only where less is stated are all pairs looked at.
+    2 max ||row||, or sqrt2 times it where no entry is negative, without the columns that are the
+    same in all rows, and the longest row are enough; only where less is stated are all pairs looked
+    at.
     """
-    from fedrec.privacy.bounded_mean import BITS, diameter  # brings the accountants, which a server does without
+    # brings the accountants, which a server does without
+    from fedrec.privacy.bounded_mean import BITS, diameter
 
     stated = about.sensitivity * about.history * 2.0**BITS
     numbers = rows.astype(np.float64)
     longest = math.sqrt(float((numbers**2).sum(1).max(initial=0.0)))
     if longest > 2.0**BITS:  # squares of longer rows are not exact in double precision
         raise ValueError(f"a row has length {longest * 2.0**-BITS:g}, expected at most 1")
-    varying = numbers[:, np.ptp(numbers, axis=0) > 0] if len(rows) else numbers  # what is the same in all rows is in no difference
-    apart = math.sqrt(float((varying**2).sum(1).max(initial=0.0))) * (2 if varying.min(initial=0) < 0 else math.sqrt(2))
+    # what is the same in all rows is in no difference
+    varying = numbers[:, np.ptp(numbers, axis=0) > 0] if len(rows) else numbers
+    apart = math.sqrt(float((varying**2).sum(1).max(initial=0.0))) * (
+        2 if varying.min(initial=0) < 0 else math.sqrt(2)
+    )
     if stated < max(longest, apart) and stated * (1 + 1e-12) < diameter(rows):
-        raise ValueError(f"its rows can move coefficients by {diameter(rows) / about.history * 2.0**-BITS:g}, more than it states")
+        raise ValueError(
+            "its rows can move coefficients by "
+            f"{diameter(rows) / about.history * 2.0**-BITS:g}, more than it states"
+        )
 
 
 def _check(users: UserMap, *of_items: npt.NDArray[np.generic]) -> None:
     items, bias, categories = of_items
     m, D = items.shape
     if (users.linear.shape[1], bias.shape, categories.shape) != (D, (m,), (m,)):
-        raise ValueError(f"items {items.shape}, bias {bias.shape}, categories {categories.shape} and users do not fit together")
-    if not np.isfinite([items.sum(dtype=np.float64), bias.sum(dtype=np.float64)]).all():  # without a copy of all, as flags
+        raise ValueError(
+            f"items {items.shape}, bias {bias.shape}, categories {categories.shape} and "
+            "users do not fit together"
+        )
+    # without a copy of all, as flags
+    if not np.isfinite([items.sum(dtype=np.float64), bias.sum(dtype=np.float64)]).all():
         raise ValueError("a vector that is not finite")

@@ -1,4 +1,5 @@
-"""What bundles of both families share: the run they come from, the public catalogue, and the arrays by their names."""
+"""What bundles of both families share: the run they come from, the public catalogue, and the arrays
+by their names."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ CATEGORY_BAGS = ("genre", "listed_genre", "category")
 class Origin:
     """The run a bundle comes from. delta: of serving. spent: epsilon of training by its ledger.
 
-    runs: how many trainings the guarantee is of, all together: those whose people answered before this model was made.
+    runs: how many trainings the guarantee is of, all together: those whose people answered before
+    this model was made.
     """
 
     name: str
@@ -44,32 +46,48 @@ class Origin:
     @property
     def training(self) -> dict[str, Any]:
         """For `About.training`; infinite numbers as strings."""
-        return dict(finite({**asdict(self.guarantee), "spent": self.spent} | ({"runs": self.runs} if self.runs > 1 else {})))
+        return dict(
+            finite(
+                {**asdict(self.guarantee), "spent": self.spent}
+                | ({"runs": self.runs} if self.runs > 1 else {})
+            )
+        )
 
 
 @dataclass(frozen=True)
 class PublicItems:
-    """m items as anybody may know them: ids, titles (the ids where there are none), and the categories each is in."""
+    """m items as anybody may know them: ids, titles (the ids where there are none), and the
+    categories each is in."""
 
     ids: Sequence[str]
     titles: Sequence[str]
     listed: Sequence[Sequence[str]]
 
     @staticmethod
-    def of_features(ids: Sequence[str], titles: Sequence[str] | None, features: PublicFeatures) -> PublicItems:
+    def of_features(
+        ids: Sequence[str], titles: Sequence[str] | None, features: PublicFeatures
+    ) -> PublicItems:
         """Categories from the first bag of `CATEGORY_BAGS`."""
         bag = next((features.bags[name] for name in CATEGORY_BAGS if name in features.bags), None)
         if bag is None:
             return PublicItems(ids, titles or ids, [()] * len(ids))
         ptr, columns = bag.counts.indptr, bag.counts.indices
-        return PublicItems(ids, titles or ids, [[bag.vocabulary[c] for c in columns[ptr[j] : ptr[j + 1]]] for j in range(len(ids))])
+        return PublicItems(
+            ids,
+            titles or ids,
+            [[bag.vocabulary[c] for c in columns[ptr[j] : ptr[j + 1]]] for j in range(len(ids))],
+        )
 
     def categories(self) -> tuple[tuple[str, ...], npt.NDArray[np.uint64]]:
         """Names, sorted, of the 64 that most items have, and a bit for each on every item."""
         counts = Counter(name for names in self.listed for name in set(names))
-        kept = tuple(sorted(sorted(counts, key=lambda name: (-counts[name], name))[:MOST_CATEGORIES]))
+        kept = tuple(
+            sorted(sorted(counts, key=lambda name: (-counts[name], name))[:MOST_CATEGORIES])
+        )
         bit = {name: 1 << k for k, name in enumerate(kept)}
-        return kept, np.array([sum(bit.get(name, 0) for name in set(names)) for names in self.listed], np.uint64)
+        return kept, np.array(
+            [sum(bit.get(name, 0) for name in set(names)) for names in self.listed], np.uint64
+        )
 
 
 @dataclass(frozen=True)
@@ -83,7 +101,8 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Asking:
-    """How a history becomes a query: public rows, the population that decodes it, H, the scale, and the least rating that counts."""
+    """How a history becomes a query: public rows, the population that decodes it, H, the scale, and
+    the least rating that counts."""
 
     table: TopicTable
     population: Population
@@ -117,11 +136,17 @@ def additive_bundle(
         noise=origin.noise,
         fedrec=__version__,
     )
-    public = {"rows": asking.table.rows, "mean": asking.population.mean, "covariance": asking.population.covariance}
+    public = {
+        "rows": asking.table.rows,
+        "mean": asking.population.mean,
+        "covariance": asking.population.covariance,
+    }
     return about, bundle_arrays(catalogue, ranking, public) | dict(more or {})
 
 
-def bundle_arrays(catalogue: PublicItems, ranking: Ranking, asking: Mapping[str, npt.NDArray[np.generic]]) -> Arrays:
+def bundle_arrays(
+    catalogue: PublicItems, ranking: Ranking, asking: Mapping[str, npt.NDArray[np.generic]]
+) -> Arrays:
     """By the names of `bundle`, with its types. asking: rows, mean and covariance."""
     ids, titles = Texts.of(catalogue.ids), Texts.of(catalogue.titles)
     return {
@@ -132,5 +157,10 @@ def bundle_arrays(catalogue: PublicItems, ranking: Ranking, asking: Mapping[str,
         "rows": np.asarray(asking["rows"], np.int32),
         "mean": np.asarray(asking["mean"], np.float64),
         "covariance": np.asarray(asking["covariance"], np.float64),
-        **{"ids.content": ids.content, "ids.ptr": ids.ptr, "titles.content": titles.content, "titles.ptr": titles.ptr},
+        **{
+            "ids.content": ids.content,
+            "ids.ptr": ids.ptr,
+            "titles.content": titles.content,
+            "titles.ptr": titles.ptr,
+        },
     }

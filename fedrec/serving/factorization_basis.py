@@ -1,17 +1,22 @@
-"""Public rows for the items of a factorisation model, and what their sums say of a user: both from the release alone.
+"""Public rows for the items of a factorisation model, and what their sums say of a user: both from
+the release alone.
 
-    rows      s_j = (half of the B - 1 leading directions of item vectors under the released popularity, cut to length r; sqrt(3)/2)
-    query     the posterior mean of what the user's list has beside what everybody's has, in C <= B numbers (`sizes`)
+    rows      s_j = (half of the B - 1 leading directions of item vectors under the released
+              popularity, cut to length r; sqrt(3)/2)
+    query     the posterior mean of what the user's list has beside what everybody's has, in C <= B
+              numbers (`sizes`)
     scores    directions_j . query + prior_j, prior: how popular items are, which needs no report
 
-r is the median length: few items are far out, and they would set everyone's noise. Two rows differ by at most 1, since half of a
-direction is at most 1/2 long and the last coordinate is the same for all; a row is at most 1 long. So the number of clicks is told at the
-price of the rest. Directions, and not soft topics of items: at the same epsilon they lose less
-(`docs/results/serving-basis-ml1m.json`). One vector of attention (PrivateRec Alg. 2) is nearest to the exact list without noise, but
-is noised by sqrt2 theta whatever the length of the history: at epsilon 5 it is worse than no history at all.
+r is the median length: few items are far out, and they would set everyone's noise. Two rows differ
+by at most 1, since half of a direction is at most 1/2 long and the last coordinate is the same for
+all; a row is at most 1 long. So the number of clicks is told at the price of the rest. Directions,
+and not soft topics of items: at the same epsilon they lose less
+(`docs/results/serving-basis-ml1m.json`). One vector of attention (PrivateRec Alg. 2) is nearest to
+the exact list without noise, but is noised by sqrt2 theta whatever the length of the history: at
+epsilon 5 it is worse than no history at all.
 
-Sizes follow what people hold, by synthetic users (`synthetic`): H is the 95th percentile of their liked items, B what leaves most of the
-lists' differences at the epsilons that queries usually have.
+Sizes follow what people hold, by synthetic users (`synthetic`): H is the 95th percentile of their
+liked items, B what leaves most of the lists' differences at the epsilons that queries usually have.
 """
 
 from __future__ import annotations
@@ -34,12 +39,14 @@ MOST_PLACES = 1_000
 """Of a history: more is what devices refuse (`fedrec_client.bundle_bounds`)."""
 _LEAST_PLACES, _HELD = 10, 0.95
 _DELTA, _TIED = 1e-5, 0.1
-"""Of serving, where B is chosen; in logarithms, what a larger B must be worth more, since it fits its synthetic users better."""
+"""Of serving, where B is chosen; in logarithms, what a larger B must be worth more, since it fits
+its synthetic users better."""
 
 
 @dataclass(frozen=True)
 class BasisSettings:
-    """B coefficients and H places, 0 for what suits the people; rows are cut at this quantile of their lengths.
+    """B coefficients and H places, 0 for what suits the people; rows are cut at this quantile of
+    their lengths.
 
     sizes: the B that are tried, for queries of these epsilons per click.
     """
@@ -53,7 +60,8 @@ class BasisSettings:
 
 @dataclass(frozen=True)
 class Basis:
-    """rows; H; the synthetic population of all sizes together, and by size; directions (m, C) and prior (m,) of the scores."""
+    """rows; H; the synthetic population of all sizes together, and by size; directions (m, C) and
+    prior (m,) of the scores."""
 
     table: TopicTable
     history: int
@@ -65,34 +73,55 @@ class Basis:
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Synthetic users: their H latest liked items (n, H), and what the ranker makes of all that they hold (n, D)."""
+    """Synthetic users: their H latest liked items (n, H), and what the ranker makes of all that
+    they hold (n, D)."""
 
     history: npt.NDArray[np.int32]
     users: Float64s
 
     @staticmethod
     def of(
-        released: Released, settings: BasisSettings, synthetic: SyntheticSettings, *, liked: float, rng: np.random.Generator
+        released: Released,
+        settings: BasisSettings,
+        synthetic: SyntheticSettings,
+        *,
+        liked: float,
+        rng: np.random.Generator,
     ) -> Synthetic:
         """Deterministic given the release and rng."""
         events = synthetic_users(released, synthetic, rng=rng)
         likes = events.select(events.values >= liked) if events.kind == "ratings" else events
         places = math.ceil(float(np.quantile(np.diff(likes.user_ptr), _HELD)))
-        places = settings.history or int(np.clip(places, _LEAST_PLACES, min(MOST_PLACES, max(events.num_items, _LEAST_PLACES))))
+        places = settings.history or int(
+            np.clip(places, _LEAST_PLACES, min(MOST_PLACES, max(events.num_items, _LEAST_PLACES)))
+        )
         users = np.asarray(released.ranker.user_vectors(events), np.float64)
         return Synthetic(latest_liked(events, places=places, liked=liked), users)
 
 
 def factorization_basis(
-    released: Released, settings: BasisSettings, synthetic: SyntheticSettings, *, liked: float, rng: np.random.Generator
+    released: Released,
+    settings: BasisSettings,
+    synthetic: SyntheticSettings,
+    *,
+    liked: float,
+    rng: np.random.Generator,
 ) -> Basis:
     """Deterministic given the release and rng."""
     people = Synthetic.of(released, settings, synthetic, liked=liked, rng=rng)
     tried = [settings.coefficients] if settings.coefficients else settings.sizes
-    found = {B: fitted(released, counted_rows(released, replace(settings, coefficients=B), people), people) for B in tried}
+    found = {
+        B: fitted(
+            released, counted_rows(released, replace(settings, coefficients=B), people), people
+        )
+        for B in tried
+    }
 
     def kept(basis: Basis) -> float:
-        noises = (noise_std(basis.table, basis.history, mu=mu_for(epsilon, _DELTA)) for epsilon in settings.epsilons)
+        noises = (
+            noise_std(basis.table, basis.history, mu=mu_for(epsilon, _DELTA))
+            for epsilon in settings.epsilons
+        )
         return sum(math.log(max(basis.sizes.explained(noise_std=std), 1e-300)) for std in noises)
 
     scores = {B: kept(basis) for B, basis in found.items()}
@@ -100,33 +129,48 @@ def factorization_basis(
 
 
 def counted_rows(released: Released, settings: BasisSettings, people: Synthetic) -> TopicTable:
-    """Signed rows (m, B) of length at most 1, no two farther apart than 1; fewer than B where item vectors have fewer directions.
+    """Signed rows (m, B) of length at most 1, no two farther apart than 1; fewer than B where item
+    vectors have fewer directions.
 
-    Directions are those in which scores of people differ most, so that the scale of a ranker's coordinates does not matter. Raises
-    SettingsError where there are none.
+    Directions are those in which scores of people differ most, so that the scale of a ranker's
+    coordinates does not matter. Raises SettingsError where there are none.
     """
     centred = centred_tastes(released)
     if not centred.shape[1]:
-        cause = "a user without events differs from nobody in no coordinate of this model: a history cannot become coefficients of it"
+        cause = (
+            "a user without events differs from nobody in no coordinate of this model: a history "
+            "cannot become coefficients of it"
+        )
         raise SettingsError(cause, 'Serve a model of another recipe, for example "default".')
-    values, axes = np.linalg.eigh(np.atleast_2d(np.cov(people.users[:, released.nobody == 0], rowvar=False)))
+    values, axes = np.linalg.eigh(
+        np.atleast_2d(np.cov(people.users[:, released.nobody == 0], rowvar=False))
+    )
     centred = centred @ (axes * np.sqrt(np.maximum(values, 0.0)))
     moments, Q = np.linalg.eigh((centred * released.shares[:, None]).T @ centred)
     most = max(settings.coefficients - 1, 1)
     leading = Q[:, ::-1][:, :most][:, moments[::-1][:most] > 1e-9 * max(float(moments[-1]), 1e-15)]
     if not leading.size:
-        remedy = "Train it with a larger epsilon or on more data. A list that is the same for everybody needs no private question."
-        raise SettingsError("the item vectors of this model are all alike: there is nothing to rank by", remedy)
+        remedy = (
+            "Train it with a larger epsilon or on more data. A list that is the same for "
+            "everybody needs no private question."
+        )
+        raise SettingsError(
+            "the item vectors of this model are all alike: there is nothing to rank by", remedy
+        )
     rows = centred @ leading
     lengths = np.linalg.norm(rows, axis=1)
     rows /= np.maximum(lengths, max(float(np.quantile(lengths, settings.cut)), 1e-12))[:, None]
-    grid = np.trunc(np.column_stack([rows / 2, np.full(len(rows), math.sqrt(3) / 2)]) * 2**BITS).astype(np.int64)
-    farthest = max(int((grid**2).sum(1).max()), 4 * int((grid[:, :-1] ** 2).sum(1).max()))  # of one row and 0, of two rows
+    grid = np.trunc(
+        np.column_stack([rows / 2, np.full(len(rows), math.sqrt(3) / 2)]) * 2**BITS
+    ).astype(np.int64)
+    # of one row and 0, of two rows
+    farthest = max(int((grid**2).sum(1).max()), 4 * int((grid[:, :-1] ** 2).sum(1).max()))
     return TopicTable(grid, math.nextafter(math.sqrt(farthest), math.inf) * 2.0**-BITS)
 
 
 def fitted(released: Released, table: TopicTable, people: Synthetic) -> Basis:
-    """The maps for any public rows: least squares of the ranker's user vectors, in each group of sizes, around the group's mean."""
+    """The maps for any public rows: least squares of the ranker's user vectors, in each group of
+    sizes, around the group's mean."""
     V, shares = np.asarray(released.ranker.item_vectors, np.float64), released.shares
     a, clicks = coefficients(people.history, table), (people.history >= 0).sum(1)
     groups, B = grouped(clicks), table.topics
@@ -135,19 +179,25 @@ def fitted(released: Released, table: TopicTable, people: Synthetic) -> Basis:
         X, U = a[group] - a[group].mean(0), people.users[group] - people.users[group].mean(0)
         C = X.T @ X / len(group)
         scale = max(float(np.trace(C)) / B, 1e-30)
-        C += scale * (1e-6 + 0.1 * B / len(group)) * np.eye(B)  # what a sample of this size cannot tell from nothing
+        # what a sample of this size cannot tell from nothing
+        C += scale * (1e-6 + 0.1 * B / len(group)) * np.eye(B)
         means.append(a[group].mean(0))
         covariances.append(C)
         maps.append(np.linalg.solve(C, X.T @ U / len(group)))
     roots = [np.linalg.cholesky(C).T @ A for C, A in zip(covariances, maps, strict=True)]
-    R = np.concatenate([math.sqrt(len(group) / len(a)) * root for group, root in zip(groups, roots, strict=True)])
-    scores = (V - shares @ V) @ R.T  # (m, G B): what one standard deviation of each coordinate moves
+    R = np.concatenate(
+        [math.sqrt(len(group) / len(a)) * root for group, root in zip(groups, roots, strict=True)]
+    )
+    # (m, G B): what one standard deviation of each coordinate moves
+    scores = (V - shares @ V) @ R.T
     values, F = np.linalg.eigh((scores * shares[:, None]).T @ scores)
     kept = values[::-1][:B] > 1e-9 * max(float(values[-1]), 1e-30)
-    basis = (F[:, ::-1][:, :B][:, kept] / np.sqrt(values[::-1][:B][kept])).T @ R  # (C, D), of orthonormal scores
+    # (C, D), of orthonormal scores
+    basis = (F[:, ::-1][:, :B][:, kept] / np.sqrt(values[::-1][:B][kept])).T @ R
     basis = np.concatenate([basis, np.zeros((B - len(basis), V.shape[1]))])
     centred = V - shares @ V
-    read = (centred * shares[:, None]).T @ (centred @ basis.T)  # (D, C): coordinates of a user vector's scores
+    # (D, C): coordinates of a user vector's scores
+    read = (centred * shares[:, None]).T @ (centred @ basis.T)
     sizes = Sizes(
         np.array([float(clicks[group].mean()) for group in groups]),
         np.array([len(group) / len(a) for group in groups]),
@@ -156,15 +206,18 @@ def fitted(released: Released, table: TopicTable, people: Synthetic) -> Basis:
         np.array([A @ read for A in maps]),
     )
     population = Population(a.mean(0), np.cov(a, rowvar=False, ddof=0).reshape(B, B))
-    return Basis(table, people.history.shape[1], population, sizes, V @ basis.T, prior(released, people))
+    return Basis(
+        table, people.history.shape[1], population, sizes, V @ basis.T, prior(released, people)
+    )
 
 
 def prior(released: Released, people: Synthetic) -> Float64s:
     """(m,) what items score before anything is known of a user.
 
-    A ranker that orders items for nobody knows it. One that does not, since it expects a click from nobody, is told what is clicked: an
-    item's expected number of clicks of a typical person, at most 1, as such models score preferences in [0, 1]. Ratings that are no
-    ranker's keep their mean over people. The mean of preferences over people would put items first that nobody has heard of.
+    A ranker that orders items for nobody knows it. One that does not, since it expects a click from
+    nobody, is told what is clicked: an item's expected number of clicks of a typical person, at
+    most 1, as such models score preferences in [0, 1]. Ratings that are no ranker's keep their mean
+    over people. The mean of preferences over people would put items first that nobody has heard of.
     """
     V = np.asarray(released.ranker.item_vectors, np.float64)
     alone, mean = V @ released.nobody, V @ people.users.mean(0)

@@ -1,10 +1,13 @@
-"""The serving bundle of a released factorisation model: made of its model folder alone, by whoever trained it and by `fedrec export`.
+"""The serving bundle of a released factorisation model: made of its model folder alone, by whoever
+trained it and by `fedrec export`.
 
     model/model.safetensors, model/manifest.json    the model (`fedrec.factorization.released`)
-    model/serving.json                              what a bundle says besides: catalogue, guarantee, scale, the run's name and seed
+    model/serving.json                              what a bundle says besides: catalogue,
+    guarantee, scale, the run's name and seed
     model/popularity.safetensors                    counts (m,) as they were released
 
-All of it is the release or public, so a bundle is post-processing: no event is read. The same folder gives the same bytes.
+All of it is the release or public, so a bundle is post-processing: no event is read. The same
+folder gives the same bytes.
 """
 
 from __future__ import annotations
@@ -34,12 +37,15 @@ from fedrec.storage import read_arrays, read_json, write_arrays, write_bytes, wr
 
 FORMAT = "fedrec-model-serving/1"
 _FACTS, _COUNTS = "serving.json", "popularity.safetensors"
-_REMEDY = "It was trained by an older version, or with a recipe that releases no counts: train again."
+_REMEDY = (
+    "It was trained by an older version, or with a recipe that releases no counts: train again."
+)
 
 
 @dataclass(frozen=True)
 class ServingFacts:
-    """What a bundle needs besides the model. events: how many a typical user has, by the counts; liked: the least rating for a click."""
+    """What a bundle needs besides the model. events: how many a typical user has, by the counts;
+    liked: the least rating for a click."""
 
     origin: Origin
     kind: Kind
@@ -50,13 +56,25 @@ class ServingFacts:
     catalogue: PublicItems
 
     @staticmethod
-    def of(recipe: Recipe, state: State, facts: PublicFacts, scenario: Scenario, catalogue: PublicItems, origin: Origin) -> ServingFacts:
+    def of(
+        recipe: Recipe,
+        state: State,
+        facts: PublicFacts,
+        scenario: Scenario,
+        catalogue: PublicItems,
+        origin: Origin,
+    ) -> ServingFacts:
         """Of a finished training. Raises SettingsError where it released no counts."""
         if "counts" not in state:
-            raise SettingsError("this recipe releases no counts, which a bundle is made with", 'Serve a model of recipe = "default".')
+            raise SettingsError(
+                "this recipe releases no counts, which a bundle is made with",
+                'Serve a model of recipe = "default".',
+            )
         events = _events(recipe, state, facts)
         liked = liked_of(scenario, facts.kind, facts.value_range)
-        return ServingFacts(origin, facts.kind, facts.value_range, events, liked, scenario.seed, catalogue)
+        return ServingFacts(
+            origin, facts.kind, facts.value_range, events, liked, scenario.seed, catalogue
+        )
 
     def keep(self, folder: Path, state: State) -> None:
         """In a model folder, beside the model."""
@@ -67,21 +85,33 @@ class ServingFacts:
 def bundle_of(folder: Path) -> Export:
     """About and arrays of the bundle of a model folder.
 
-    Raises RunError where the folder lacks what that takes, SettingsError where its items cannot be ranked.
+    Raises RunError where the folder lacks what that takes, SettingsError where its items cannot be
+    ranked.
     """
     facts, (model, _) = _facts(folder), load(folder)
     counts = np.asarray(read_arrays(folder / _COUNTS)["counts"], np.float64)
-    released = Released.of(model, counts, events=facts.events, empty=_nobody(facts.kind, facts.value_range, len(counts)))
-    return factorization_bundle(released, facts.catalogue, facts.origin, liked=facts.liked, streams=Streams(facts.seed))
+    released = Released.of(
+        model,
+        counts,
+        events=facts.events,
+        empty=_nobody(facts.kind, facts.value_range, len(counts)),
+    )
+    return factorization_bundle(
+        released, facts.catalogue, facts.origin, liked=facts.liked, streams=Streams(facts.seed)
+    )
 
 
 def export(source: Path, output: Path) -> About:
-    """Write the bundle of a run folder, a server's state folder or a model folder to a file; what it says of itself.
+    """Write the bundle of a run folder, a server's state folder or a model folder to a file; what
+    it says of itself.
 
-    Of a factorisation model it is made anew; of news, whose training makes it, the one that lies there is checked and copied. Raises
-    RunError where there is neither, SettingsError where the model cannot be served.
+    Of a factorisation model it is made anew; of news, whose training makes it, the one that lies
+    there is checked and copied. Raises RunError where there is neither, SettingsError where the
+    model cannot be served.
     """
-    folder = next((place for place in (source, source / "model") if (place / _FACTS).exists()), None)
+    folder = next(
+        (place for place in (source, source / "model") if (place / _FACTS).exists()), None
+    )
     if folder is not None:
         about, arrays = bundle_of(folder)
         write(output, about, arrays)
@@ -96,11 +126,17 @@ def export(source: Path, output: Path) -> About:
 def released_of(recipe: TrainableRecipe, state: State, facts: PublicFacts) -> Released:
     """The same of a training in memory, whose model was not rounded for a file."""
     empty = _nobody(facts.kind, facts.value_range, facts.num_items)
-    return Released.of(recipe.model(state), np.asarray(state["counts"], np.float64), events=_events(recipe, state, facts), empty=empty)
+    return Released.of(
+        recipe.model(state),
+        np.asarray(state["counts"], np.float64),
+        events=_events(recipe, state, facts),
+        empty=empty,
+    )
 
 
 def write_bundle(folder: Path, export: Callable[[], Export]) -> dict[str, object]:
-    """For the result: version, coefficients and form of the bundle that was written, or `refused` with the reason."""
+    """For the result: version, coefficients and form of the bundle that was written, or `refused`
+    with the reason."""
     try:
         about, arrays = export()
     except SettingsError as refusal:
@@ -110,7 +146,8 @@ def write_bundle(folder: Path, export: Callable[[], Export]) -> dict[str, object
 
 
 def liked_of(scenario: Scenario, kind: Kind, value_range: tuple[float, float]) -> float:
-    """The least rating that counts as a click: the scenario's threshold, or three quarters up the scale (4 of 1 to 5); 0 for clicks."""
+    """The least rating that counts as a click: the scenario's threshold, or three quarters up the
+    scale (4 of 1 to 5); 0 for clicks."""
     low, high = value_range
     return 0.0 if kind == "clicks" else scenario.data.click_threshold or low + 0.75 * (high - low)
 
@@ -136,15 +173,31 @@ def _origin(content: dict[str, Any]) -> Origin:
     guarantee["epsilon"] = float(guarantee["epsilon"])  # an infinite one is a string
     origins: tuple[Literal["seeded"], Literal["system"]] = ("seeded", "system")
     known = next(origin for origin in origins if origin == noise)
-    return Origin(content["name"], content["delta"], Guarantee(**guarantee), float(content["spent"]), known, content["runs"])
+    return Origin(
+        content["name"],
+        content["delta"],
+        Guarantee(**guarantee),
+        float(content["spent"]),
+        known,
+        content["runs"],
+    )
 
 
 def _events(recipe: Recipe, state: State, facts: PublicFacts) -> float:
-    mean = float(np.maximum(np.asarray(state["counts"], np.float64), 0).sum()) / max(facts.num_users, 1)
+    mean = float(np.maximum(np.asarray(state["counts"], np.float64), 0).sum()) / max(
+        facts.num_users, 1
+    )
     # the default recipes let a user weigh 1 / sqrt(n) on each of its n items, the published one 1
     return mean if isinstance(recipe, PublishedRecipe) else mean**2
 
 
 def _nobody(kind: Kind, value_range: tuple[float, float], items: int) -> Interactions:
     """One user without events, on the same items and scale."""
-    return Interactions(np.zeros(2, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), items, value_range, kind)
+    return Interactions(
+        np.zeros(2, np.int64),
+        np.zeros(0, np.int32),
+        np.zeros(0, np.float32),
+        items,
+        value_range,
+        kind,
+    )

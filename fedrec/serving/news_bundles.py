@@ -1,13 +1,19 @@
-"""Serving bundles of news models, and how a device asks a model with a user encoder. It brings torch; `fedrec.serving` does not.
+"""Serving bundles of news models, and how a device asks a model with a user encoder. It brings
+torch; `fedrec.serving` does not.
 
-| trained as               | form      | a query is                            | the server's part                                     |
+| trained as               | form      | a query is                            | the server's part
+|
 |--------------------------|-----------|---------------------------------------|-------------------------------------------------------|
-| `additive`               | additive  | noised coefficients                   | the user tower and the prior, as in training          |
-| `central`                | additive  | the same                              | W; scores lack one positive factor a user, no ranking |
-| the others, with a basis | attention | noised attention over it (Alg. 2)     | the basis: u = sum_i w_i b_i (Alg. 1 l. 3)            |
-| the others, without      |           | none: a whole user vector would leave |                                                       |
+| `additive`               | additive  | noised coefficients                   | the user tower and
+                           the prior, as in training          |
+| `central`                | additive  | the same                              | W; scores lack one
+                           positive factor a user, no ranking |
+| the others, with a basis | attention | noised attention over it (Alg. 2)     | the basis: u =
+sum_i w_i b_i (Alg. 1 l. 3)            | | the others, without      |           | none: a whole user
+vector would leave |                                                       |
 
-An export reads a released model and a public catalogue, and no impression: a bundle is post-processing of the training.
+An export reads a released model and a public catalogue, and no impression: a bundle is
+post-processing of the training.
 """
 
 from __future__ import annotations
@@ -29,17 +35,32 @@ from fedrec.news.topics import listed_categories
 from fedrec.news.trained import Recommender
 from fedrec.news.variants.additive import AdditiveRecommender
 from fedrec.serving.bundle import About
-from fedrec.serving.exporting import Asking, Export, Origin, PublicItems, Ranking, additive_bundle, bundle_arrays
+from fedrec.serving.exporting import (
+    Asking,
+    Export,
+    Origin,
+    PublicItems,
+    Ranking,
+    additive_bundle,
+    bundle_arrays,
+)
 from fedrec.serving.user_map import UserMap
 
 
-def news_bundle(recommender: Recommender, news: News, origin: Origin, *, liked: float = 0.0) -> Export:
-    """About and arrays of what `recommender` can serve. liked: the least rating that was taken for a click.
+def news_bundle(
+    recommender: Recommender, news: News, origin: Origin, *, liked: float = 0.0
+) -> Export:
+    """About and arrays of what `recommender` can serve. liked: the least rating that was taken for
+    a click.
 
-    Raises SettingsError for a model without a basis, whose queries would be whole user vectors, and for one with open categories.
+    Raises SettingsError for a model without a basis, whose queries would be whole user vectors, and
+    for one with open categories.
     """
     if isinstance(recommender, AdditiveRecommender) and recommender.trained.topics.told:
-        cause = "a bundle has no place for coefficients of open categories, which are told without noise"
+        cause = (
+            "a bundle has no place for coefficients of open categories, which are told without "
+            "noise"
+        )
         raise SettingsError(cause, "Train without news.open_categories.")
     catalogue = PublicItems(news.ids, news.titles, listed_categories(news))
     if isinstance(recommender, AdditiveRecommender):
@@ -50,7 +71,10 @@ def news_bundle(recommender: Recommender, news: News, origin: Origin, *, liked: 
         return _of_attention(recommender, catalogue, origin, liked)
     raise SettingsError(
         "this model has no basis, so that a query would be a whole user vector",
-        'Serve news.variant "additive", "central", "local" or "printed", or give "fedrec" a basis: --set news.basis=5.',
+        (
+            'Serve news.variant "additive", "central", "local" or "printed", or give "fedrec" a '
+            "basis: --set news.basis=5."
+        ),
     )
 
 
@@ -58,7 +82,10 @@ def _of_reports(trained: reports_training.Trained, liked: float) -> tuple[Asking
     """Exactly the model: (n, d) of the tower, then k a for the prior."""
     model, decoder = trained.model, trained.decoder
     with torch.no_grad():
-        tower, k = {name: p.numpy() for name, p in model.user_tower.named_parameters()}, float(model.prior_weight)
+        tower, k = (
+            {name: p.numpy() for name, p in model.user_tower.named_parameters()},
+            float(model.prior_weight),
+        )
         items, bias = model.items().numpy(), model.item_bias.numpy()
     B, h = tower["first"].shape
     users = UserMap(
@@ -73,18 +100,27 @@ def _of_reports(trained: reports_training.Trained, liked: float) -> tuple[Asking
 
 
 def _of_central(model: CentralModel, liked: float) -> tuple[Asking, Ranking]:
-    """z' W with z = (L (a - m), 1), not divided by ||z||: one positive number a user, which leaves its ranking as it is."""
+    """z' W with z = (L (a - m), 1), not divided by ||z||: one positive number a user, which leaves
+    its ranking as it is."""
     linear = model.whitening.matrix @ model.W[:-1]
     asking = Asking(model.topics, model.population, model.history, 1.0, liked)
-    return asking, Ranking(UserMap.of_linear(linear, model.W[-1]), model.items, np.zeros(len(model.items)))
+    return asking, Ranking(
+        UserMap.of_linear(linear, model.W[-1]), model.items, np.zeros(len(model.items))
+    )
 
 
-def _of_attention(served: ModelRecommender, catalogue: PublicItems, origin: Origin, liked: float) -> Export:
+def _of_attention(
+    served: ModelRecommender, catalogue: PublicItems, origin: Origin, liked: float
+) -> Export:
     model = served.model
     assert model.basis is not None
     with torch.no_grad():
         vectors = model.encode_news(np.arange(model.news.anonymous + 1)).numpy()
-    encoder = {f"encoder.{name.removeprefix('users.')}": p.numpy() for name, p in model.state_dict().items() if name.startswith("users.")}
+    encoder = {
+        f"encoder.{name.removeprefix('users.')}": p.numpy()
+        for name, p in model.state_dict().items()
+        if name.startswith("users.")
+    }
     B, m = len(model.basis.vectors), len(catalogue.ids)
     names, _ = catalogue.categories()
     about = About(
@@ -103,8 +139,15 @@ def _of_attention(served: ModelRecommender, catalogue: PublicItems, origin: Orig
     users = UserMap.of_linear(model.basis.vectors.detach().numpy(), np.zeros(vectors.shape[1]))
     nothing = {"rows": np.zeros((0, B)), "mean": np.zeros(B), "covariance": np.zeros((B, B))}
     heads = getattr(getattr(model.users, "attention", None), "heads", 0)
-    own = {"anonymous": vectors[m], "theta": np.array(served.theta), "padding": np.array(served.padding), "heads": np.array(heads)}
-    return about, bundle_arrays(catalogue, Ranking(users, vectors[:m], np.zeros(m)), nothing) | encoder | own
+    own = {
+        "anonymous": vectors[m],
+        "theta": np.array(served.theta),
+        "padding": np.array(served.padding),
+        "heads": np.array(heads),
+    }
+    return about, bundle_arrays(
+        catalogue, Ranking(users, vectors[:m], np.zeros(m)), nothing
+    ) | encoder | own
 
 
 def _columns(*parts: npt.NDArray[np.floating]) -> Float32s:

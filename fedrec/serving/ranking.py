@@ -1,10 +1,13 @@
-"""The k best items of a whole catalogue for many queries at once, exactly, in memory that does not grow with the catalogue.
+"""The k best items of a whole catalogue for many queries at once, exactly, in memory that does not
+grow with the catalogue.
 
-    score_j = items_j . U + bias_j, rounded to float32; best first, of equal scores the lower row first
+    score_j = items_j . U + bias_j, rounded to float32; best first, of equal scores the lower row
+    first
 
-Tiles of items are scored by one single-precision matrix product for all queries; what could be among the k best given the error
-of that product is scored again, each query alone, in double precision. So an answer depends on its own query only: to the last bit it is
-the same whether the query came alone or in a crowd, and the same as sorting every score.
+Tiles of items are scored by one single-precision matrix product for all queries; what could be
+among the k best given the error of that product is scored again, each query alone, in double
+precision. So an answer depends on its own query only: to the last bit it is the same whether the
+query came alone or in a crowd, and the same as sorting every score.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ _MOST_SCORES = 2**18
 
 _LARGEST_TILE = 2**16
 _BLOCK = 2**11
-"""Items of one matrix product: at 64 numbers each they stay in a core's own cache, where a product for many queries is fastest."""
+"""Items of one matrix product: at 64 numbers each they stay in a core's own cache, where a product
+for many queries is fastest."""
 
 _NOTHING = float(np.finfo(np.float32).min)
 """Above the -inf of an item that is not allowed, below every score."""
@@ -50,7 +54,8 @@ class Catalogue(Protocol):
 
 @dataclass(frozen=True)
 class Query:
-    """coefficients: (B,) finite. k: items wanted. categories: bits, of which an item must have one; 0 takes every item."""
+    """coefficients: (B,) finite. k: items wanted. categories: bits, of which an item must have one;
+    0 takes every item."""
 
     coefficients: Float32s
     k: int
@@ -88,28 +93,41 @@ class Exact:
             for query, pool, row in zip(queries, pools, scores, strict=True):
                 if query.categories:
                     row[
-                        self.catalogue.categories[start : start + len(row)] & self.catalogue.categories.dtype.type(query.categories) == 0
+                        self.catalogue.categories[start : start + len(row)]
+                        & self.catalogue.categories.dtype.type(query.categories)
+                        == 0
                     ] = -np.inf
                 pool.add(start, row)
-        return [rescored(self.catalogue, u, pool.rows(), query.k) for query, pool, u in zip(queries, pools, U, strict=True)]
+        return [
+            rescored(self.catalogue, u, pool.rows(), query.k)
+            for query, pool, u in zip(queries, pools, U, strict=True)
+        ]
 
     def _tiles(self, U: Float32s) -> Iterator[tuple[int, Float32s]]:
         """First row and (n, tile) scores, one tile after another."""
-        m, width = len(self.catalogue.items), max(_BLOCK, min(_LARGEST_TILE, _MOST_SCORES // len(U)))
+        m, width = (
+            len(self.catalogue.items),
+            max(_BLOCK, min(_LARGEST_TILE, _MOST_SCORES // len(U))),
+        )
         for start in range(0, m, width):
             scores = _products(self.catalogue.items[start : start + width], U)
             scores += self.catalogue.bias[start : start + width]
             yield start, scores
 
     def _slack(self, u: Float32s) -> float:
-        """How far apart two single-precision scores may be whose true order is the other way round: twice the error of a dot product
-        of D numbers and a sum, and two roundings of the result (Higham, Accuracy and Stability, eq. 3.5)."""
-        size = float(np.sqrt(np.square(u, dtype=np.float64).sum())) * self._longest + self._largest_bias
+        """How far apart two single-precision scores may be whose true order is the other way round:
+        twice the error of a dot product of D numbers and a sum, and two roundings of the result
+        (Higham, Accuracy and Stability, eq. 3.5)."""
+        size = (
+            float(np.sqrt(np.square(u, dtype=np.float64).sum())) * self._longest
+            + self._largest_bias
+        )
         return 2.0 * (len(u) + 4) * 2.0**-23 * size
 
 
 class _Pool:
-    """Rows of one query that may be among its k best, in ascending order, with their single-precision scores."""
+    """Rows of one query that may be among its k best, in ascending order, with their
+    single-precision scores."""
 
     def __init__(self, k: int, slack: float) -> None:
         self._k, self._slack = k, slack
@@ -149,7 +167,9 @@ class _Pool:
 
 
 def _products(items: Float32s, U: Float32s) -> Float32s:
-    """(n, len(items)). Of equal speed for one query; for many, several times faster than one product U items'."""
+    """(n, len(items)).
+
+    Of equal speed for one query; for many, several times faster than one product U items'."""
     if len(U) == 1:
         return np.asarray(items @ U[0])[None]
     scores = np.empty((len(U), len(items)), np.float32)
@@ -160,7 +180,8 @@ def _products(items: Float32s, U: Float32s) -> Float32s:
 
 def rescored(catalogue: Catalogue, u: Float32s, rows: Rows, k: int) -> Best:
     """The k best of the candidates `rows`, ascending, for the user vector u: (D,)."""
-    # a product and a sum along each row: the order of additions does not depend on which rows there are
+    # a product and a sum along each row: the order of additions does not depend on which rows there
+    # are
     products = catalogue.items[rows].astype(np.float64) * u
     scores = (products.sum(axis=1) + catalogue.bias[rows]).astype(np.float32)
     order = np.argsort(-scores, kind="stable")[:k]
@@ -170,6 +191,7 @@ def rescored(catalogue: Catalogue, u: Float32s, rows: Rows, k: int) -> Best:
 def _longest(items: Float32s) -> float:
     """The largest L2 norm of a row, without a second copy of all."""
     squares = [
-        np.einsum("jd,jd->j", part, part, dtype=np.float64).max() for part in np.array_split(items, max(1, len(items) // _LARGEST_TILE))
+        np.einsum("jd,jd->j", part, part, dtype=np.float64).max()
+        for part in np.array_split(items, max(1, len(items) // _LARGEST_TILE))
     ]
     return float(np.sqrt(max(squares)))

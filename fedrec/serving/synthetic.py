@@ -1,11 +1,16 @@
-"""Users that never lived, drawn from a released model and public numbers: what a basis is fitted on instead of real ones.
+"""Users that never lived, drawn from a released model and public numbers: what a basis is fitted on
+instead of real ones.
 
-    tastes     e ~ N(0, s^2 I) on the coordinates of item vectors that users differ in, s so that e . v_j spreads over items by `spread`
-    which      n items, n log-normal; item j with weight popularity_j exp(attraction (rho e + sqrt(1 - rho^2) e') . v_j / spread)
-    ratings    the model's own prediction for the taste, plus noise, rounded into the scale; clicks have none
+    tastes     e ~ N(0, s^2 I) on the coordinates of item vectors that users differ in, s so that e
+               . v_j spreads over items by `spread`
+    which      n items, n log-normal; item j with weight popularity_j exp(attraction (rho e + sqrt(1
+               - rho^2) e') . v_j / spread)
+    ratings    the model's own prediction for the taste, plus noise, rounded into the scale; clicks
+               have none
 
-e' is drawn like e: what people pick is only partly what they will like. popularity comes from noised counts. Nothing here has seen a
-user but through the release, so whatever is fitted on these users costs nothing more.
+e' is drawn like e: what people pick is only partly what they will like. popularity comes from
+noised counts. Nothing here has seen a user but through the release, so whatever is fitted on these
+users costs nothing more.
 """
 
 from __future__ import annotations
@@ -23,7 +28,8 @@ from fedrec.factorization.model import Model, ranker_of
 
 @dataclass(frozen=True)
 class Released:
-    """All an export may read of a training: the model, the counts (m,) it released, and the public facts of its data.
+    """All an export may read of a training: the model, the counts (m,) it released, and the public
+    facts of its data.
 
     events: how many a typical user has, from the same counts.
     """
@@ -34,8 +40,12 @@ class Released:
     like: Interactions
 
     @staticmethod
-    def of(model: Model, popularity: npt.NDArray[np.floating], *, events: float, empty: Interactions) -> Released:
-        """`empty` tells kind, value range and items. Raises ValueError where it holds an event: these are private."""
+    def of(
+        model: Model, popularity: npt.NDArray[np.floating], *, events: float, empty: Interactions
+    ) -> Released:
+        """`empty` tells kind, value range and items.
+
+        Raises ValueError where it holds an event: these are private."""
         if len(empty):
             raise ValueError(f"an export reads no events, found {len(empty)}")
         return Released(model, np.maximum(np.asarray(popularity, np.float64), 1e-9), events, empty)
@@ -53,17 +63,19 @@ class Released:
 
     @property
     def nobody(self) -> Float64s:
-        """(D,) the ranker's vector of a user without events: 0 where users differ by their tastes."""
+        """(D,) the ranker's vector of a user without events: 0 where users differ by their
+        tastes."""
         nobody: Float64s = np.asarray(self.ranker.user_vectors(self.like), np.float64)[0]
         return nobody
 
 
 @dataclass(frozen=True)
 class SyntheticSettings:
-    """How many users, and of what kind; chosen on validation users of MovieLens 1M, the sizes of spread and noise by judgement.
+    """How many users, and of what kind; chosen on validation users of MovieLens 1M, the sizes of
+    spread and noise by judgement.
 
-    spread and noise are in widths of the value scale. attraction: by how much one spread of taste raises the log-odds of an item.
-    shared: rho. size_spread: of the logarithm of n.
+    spread and noise are in widths of the value scale. attraction: by how much one spread of taste
+    raises the log-odds of an item. shared: rho. size_spread: of the logarithm of n.
     """
 
     users: int = 2000
@@ -75,21 +87,32 @@ class SyntheticSettings:
     size_spread: float = 0.9
 
 
-def synthetic_users(released: Released, settings: SyntheticSettings, *, rng: np.random.Generator) -> Interactions:
-    """Events of `settings.users` users (fewer for a large catalogue), with times in random order."""
+def synthetic_users(
+    released: Released, settings: SyntheticSettings, *, rng: np.random.Generator
+) -> Interactions:
+    """Events of `settings.users` users (fewer for a large catalogue), with times in random
+    order."""
     like, m = released.like, released.like.num_items
     n = max(200, min(settings.users, settings.most_numbers // m))
     low, high = like.value_range
     spread, noise = settings.spread * (high - low), settings.noise * (high - low)
     centred, predicted = centred_tastes(released), _prediction_without_events(released)
     log_weight, rho, parts = np.log(released.popularity), settings.shared, []
-    energy = math.sqrt(float(released.shares @ (centred**2).sum(1)))  # of a product with e ~ N(0, I)
+    # of a product with e ~ N(0, I)
+    energy = math.sqrt(float(released.shares @ (centred**2).sum(1)))
     for k in range(n):
-        size = int(np.clip(released.events * math.exp(rng.normal(0, settings.size_spread)), 1, m / 2))
+        size = int(
+            np.clip(released.events * math.exp(rng.normal(0, settings.size_spread)), 1, m / 2)
+        )
         liked, other = (rng.standard_normal((2, centred.shape[1])) / max(energy, 1e-12)) @ centred.T
         pull = settings.attraction * (rho * liked + math.sqrt(1 - rho**2) * other)
-        items = np.argpartition(-(log_weight + pull + rng.gumbel(size=m)), size - 1)[:size]  # Gumbel: weighted, without repetition
-        values = np.clip(np.rint(predicted[items] + spread * liked[items] + rng.normal(0, noise, size)), low, high)
+        # Gumbel: weighted, without repetition
+        items = np.argpartition(-(log_weight + pull + rng.gumbel(size=m)), size - 1)[:size]
+        values = np.clip(
+            np.rint(predicted[items] + spread * liked[items] + rng.normal(0, noise, size)),
+            low,
+            high,
+        )
         parts.append((np.full(size, k), items, values, rng.permutation(size)))
     users, items, values, times = (np.concatenate(column) for column in zip(*parts, strict=True))
     return Interactions.from_columns(
@@ -105,11 +128,15 @@ def synthetic_users(released: Released, settings: SyntheticSettings, *, rng: np.
 
 
 def centred_tastes(released: Released) -> Float64s:
-    """(m, D') item vectors on the coordinates that users differ in, less their mean under the popularity: 0 for a user without events."""
+    """(m, D') item vectors on the coordinates that users differ in, less their mean under the
+    popularity: 0 for a user without events."""
     V = np.asarray(released.ranker.item_vectors, np.float64)[:, released.nobody == 0]
     return V - released.shares @ V
 
 
 def _prediction_without_events(released: Released) -> Float64s:
     nobody = np.asarray(released.model.user_vectors(released.like), np.float64)[0]
-    return np.asarray(np.asarray(released.model.item_vectors, np.float64) @ nobody + released.model.offset, np.float64)
+    return np.asarray(
+        np.asarray(released.model.item_vectors, np.float64) @ nobody + released.model.offset,
+        np.float64,
+    )

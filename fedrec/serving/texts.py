@@ -1,4 +1,5 @@
-"""Many short strings as two arrays, so that a million titles are one block of memory and load without being parsed."""
+"""Many short strings as two arrays, so that a million titles are one block of memory and load
+without being parsed."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ class Texts:
     def of(texts: Sequence[str]) -> Texts:
         """The given strings."""
         encoded = [text.encode() for text in texts]
-        ptr = np.concatenate([[0], np.cumsum([len(part) for part in encoded], dtype=np.int64)]).astype(np.int64)
+        ptr = np.concatenate(
+            [[0], np.cumsum([len(part) for part in encoded], dtype=np.int64)]
+        ).astype(np.int64)
         return Texts(np.frombuffer(b"".join(encoded), np.uint8), ptr)
 
     @property
@@ -35,8 +38,11 @@ class Texts:
         return len(self.ptr) - 1
 
     def __getitem__(self, index: int) -> str:
-        """The string; bytes that are no UTF-8 become U+FFFD, so that no string of a hostile file raises."""
-        return self.content[self.ptr[index] : self.ptr[index + 1]].tobytes().decode("utf-8", "replace")
+        """The string; bytes that are no UTF-8 become U+FFFD, so that no string of a hostile file
+        raises."""
+        return (
+            self.content[self.ptr[index] : self.ptr[index + 1]].tobytes().decode("utf-8", "replace")
+        )
 
     def all(self) -> tuple[str, ...]:
         """Every string."""

@@ -1,8 +1,10 @@
-"""From the coefficients of a query to a vector that items are ranked by: the part of a released model that reads users.
+"""From the coefficients of a query to a vector that items are ranked by: the part of a released
+model that reads users.
 
     U = A a + c + W2 gelu(W1 a + c1)
 
-A linear model has no hidden units. It is what runs on the server, and with the coefficients before noise, on the device.
+A linear model has no hidden units. It is what runs on the server, and with the coefficients before
+noise, on the device.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ import numpy.typing as npt
 from fedrec.arrays import Float32s
 
 _erf = np.frompyfunc(math.erf, 1, 1)
-"""Not SciPy's: a server would hold 27 MB of SciPy for this one function, and a query has few hidden units."""
+"""Not SciPy's: a server would hold 27 MB of SciPy for this one function, and a query has few hidden
+units."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,9 @@ class UserMap:
     def __post_init__(self) -> None:
         (B, D), h = self.linear.shape, len(self.first_bias)
         if (self.offset.shape, self.first.shape, self.second.shape) != ((D,), (B, h), (h, D)):
-            raise ValueError(f"parts of a user map do not fit together: {[a.shape for a in vars(self).values()]}")
+            raise ValueError(
+                f"parts of a user map do not fit together: {[a.shape for a in vars(self).values()]}"
+            )
 
     @staticmethod
     def of_linear(matrix: npt.NDArray[np.floating], offset: npt.NDArray[np.floating]) -> UserMap:
@@ -48,7 +53,8 @@ class UserMap:
         if len(self.first_bias):
             hidden = coefficients @ self.first + self.first_bias
             below = 0.5 * (1.0 + _erf(hidden * math.sqrt(0.5)).astype(np.float64))
-            users = users + (hidden * below).astype(np.float32) @ self.second  # the exact gelu, as in training
+            # the exact gelu, as in training
+            users = users + (hidden * below).astype(np.float32) @ self.second
         return np.asarray(users, np.float32)
 
     def arrays(self) -> Mapping[str, Float32s]:

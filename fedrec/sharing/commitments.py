@@ -1,11 +1,14 @@
-"""What ties an attempt at a round together: its ticket, and hashes of shares by which two holders know that they hold the same.
+"""What ties an attempt at a round together: its ticket, and hashes of shares by which two holders
+know that they hold the same.
 
-A ticket is the hash of the run, the round, the question, the three aggregators' names and keys, and a nonce of each for this attempt. So
-two attempts never have one ticket as long as one honest aggregator draws a fresh nonce, whatever was restored or replayed; and an
-aggregator that was asked another question states another ticket. A device shares under a ticket that all three state alike.
+A ticket is the hash of the run, the round, the question, the three aggregators' names and keys, and
+a nonce of each for this attempt. So two attempts never have one ticket as long as one honest
+aggregator draws a fresh nonce, whatever was restored or replayed; and an aggregator that was asked
+another question states another ticket. A device shares under a ticket that all three state alike.
 
-A share's hash covers a blind that its holders alone know: a seed is its own, the explicit share has 32 random bytes. Without it,
-aggregator 0, who has both seeds, could compute share 2 of a report that it guesses and compare.
+A share's hash covers a blind that its holders alone know: a seed is its own, the explicit share has
+32 random bytes. Without it, aggregator 0, who has both seeds, could compute share 2 of a report
+that it guesses and compare.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ ID_BYTES = 16
 
 @dataclass(frozen=True)
 class Committed:
-    """One user in a round: report id and pseudonym, 16 bytes each, and the hashes of the shares 0, 1, 2."""
+    """One user in a round: report id and pseudonym, 16 bytes each, and the hashes of the shares 0,
+    1, 2."""
 
     report: bytes
     user: bytes
@@ -42,14 +46,32 @@ COMMITTED_BYTES = 2 * ID_BYTES + 3 * HASH_BYTES
 def committed(content: bytes) -> Committed:
     """What `Committed.packed` made. Raises ValueError on another length."""
     if len(content) != COMMITTED_BYTES:
-        raise ValueError(f"a user's ids and hashes have {COMMITTED_BYTES} bytes, found {len(content)}")
-    report, user, hashes = content[:ID_BYTES], content[ID_BYTES : 2 * ID_BYTES], content[2 * ID_BYTES :]
-    return Committed(report, user, (hashes[:HASH_BYTES], hashes[HASH_BYTES : 2 * HASH_BYTES], hashes[2 * HASH_BYTES :]))
+        raise ValueError(
+            f"a user's ids and hashes have {COMMITTED_BYTES} bytes, found {len(content)}"
+        )
+    report, user, hashes = (
+        content[:ID_BYTES],
+        content[ID_BYTES : 2 * ID_BYTES],
+        content[2 * ID_BYTES :],
+    )
+    return Committed(
+        report,
+        user,
+        (hashes[:HASH_BYTES], hashes[HASH_BYTES : 2 * HASH_BYTES], hashes[2 * HASH_BYTES :]),
+    )
 
 
-def ticket(run: str, round: int, question: bytes, aggregators: Sequence[bytes], nonces: Sequence[bytes]) -> bytes:
-    """32 bytes. question: its digest. aggregators: names with keys, in order. Raises ValueError where there are not three of both."""
-    if len(aggregators) != 3 or len(nonces) != 3 or any(len(nonce) != NONCE_BYTES for nonce in nonces):
+def ticket(
+    run: str, round: int, question: bytes, aggregators: Sequence[bytes], nonces: Sequence[bytes]
+) -> bytes:
+    """32 bytes. question: its digest. aggregators: names with keys, in order.
+
+    Raises ValueError where there are not three of both."""
+    if (
+        len(aggregators) != 3
+        or len(nonces) != 3
+        or any(len(nonce) != NONCE_BYTES for nonce in nonces)
+    ):
         raise ValueError(f"a ticket is of three aggregators with nonces of {NONCE_BYTES} bytes")
     digest = hashlib.sha256(b"fedrec/ticket")
     for part in (run.encode(), str(round).encode(), question, *aggregators, *nonces):
@@ -61,20 +83,31 @@ def commitment(ticket: bytes, report: bytes, number: int, blind: bytes, content:
     """The hash of share `number`. A seed (numbers 0 and 1) has no other blind than itself: b""."""
     if (number == SEEDS) != bool(blind):
         raise ValueError(f"share {number} has {'a' if number == SEEDS else 'no'} blind of its own")
-    return hashlib.sha256(b"fedrec/share" + ticket + report + bytes([number]) + blind + content).digest()
+    return hashlib.sha256(
+        b"fedrec/share" + ticket + report + bytes([number]) + blind + content
+    ).digest()
 
 
 def batch_digest(ticket: bytes, users: Sequence[Committed]) -> bytes:
     """Of the users that are summed, in order: what aggregators compare directly with each other."""
-    return hashlib.sha256(b"fedrec/batch" + ticket + b"".join(user.packed for user in users)).digest()
+    return hashlib.sha256(
+        b"fedrec/batch" + ticket + b"".join(user.packed for user in users)
+    ).digest()
 
 
 def held_alike(lists: Sequence[Sequence[Committed]]) -> list[Committed]:
-    """Users whom all lists hold with the same pseudonym and hashes, by report id; who stands twice in a list is left out."""
+    """Users whom all lists hold with the same pseudonym and hashes, by report id; who stands twice
+    in a list is left out."""
     first, *others = lists
     alike = set(first).intersection(*others)
-    reports, users = _counts([user.report for some in lists for user in set(some)]), _counts([user.user for user in alike])
-    return sorted((u for u in alike if reports[u.report] == len(lists) and users[u.user] == 1), key=lambda user: user.report)
+    reports, users = (
+        _counts([user.report for some in lists for user in set(some)]),
+        _counts([user.user for user in alike]),
+    )
+    return sorted(
+        (u for u in alike if reports[u.report] == len(lists) and users[u.user] == 1),
+        key=lambda user: user.report,
+    )
 
 
 def _counts(values: Sequence[bytes]) -> dict[bytes, int]:

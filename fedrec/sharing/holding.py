@@ -1,8 +1,10 @@
-"""Shares of one attempt as an aggregator holds them until all three agree on the users: bounded memory, whatever their number.
+"""Shares of one attempt as an aggregator holds them until all three agree on the users: bounded
+memory, whatever their number.
 
-Ids, hashes and seeds stay in memory, a few hundred bytes a user. Explicit shares, 8 bytes a number, go to a file without a name in the
-aggregator's folder, encrypted with AES-256 under a key that is in memory only and is of this object: after a crash, or once it is closed,
-what the disk still has cannot be read, so that no two aggregators' disks together hold a report of a round that is over.
+Ids, hashes and seeds stay in memory, a few hundred bytes a user. Explicit shares, 8 bytes a number,
+go to a file without a name in the aggregator's folder, encrypted with AES-256 under a key that is
+in memory only and is of this object: after a crash, or once it is closed, what the disk still has
+cannot be read, so that no two aggregators' disks together hold a report of a round that is over.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class _Held:
 
 @dataclass(eq=False)
 class Holding:
-    """Of users whose rows have `length` numbers, at aggregator `aggregator`. folder: of the file; None holds everything in memory."""
+    """Of users whose rows have `length` numbers, at aggregator `aggregator`. folder: of the file;
+    None holds everything in memory."""
 
     aggregator: int
     length: int
@@ -63,26 +66,39 @@ class Holding:
         return tuple(self._users[report].committed for report in sorted(self._users))
 
     def add(self, user: SharedUser) -> None:
-        """A user that is not held yet, whose lengths are right. Raises OSError where the disk has no room; nothing is held then."""
-        slot, self._slots = self._slots, self._slots + 1  # also where the write fails: a slot's key stream is for one user
+        """A user that is not held yet, whose lengths are right.
+
+        Raises OSError where the disk has no room; nothing is held then."""
+        # also where the write fails: a slot's key stream is for one user
+        slot, self._slots = self._slots, self._slots + 1
         if SEEDS in sent_numbers(self.aggregator):
             self._write(slot, user.blind + user.shares[-1])
-        seeds = b"".join(share for number, share in zip(sent_numbers(self.aggregator), user.shares, strict=True) if number != SEEDS)
+        seeds = b"".join(
+            share
+            for number, share in zip(sent_numbers(self.aggregator), user.shares, strict=True)
+            if number != SEEDS
+        )
         self._users[user.committed.report] = _Held(user.committed, seeds, slot)
         self._pseudonyms.add(user.committed.user)
 
     def explicit(self, users: Sequence[Committed]) -> bytes:
-        """Blind and explicit share of each, one after the other: what aggregator 1 passes on to aggregator 2."""
+        """Blind and explicit share of each, one after the other: what aggregator 1 passes on to
+        aggregator 2."""
         return b"".join(self._read(self._users[user.report].slot) for user in users)
 
     def rows(self, users: Sequence[Committed], explicit: bytes = b"") -> tuple[UInt64s, UInt64s]:
-        """The two shares (n, length), its own and the following. explicit: what was passed on of these users, at aggregator 2."""
+        """The two shares (n, length), its own and the following. explicit: what was passed on of
+        these users, at aggregator 2."""
         held = [self._users[user.report] for user in users]
-        seeds = np.frombuffer(b"".join(one.seeds for one in held), np.uint8).reshape(len(held), -1, SEED_BYTES)
+        seeds = np.frombuffer(b"".join(one.seeds for one in held), np.uint8).reshape(
+            len(held), -1, SEED_BYTES
+        )
         if self.aggregator == 0:
             return expanded(seeds[:, 0], self.length), expanded(seeds[:, 1], self.length)
         if self.aggregator == 1:
-            return expanded(seeds[:, 0], self.length), explicit_of(self.explicit(users), self.length)
+            return expanded(seeds[:, 0], self.length), explicit_of(
+                self.explicit(users), self.length
+            )
         return explicit_of(explicit, self.length), expanded(seeds[:, 0], self.length)
 
     def close(self) -> None:
@@ -115,4 +131,8 @@ class Holding:
 
     def _cipher(self, slot: int, content: bytes) -> bytes:
         """Encrypts and decrypts: every slot has key stream of its own."""
-        return Cipher(algorithms.AES(self._key), modes.CTR(slot.to_bytes(8, "big") + bytes(8))).encryptor().update(content)
+        return (
+            Cipher(algorithms.AES(self._key), modes.CTR(slot.to_bytes(8, "big") + bytes(8)))
+            .encryptor()
+            .update(content)
+        )

@@ -1,15 +1,19 @@
-"""Which numbers of a report are shared: one row for each user, of a length that the question alone decides.
+"""Which numbers of a report are shared: one row for each user, of a length that the question alone
+decides.
 
-Every block becomes two factors. The row of item j is its coefficient times the vector of its fold, so a block is its `rows` coefficients,
-zero where the user has not the item, and its folds * width vector entries; the sum over users is a sum of products. The matrix of a
-dense block (kind "outer", one row) is c x x': its factors are c x and x, and the packed triangle is read off the sum. Which items a user
-has is thus hidden among all: a row is as long for one item as for all of them.
+Every block becomes two factors. The row of item j is its coefficient times the vector of its fold,
+so a block is its `rows` coefficients, zero where the user has not the item, and its folds * width
+vector entries; the sum over users is a sum of products. The matrix of a dense block (kind "outer",
+one row) is c x x': its factors are c x and x, and the packed triangle is read off the sum. Which
+items a user has is thus hidden among all: a row is as long for one item as for all of them.
 
-Blocks of many matrices (kind "outer", many rows) have three factors and are refused: they would need a product of products. Recipes ask
-for svec(x x') as a plain vector instead (`factorization.svec`).
+Blocks of many matrices (kind "outer", many rows) have three factors and are refused: they would
+need a product of products. Recipes ask for svec(x x') as a plain vector instead
+(`factorization.svec`).
 
-Where clients are checked (`federation.hostile_clients`), a matrix's two factors are both x, and its coefficient is the question's. Four
-slack numbers follow for every bound, and the client's own noise: nothing but the checks reads these.
+Where clients are checked (`federation.hostile_clients`), a matrix's two factors are both x, and its
+coefficient is the question's. Four slack numbers follow for every bound, and the client's own
+noise: nothing but the checks reads these.
 """
 
 from __future__ import annotations
@@ -22,7 +26,16 @@ import numpy as np
 from fedrec.arrays import Int64s, UInt64s
 from fedrec.errors import PrivacyError
 from fedrec.federation.block_kinds import COMPILED
-from fedrec.federation.hostile_clients import MARGIN, ROWS, SLACKS, checks, matrix_coefficient, norm_bounds, projection_limit, uncheckable
+from fedrec.federation.hostile_clients import (
+    MARGIN,
+    ROWS,
+    SLACKS,
+    checks,
+    matrix_coefficient,
+    norm_bounds,
+    projection_limit,
+    uncheckable,
+)
 from fedrec.federation.messages import BlockSpec, Question, Reports, triangle
 from fedrec.federation.reports import require_distinct
 from fedrec.privacy import gaussian
@@ -32,7 +45,9 @@ from fedrec.sharing.squares import four_squares
 
 @dataclass(frozen=True)
 class Part:
-    """One block in a row of shared numbers: where its coefficients are and where its vectors. Sums are `factor` times the products."""
+    """One block in a row of shared numbers: where its coefficients are and where its vectors.
+
+    Sums are `factor` times the products."""
 
     spec: BlockSpec
     left: slice
@@ -71,7 +86,8 @@ class Equation:
 
 @dataclass(frozen=True)
 class Checked:
-    """What is checked of a row. data: numbers that are projected, slack among them. noise: the client's. limit: of a projection."""
+    """What is checked of a row. data: numbers that are projected, slack among them. noise: the
+    client's. limit: of a projection."""
 
     equations: tuple[Equation, ...]
     data: slice
@@ -85,7 +101,9 @@ class Checked:
 
 
 def plan_layout(question: Question, plan: Plan) -> Layout:
-    """As the plan says whether clients are checked. Raises PrivacyError where a block has no two factors, or cannot be checked."""
+    """As the plan says whether clients are checked.
+
+    Raises PrivacyError where a block has no two factors, or cannot be checked."""
     return checked_layout(question) if checks(plan) else layout(question)
 
 
@@ -99,7 +117,9 @@ def checked_layout(question: Question) -> Layout:
             both = slice(at, at := at + vectors)
             parts.append(Part(spec, both, both, matrix_coefficient(release, spec)))
         else:
-            parts.append(Part(spec, slice(at, at + rows), slice(at + rows, at := at + rows + vectors)))
+            parts.append(
+                Part(spec, slice(at, at + rows), slice(at + rows, at := at + rows + vectors))
+            )
         places[spec.name] = parts[-1]
     equations = list[Equation]()
     for bound in norm_bounds(question):
@@ -110,7 +130,9 @@ def checked_layout(question: Question) -> Layout:
             start, width = places[name].right.start, places[name].spec.width
             terms = ((slice(start + fold * width, start + (fold + 1) * width), 1),)
         equations.append(Equation(terms, slice(at, at := at + SLACKS), bound.square))
-    checked = Checked(tuple(equations), slice(0, at), slice(at, at + ROWS), projection_limit(question))
+    checked = Checked(
+        tuple(equations), slice(0, at), slice(at, at + ROWS), projection_limit(question)
+    )
     return Layout(tuple(parts), at + ROWS, checked)
 
 
@@ -119,10 +141,16 @@ def layout(question: Question) -> Layout:
     parts, at = list[Part](), 0
     for spec in question.blocks:
         if spec.kind not in COMPILED:
-            raise PrivacyError(f"three aggregators cannot sum blocks of kind {spec.kind!r}", 'Use privacy.aggregation = "trusted".')
+            raise PrivacyError(
+                f"three aggregators cannot sum blocks of kind {spec.kind!r}",
+                'Use privacy.aggregation = "trusted".',
+            )
         if spec.form.matrix and spec.rows > 1:
             raise PrivacyError(
-                f"block {spec.name!r} sums a matrix for each of {spec.rows} items, which three aggregators cannot",
+                (
+                    f"block {spec.name!r} sums a matrix for each of {spec.rows} items, which "
+                    "three aggregators cannot"
+                ),
                 'Use another recipe, or privacy.aggregation = "trusted".',
             )
         middle = at + (spec.width if spec.form.matrix else spec.rows)
@@ -133,10 +161,11 @@ def layout(question: Question) -> Layout:
 
 
 def plain_numbers(reports: Reports, layout: Layout) -> UInt64s:
-    """(num_users, length) what is shared of these reports, not shared yet: this must not leave a device.
+    """(num_users, length) what is shared of these reports, not shared yet: this must not leave a
+    device.
 
-    Raises ValueError where a user names an item twice: one of its numbers would be lost; PrivacyError where the question is not one that
-    can be checked.
+    Raises ValueError where a user names an item twice: one of its numbers would be lost;
+    PrivacyError where the question is not one that can be checked.
     """
     require_distinct(reports.user_ptr, reports.items)
     n, users = reports.num_users, np.repeat(np.arange(reports.num_users), np.diff(reports.user_ptr))
@@ -155,15 +184,20 @@ def plain_numbers(reports: Reports, layout: Layout) -> UInt64s:
             numbers[users, part.left.start + reports.items] = block.coefficients
         numbers[:, part.right] = vectors.reshape(n, part.spec.folds * part.spec.width)
     for equation in layout.checked.equations if layout.checked else ():
-        total = sum(weight * np.einsum("ij,ij->i", numbers[:, where], numbers[:, where]) for where, weight in equation.terms)
+        total = sum(
+            weight * np.einsum("ij,ij->i", numbers[:, where], numbers[:, where])
+            for where, weight in equation.terms
+        )
         numbers[:, equation.slack] = four_squares(equation.square - np.asarray(total, np.int64))
     return numbers.view(np.uint64)
 
 
 def with_own_noise(numbers: UInt64s, layout: Layout, keys: Sequence[bytes]) -> UInt64s:
-    """Rows with the noise under which their projections are opened, each of a key that is used once; as they are where nothing is checked.
+    """Rows with the noise under which their projections are opened, each of a key that is used
+    once; as they are where nothing is checked.
 
-    Guarantee: an opening of the row is mu_c-GDP for the user (report replaced by the empty one); proof in `federation.hostile_clients`.
+    Guarantee: an opening of the row is mu_c-GDP for the user (report replaced by the empty one);
+    proof in `federation.hostile_clients`.
     """
     if layout.checked is None:
         return numbers
@@ -174,5 +208,6 @@ def with_own_noise(numbers: UInt64s, layout: Layout, keys: Sequence[bytes]) -> U
 
 
 def own_noise(checked: Checked, key: bytes, *, attempts: int = 1) -> Int64s:
-    """(attempts, `ROWS`) what a client adds to its projections, which are mu_c-GDP for the user under it: `with_own_noise`."""
+    """(attempts, `ROWS`) what a client adds to its projections, which are mu_c-GDP for the user
+    under it: `with_own_noise`."""
     return gaussian.row_noise((attempts, ROWS), step=1.0, std=checked.noise_std, key=key)

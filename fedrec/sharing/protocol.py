@@ -1,4 +1,5 @@
-"""What one of three aggregators says to the other two, and what it must keep: the seams of `one_of_three`."""
+"""What one of three aggregators says to the other two, and what it must keep: the seams of
+`one_of_three`."""
 
 from __future__ import annotations
 
@@ -14,10 +15,12 @@ from fedrec.sharing.commitments import Committed
 class Standing:
     """Where an aggregator is in a round, for its peers. Within an attempt what was said once stays.
 
-    attempt: 0 before the first. nonce: of the attempt. ticket: b"" until all nonces are known. held: None until it takes no more shares.
-    agreed: `commitments.batch_digest` of the users whom all hold. coin: its own term and the following aggregator's, once all agreed
-    (`checks.coin_term`). opened: SHA-256 of its terms of the checks. accepted: digest of the users that it sums, once it judged. ready:
-    SHA-256 of its output, which it keeps. published: the output may be fetched."""
+    attempt: 0 before the first. nonce: of the attempt. ticket: b"" until all nonces are known.
+    held: None until it takes no more shares. agreed: `commitments.batch_digest` of the users whom
+    all hold. coin: its own term and the following aggregator's, once all agreed
+    (`checks.coin_term`). opened: SHA-256 of its terms of the checks. accepted: digest of the users
+    that it sums, once it judged. ready: SHA-256 of its output, which it keeps. published: the
+    output may be fetched."""
 
     attempt: int = 0
     nonce: bytes = b""
@@ -38,18 +41,24 @@ class Peer(Protocol):
         """Raises UnreachableError."""
 
     def key(self, run: str, round: int, attempt: int) -> bytes:
-        """Its masking key of an attempt, which it tells the aggregator before it and nobody else. Raises UnreachableError."""
+        """Its masking key of an attempt, which it tells the aggregator before it and nobody else.
+
+        Raises UnreachableError."""
 
     def explicit(self, run: str, round: int, attempt: int, first: int, last: int) -> bytes:
-        """Blinds and explicit shares of users first..last of the agreed list, of aggregator 1 for 2 alone. Raises UnreachableError."""
+        """Blinds and explicit shares of users first..last of the agreed list, of aggregator 1 for 2
+        alone. Raises UnreachableError."""
 
     def openings(self, run: str, round: int, attempt: int) -> bytes:
-        """Its masked terms of the checks of all agreed users, `checks.opening` after each other. Raises UnreachableError."""
+        """Its masked terms of the checks of all agreed users, `checks.opening` after each other.
+
+        Raises UnreachableError."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """An output that an aggregator stands by: of an attempt, its ticket and the users that it sums (`agreed`, how many), and its bytes."""
+    """An output that an aggregator stands by: of an attempt, its ticket and the users that it sums
+    (`agreed`, how many), and its bytes."""
 
     attempt: int
     ticket: bytes
@@ -59,16 +68,22 @@ class Kept:
 
 
 class Store(Protocol):
-    """What survives a crash. A call that returns is durable; one that fails may have happened or not."""
+    """What survives a crash.
+
+    A call that returns is durable; one that fails may have happened or not."""
 
     def attempt(self, run: str, round: int) -> int:
         """The highest attempt that was begun; 0 for none."""
 
     def begin(self, run: str, round: int, attempt: int, digest: bytes) -> None:
-        """Never to be begun again. digest: of the question, one for all attempts at a round. Raises ProtocolError on another."""
+        """Never to be begun again. digest: of the question, one for all attempts at a round.
+
+        Raises ProtocolError on another."""
 
     def charge(self, run: str, question: Question, plan: Plan) -> None:
-        """Charge the releases of a round, those that are charged for it already not again. Raises BudgetExceededError."""
+        """Charge the releases of a round, those that are charged for it already not again.
+
+        Raises BudgetExceededError."""
 
     def keep(self, run: str, round: int, output: Kept) -> None:
         """In place of what an earlier attempt kept, which was not published."""

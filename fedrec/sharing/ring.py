@@ -1,6 +1,7 @@
 """Z_2^64: uniform numbers from a seed, and exact sums of products.
 
-Numbers are uint64 and wrap; a signed integer is its residue, and `numpy`'s view as int64 reads it back where it lies in [-2^63, 2^63).
+Numbers are uint64 and wrap; a signed integer is its residue, and `numpy`'s view as int64 reads it
+back where it lies in [-2^63, 2^63).
 """
 
 from __future__ import annotations
@@ -21,21 +22,28 @@ _WORK = 1 << 22
 
 
 def expand(seed: bytes, count: int) -> UInt64s:
-    """`count` uniform numbers of a seed: AES-256 in counter mode. Whoever lacks the seed cannot tell them from random ones.
+    """`count` uniform numbers of a seed: AES-256 in counter mode. Whoever lacks the seed cannot
+    tell them from random ones.
 
-    A seed is used for one purpose only: twice the same numbers would cancel in a difference. Raises ValueError on another length.
+    A seed is used for one purpose only: twice the same numbers would cancel in a difference. Raises
+    ValueError on another length.
     """
     return Keystream(seed, section=0, buffer_words=count).next_words()
 
 
 def add_products(left: UInt64s, right: UInt64s, sums: UInt64s, *, folds: int = 1) -> None:
-    """sums (m, w) += sum over users of left (n, m)' right (n, folds * w), where item j takes vector j mod folds; modulo 2^64.
+    """sums (m, w) += sum over users of left (n, m)' right (n, folds * w), where item j takes vector
+    j mod folds; modulo 2^64.
 
-    Exact for any batch, in any order and on any number of threads: there is no rounding. Raises ValueError on other shapes.
+    Exact for any batch, in any order and on any number of threads: there is no rounding. Raises
+    ValueError on other shapes.
     """
     (n, m), w = left.shape, sums.shape[1]
     if right.shape != (n, folds * w) or len(sums) != m:
-        raise ValueError(f"factors {left.shape} and {right.shape} do not make sums {sums.shape} with {folds} folds")
+        raise ValueError(
+            f"factors {left.shape} and {right.shape} do not make sums {sums.shape} with "
+            f"{folds} folds"
+        )
     if n * m * w < _WORK:
         _add_range(0, m, left, right, sums, folds, _TILE)
     else:
@@ -43,7 +51,9 @@ def add_products(left: UInt64s, right: UInt64s, sums: UInt64s, *, folds: int = 1
 
 
 @numba.njit(nogil=True, cache=True)
-def _add_range(first: int, last: int, A: UInt64s, B: UInt64s, C: UInt64s, folds: int, tile: int) -> None:
+def _add_range(
+    first: int, last: int, A: UInt64s, B: UInt64s, C: UInt64s, folds: int, tile: int
+) -> None:
     """Rows first..last of C, four users at a time, then those left over."""
     n, w = A.shape[0], C.shape[1]
     fours = n - n % 4

@@ -1,13 +1,17 @@
-"""What one of three aggregators does with the shares of a round: multiply, add, and give away its masked part of the noised sums.
+"""What one of three aggregators does with the shares of a round: multiply, add, and give away its
+masked part of the noised sums.
 
-With x = x_0 + x_1 + x_2 and y likewise, x y = sum over i of x_i (y_i + y_(i+1)) + x_(i+1) y_i: each of the nine products once, and each
-of them within reach of one aggregator. Sums over users commute with that. So aggregator i adds its term over all users, then its own
-noise n_i and its mask z_i, and the server adds three outputs: S + n_0 + n_1 + n_2 modulo 2^64, the integers that one trusted aggregator
-with the same three noises would have.
+With x = x_0 + x_1 + x_2 and y likewise, x y = sum over i of x_i (y_i + y_(i+1)) + x_(i+1) y_i: each
+of the nine products once, and each of them within reach of one aggregator. Sums over users commute
+with that. So aggregator i adds its term over all users, then its own noise n_i and its mask z_i,
+and the server adds three outputs: S + n_0 + n_1 + n_2 modulo 2^64, the integers that one trusted
+aggregator with the same three noises would have.
 
-Guarantee, unit user. Of honest users, the server, aggregator i and any clients see shares that are uniform (`shares`), and two outputs of
-which only the sum is not masked (`zeros`): S + n_a + n_b of the two honest ones, after taking off what they know. That is the release
-of `privacy.three_noises`, mu-GDP as planned. It needs both honest aggregators to sum the same users, and to give out one output a round.
+Guarantee, unit user. Of honest users, the server, aggregator i and any clients see shares that are
+uniform (`shares`), and two outputs of which only the sum is not masked (`zeros`): S + n_a + n_b of
+the two honest ones, after taking off what they know. That is the release of `privacy.three_noises`,
+mu-GDP as planned. It needs both honest aggregators to sum the same users, and to give out one
+output a round.
 """
 
 from __future__ import annotations
@@ -30,28 +34,44 @@ class ShareSums:
         self._sums = [np.zeros(part.shape, np.uint64) for part in layout.parts]
 
     def add(self, own: UInt64s, following: UInt64s, *, off: bool = False) -> None:
-        """Add users' shares (n, length), of the aggregator's own number and of the next; `off` takes them off again.
+        """Add users' shares (n, length), of the aggregator's own number and of the next; `off`
+        takes them off again.
 
         Raises ValueError on other shapes.
         """
         if own.shape != following.shape or own.ndim != 2 or own.shape[1] != self.layout.length:
-            raise ValueError(f"shares must have {self.layout.length} numbers a user, found {own.shape} and {following.shape}")
+            raise ValueError(
+                f"shares must have {self.layout.length} numbers a user, found {own.shape} "
+                f"and {following.shape}"
+            )
         minus_one = np.uint64(2**64 - 1)
         for part, sums in zip(self.layout.parts, self._sums, strict=True):
-            x, after = np.ascontiguousarray(own[:, part.left]), np.ascontiguousarray(following[:, part.left])
-            y, together = np.ascontiguousarray(own[:, part.right]), own[:, part.right] + following[:, part.right]
+            x, after = (
+                np.ascontiguousarray(own[:, part.left]),
+                np.ascontiguousarray(following[:, part.left]),
+            )
+            y, together = (
+                np.ascontiguousarray(own[:, part.right]),
+                own[:, part.right] + following[:, part.right],
+            )
             if off:
                 together, y = together * minus_one, y * minus_one
             add_products(x, together, sums, folds=part.spec.folds)
             add_products(after, y, sums, folds=part.spec.folds)
 
-    def output(self, noise: Iterable[Int64s], keys: tuple[bytes, bytes], context: bytes) -> tuple[UInt64s, ...]:
-        """One (rows, columns) array a block for the server: the sums, the aggregator's noise and its mask. Given away once.
+    def output(
+        self, noise: Iterable[Int64s], keys: tuple[bytes, bytes], context: bytes
+    ) -> tuple[UInt64s, ...]:
+        """One (rows, columns) array a block for the server: the sums, the aggregator's noise and
+        its mask. Given away once.
 
-        keys: its own and the following aggregator's. context: of the run, the round and the attempt.
+        keys: its own and the following aggregator's. context: of the run, the round and the
+        attempt.
         """
         out = list[UInt64s]()
-        for number, (part, sums, drawn) in enumerate(zip(self.layout.parts, self._sums, noise, strict=True)):
+        for number, (part, sums, drawn) in enumerate(
+            zip(self.layout.parts, self._sums, noise, strict=True)
+        ):
             packed = part.packed(sums)
             mask = zero_share(*keys, context + f"/output/{number}".encode(), packed.size)
             out.append(packed + drawn.view(np.uint64) + mask.reshape(packed.shape))
@@ -59,6 +79,7 @@ class ShareSums:
 
 
 def total(outputs: Sequence[Sequence[UInt64s]]) -> tuple[Int64s, ...]:
-    """What the server makes of three aggregators' outputs: noised sums, in units of each block's grid."""
+    """What the server makes of three aggregators' outputs: noised sums, in units of each block's
+    grid."""
     first, second, third = outputs
     return tuple((a + b + c).view(np.int64) for a, b, c in zip(first, second, third, strict=True))

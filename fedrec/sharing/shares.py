@@ -1,12 +1,15 @@
 """What a device sends: its numbers as three shares, of which each aggregator gets two.
 
-x = x_0 + x_1 + x_2 modulo 2^64. x_0 and x_1 are what two seeds of the user expand to, x_2 is the rest and is sent as it is. Aggregator i
-holds x_i and x_(i+1) (replicated sharing: Araki, Furukawa, Lindell, Nof, Ohara 2016).
+x = x_0 + x_1 + x_2 modulo 2^64. x_0 and x_1 are what two seeds of the user expand to, x_2 is the
+rest and is sent as it is. Aggregator i holds x_i and x_(i+1) (replicated sharing: Araki, Furukawa,
+Lindell, Nof, Ohara 2016).
 
-Hidden from one aggregator. Aggregator 0 holds x_0 and x_1, which are of seeds alone. Aggregator 1 holds x_1 and x_2 = x - x_0 - x_1, where
-x_0 is of a seed that it lacks; aggregator 2 holds x_2 and x_0, and lacks that of x_1. So any one aggregator's two shares cannot be told
-from 2 L uniform numbers, whatever x is, without breaking AES-256: a number minus a uniform one is uniform. This needs fresh seeds for
-every user, round and attempt: two rows under one seed differ by the difference of what they hide. Any two aggregators have x.
+Hidden from one aggregator. Aggregator 0 holds x_0 and x_1, which are of seeds alone. Aggregator 1
+holds x_1 and x_2 = x - x_0 - x_1, where x_0 is of a seed that it lacks; aggregator 2 holds x_2 and
+x_0, and lacks that of x_1. So any one aggregator's two shares cannot be told from 2 L uniform
+numbers, whatever x is, without breaking AES-256: a number minus a uniform one is uniform. This
+needs fresh seeds for every user, round and attempt: two rows under one seed differ by the
+difference of what they hide. Any two aggregators have x.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ SEEDS = 2
 
 @dataclass(frozen=True)
 class Shares:
-    """Of consecutive users. seeds: (n, 2, 32) of the shares 0 and 1. explicit: (n, L) the shares 2."""
+    """Of consecutive users. seeds: (n, 2, 32) of the shares 0 and 1. explicit: (n, L) the shares
+    2."""
 
     seeds: UInt8s
     explicit: UInt64s
@@ -42,8 +46,11 @@ class Shares:
 
 
 def fresh_seeds(num_users: int) -> UInt8s:
-    """(num_users, 2, 32) of the operating system, whatever a run's seed is: shares do not show in the sums."""
-    return np.frombuffer(os.urandom(num_users * SEEDS * SEED_BYTES), np.uint8).reshape(num_users, SEEDS, SEED_BYTES)
+    """(num_users, 2, 32) of the operating system, whatever a run's seed is: shares do not show in
+    the sums."""
+    return np.frombuffer(os.urandom(num_users * SEEDS * SEED_BYTES), np.uint8).reshape(
+        num_users, SEEDS, SEED_BYTES
+    )
 
 
 def share(numbers: UInt64s, seeds: UInt8s) -> Shares:

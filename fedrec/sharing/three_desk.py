@@ -1,9 +1,12 @@
-"""Three aggregators as the server sees them: one `ReleaseDesk`, whose releases are the sums of three outputs.
+"""Three aggregators as the server sees them: one `ReleaseDesk`, whose releases are the sums of
+three outputs.
 
-NOT YET REVIEWED from outside. The server learns nothing here that it would not learn from one release (`sharing.servers`): an output
-leaves its aggregator only once all three stand by an output of the same users.
+NOT YET REVIEWED from outside. The server learns nothing here that it would not learn from one
+release (`sharing.servers`): an output leaves its aggregator only once all three stand by an output
+of the same users.
 
-The server gives every attempt at a round its number, the same for all three, so that each knows which attempt the others speak of.
+The server gives every attempt at a round its number, the same for all three, so that each knows
+which attempt the others speak of.
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ class ThreeDesk:
 
     def __post_init__(self) -> None:
         if len(self.desks) != 3:
-            raise ValueError(f"three-party aggregation is of three aggregators, found {len(self.desks)}")
+            raise ValueError(
+                f"three-party aggregation is of three aggregators, found {len(self.desks)}"
+            )
 
     def enrolled(self) -> int:
         """Users whom all three know."""
@@ -53,28 +58,44 @@ class ThreeDesk:
     def open_round(self, opening: Opening) -> RoundStatus:
         """Find the attempt that all three are at, or begin the next one at all of them.
 
-        Raises RefusedError; its code is `LOST_SHARE` where the round can neither be released nor done again.
+        Raises RefusedError; its code is `LOST_SHARE` where the round can neither be released nor
+        done again.
         """
         header = read_header(opening.header)
-        self._questions = {(opening.run, opening.round): Question(header.round, header.step, {}, header.specs())}
+        self._questions = {
+            (opening.run, opening.round): Question(header.round, header.step, {}, header.specs())
+        }
         heads = opening.ledger_head.split(_BETWEEN) if opening.ledger_head else [""] * 3
         if len(heads) != 3:
-            raise refused(Refusal.STALE_LEDGER, "the run was begun with one aggregator, not with three", "Begin a run of its own.")
+            raise refused(
+                Refusal.STALE_LEDGER,
+                "the run was begun with one aggregator, not with three",
+                "Begin a run of its own.",
+            )
         openings = [replace(opening, ledger_head=head) for head in heads]
         found = [desk.open_round(asked) for desk, asked in zip(self.desks, openings, strict=True)]
         if any(status.phase is Phase.RELEASED for status in found):
             return self._released(found)
-        alike = len({status.attempt for status in found}) == 1 and all(status.phase is not Phase.SHORT for status in found)
-        if alike and all(status.quorum == opening.quorum for status in found if status.phase is Phase.OPEN):
+        alike = len({status.attempt for status in found}) == 1 and all(
+            status.phase is not Phase.SHORT for status in found
+        )
+        if alike and all(
+            status.quorum == opening.quorum for status in found if status.phase is Phase.OPEN
+        ):
             return self._together(found)
         number = 1 + max(status.attempt for status in found)
-        begun = [desk.open_round(replace(asked, attempt=number)) for desk, asked in zip(self.desks, openings, strict=True)]
+        begun = [
+            desk.open_round(replace(asked, attempt=number))
+            for desk, asked in zip(self.desks, openings, strict=True)
+        ]
         return self._together(begun)
 
     def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
-        """Of all three: as far as the last of them is. Raises RefusedError (`ROUND_UNKNOWN` where one has forgotten the round).
+        """Of all three: as far as the last of them is. Raises RefusedError (`ROUND_UNKNOWN` where
+        one has forgotten the round).
 
-        While it waits, all three are asked again and again: one that has forgotten the round leaves the others waiting for ever.
+        While it waits, all three are asked again and again: one that has forgotten the round leaves
+        the others waiting for ever.
         """
         until_s = self.clock() + wait_s
         while True:
@@ -90,20 +111,34 @@ class ThreeDesk:
         return self._together(self._each(lambda desk: desk.close(run, round)))
 
     def release(self, run: str, round: int) -> bytes:
-        """`wire.pack_release` of the sum of three outputs. Raises ProtocolError where they are not of one attempt."""
+        """`wire.pack_release` of the sum of three outputs.
+
+        Raises ProtocolError where they are not of one attempt."""
         question, plan = self._questions.get((run, round)), self._plans.get(run)
         if question is None or plan is None:
-            raise refused(Refusal.ROUND_UNKNOWN, f"round {round} of run {run!r} was not opened here", "Open it first.")
+            raise refused(
+                Refusal.ROUND_UNKNOWN,
+                f"round {round} of run {run!r} was not opened here",
+                "Open it first.",
+            )
         try:
             outputs = [read_output(desk.release(run, round), question) for desk in self.desks]
         except ValueError as failure:
-            raise ProtocolError(f"an aggregator's output cannot be read: {failure}", "Ask the operators of all three.") from None
+            raise ProtocolError(
+                f"an aggregator's output cannot be read: {failure}",
+                "Ask the operators of all three.",
+            ) from None
         if len({(ticket, users) for ticket, users, _ in outputs}) != 1:
-            raise ProtocolError(f"three outputs of round {round} are not of one attempt", "Ask the operators of all three.")
+            raise ProtocolError(
+                f"three outputs of round {round} are not of one attempt",
+                "Ask the operators of all three.",
+            )
         return pack_release(in_real_units(question, total([parts for *_, parts in outputs]), plan))
 
     def _each(self, ask: Callable[[ReleaseDesk], RoundStatus]) -> list[RoundStatus]:
-        """Every desk's answer. What one refuses is raised when all were asked: a close must reach everybody."""
+        """Every desk's answer.
+
+        What one refuses is raised when all were asked: a close must reach everybody."""
         found, failures = list[RoundStatus](), list[RefusedError | UnreachableError]()
         for desk in self.desks:
             try:
@@ -116,14 +151,18 @@ class ThreeDesk:
 
     def _released(self, found: Sequence[RoundStatus]) -> RoundStatus:
         """One has published. The others stand by an output of the same attempt, or it is lost."""
-        attempts = {status.attempt for status in found if status.phase in {Phase.RELEASED, Phase.RELEASING}}
+        attempts = {
+            status.attempt for status in found if status.phase in {Phase.RELEASED, Phase.RELEASING}
+        }
         lost = [i for i, status in enumerate(found) if status.phase in {Phase.SHORT, Phase.OPEN}]
         if lost or len(attempts) != 1:
             cause = (
-                f"round {found[0].round} was published by one aggregator, and aggregator {(lost or [0])[0] + 1} has lost its share of it"
+                f"round {found[0].round} was published by one aggregator, and aggregator "
+                f"{(lost or [0])[0] + 1} has lost its share of it"
             )
             remedy = (
-                "Restore the newest backup of its ledger. Without one the run cannot go on: the round stays charged, and is never repeated."
+                "Restore the newest backup of its ledger. Without one the run cannot go on: the "
+                "round stays charged, and is never repeated."
             )
             raise refused(Refusal.LOST_SHARE, cause, remedy)
         return self._together(found)

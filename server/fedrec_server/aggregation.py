@@ -1,4 +1,5 @@
-"""The server's way to the one aggregator, or to three: stubs, what was seen of their ledgers, and what their limits leave."""
+"""The server's way to the one aggregator, or to three: stubs, what was seen of their ledgers, and
+what their limits leave."""
 
 from __future__ import annotations
 
@@ -25,16 +26,30 @@ def desk_and_budget(
 ) -> tuple[ReleaseDesk | None, Callable[[], Budget | None] | None]:
     """A desk until `stack` closes, and what is left of the budget; None without an aggregator.
 
-    Raises SettingsError where the scenario is of three aggregators and the settings are of one, or the other way round.
+    Raises SettingsError where the scenario is of three aggregators and the settings are of one, or
+    the other way round.
     """
     named = "three-party" if settings.aggregators else "trusted"
     if scenario.privacy.aggregation != named:
-        cause = f'privacy.aggregation = "{scenario.privacy.aggregation}", but the server\'s settings name aggregators for "{named}"'
-        raise SettingsError(cause, "Give them one table aggregator, or three tables aggregators, as in docs/deploy.md.")
+        cause = (
+            f'privacy.aggregation = "{scenario.privacy.aggregation}", but the server\'s settings '
+            f'name aggregators for "{named}"'
+        )
+        raise SettingsError(
+            cause,
+            "Give them one table aggregator, or three tables aggregators, as in docs/deploy.md.",
+        )
     if settings.aggregators:
-        three = [stack.enter_context(RemoteReleaseDesk(access(one), retry=retry)) for one in settings.aggregators]
-        followed = [FollowedDesk(one, seen) for one, seen in zip(three, _of_three(settings), strict=True)]
-        return WatchedDesk(ThreeDesk(followed), metrics), lambda: least([one.budget() for one in three])
+        three = [
+            stack.enter_context(RemoteReleaseDesk(access(one), retry=retry))
+            for one in settings.aggregators
+        ]
+        followed = [
+            FollowedDesk(one, seen) for one, seen in zip(three, _of_three(settings), strict=True)
+        ]
+        return WatchedDesk(ThreeDesk(followed), metrics), lambda: least(
+            [one.budget() for one in three]
+        )
     if settings.aggregator is None:
         return None, None
     remote = stack.enter_context(RemoteReleaseDesk(access(settings.aggregator), retry=retry))
@@ -59,7 +74,11 @@ def access(table: AggregatorAccess) -> Access:
 def least(budgets: Sequence[Budget | None]) -> Budget | None:
     """Of three aggregators the one whose limit leaves least; None where one does not say."""
     known = [budget for budget in budgets if budget is not None]
-    return min(known, key=lambda budget: budget.left_epsilon) if known and len(known) == len(budgets) else None
+    return (
+        min(known, key=lambda budget: budget.left_epsilon)
+        if known and len(known) == len(budgets)
+        else None
+    )
 
 
 def _of_three(settings: ServerSettings) -> tuple[SeenLedger, ...]:

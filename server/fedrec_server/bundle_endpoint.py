@@ -1,9 +1,11 @@
-"""HTTPS endpoint of the server's current bundle, read-only: what a serving process on another machine fetches it from.
+"""HTTPS endpoint of the server's current bundle, read-only: what a serving process on another
+machine fetches it from.
 
-    GET /v1/bundle    Authorization: Bearer TOKEN    ETag: "SHA-256 of the file"; 304 to If-None-Match, 404 before the first model
+    GET /v1/bundle    Authorization: Bearer TOKEN    ETag: "SHA-256 of the file"; 304 to
+                      If-None-Match, 404 before the first model
 
-The bundle is public once it is served; the token keeps strangers from loading the process that trains. Nothing else is read, and
-nothing a caller sends is kept.
+The bundle is public once it is served; the token keeps strangers from loading the process that
+trains. Nothing else is read, and nothing a caller sends is kept.
 """
 
 from __future__ import annotations
@@ -29,10 +31,24 @@ _REQUEST_S, _AT_ONCE = 30.0, 16
 
 
 class BundleEndpoint:
-    """A context that serves `folder/serving.safetensors`. tokens: SHA-256 of those that are let in, in hexadecimal digits."""
+    """A context that serves `folder/serving.safetensors`. tokens: SHA-256 of those that are let in,
+    in hexadecimal digits."""
 
-    def __init__(self, folder: Path, listen: Address, tokens: Sequence[str], *, certificate: Path | None, key: Path | None) -> None:
-        self._file, self._tokens, self._listen, self._pair = folder / FILE, tuple(tokens), listen, (certificate, key)
+    def __init__(
+        self,
+        folder: Path,
+        listen: Address,
+        tokens: Sequence[str],
+        *,
+        certificate: Path | None,
+        key: Path | None,
+    ) -> None:
+        self._file, self._tokens, self._listen, self._pair = (
+            folder / FILE,
+            tuple(tokens),
+            listen,
+            (certificate, key),
+        )
         self._known: tuple[tuple[int, int, int], str] | None = None
         self._lock, self._places = threading.Lock(), threading.BoundedSemaphore(_AT_ONCE)
 
@@ -49,13 +65,20 @@ class BundleEndpoint:
             server = _Server((self._listen.host, self._listen.port), _Handler)
         except (OSError, ssl.SSLError) as failure:
             words = f"publish: {self._listen}: {failure.strerror or failure}"
-            raise SettingsError(words, "Name a free address and a readable certificate in the server's settings.") from None
+            raise SettingsError(
+                words, "Name a free address and a readable certificate in the server's settings."
+            ) from None
         server.endpoint, server.context, self._server = endpoint, context, server
         self._thread = threading.Thread(target=server.serve_forever, name="publish", daemon=True)
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        failure: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -67,12 +90,17 @@ class BundleEndpoint:
 
     def lets_in(self, authorization: str) -> bool:
         """Whether the header shows a token that is known."""
-        token = authorization.removeprefix("Bearer ").strip() if authorization.startswith("Bearer ") else ""
+        token = (
+            authorization.removeprefix("Bearer ").strip()
+            if authorization.startswith("Bearer ")
+            else ""
+        )
         digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
         return bool(token) and any(hmac.compare_digest(digest, known) for known in self._tokens)
 
     def opened(self) -> tuple[int, str, int] | None:
-        """A file descriptor of the current bundle, its SHA-256 and its size; None before there is one. The caller closes it."""
+        """A file descriptor of the current bundle, its SHA-256 and its size; None before there is
+        one. The caller closes it."""
         try:
             descriptor = os.open(self._file, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -142,7 +170,11 @@ class _Handler(BaseHTTPRequestHandler):
             if self.headers.get("If-None-Match", "") == f'"{sha256}"':
                 return self._say(304, sha256)
             self.send_response(200)
-            for name, value in (("ETag", f'"{sha256}"'), ("Content-Length", str(size)), ("Content-Type", "application/octet-stream")):
+            for name, value in (
+                ("ETag", f'"{sha256}"'),
+                ("Content-Length", str(size)),
+                ("Content-Type", "application/octet-stream"),
+            ):
                 self.send_header(name, value)
             self.end_headers()
             start = 0

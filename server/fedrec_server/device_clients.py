@@ -1,10 +1,12 @@
-"""Light devices as one more client of a broadcast: a question is published for all of them, and they report when they look.
+"""Light devices as one more client of a broadcast: a question is published for all of them, and
+they report when they look.
 
     FOLDER/v1/round             the round that is open, as JSON; "{}" for none
     FOLDER/v1/content/SHA256    question's header, arrays, plan and terms, each under its digest
 
-The files are the same for everybody and, but for `round`, never change: any web server, object store or cache may serve the folder.
-An aggregator's table `devices` serves it beside its intake. Files of the round before stay, for devices that read it just now.
+The files are the same for everybody and, but for `round`, never change: any web server, object
+store or cache may serve the folder. An aggregator's table `devices` serves it beside its intake.
+Files of the round before stay, for devices that read it just now.
 """
 
 from __future__ import annotations
@@ -41,7 +43,10 @@ class Publication:
                 if path.name not in files.keys() | self._before:
                     path.unlink()
         except OSError as failure:
-            raise RunError(f"the round cannot be published to devices: {failure}", "Free disk space, and go on.") from failure
+            raise RunError(
+                f"the round cannot be published to devices: {failure}",
+                "Free disk space, and go on.",
+            ) from failure
         self._before = set(files)
 
     def withdraw(self) -> None:
@@ -51,7 +56,8 @@ class Publication:
 
 @dataclass
 class DeviceClients:
-    """A `Broadcast` to clients and to light devices. users: devices that are counted on; window_s: for them to report in a round.
+    """A `Broadcast` to clients and to light devices. users: devices that are counted on; window_s:
+    for them to report in a round.
 
     desk: says who is enrolled and has reported, devices and clients together.
     """
@@ -75,13 +81,18 @@ class DeviceClients:
         return [*answers, Answer(NAME, self._joined)] if self._joined else answers
 
     def ask(self, invitation: Invitation) -> Sequence[Answer]:
-        """As the broadcast's; when clients have answered, devices are waited for until all have reported or the window is over."""
+        """As the broadcast's; when clients have answered, devices are waited for until all have
+        reported or the window is over."""
         if self._terms is None or not self._joined:
             return self.clients.ask(invitation)
         until_s = self.clock() + self.window_s
         self.publication.publish(self._terms, invitation)
         answers = list(self.clients.ask(invitation))
-        theirs, run, round = sum(answer.accepted for answer in answers), invitation.run, invitation.question.round
+        theirs, run, round = (
+            sum(answer.accepted for answer in answers),
+            invitation.run,
+            invitation.question.round,
+        )
         while True:
             status = self.desk.status(run, round)
             counted = max(0, min(self._joined, status.reported - theirs))

@@ -1,9 +1,11 @@
-"""Runs the installed ServerApp in this process, as the task of a Flower run, and never opens the bundle.
+"""Runs the installed ServerApp in this process, as the task of a Flower run, and never opens the
+bundle.
 
-Flower's own way is a process that polls for tasks and another one per run. One process is enough here: it submits the
-run, takes its task with the SuperLink's secret, and calls the app with Flower's `Grid`. It starts at once, its errors
-keep their types, and whoever ends it ends the run. To Flower the run is a channel for messages: where one is lost, the
-next continues from the checkpoints. flwr keeps these interfaces private, hence the exact version: `require_pinned_flower`.
+Flower's own way is a process that polls for tasks and another one per run. One process is enough
+here: it submits the run, takes its task with the SuperLink's secret, and calls the app with
+Flower's `Grid`. It starts at once, its errors keep their types, and whoever ends it ends the run.
+To Flower the run is a channel for messages: where one is lost, the next continues from the
+checkpoints. flwr keeps these interfaces private, hence the exact version: `require_pinned_flower`.
 """
 
 from __future__ import annotations
@@ -32,7 +34,11 @@ from flwr.serverapp import ServerApp
 from flwr.supercore.constant import TaskType
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
-from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor, SuperExecAuthHttpInterceptor
+from flwr.supercore.interceptors import (
+    RuntimeTokenHttpInterceptor,
+    RuntimeVersionHttpInterceptor,
+    SuperExecAuthHttpInterceptor,
+)
 from flwr.supercore.retry import RetryInvoker, exponential
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
@@ -55,10 +61,14 @@ class LostRunError(Exception):
 
 
 def require_pinned_flower(found: str = flwr.__version__) -> None:
-    """Raises SettingsError where another Flower is installed than the one whose interfaces this module speaks."""
+    """Raises SettingsError where another Flower is installed than the one whose interfaces this
+    module speaks."""
     if found != PINNED_FLOWER:
         raise SettingsError(
-            f"flwr {found} is installed; this server speaks the interfaces of flwr {PINNED_FLOWER} only",
+            (
+                f"flwr {found} is installed; this server speaks the interfaces of flwr "
+                f"{PINNED_FLOWER} only"
+            ),
             f"pip install flwr=={PINNED_FLOWER}",
         )
 
@@ -67,8 +77,8 @@ def require_pinned_flower(found: str = flwr.__version__) -> None:
 class Executor:
     """Runs apps at one SuperLink, which serves this server alone. Seconds.
 
-    address: host:port. secret: the SuperLink's, for tasks. root_certificates: PEM, None for plain HTTP. away_s: how long the
-    SuperLink may stay away in the middle of a run.
+    address: host:port. secret: the SuperLink's, for tasks. root_certificates: PEM, None for plain
+    HTTP. away_s: how long the SuperLink may stay away in the middle of a run.
     """
 
     address: str
@@ -81,7 +91,9 @@ class Executor:
     sleep: Callable[[float], None] = time.sleep
 
     def run(self, app: ServerApp, bundle: bytes) -> None:
-        """Submit a run and carry it to its end. Raises LostRunError, RunError where the SuperLink is not ours, and what the app raises."""
+        """Submit a run and carry it to its end.
+
+        Raises LostRunError, RunError where the SuperLink is not ours, and what the app raises."""
         require_pinned_flower()
         try:
             run_id = self._submitted(bundle)
@@ -91,8 +103,9 @@ class Executor:
             raise LostRunError("Flower's SuperLink stayed away, or gave the run up") from failure
 
     def _submitted(self, bundle: bytes) -> int:
-        """A run that an earlier life of this server left untaken is stopped first; one that was running fails by itself for want of
-        heartbeats. Stopped now, it would leave SuperNodes with messages cut off in their middle."""
+        """A run that an earlier life of this server left untaken is stopped first; one that was
+        running fails by itself for want of heartbeats. Stopped now, it would leave SuperNodes with
+        messages cut off in their middle."""
         with ControlHttpClient.from_server_address(*self._at, [_version("flwr CLI")]) as control:
             for run in control.ListRuns(ListRunsRequest()).run_dict.values():
                 if run.fab_id == _FAB_ID and run.status.status in {Status.PENDING, Status.STARTING}:
@@ -104,29 +117,44 @@ class Executor:
         return run_id
 
     def _token(self, run_id: int) -> str:
-        """The task of the run. Raises RunError where the SuperLink gives tasks to others, or does not take our secret."""
+        """The task of the run.
+
+        Raises RunError where the SuperLink gives tasks to others, or does not take our secret."""
         signed = SuperExecAuthHttpInterceptor(master_secret=self.secret, protected_methods=_ACQUIRE)
         deadline = time.monotonic() + self.task_s
-        with RuntimeHttpClient.from_server_address(*self._at, [_version("SuperExec"), signed]) as runtime:
+        with RuntimeHttpClient.from_server_address(
+            *self._at, [_version("SuperExec"), signed]
+        ) as runtime:
             while time.monotonic() < deadline:
                 found = _acquired(runtime)
                 if found.token and found.task.run_id == run_id:
                     return str(found.token)
                 if found.token:
-                    raise RunError(f"the SuperLink at {self.address} has runs of other apps", "Give this server a SuperLink of its own.")
+                    raise RunError(
+                        f"the SuperLink at {self.address} has runs of other apps",
+                        "Give this server a SuperLink of its own.",
+                    )
                 self.sleep(self.poll_s)
         raise RunError(
             f"the SuperLink at {self.address} gave the run's task to another executor",
-            "Start that SuperLink with --isolation process and --superexec-auth-secret-file, and without a flower-superexec.",
+            (
+                "Start that SuperLink with --isolation process and --superexec-auth-secret-file, "
+                "and without a flower-superexec."
+            ),
         )
 
     def _carried_out(self, app: ServerApp, run_id: int, token: str) -> None:
         address, insecure, certificates = self._at
         grid = EachReplyGrid(address, insecure, certificates, token=token)
-        grid._retry_invoker = _patiently(self.away_s, self.sleep)  # Flower's own would interrupt this process
+        # Flower's own would interrupt this process
+        grid._retry_invoker = _patiently(self.away_s, self.sleep)
         try:
             task = grid._runtime_client.PullTaskInput(PullTaskInputRequest())
-            TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = task.task_id, run_id, task.context.node_id
+            TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = (
+                task.task_id,
+                run_id,
+                task.context.node_id,
+            )
             grid.set_run(run_from_proto(task.run))
             with self._heartbeats(token):
                 status = SubStatus.FAILED
@@ -145,7 +173,9 @@ class Executor:
 
     @contextmanager
     def _heartbeats(self, token: str) -> Iterator[None]:
-        """While the body runs, however long it computes. One that fails is tried again: the grid's own calls find out what is lost."""
+        """While the body runs, however long it computes.
+
+        One that fails is tried again: the grid's own calls find out what is lost."""
         ended = threading.Event()
 
         def beat() -> None:
@@ -164,7 +194,9 @@ class Executor:
 
     def _runtime(self, token: str) -> RuntimeHttpClient:
         """Calls for the task beside the grid's, tried once each."""
-        return RuntimeHttpClient.from_server_address(*self._at, [_version("flwr-serverapp"), RuntimeTokenHttpInterceptor(token=token)])
+        return RuntimeHttpClient.from_server_address(
+            *self._at, [_version("flwr-serverapp"), RuntimeTokenHttpInterceptor(token=token)]
+        )
 
     @property
     def _at(self) -> tuple[str, bool, bytes | None]:
@@ -182,16 +214,24 @@ def _acquired(runtime: RuntimeHttpClient) -> AcquireTaskResponse:
         if failure.response.status_code not in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
             raise
         raise RunError(
-            "the SuperLink does not take this server's secret", "Give superlink.secret the file that it was started with."
+            "the SuperLink does not take this server's secret",
+            "Give superlink.secret the file that it was started with.",
         ) from None
 
 
 def _patiently(away_s: float, sleep: Callable[[float], None]) -> RetryInvoker:
     """Tries again while the SuperLink is away or being started, for up to `away_s`."""
-    being_started = {httpx.codes.BAD_GATEWAY, httpx.codes.SERVICE_UNAVAILABLE, httpx.codes.GATEWAY_TIMEOUT}
+    being_started = {
+        httpx.codes.BAD_GATEWAY,
+        httpx.codes.SERVICE_UNAVAILABLE,
+        httpx.codes.GATEWAY_TIMEOUT,
+    }
 
     def hopeless(failure: Exception) -> bool:
-        return isinstance(failure, httpx.HTTPStatusError) and failure.response.status_code not in being_started
+        return (
+            isinstance(failure, httpx.HTTPStatusError)
+            and failure.response.status_code not in being_started
+        )
 
     return RetryInvoker(
         lambda: exponential(base_delay=0.2, max_delay=2),

@@ -1,12 +1,15 @@
-"""Reverse proxy of the SuperLink, its only way to the network: mutual TLS, and the twelve routes that SuperNodes need. All else is 404.
+"""Reverse proxy of the SuperLink, its only way to the network: mutual TLS, and the twelve routes
+that SuperNodes need. All else is 404.
 
-Flower serves SuperNodes, run control and task tokens on one port, and asks nobody who starts a run for a credential. So
-the SuperLink listens on loopback, and this gate forwards a POST whose path is, byte for byte, a fleet route: nothing is
-decoded, joined or followed, so no spelling of another route gets through. Bodies stream both ways and are counted.
+Flower serves SuperNodes, run control and task tokens on one port, and asks nobody who starts a run
+for a credential. So the SuperLink listens on loopback, and this gate forwards a POST whose path is,
+byte for byte, a fleet route: nothing is decoded, joined or followed, so no spelling of another
+route gets through. Bodies stream both ways and are counted.
 
-Flower takes any node that made itself a key. Here a connection must show a client's certificate, and a node belongs to the client
-that it first came with (`fedrec_server.nodes`): requests that say whose node they are about are read, and one about another's is refused.
-A request for messages waits until there may be one (`fedrec_server.held_pulls`).
+Flower takes any node that made itself a key. Here a connection must show a client's certificate,
+and a node belongs to the client that it first came with (`fedrec_server.nodes`): requests that say
+whose node they are about are read, and one about another's is refused. A request for messages waits
+until there may be one (`fedrec_server.held_pulls`).
 """
 
 from __future__ import annotations
@@ -61,20 +64,25 @@ FLEET_ROUTES = frozenset(
 )
 
 _ABOUT_A_NODE: Mapping[bytes, Callable[[bytes], tuple[int, set[int]]]] = {
-    b"/v1/fleet/pull-messages": lambda body: (PullMessagesRequest.FromString(body).node.node_id, set()),
+    b"/v1/fleet/pull-messages": lambda body: (
+        PullMessagesRequest.FromString(body).node.node_id,
+        set(),
+    ),
     b"/v1/fleet/push-messages": lambda body: _pushed(PushMessagesRequest.FromString(body)),
 }
-"""Requests by which a node is a client's: whose node they are about, and in whose names their messages are. Their bodies are small:
-what a message holds comes object by object."""
+"""Requests by which a node is a client's: whose node they are about, and in whose names their
+messages are. Their bodies are small: what a message holds comes object by object."""
 
 _TLS_READ_BYTES = 2**15
-"""Asyncio keeps a buffer of 256 KiB for every TLS connection, as long as it lives, and each waiting node has one; a record has 16 KiB."""
+"""Asyncio keeps a buffer of 256 KiB for every TLS connection, as long as it lives, and each waiting
+node has one; a record has 16 KiB."""
 
 _PULL = b"/v1/fleet/pull-messages"
 _READ_BYTES = 4 * 2**20
 
 _OF_ONE_CONNECTION = frozenset(
-    b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding upgrade host "
+    b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer "
+    b"transfer-encoding upgrade host "
     b"content-length expect server date".split()
 )
 """Headers that end here (RFC 9110, section 7.6.1), and those that each side writes for itself."""
@@ -89,10 +97,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class GateLimits:
-    """What SuperNodes may use at once. A SuperNode that is turned away with 503 waits and tries again.
+    """What SuperNodes may use at once. A SuperNode that is turned away with 503 waits and tries
+    again.
 
-    max_body_bytes: of a request or a response. max_bytes: announced by all requests in progress. max_requests,
-    max_requests_per_peer: in progress. chunk_s: for the next part of a request to arrive. request_s: for the whole.
+    max_body_bytes: of a request or a response. max_bytes: announced by all requests in progress.
+    max_requests, max_requests_per_peer: in progress. chunk_s: for the next part of a request to
+    arrive. request_s: for the whole.
     """
 
     max_body_bytes: int = 64 * 2**20
@@ -117,7 +127,8 @@ class Certificate:
     keys: Mapping[str, str] = field(default_factory=dict)
 
     def client(self, shown: bytes) -> str:
-        """The name of the client that holds a certificate (DER), which TLS has checked; "" where it is no client's that is known."""
+        """The name of the client that holds a certificate (DER), which TLS has checked; "" where it
+        is no client's that is known."""
         certificate = x509.load_der_x509_certificate(shown)
         holder = Identity.among(uris_of(certificate))
         if holder is None or holder.role != "client":
@@ -143,13 +154,20 @@ class _Place:
 
 
 class FleetProxy:
-    """The gate as an ASGI application in front of the SuperLink at `upstream()`, host:port or "" while there is none.
+    """The gate as an ASGI application in front of the SuperLink at `upstream()`, host:port or ""
+    while there is none.
 
-    With a certificate, every request must come over a connection that showed a client's, and `nodes` learns whose node is whose.
+    With a certificate, every request must come over a connection that showed a client's, and
+    `nodes` learns whose node is whose.
     """
 
     def __init__(
-        self, upstream: Callable[[], str], limits: GateLimits, certificate: Certificate | None = None, *, holds: bool = False
+        self,
+        upstream: Callable[[], str],
+        limits: GateLimits,
+        certificate: Certificate | None = None,
+        *,
+        holds: bool = False,
     ) -> None:
         self._limits, self._upstream, self.closing = limits, upstream, threading.Event()
         self._certificate, self.nodes, self.pulls = certificate, Nodes(), HeldPulls(holds)
@@ -157,8 +175,11 @@ class FleetProxy:
         self._in_progress, self._announced = Counter[str](), 0
         timeout = httpx.Timeout(limits.request_s, connect=5.0)
         bounds = httpx.Limits(max_connections=limits.max_requests, max_keepalive_connections=32)
-        # No proxy of the environment, no redirect: what is asked of the SuperLink is asked of it alone.
-        self._http = httpx.AsyncClient(timeout=timeout, limits=bounds, trust_env=False, follow_redirects=False)
+        # No proxy of the environment, no redirect: what is asked of the SuperLink is asked of it
+        # alone.
+        self._http = httpx.AsyncClient(
+            timeout=timeout, limits=bounds, trust_env=False, follow_redirects=False
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request; `lifespan` closes the connections to the SuperLink."""
@@ -171,7 +192,11 @@ class FleetProxy:
                     await self._handled(request, send)
 
     async def _handled(self, request: Request, send: Send) -> None:
-        if request.method != "POST" or request.scope["raw_path"] not in FLEET_ROUTES or request.scope["query_string"]:
+        if (
+            request.method != "POST"
+            or request.scope["raw_path"] not in FLEET_ROUTES
+            or request.scope["query_string"]
+        ):
             return await PlainTextResponse("not found", 404)(request.scope, request.receive, send)
         try:
             size = _announced_bytes(request, self._limits.max_body_bytes)
@@ -183,7 +208,9 @@ class FleetProxy:
             if not peer:
                 return await _forbidden()(request.scope, request.receive, send)
         if not self._has_room(peer, size):
-            return await PlainTextResponse("busy", 503, {"retry-after": "1"})(request.scope, request.receive, send)
+            return await PlainTextResponse("busy", 503, {"retry-after": "1"})(
+                request.scope, request.receive, send
+            )
         place = _Place(peer, size)
         self._take(place, 1)
         try:
@@ -201,7 +228,11 @@ class FleetProxy:
         limits = self._limits
         total = sum(self._in_progress.values())
         mine = self._in_progress[peer]
-        return total < limits.max_requests and mine < limits.max_requests_per_peer and self._announced + size <= limits.max_bytes
+        return (
+            total < limits.max_requests
+            and mine < limits.max_requests_per_peer
+            and self._announced + size <= limits.max_bytes
+        )
 
     async def _forwarded(self, request: Request, send: Send, place: _Place | None) -> None:
         """place: of the client that sends it, None where nobody was asked who it is."""
@@ -222,21 +253,29 @@ class FleetProxy:
         except _TooLargeError:
             return await _too_large()(request.scope, request.receive, send)
         except TimeoutError:
-            return await PlainTextResponse("the body does not come", 408, {"connection": "close"})(request.scope, request.receive, send)
+            return await PlainTextResponse("the body does not come", 408, {"connection": "close"})(
+                request.scope, request.receive, send
+            )
         except httpx.HTTPError:
-            return await PlainTextResponse("the SuperLink does not answer", 503)(request.scope, request.receive, send)
+            return await PlainTextResponse("the SuperLink does not answer", 503)(
+                request.scope, request.receive, send
+            )
         try:
             await self._returned(response)(request.scope, request.receive, send)
-        except (_TooLargeError, httpx.HTTPError) as failure:  # too late for a status: the connection is cut
+        except (_TooLargeError, httpx.HTTPError) as failure:
+            # too late for a status: the connection is cut
             logs.say_failure(log, "gate-response-cut", failure)
             raise ConnectionResetError from None
         finally:
             await response.aclose()
         return None
 
-    async def _pulled(self, request: Request, body: bytes | None, node: int, place: _Place) -> httpx.Response:
-        """As `_sent`, when there may be a message for the node: an answer without one is returned only to a request that has waited.
-        While it waits it has no place among the requests in progress."""
+    async def _pulled(
+        self, request: Request, body: bytes | None, node: int, place: _Place
+    ) -> httpx.Response:
+        """As `_sent`, when there may be a message for the node: an answer without one is returned
+        only to a request that has waited. While it waits it has no place among the requests in
+        progress."""
         asked_s = _asked_s(request)
         while True:
             waited = await self._waited(request, node, place, asked_s)
@@ -252,7 +291,9 @@ class FleetProxy:
             self.nodes.seen(node, place.peer)  # or nobody would send what it waits for
             await response.aclose()
 
-    async def _waited(self, request: Request, node: int, place: _Place, asked_s: float | None) -> bool:
+    async def _waited(
+        self, request: Request, node: int, place: _Place, asked_s: float | None
+    ) -> bool:
         """Whether the request was held; after it the caller has one of the places `at_once`."""
 
         async def gone() -> None:
@@ -268,7 +309,8 @@ class FleetProxy:
         return waited
 
     async def _examined(self, request: Request, client: str) -> tuple[bytes | None, int]:
-        """The body and the node that it is about, where it was read; None and 0 where it only passes through."""
+        """The body and the node that it is about, where it was read; None and 0 where it only
+        passes through."""
         about = _ABOUT_A_NODE.get(request.scope["raw_path"]) if client else None
         if about is None:
             return None, 0
@@ -286,16 +328,22 @@ class FleetProxy:
         return body, node
 
     async def _sent(self, request: Request, body: bytes | None) -> httpx.Response:
-        """The SuperLink's answer, its body still to come. Holds the request while the SuperLink is being started, up to `away_s`:
-        a SuperNode that is turned away would come back after up to 20 s."""
+        """The SuperLink's answer, its body still to come. Holds the request while the SuperLink is
+        being started, up to `away_s`: a SuperNode that is turned away would come back after up to
+        20 s."""
         headers = [*_end_to_end(request.scope["headers"]), *_length(request)]
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._limits.away_s
         while True:
-            url = httpx.URL(f"http://{self._upstream() or NOWHERE}", raw_path=request.scope["raw_path"])
+            url = httpx.URL(
+                f"http://{self._upstream() or NOWHERE}", raw_path=request.scope["raw_path"]
+            )
             try:
                 content = self._body(request) if body is None else body
-                return await self._http.send(self._http.build_request("POST", url, headers=headers, content=content), stream=True)
+                return await self._http.send(
+                    self._http.build_request("POST", url, headers=headers, content=content),
+                    stream=True,
+                )
             except httpx.ConnectError:  # before the first byte of the body was taken
                 if loop.time() > deadline or self.closing.is_set():
                     raise
@@ -305,7 +353,9 @@ class FleetProxy:
         length = response.headers.get("content-length", "")
         if length.isdigit() and int(length) > self._limits.max_body_bytes:
             return PlainTextResponse("the SuperLink's answer is too large", 502)
-        returned = StreamingResponse(_counted(response.aiter_raw(), self._limits.max_body_bytes), response.status_code)
+        returned = StreamingResponse(
+            _counted(response.aiter_raw(), self._limits.max_body_bytes), response.status_code
+        )
         returned.raw_headers = _end_to_end(response.headers.raw)
         if length.isdigit():
             returned.raw_headers.append((b"content-length", length.encode()))
@@ -332,7 +382,8 @@ class FleetProxy:
 
 @dataclass
 class Gate:
-    """The proxy being served in a thread of this process. A context that ends the serving. `address` holds the port taken.
+    """The proxy being served in a thread of this process. A context that ends the serving.
+    `address` holds the port taken.
 
     holds: requests for messages wait for `wake`, with which whoever sends messages tells of them.
     """
@@ -345,21 +396,31 @@ class Gate:
     address: Address = field(init=False)
 
     def __enter__(self) -> Self:
-        """Listen. Raises SettingsError where the address cannot be had, or the certificate cannot be used."""
+        """Listen.
+
+        Raises SettingsError where the address cannot be had, or the certificate cannot be used."""
         if self.certificate is None and not self.listen.loopback:
             raise SettingsError(
-                f"a gate without TLS on {self.listen}", "Give superlink.certificate, key and client_ca, or listen on loopback."
+                f"a gate without TLS on {self.listen}",
+                "Give superlink.certificate, key and client_ca, or listen on loopback.",
             )
         sslproto.SSLProtocol.max_size = _TLS_READ_BYTES
         self._socket = _listening(self.listen)
         self.address = Address(self.listen.host, int(self._socket.getsockname()[1]))
         self._proxy = FleetProxy(self.upstream, self.limits, self.certificate, holds=self.holds)
         self._server = uvicorn.Server(self._config())
-        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="gate", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._socket],), name="gate", daemon=True
+        )
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        failure: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._proxy.closing.set()
         self.hold_nobody()
         self._server.should_exit = True
@@ -412,7 +473,8 @@ class Gate:
                 ssl_cert_reqs=ssl.CERT_REQUIRED if own else ssl.CERT_NONE,
             )
             config.load()
-            # Its words are about malformed requests of anybody who finds the port, and not in our form.
+            # Its words are about malformed requests of anybody who finds the port, and not in our
+            # form.
             logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
         except OSError as failure:  # of ssl too
             self._socket.close()
@@ -424,7 +486,8 @@ class Gate:
 
 
 class _ShownToTheApp(H11Protocol):
-    """HTTP on one connection; the certificate that its peer showed is in the state of each of its requests."""
+    """HTTP on one connection; the certificate that its peer showed is in the state of each of its
+    requests."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -443,7 +506,8 @@ def _listening(address: Address) -> socket.socket:
         return socket.create_server((address.host, address.port), family=family, backlog=256)
     except OSError as failure:
         raise SettingsError(
-            f"the gate cannot listen on {address}: {failure.strerror or failure}", "Name a free address, or port 0."
+            f"the gate cannot listen on {address}: {failure.strerror or failure}",
+            "Name a free address, or port 0.",
         ) from None
 
 
@@ -463,7 +527,11 @@ def _asked_s(request: Request) -> float | None:
 
 def _length_of(response: httpx.Response | None) -> int | None:
     """Bytes of an answer that is one, where it says how many."""
-    length = response.headers.get("content-length", "") if response is not None and response.is_success else ""
+    length = (
+        response.headers.get("content-length", "")
+        if response is not None and response.is_success
+        else ""
+    )
     return int(length) if length.isdigit() else None
 
 
@@ -475,8 +543,17 @@ def _length(request: Request) -> list[tuple[bytes, bytes]]:
 def _end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Without the headers of one connection, named by the standard or by the sender."""
     pairs = [(name.lower(), value) for name, value in headers]
-    named = {part.strip().lower() for name, value in pairs if name == b"connection" for part in value.split(b",")}
-    return [(name, value) for name, value in pairs if name not in _OF_ONE_CONNECTION and name not in named]
+    named = {
+        part.strip().lower()
+        for name, value in pairs
+        if name == b"connection"
+        for part in value.split(b",")
+    }
+    return [
+        (name, value)
+        for name, value in pairs
+        if name not in _OF_ONE_CONNECTION and name not in named
+    ]
 
 
 async def _counted(parts: AsyncIterator[bytes], most: int) -> AsyncIterator[bytes]:

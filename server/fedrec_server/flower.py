@@ -1,15 +1,20 @@
 """Flower's messages on the server: terms and questions go out to every node, receipts come back.
 
-    query.join   RecordDict {"fedrec": {"terms": bytes}}                                         -> {"fedrec": {"answer": bytes}}
+    query.join   RecordDict {"fedrec": {"terms": bytes}}                                         ->
+                 {"fedrec": {"answer": bytes}}
     query.ask    RecordDict {"fedrec": {"header": bytes, "plan": bytes, "quorum": int},
-                             "public": ArrayRecord}                                              -> {"fedrec": {"answer": bytes}}
-    query.tell   RecordDict {"fedrec": {"ask": bytes}, "public": ArrayRecord}                    -> the same and {"reply": ArrayRecord}
+                             "public": ArrayRecord}                                              ->
+                             {"fedrec": {"answer": bytes}}
+    query.tell   RecordDict {"fedrec": {"ask": bytes}, "public": ArrayRecord}                    ->
+                 the same and {"reply": ArrayRecord}
 
-Each "fedrec" record has "protocol" too, the sender's version of the messages (`fedrec.federation.versions`).
-The bytes are those of `fedrec.federation.wire`, terms by zlib; a question's arrays are payloads of `fedrec.federation.coding`, which stand
-on the question before, and a node that lacks it says so (`ARRAYS_UNKNOWN`) and gets all of them. What a node sends is read with suspicion:
-it costs that node its answer, never the others theirs. Which client a node is comes from the gate, not from what the node says: a node of
-nobody is not asked, and an answer in another's name is none. Flower's own waiting loop is not used: it polls every 3 s and ends with
+Each "fedrec" record has "protocol" too, the sender's version of the messages
+(`fedrec.federation.versions`). The bytes are those of `fedrec.federation.wire`, terms by zlib; a
+question's arrays are payloads of `fedrec.federation.coding`, which stand on the question before,
+and a node that lacks it says so (`ARRAYS_UNKNOWN`) and gets all of them. What a node sends is read
+with suspicion: it costs that node its answer, never the others theirs. Which client a node is comes
+from the gate, not from what the node says: a node of nobody is not asked, and an answer in
+another's name is none. Flower's own waiting loop is not used: it polls every 3 s and ends with
 whoever was there first.
 """
 
@@ -68,8 +73,8 @@ Owner = Callable[[int], str]
 
 _ANSWER_BYTES = 2**16
 SENT_AT_ONCE, ASKED_AT_ONCE = 40, 200
-"""Messages of one call to the SuperLink, which must answer within 30 s: it writes a message in up to a tenth of a second on a busy machine,
-and looks replies up in one query."""
+"""Messages of one call to the SuperLink, which must answer within 30 s: it writes a message in up
+to a tenth of a second on a busy machine, and looks replies up in one query."""
 _POLLED_SHARE, _LONGEST_POLL_S = 0.05, 1.0
 _WORDS = {
     ErrorCode.NODE_UNAVAILABLE: "its SuperNode is gone",
@@ -91,26 +96,31 @@ def server_app(
     owner: Owner | None = None,
     wake: Callable[[Iterable[int]], None] | None = None,
 ) -> ServerApp:
-    """The app that runs `serve` over the grid it is given; seconds as those of `FlowerBroadcast`."""
+    """The app that runs `serve` over the grid it is given; seconds as those of
+    `FlowerBroadcast`."""
     installed = ServerApp()
 
     @installed.main()
     def main(grid: Grid, _context: Context) -> None:
-        serve(FlowerBroadcast(grid, timeout_s, again_s=again_s, sleep=sleep, owner=owner, wake=wake))
+        serve(
+            FlowerBroadcast(grid, timeout_s, again_s=again_s, sleep=sleep, owner=owner, wake=wake)
+        )
 
     return installed
 
 
 app = ServerApp()
-"""What a bundle names, because Flower wants a name there. It does nothing: `fedrec server` runs `server_app` around its own
-settings, in its own process (`fedrec_server.executor`)."""
+"""What a bundle names, because Flower wants a name there. It does nothing: `fedrec server` runs
+`server_app` around its own settings, in its own process (`fedrec_server.executor`)."""
 
 
 def bundle(scenario_digest: str) -> bytes:
-    """The thinnest bundle that Flower takes: a zip of settings and a manifest, the same bytes every time.
+    """The thinnest bundle that Flower takes: a zip of settings and a manifest, the same bytes every
+    time.
 
-    It carries names and no code: server and clients run what is installed. Not built by `flwr build`, which brings Flower's
-    command line into this process and would pack whatever lies around.
+    It carries names and no code: server and clients run what is installed. Not built by `flwr
+    build`, which brings Flower's command line into this process and would pack whatever lies
+    around.
     """
     lines = [
         "[project]",
@@ -140,16 +150,19 @@ def bundle(scenario_digest: str) -> bytes:
 class FlowerBroadcast:
     """A `Broadcast` over a grid's nodes. Seconds; `sleep` and `clock` are the test's to replace.
 
-    An answer is waited for up to `timeout_s`. A node that is silent for `again_s` is asked again, then after twice that and
-    so on: a message or a reply can be lost in a crash, and a question asked twice is counted once. A node that appears
-    meanwhile is asked too, and a client that answers from there is not waited for at its old node.
+    An answer is waited for up to `timeout_s`. A node that is silent for `again_s` is asked again,
+    then after twice that and so on: a message or a reply can be lost in a crash, and a question
+    asked twice is counted once. A node that appears meanwhile is asked too, and a client that
+    answers from there is not waited for at its old node.
 
     connected: clients whose nodes were there at the last look.
-    Replies are fetched for all nodes together, every `poll_s` at first, and after a long wait every twentieth part of it, up to a second.
+    Replies are fetched for all nodes together, every `poll_s` at first, and after a long wait every
+    twentieth part of it, up to a second.
 
-    owner: which client a node is; None believes what nodes say, as on one machine. A client that was silent for a whole wave takes
-    the others' time no longer: it is asked, one message at a time, and waited for again when it has answered one, however late.
-    wake: is told the nodes that have a message.
+    owner: which client a node is; None believes what nodes say, as on one machine. A client that
+    was silent for a whole wave takes the others' time no longer: it is asked, one message at a
+    time, and waited for again when it has answered one, however late. wake: is told the nodes that
+    have a message.
     """
 
     grid: Grid
@@ -163,7 +176,8 @@ class FlowerBroadcast:
     owner: Owner | None = None
     connected: int = 0
     wake: Callable[[Iterable[int]], None] | None = None
-    _silent: dict[str, dict[int, str]] = field(default_factory=dict)  # by client, the last message of each of its nodes
+    # by client, the last message of each of its nodes
+    _silent: dict[str, dict[int, str]] = field(default_factory=dict)
 
     def join(self, terms: Terms) -> Sequence[Answer]:
         """One answer per client; none while no node is there."""
@@ -181,7 +195,9 @@ class FlowerBroadcast:
         header, plan = pack_invitation(invitation)
 
         def content(payloads: Mapping[str, bytes]) -> RecordDict:
-            arrays = {name: Array("uint8", (len(data),), CODED, data) for name, data in payloads.items()}
+            arrays = {
+                name: Array("uint8", (len(data),), CODED, data) for name, data in payloads.items()
+            }
             said = _said(header=header, plan=plan, quorum=invitation.quorum)
             return RecordDict({MESSAGE: said, PUBLIC: ArrayRecord(arrays)})
 
@@ -207,7 +223,8 @@ class FlowerBroadcast:
         all_of_it: Callable[[], RecordDict] | None = None,
         only: Collection[str] | None = None,
     ) -> list[Answer]:
-        """`told` gets the arrays of each client's first answer; `all_of_it` makes what a node gets that lacks the question before.
+        """`told` gets the arrays of each client's first answer; `all_of_it` makes what a node gets
+        that lacks the question before.
 
         only: clients to ask, None for all.
         """
@@ -218,8 +235,17 @@ class FlowerBroadcast:
             if now >= look_at:
                 look_at = now + self.nodes_s
                 due = wave.due(self._to_ask(only), now, self.again_s)
-                ttl_s, lacking = max(1.0, deadline - now), [node for node in due if node in wave.lacking]
-                self._send([node for node in due if node not in wave.lacking], wave, kind, content, ttl_s=ttl_s)
+                ttl_s, lacking = (
+                    max(1.0, deadline - now),
+                    [node for node in due if node in wave.lacking],
+                )
+                self._send(
+                    [node for node in due if node not in wave.lacking],
+                    wave,
+                    kind,
+                    content,
+                    ttl_s=ttl_s,
+                )
                 if lacking and all_of_it is not None:
                     self._send(lacking, wave, kind, all_of_it(), ttl_s=ttl_s)
             if self._collect(wave, {} if told is None else told):
@@ -229,10 +255,13 @@ class FlowerBroadcast:
             if not waiting or self.clock() >= deadline:
                 self._note_silence(wave)
                 return self._with_the_silent(wave.results(), only)
-            self.sleep(min(max(self.poll_s, _POLLED_SHARE * (self.clock() - started)), _LONGEST_POLL_S))
+            self.sleep(
+                min(max(self.poll_s, _POLLED_SHARE * (self.clock() - started)), _LONGEST_POLL_S)
+            )
 
     def _to_ask(self, only: Collection[str] | None) -> list[int]:
-        """The nodes of clients; not those whose last message is still unanswered after a whole wave of silence."""
+        """The nodes of clients; not those whose last message is still unanswered after a whole wave
+        of silence."""
         nodes = list(self.grid.get_node_ids())
         if self.owner is not None:
             self.names.update({node: name for node in nodes if (name := self.owner(node))})
@@ -242,16 +271,35 @@ class FlowerBroadcast:
         for client in list(self._silent):
             self._forget_gone(client, nodes)
         named = [(node, self.names.get(node, f"node-{node}")) for node in nodes]
-        return [node for node, name in named if node not in self._silent.get(name, {}) and (only is None or name in only)]
+        return [
+            node
+            for node, name in named
+            if node not in self._silent.get(name, {}) and (only is None or name in only)
+        ]
 
     def _with_the_silent(self, answers: list[Answer], only: Collection[str] | None) -> list[Answer]:
         heard = {answer.client for answer in answers}
-        mute = [client for client, left in self._silent.items() if left and client not in heard and (only is None or client in only)]
-        return [*answers, *(Answer(name, 0, refusal=UNREACHABLE, cause="silent since an earlier message") for name in mute)]
+        mute = [
+            client
+            for client, left in self._silent.items()
+            if left and client not in heard and (only is None or client in only)
+        ]
+        return [
+            *answers,
+            *(
+                Answer(name, 0, refusal=UNREACHABLE, cause="silent since an earlier message")
+                for name in mute
+            ),
+        ]
 
     def _hear(self) -> None:
-        """What became of the messages that silent clients left: an answer ends the silence, a lost one may be sent again."""
-        left = {message: (client, node) for client, nodes in self._silent.items() for node, message in nodes.items()}
+        """What became of the messages that silent clients left: an answer ends the silence, a lost
+        one may be sent again."""
+        left = {
+            message: (client, node)
+            for client, nodes in self._silent.items()
+            for node, message in nodes.items()
+        }
         for message, reply in self._replies(list(left)):
             client, node = left[message]
             if reply is None or reply.has_error():
@@ -260,8 +308,11 @@ class FlowerBroadcast:
                 self._silent.pop(client, None)
 
     def _forget_gone(self, client: str, nodes: Sequence[int]) -> None:
-        """Nodes that Flower counts no longer; the client stays silent at its next one, where its name is known to be its own."""
-        left = {node: message for node, message in self._silent.get(client, {}).items() if node in nodes}
+        """Nodes that Flower counts no longer; the client stays silent at its next one, where its
+        name is known to be its own."""
+        left = {
+            node: message for node, message in self._silent.get(client, {}).items() if node in nodes
+        }
         if left or (self.owner is not None and client in self._silent):
             self._silent[client] = left
         else:
@@ -276,10 +327,14 @@ class FlowerBroadcast:
                 if client not in self._silent:
                     logs.say(log, "client-silent", level=logging.WARNING, sender=client)
                 self._silent.setdefault(client, {})[node] = message
-        for client in {answer.client for answer in wave.answers.values() if answer.refusal != UNREACHABLE}:
+        for client in {
+            answer.client for answer in wave.answers.values() if answer.refusal != UNREACHABLE
+        }:
             self._silent.pop(client, None)
 
-    def _send(self, nodes: Sequence[int], wave: _Wave, kind: str, content: RecordDict, *, ttl_s: float) -> None:
+    def _send(
+        self, nodes: Sequence[int], wave: _Wave, kind: str, content: RecordDict, *, ttl_s: float
+    ) -> None:
         if not nodes:
             return
         for some in _pieces(nodes, SENT_AT_ONCE):
@@ -292,16 +347,29 @@ class FlowerBroadcast:
             if self.wake:
                 self.wake(some)
 
-    def _pushed(self, nodes: Sequence[int], kind: str, content: RecordDict, ttl_s: float) -> list[str]:
-        """Names of the messages; none where a SuperLink that is too busy has not taken all parts of them, several times.
+    def _pushed(
+        self, nodes: Sequence[int], kind: str, content: RecordDict, ttl_s: float
+    ) -> list[str]:
+        """Names of the messages; none where a SuperLink that is too busy has not taken all parts of
+        them, several times.
 
         One whose parts were taken after all is the same question again, which costs nothing.
         """
         for pause_s in SENT_AGAIN_S:
             try:
-                return list(self.grid.push_messages([Message(content, node, kind, ttl=ttl_s) for node in nodes]))
+                return list(
+                    self.grid.push_messages(
+                        [Message(content, node, kind, ttl=ttl_s) for node in nodes]
+                    )
+                )
             except ObjectPushError:  # its session was too slow, or was begun again
-                logs.say(log, "messages-not-taken", level=logging.WARNING, nodes=len(nodes), wait_s=pause_s)
+                logs.say(
+                    log,
+                    "messages-not-taken",
+                    level=logging.WARNING,
+                    nodes=len(nodes),
+                    wait_s=pause_s,
+                )
                 self.sleep(pause_s)
         return []
 
@@ -311,7 +379,10 @@ class FlowerBroadcast:
         for name, reply in self._replies(wave.open_messages()):
             if name not in wave.sent:  # it was asked again
                 continue
-            answer = self._owned(wave.sent[name], _malformed("its reply cannot be unpacked") if reply is None else _answer(reply))
+            answer = self._owned(
+                wave.sent[name],
+                _malformed("its reply cannot be unpacked") if reply is None else _answer(reply),
+            )
             if answer.refusal == Refusal.ARRAYS_UNKNOWN and wave.lacks(name):
                 continue
             if reply is not None and not answer.refusal:
@@ -320,9 +391,11 @@ class FlowerBroadcast:
         return len(wave.lacking) > lacking
 
     def _replies(self, names: Sequence[str]) -> Iterator[tuple[str, Message | None]]:
-        """The replies to messages that are there, each with the message it answers; None for one that cannot be unpacked.
+        """The replies to messages that are there, each with the message it answers; None for one
+        that cannot be unpacked.
 
-        A grid that fails over one reply (`executor` has one that does not) is asked for the others one by one.
+        A grid that fails over one reply (`executor` has one that does not) is asked for the others
+        one by one.
         """
         asked = set(names)
         for some in _pieces(names, ASKED_AT_ONCE):
@@ -330,7 +403,8 @@ class FlowerBroadcast:
                 replies = list(self.grid.pull_messages(some))
             except LOST:
                 raise
-            except Exception as failure:  # whatever a node's bytes do to Flower's unpacking is that node's failure
+            except Exception as failure:
+                # whatever a node's bytes do to Flower's unpacking is that node's failure
                 if len(some) > 1:
                     yield from (found for name in some for found in self._replies([name]))
                     continue
@@ -341,7 +415,10 @@ class FlowerBroadcast:
                 name = reply.metadata.reply_to_message_id
                 if name in asked:
                     asked.remove(name)
-                    yield name, None if reply.has_error() and reply.error.code == UNREADABLE else reply
+                    yield (
+                        name,
+                        None if reply.has_error() and reply.error.code == UNREADABLE else reply,
+                    )
 
     def _owned(self, node: int, answer: Answer) -> Answer:
         """An answer in the name of the client that the node is."""
@@ -349,12 +426,15 @@ class FlowerBroadcast:
         if not answer.client or answer.client == owner:
             return answer
         logs.say(log, "false-name", level=logging.WARNING, sender=owner, node=str(node))
-        return Answer(owner, 0, refusal=Refusal.FORBIDDEN.value, cause="it answered in another client's name")
+        return Answer(
+            owner, 0, refusal=Refusal.FORBIDDEN.value, cause="it answered in another client's name"
+        )
 
 
 @dataclass
 class _Wave:
-    """One message to all nodes: what was sent, who answered. `names` are the clients that nodes were heard as.
+    """One message to all nodes: what was sent, who answered. `names` are the clients that nodes
+    were heard as.
 
     lacking: nodes without the arrays that a question stands on.
     """
@@ -366,7 +446,8 @@ class _Wave:
     lacking: set[int] = field(default_factory=set)
 
     def lacks(self, message: str) -> bool:
-        """Whether the node of this message is to get all arrays: once, so that a node cannot ask without end."""
+        """Whether the node of this message is to get all arrays: once, so that a node cannot ask
+        without end."""
         node = self.sent[message]
         if node in self.lacking:
             return False
@@ -375,7 +456,8 @@ class _Wave:
         return True
 
     def due(self, nodes: Iterable[int], now: float, again_s: float) -> list[int]:
-        """Nodes to ask now: those never asked in this wave, and those silent for too long, each time twice as long."""
+        """Nodes to ask now: those never asked in this wave, and those silent for too long, each
+        time twice as long."""
         due = list[int]()
         for node in nodes:
             at, pause_s = self.again_at.get(node, (now, again_s))
@@ -385,7 +467,8 @@ class _Wave:
         return due
 
     def take(self, message: str, answer: Answer) -> None:
-        """The first answer of a node counts; an answer without a client's name gets the name the node was heard as."""
+        """The first answer of a node counts; an answer without a client's name gets the name the
+        node was heard as."""
         node = self.sent[message]
         if answer.client:
             self.names[node] = answer.client
@@ -399,13 +482,21 @@ class _Wave:
 
     def waiting(self) -> set[int]:
         heard = {answer.client for answer in self.answers.values() if answer.refusal != UNREACHABLE}
-        return {node for node in self.sent.values() if node not in self.answers and self.names.get(node) not in heard}
+        return {
+            node
+            for node in self.sent.values()
+            if node not in self.answers and self.names.get(node) not in heard
+        }
 
     def results(self) -> list[Answer]:
         for node in self.waiting():
             self.give_up(node, "no answer in time")
         heard = {answer.client for answer in self.answers.values() if answer.refusal != UNREACHABLE}
-        return [answer for answer in self.answers.values() if answer.refusal != UNREACHABLE or answer.client not in heard]
+        return [
+            answer
+            for answer in self.answers.values()
+            if answer.refusal != UNREACHABLE or answer.client not in heard
+        ]
 
     def name(self, node: int) -> str:
         """Of the client, or of the node where it is not known."""
@@ -421,7 +512,8 @@ def _said(**parts: bytes | int) -> ConfigRecord:
 
 
 def _answer(reply: Message) -> Answer:
-    """What a node said, or a refusal in its place; `client` is empty where it did not say who it is."""
+    """What a node said, or a refusal in its place; `client` is empty where it did not say who it
+    is."""
     if reply.has_error():
         words = _WORDS.get(reply.error.code, f"Flower's error {reply.error.code}")
         return Answer("", 0, refusal=UNREACHABLE, cause=words)
@@ -434,14 +526,20 @@ def _answer(reply: Message) -> Answer:
     except RefusedError as failure:
         return _malformed(failure.cause)
     try:
-        spoken(record.get(FIELD) if isinstance(record, ConfigRecord) else None, who=f"client {answer.client}")
+        spoken(
+            record.get(FIELD) if isinstance(record, ConfigRecord) else None,
+            who=f"client {answer.client}",
+        )
     except RefusedError as failure:
-        return Answer(answer.client, 0, refusal=failure.code, cause=f"{failure.cause}. {failure.remedy}")
+        return Answer(
+            answer.client, 0, refusal=failure.code, cause=f"{failure.cause}. {failure.remedy}"
+        )
     return answer
 
 
 def _arrays(reply: Message) -> Mapping[str, npt.NDArray[Any]]:
-    """What a client told, as far as it can be read; what is missing is found out by who needs it."""
+    """What a client told, as far as it can be read; what is missing is found out by who needs
+    it."""
     record = reply.content.get(REPLY)
     found = dict[str, npt.NDArray[Any]]()
     for name, array in record.items() if isinstance(record, ArrayRecord) else ():
@@ -455,4 +553,6 @@ def _malformed(cause: str) -> Answer:
 
 
 def _named(answer: Answer, client: str) -> Answer:
-    return Answer(client, answer.users, answer.accepted, answer.rejected, answer.refusal, answer.cause)
+    return Answer(
+        client, answer.users, answer.accepted, answer.rejected, answer.refusal, answer.cause
+    )

@@ -1,4 +1,5 @@
-"""Before the first round, and after every restart: tell all clients what the run is about, and wait for enough of them."""
+"""Before the first round, and after every restart: tell all clients what the run is about, and wait
+for enough of them."""
 
 from __future__ import annotations
 
@@ -17,9 +18,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Gathering:
-    """How many clients, and users in all, a run waits for, and for how long. Seconds; `sleep` and `clock` are the test's to replace.
+    """How many clients, and users in all, a run waits for, and for how long. Seconds; `sleep` and
+    `clock` are the test's to replace.
 
-    `expected_users` 0 takes whoever the clients bring. Both count those that answer now; users must be enrolled too.
+    `expected_users` 0 takes whoever the clients bring. Both count those that answer now; users must
+    be enrolled too.
     """
 
     expected_users: int = 0
@@ -33,7 +36,9 @@ class Gathering:
         """Whether a run may begin with those who answered."""
         joined = [answer for answer in answers if not answer.refusal]
         users = sum(answer.users for answer in joined)
-        return len(joined) >= self.min_clients and min(users, enrolled) >= max(1, self.expected_users)
+        return len(joined) >= self.min_clients and min(users, enrolled) >= max(
+            1, self.expected_users
+        )
 
 
 class Enrolling(Protocol):
@@ -44,10 +49,12 @@ class Enrolling(Protocol):
 
 
 def gather(terms: Terms, desk: Enrolling, clients: Broadcast, gathering: Gathering) -> int:
-    """How many users have joined once enough are there: no more than clients say, since a shared aggregator may have enrolled others
-    long ago, and no more than are enrolled. Clients that joined already join again, which changes nothing.
+    """How many users have joined once enough are there: no more than clients say, since a shared
+    aggregator may have enrolled others long ago, and no more than are enrolled. Clients that joined
+    already join again, which changes nothing.
 
-    An aggregator that does not answer is waited for too. Raises UnreachableError at the deadline, saying who is missing.
+    An aggregator that does not answer is waited for too. Raises UnreachableError at the deadline,
+    saying who is missing.
     """
     deadline, said = gathering.clock() + gathering.timeout_s, ""
     while True:
@@ -70,16 +77,33 @@ def gather(terms: Terms, desk: Enrolling, clients: Broadcast, gathering: Gatheri
 
 def _missing(answers: Sequence[Answer], enrolled: int, gathering: Gathering) -> UnreachableError:
     joined = [answer for answer in answers if not answer.refusal]
-    refusals = "".join(f"; {answer.client}: {answer.refusal} ({answer.cause})" for answer in answers if answer.refusal)
-    wanted = f"{gathering.min_clients} clients" + (f" with {gathering.expected_users} users" if gathering.expected_users else "")
-    remedy = "Nothing was asked of anybody yet in this start: bring the missing clients up and run the server again."
+    refusals = "".join(
+        f"; {answer.client}: {answer.refusal} ({answer.cause})"
+        for answer in answers
+        if answer.refusal
+    )
+    wanted = f"{gathering.min_clients} clients" + (
+        f" with {gathering.expected_users} users" if gathering.expected_users else ""
+    )
+    remedy = (
+        "Nothing was asked of anybody yet in this start: bring the missing clients up and run "
+        "the server again."
+    )
     if any(answer.refusal == Refusal.BUDGET for answer in answers):
         remedy = (
-            "Nothing was asked of anybody yet in this start. The log of a client that says budget names the largest epsilon that it has "
-            "room for: lower privacy.epsilon to it and begin anew with --drop-unfinished --again, or go on without that client."
+            "Nothing was asked of anybody yet in this start. The log of a client that says "
+            "budget names the largest epsilon that it has "
+            "room for: lower privacy.epsilon to it and begin anew with --drop-unfinished "
+            "--again, or go on without that client."
         )
-    there = f"{len(joined)} clients with {sum(answer.users for answer in joined)} users, {enrolled} enrolled"
+    there = (
+        f"{len(joined)} clients with {sum(answer.users for answer in joined)} users, {enrolled} "
+        "enrolled"
+    )
     return UnreachableError(
-        f"there are {there}; wanted are {wanted}, for whom it waits {gathering.timeout_s:g} s{refusals}",
+        (
+            f"there are {there}; wanted are {wanted}, for whom it waits {gathering.timeout_s:g} "
+            f"s{refusals}"
+        ),
         remedy,
     )

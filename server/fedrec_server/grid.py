@@ -1,8 +1,10 @@
-"""Flower's grid over HTTP, where no reply takes another with it: not one that cannot be unpacked, nor one that is still on its way.
+"""Flower's grid over HTTP, where no reply takes another with it: not one that cannot be unpacked,
+nor one that is still on its way.
 
-Flower's own `pull_messages` takes all replies of a call off the SuperLink, then waits up to minutes for each one's parts in turn, and
-raises over the first that it cannot read: the others are lost. It also believes what a reply says inside about the message it answers;
-what stands beside the reply, the SuperLink has checked.
+Flower's own `pull_messages` takes all replies of a call off the SuperLink, then waits up to minutes
+for each one's parts in turn, and raises over the first that it cannot read: the others are lost. It
+also believes what a reply says inside about the message it answers; what stands beside the reply,
+the SuperLink has checked.
 """
 
 from __future__ import annotations
@@ -26,14 +28,16 @@ from fedrec.operations import logs
 from fedrec_server.flower import LOST, UNREADABLE
 
 _KEPT_S = 900.0
-"""A reply whose parts do not come: Flower gives it up after three minutes, and whoever asked may have stopped asking."""
+"""A reply whose parts do not come: Flower gives it up after three minutes, and whoever asked may
+have stopped asking."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass
 class _Arriving:
-    """A reply that was taken off the SuperLink. parts: those of its objects that are here. since_s: on the monotonic clock."""
+    """A reply that was taken off the SuperLink. parts: those of its objects that are here. since_s:
+    on the monotonic clock."""
 
     metadata: StoredMetadata
     names: Sequence[str]
@@ -42,7 +46,9 @@ class _Arriving:
 
 
 class EachReplyGrid(HttpGrid):
-    """Pulls many replies in one call, each on its own account. For one thread. address, root_certificates, token: as Flower's."""
+    """Pulls many replies in one call, each on its own account.
+
+    For one thread. address, root_certificates, token: as Flower's."""
 
     def __init__(
         self,
@@ -57,15 +63,26 @@ class EachReplyGrid(HttpGrid):
         self._arriving, self._clock = dict[str, _Arriving](), clock
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """The replies that are whole, an error of code `UNREADABLE` for each that cannot be unpacked. Raises one of `LOST`."""
+        """The replies that are whole, an error of code `UNREADABLE` for each that cannot be
+        unpacked. Raises one of `LOST`."""
         asked, now_s = list(message_ids), self._clock()
-        self._arriving = {name: one for name, one in self._arriving.items() if now_s - one.since_s < _KEPT_S}
-        pulled = self._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=[n for n in asked if n not in self._arriving]))
+        self._arriving = {
+            name: one for name, one in self._arriving.items() if now_s - one.since_s < _KEPT_S
+        }
+        pulled = self._runtime_client.PullMessages(
+            PullAppMessagesRequest(message_ids=[n for n in asked if n not in self._arriving])
+        )
         for stored, tree in zip(pulled.messages_list, pulled.message_object_trees, strict=True):
             names = [each.object_id for each in iterate_object_tree(tree)]
-            self._arriving[stored.metadata.reply_to_message_id] = _Arriving(stored.metadata, names, now_s)
-        replies = {name: self._whole(self._arriving[name]) for name in asked if name in self._arriving}
-        self._arriving = {name: one for name, one in self._arriving.items() if replies.get(name) is None}
+            self._arriving[stored.metadata.reply_to_message_id] = _Arriving(
+                stored.metadata, names, now_s
+            )
+        replies = {
+            name: self._whole(self._arriving[name]) for name in asked if name in self._arriving
+        }
+        self._arriving = {
+            name: one for name, one in self._arriving.items() if replies.get(name) is None
+        }
         return [reply for reply in replies.values() if reply is not None]
 
     def _whole(self, reply: _Arriving) -> Message | None:
@@ -75,13 +92,20 @@ class EachReplyGrid(HttpGrid):
             for name in reply.names:
                 if name in reply.parts:
                     continue
-                part = self._runtime_client.PullObject(PullObjectRequest(node=self.node, run_id=about.run_id, object_id=name))
+                part = self._runtime_client.PullObject(
+                    PullObjectRequest(node=self.node, run_id=about.run_id, object_id=name)
+                )
                 if not part.object_found:  # the node did not send it in time
-                    return make_message(metadata=_metadata(about), error=Error(ErrorCode.MESSAGE_UNAVAILABLE, "a part of it is missing"))
+                    return make_message(
+                        metadata=_metadata(about),
+                        error=Error(ErrorCode.MESSAGE_UNAVAILABLE, "a part of it is missing"),
+                    )
                 if not part.object_available:
                     return None
                 reply.parts[name] = part.object_content
-            received = ConfirmMessageReceivedRequest(node=self.node, run_id=about.run_id, message_object_id=about.message_id)
+            received = ConfirmMessageReceivedRequest(
+                node=self.node, run_id=about.run_id, message_object_id=about.message_id
+            )
             self._runtime_client.ConfirmMessageReceived(received)
             message = inflate_object_from_contents(about.message_id, reply.parts)
             if not isinstance(message, Message):
@@ -90,7 +114,9 @@ class EachReplyGrid(HttpGrid):
             raise
         except Exception as failure:  # whatever a node's bytes do to Flower's unpacking
             logs.say_failure(log, "reply-unreadable", failure, node=str(about.src_node_id))
-            return make_message(metadata=_metadata(about), error=Error(UNREADABLE, "it cannot be unpacked"))
+            return make_message(
+                metadata=_metadata(about), error=Error(UNREADABLE, "it cannot be unpacked")
+            )
         message.metadata.__dict__.update(vars(_metadata(about)))
         return message
 

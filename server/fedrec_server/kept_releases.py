@@ -1,4 +1,5 @@
-"""Every release as it came, on the server's disk: what `fedrec inspect` shows, and proof that a round was released once."""
+"""Every release as it came, on the server's disk: what `fedrec inspect` shows, and proof that a
+round was released once."""
 
 from __future__ import annotations
 
@@ -39,13 +40,24 @@ class KeptReleases:
         return self.desk.close(run, round)
 
     def release(self, run: str, round: int) -> bytes:
-        """The desk's bytes, durable here first. Raises ProtocolError where the same round was released with other bytes before."""
-        content, path = self.desk.release(run, round), self.folder / f"round-{round:03d}.safetensors"
+        """The desk's bytes, durable here first.
+
+        Raises ProtocolError where the same round was released with other bytes before."""
+        content, path = (
+            self.desk.release(run, round),
+            self.folder / f"round-{round:03d}.safetensors",
+        )
         if not path.exists():
             write_bytes(path, content)
         elif path.read_bytes() != content:
             raise ProtocolError(
-                f"the aggregator released round {round} of {run} twice, with different noise: its guarantee no longer holds",
-                "Stop the run and ask the aggregator's operator: a release must be the same however often it is asked for.",
+                (
+                    f"the aggregator released round {round} of {run} twice, with different "
+                    "noise: its guarantee no longer holds"
+                ),
+                (
+                    "Stop the run and ask the aggregator's operator: a release must be the same "
+                    "however often it is asked for."
+                ),
             )
         return content

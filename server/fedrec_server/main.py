@@ -1,10 +1,13 @@
-"""One server process: wires public data, aggregator, SuperLink and gate together, and trains to the end.
+"""One server process: wires public data, aggregator, SuperLink and gate together, and trains to the
+end.
 
-    SuperNodes --TLS--> gate (this process) --loopback--> flower-superlink (child) <--loopback-- executor (this process)
-                                                          rounds (this process) --gRPC, TLS--> aggregator
+    SuperNodes --TLS--> gate (this process) --loopback--> flower-superlink (child) <--loopback--
+    executor (this process)
+                                                          rounds (this process) --gRPC, TLS-->
+                                                          aggregator
 
-It may be ended at any moment, by kill -9 too: the same command goes on after the last checkpoint. The SuperLink ends with
-it, and begins again with the nodes it knew.
+It may be ended at any moment, by kill -9 too: the same command goes on after the last checkpoint.
+The SuperLink ends with it, and begins again with the nodes it knew.
 """
 
 from __future__ import annotations
@@ -54,15 +57,18 @@ if TYPE_CHECKING:  # it brings torch, which a server of ratings does without
     from fedrec.news.trained import Catalogue
 
 _LOST_RUNS = 5
-"""How many Flower runs may be lost one after the other, without a round in between, before the server gives up."""
+"""How many Flower runs may be lost one after the other, without a round in between, before the
+server gives up."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """What runs where, kept as `server.json` in the state folder while it runs. Addresses are host:port, "" for none.
+    """What runs where, kept as `server.json` in the state folder while it runs. Addresses are
+    host:port, "" for none.
 
-    gate: where SuperNodes connect. superlink: where Flower listens, on loopback where it was started here. stands: whether it stays up
-    between trainings, and takes requests (`schedule`). publish: where the bundle is fetched.
+    gate: where SuperNodes connect. superlink: where Flower listens, on loopback where it was
+    started here. stands: whether it stays up between trainings, and takes requests (`schedule`).
+    publish: where the bundle is fetched.
     """
 
     version: str
@@ -76,7 +82,9 @@ class Status:
 
 
 class Stopped(SystemExit):
-    """The process was told to end before the model was trained. Its exit code is 128 and the signal's number."""
+    """The process was told to end before the model was trained.
+
+    Its exit code is 128 and the signal's number."""
 
 
 def run(
@@ -91,31 +99,44 @@ def run(
     every_s: float = 0.0,
     say: Callable[[str], None] = lambda words: None,
 ) -> None:
-    """Train to the end; model and bundle then lie in the state folder. `ready` is told when clients can connect.
+    """Train to the end; model and bundle then lie in the state folder. `ready` is told when clients
+    can connect.
 
-    new_aggregator_ledger: forget what was seen of the aggregator's ledger, and take the one that it has now. A folder whose training is
-    finished trains no more, and says so, unless again or every_s say otherwise (`schedule`). drop: leave an unfinished
-    training for good. say: told what the operator should read.
+    new_aggregator_ledger: forget what was seen of the aggregator's ledger, and take the one that it
+    has now. A folder whose training is finished trains no more, and says so, unless again or
+    every_s say otherwise (`schedule`). drop: leave an unfinished training for good. say: told what
+    the operator should read.
 
-    SIGTERM, SIGINT and `stop` end it early: raises Stopped. Raises FedRecError where the run cannot begin or go on.
+    SIGTERM, SIGINT and `stop` end it early: raises Stopped. Raises FedRecError where the run cannot
+    begin or go on.
     """
     require_pinned_flower()
     folder, told = Path(settings.state), stop or threading.Event()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as failure:
-        raise SettingsError(f"state: {failure}", "Name a folder that this user may write.") from None
+        raise SettingsError(
+            f"state: {failure}", "Name a folder that this user may write."
+        ) from None
     with ExitStack() as stack:
         stack.enter_context(only_one(folder))
         runs, schedule = Runs(folder), Schedule(folder, every_s, again)
         runs.adopt()
         if drop:
             runs.drop()
-        if not (runs.last and runs.last.open) and not schedule.stands and not schedule.due(runs.finished, begun=len(runs.entries)):
+        if (
+            not (runs.last and runs.last.open)
+            and not schedule.stands
+            and not schedule.due(runs.finished, begun=len(runs.entries))
+        ):
             say(words_of(runs))
             return
         file = Path(settings.log) if settings.log else None
-        log = stack.enter_context(logs.party_log("server", file=file, max_bytes=settings.log_max_bytes, kept=settings.log_files))
+        log = stack.enter_context(
+            logs.party_log(
+                "server", file=file, max_bytes=settings.log_max_bytes, kept=settings.log_files
+            )
+        )
         stack.enter_context(_signals(told))
         if new_aggregator_ledger:
             for seen in memories(settings):
@@ -142,14 +163,24 @@ def _run(
     desk, budget = desk_and_budget(scenario, settings, metrics, patiently, stack)
     flower = stack.enter_context(_Flower(settings.superlink, folder))
     noise: Literal["seeded", "system"] = "seeded" if settings.rehearsal else "system"
-    trainings = Trainings(runs, schedule, _promised(scenario), budget, noise, settings.run, say, state=metrics.state)
-    training = _training(scenario, settings, desk, trainings, metrics, sleep, flower.owner)  # while the SuperLink starts
+    trainings = Trainings(
+        runs, schedule, _promised(scenario), budget, noise, settings.run, say, state=metrics.state
+    )
+    # while the SuperLink starts
+    training = _training(scenario, settings, desk, trainings, metrics, sleep, flower.owner)
     published = _published(settings.publish, folder, stack)
     writing = threading.Lock()
 
     def note() -> Status:
         status = Status(
-            __version__, os.getpid(), flower.gate, flower.superlink, flower.superlink_pid, metrics_address, schedule.stands, published
+            __version__,
+            os.getpid(),
+            flower.gate,
+            flower.superlink,
+            flower.superlink_pid,
+            metrics_address,
+            schedule.stands,
+            published,
         )
         with writing:
             write_json(folder / "server.json", asdict(status))
@@ -175,18 +206,25 @@ def _training(
     sleep: _Sleep,
     owner: Owner | None,
 ) -> _Training:
-    """Ready to be carried out, its public data read. Raises FedRecError where scenario and settings do not go together."""
+    """Ready to be carried out, its public data read.
+
+    Raises FedRecError where scenario and settings do not go together."""
     if scenario.learns_news:
         from fedrec_server.news import check as check_news  # brings torch
         from fedrec_server.public_news import read_public_news
 
         check_news(scenario, desk)
         catalogue = read_public_news(Path(settings.public.path), settings.public.format, scenario)
-        return _Training(scenario, settings, None, desk, trainings, metrics, sleep, owner, catalogue=catalogue)
+        return _Training(
+            scenario, settings, None, desk, trainings, metrics, sleep, owner, catalogue=catalogue
+        )
     public = settings.public.read()
     check(scenario, public)
     if desk is None:
-        raise SettingsError("the server's settings have no aggregator", "Give them an aggregator table, or three, as in docs/deploy.md.")
+        raise SettingsError(
+            "the server's settings have no aggregator",
+            "Give them an aggregator table, or three, as in docs/deploy.md.",
+        )
     return _Training(scenario, settings, public, desk, trainings, metrics, sleep, owner)
 
 
@@ -200,7 +238,9 @@ def _promised(scenario: Scenario) -> Guarantee:
 
 @dataclass
 class _Training:
-    """The rounds, over as many Flower runs as it takes. `lost` counts runs lost since the last round. `catalogue`: of news."""
+    """The rounds, over as many Flower runs as it takes.
+
+    `lost` counts runs lost since the last round. `catalogue`: of news."""
 
     scenario: Scenario
     settings: ServerSettings
@@ -215,7 +255,13 @@ class _Training:
     catalogue: Catalogue | None = None
 
     def carry_out(self, executor: Executor) -> None:
-        app = server_app(self._serve, timeout_s=self.settings.rounds.timeout_s, sleep=self.sleep, owner=self.owner, wake=self.wake)
+        app = server_app(
+            self._serve,
+            timeout_s=self.settings.rounds.timeout_s,
+            sleep=self.sleep,
+            owner=self.owner,
+            wake=self.wake,
+        )
         content = bundle(self.scenario.digest())
         while True:
             try:
@@ -223,8 +269,13 @@ class _Training:
             except LostRunError as failure:
                 self.lost += 1
                 if self.lost >= _LOST_RUNS:
-                    remedy = "Look into superlink.log in the state folder; the same command goes on after the last checkpoint."
-                    raise RunError(f"{self.lost} Flower runs were lost one after the other: {failure}", remedy) from None
+                    remedy = (
+                        "Look into superlink.log in the state folder; the same command goes on "
+                        "after the last checkpoint."
+                    )
+                    raise RunError(
+                        f"{self.lost} Flower runs were lost one after the other: {failure}", remedy
+                    ) from None
                 self.sleep(2.0 ** (self.lost - 1))
 
     def _news(self, clients: WatchedClients, catalogue: Catalogue) -> None:
@@ -251,12 +302,18 @@ class _Training:
             if isinstance(done, TrainedNews):
                 trainings.runs.planned(done.guarantee, None)
                 origin = trainings.origin(self.scenario.privacy.delta, spent=done.spent)
-                liked = ClickLogProtocol().liked if self.scenario.data.format == "click-log" else 0.0
+                liked = (
+                    ClickLogProtocol().liked if self.scenario.data.format == "click-log" else 0.0
+                )
                 if origin is not None:
-                    trainings.export = partial(news_bundle, done.recommender, catalogue.news, origin, liked=liked)
+                    trainings.export = partial(
+                        news_bundle, done.recommender, catalogue.news, origin, liked=liked
+                    )
 
     def _serve(self, clients: FlowerBroadcast) -> None:
-        watched = WatchedClients(clients, self.metrics, lambda: clients.connected, self.settings.gathering.min_clients)
+        watched = WatchedClients(
+            clients, self.metrics, lambda: clients.connected, self.settings.gathering.min_clients
+        )
         if self.catalogue is not None:
             self._news(watched, self.catalogue)
         elif self.public is not None and self.desk is not None:
@@ -265,7 +322,11 @@ class _Training:
     def _rounds(self, clients: WatchedClients, public: PublicData, desk: ReleaseDesk) -> None:
         chosen, sleep, told = self.settings, self.sleep, self.settings.devices
         published = Publication(Path(told.folder)) if told.users else None
-        everybody = DeviceClients(clients, desk, published, told.users, told.window_s, sleep=sleep) if published else clients
+        everybody = (
+            DeviceClients(clients, desk, published, told.users, told.window_s, sleep=sleep)
+            if published
+            else clients
+        )
         rounds = run_rounds(
             self.scenario,
             public,
@@ -291,7 +352,9 @@ class _Training:
     def _tell(self, progress: Progress) -> None:
         line = progress.line
         self.metrics.reports(accepted=line.reported, rejected=line.rejected)
-        self.metrics.moved(bytes_in=line.release_bytes, bytes_out=line.bytes_down * len(line.answers))
+        self.metrics.moved(
+            bytes_in=line.release_bytes, bytes_out=line.bytes_down * len(line.answers)
+        )
         self.metrics.decided("released", took_s=line.seconds)
         logs.say(
             logging.getLogger(__name__),
@@ -312,11 +375,15 @@ class _Training:
 
 
 class _Flower:
-    """The SuperLink of a run: a child behind our gate, or one that runs already. A context that ends what was started here."""
+    """The SuperLink of a run: a child behind our gate, or one that runs already.
+
+    A context that ends what was started here."""
 
     def __init__(self, table: SuperLinkTable, folder: Path) -> None:
         self._table, self._stack = table, ExitStack()
-        database = Path(table.database) if table.database else folder / "flower" / "superlink.sqlite"
+        database = (
+            Path(table.database) if table.database else folder / "flower" / "superlink.sqlite"
+        )
         self._child = SuperLink(folder / "flower", database) if table.start else None
         self._gate: Gate | None = None
 
@@ -331,15 +398,29 @@ class _Flower:
         self._stack.close()
 
     def up(self, sleep: Callable[[float], None], *, changed: Callable[[], object]) -> Executor:
-        """What runs apps at the SuperLink, once it answers. `changed` is told whenever the child is another."""
+        """What runs apps at the SuperLink, once it answers.
+
+        `changed` is told whenever the child is another."""
         if self._child:
             self._child.changed = changed
             self._child.wait_until_up()
             return Executor(self._child.address, self._child.secret, sleep=sleep)
-        certificates = _file(self._table.root_certificates, "superlink.root_certificates") if self._table.root_certificates else None
+        certificates = (
+            _file(self._table.root_certificates, "superlink.root_certificates")
+            if self._table.root_certificates
+            else None
+        )
         if certificates is None and not _address(self._table.address, "superlink.address").loopback:
-            raise SettingsError(f"plain HTTP to a SuperLink at {self._table.address}", "Give superlink.root_certificates.")
-        return Executor(self._table.address, _file(self._table.secret, "superlink.secret"), certificates, sleep=sleep)
+            raise SettingsError(
+                f"plain HTTP to a SuperLink at {self._table.address}",
+                "Give superlink.root_certificates.",
+            )
+        return Executor(
+            self._table.address,
+            _file(self._table.secret, "superlink.secret"),
+            certificates,
+            sleep=sleep,
+        )
 
     @property
     def owner(self) -> Owner | None:
@@ -367,9 +448,19 @@ class _Flower:
 def _gate(table: SuperLinkTable, superlink: SuperLink) -> Gate:
     certificate = None
     if table.certificate:
-        certificate = Certificate(Path(table.certificate), Path(table.key), Path(table.client_ca), table.clients)
-    limits = GateLimits(max_body_bytes=table.max_message_bytes, max_bytes=8 * table.max_message_bytes)
-    return Gate(_address(table.listen, "superlink.listen"), lambda: superlink.address, certificate, limits, holds=certificate is not None)
+        certificate = Certificate(
+            Path(table.certificate), Path(table.key), Path(table.client_ca), table.clients
+        )
+    limits = GateLimits(
+        max_body_bytes=table.max_message_bytes, max_bytes=8 * table.max_message_bytes
+    )
+    return Gate(
+        _address(table.listen, "superlink.listen"),
+        lambda: superlink.address,
+        certificate,
+        limits,
+        holds=certificate is not None,
+    )
 
 
 def _metrics(address: str, stack: ExitStack) -> tuple[Metrics, str]:
@@ -387,7 +478,11 @@ def _published(table: PublishTable, folder: Path, stack: ExitStack) -> str:
         return ""
     certificate, key = (Path(name) if name else None for name in (table.certificate, table.key))
     listen = _address(table.listen, "publish.listen")
-    return str(stack.enter_context(BundleEndpoint(folder, listen, table.tokens, certificate=certificate, key=key)).address)
+    return str(
+        stack.enter_context(
+            BundleEndpoint(folder, listen, table.tokens, certificate=certificate, key=key)
+        ).address
+    )
 
 
 def _address(text: str, key: str) -> Address:
@@ -401,13 +496,18 @@ def _file(path: str, key: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as failure:
-        raise SettingsError(f"{key}: {path}: {failure.strerror or failure}", "Name a readable file in the server's settings.") from None
+        raise SettingsError(
+            f"{key}: {path}: {failure.strerror or failure}",
+            "Name a readable file in the server's settings.",
+        ) from None
 
 
 def _keep_loopback_direct() -> None:
     """Flower's clients follow the environment's proxies; what goes to loopback stays there."""
     for name in ("no_proxy", "NO_PROXY"):
-        os.environ[name] = ",".join(filter(None, [os.environ.get(name, ""), "127.0.0.1", "localhost"]))
+        os.environ[name] = ",".join(
+            filter(None, [os.environ.get(name, ""), "127.0.0.1", "localhost"])
+        )
 
 
 @dataclass(frozen=True)
@@ -423,7 +523,8 @@ class _Sleep:
 
 @contextmanager
 def _signals(told: threading.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT raise Stopped in the body, once: what is being closed after the first is not disturbed by a second."""
+    """SIGTERM and SIGINT raise Stopped in the body, once: what is being closed after the first is
+    not disturbed by a second."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,7 +1,9 @@
-"""The server's whole training of news, whatever carries it: gather clients, ask, keep everything, save the model.
+"""The server's whole training of news, whatever carries it: gather clients, ask, keep everything,
+save the model.
 
-Its folder holds `run.json`, `clients.json` (who has which users), what `news.checkpoints` keeps, for `central` the `releases`, and at the
-end `model/`. Started again, it goes on after the last step to the same bytes.
+Its folder holds `run.json`, `clients.json` (who has which users), what `news.checkpoints` keeps,
+for `central` the `releases`, and at the end `model/`. Started again, it goes on after the last step
+to the same bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +37,14 @@ from fedrec.storage import read_json, write_arrays, write_json
 from fedrec_server.gathering import Gathering, gather
 from fedrec_server.kept_releases import KeptReleases
 from fedrec_server.notes import RunNotes, only_one, open_notes
-from fedrec_server.received import bounded_gradients, bounded_impressions, longest_noised, require_gradient, require_reports, sound
+from fedrec_server.received import (
+    bounded_gradients,
+    bounded_impressions,
+    longest_noised,
+    require_gradient,
+    require_reports,
+    sound,
+)
 from fedrec_server.stragglers import UNREACHABLE, EveryClient
 from fedrec_server.strategy import flower_step
 
@@ -54,7 +63,8 @@ def run_news(
     absent_s: float = 0.0,
     run: str | None = None,
 ) -> Iterator[Progress | TrainedNews]:
-    """Train to the end in `folder`, or on from where it stopped; the last thing is the model, which then lies in `folder/model` too.
+    """Train to the end in `folder`, or on from where it stopped; the last thing is the model, which
+    then lies in `folder/model` too.
 
     desk: the aggregator's, for `central` alone. Raises as `rounds.run_rounds` does.
     """
@@ -70,10 +80,17 @@ def run_news(
         except UnreachableError:  # after a restart the steps themselves say who is missing
             if not begun:
                 raise
-        fleet = RemoteFleet(scenario, catalogue, terms, roster, desk, folder, notes, gathering, patience, absent_s)
+        fleet = RemoteFleet(
+            scenario, catalogue, terms, roster, desk, folder, notes, gathering, patience, absent_s
+        )
         for done in train_news(scenario, catalogue, fleet, kept=Kept(folder)):
             if isinstance(done, TrainedNews):
-                save_model(folder / "model", scenario, done, noise="devices" if desk is None else "aggregator")
+                save_model(
+                    folder / "model",
+                    scenario,
+                    done,
+                    noise="devices" if desk is None else "aggregator",
+                )
             else:
                 write_json(folder / "progress.json", asdict(done))
             yield done
@@ -83,23 +100,41 @@ def check(scenario: Scenario, desk: object | None) -> None:
     """Raises SettingsError on a scenario that cannot run between real parties."""
     variant = of(scenario)
     if not variant.on_devices:
-        raise SettingsError(f'news.variant = "{variant.name}" has no devices: it collects the clicks', "Use fedrec simulate.")
+        raise SettingsError(
+            f'news.variant = "{variant.name}" has no devices: it collects the clicks',
+            "Use fedrec simulate.",
+        )
     if scenario.news.word_vectors or scenario.news.language_model:
-        raise SettingsError("files of word vectors or language models are not sent to clients", "Leave them out, or use fedrec simulate.")
+        raise SettingsError(
+            "files of word vectors or language models are not sent to clients",
+            "Leave them out, or use fedrec simulate.",
+        )
     if variant.plan is not None and desk is None:
-        raise SettingsError(f'news.variant = "{variant.name}" needs an aggregator', "Give the server's settings an aggregator table.")
+        raise SettingsError(
+            f'news.variant = "{variant.name}" needs an aggregator',
+            "Give the server's settings an aggregator table.",
+        )
 
 
 def save_model(folder: Path, scenario: Scenario, trained: TrainedNews, *, noise: str) -> None:
     """Arrays and manifest of a released model."""
     write_arrays(folder / "model.safetensors", trained.parameters)
-    about = {"recipe": "privaterec", "variant": scenario.news.variant, "fedrec": __version__, "noise": noise}
-    write_json(folder / "manifest.json", about | {"guarantee": asdict(trained.guarantee), "spent": trained.spent})
+    about = {
+        "recipe": "privaterec",
+        "variant": scenario.news.variant,
+        "fedrec": __version__,
+        "noise": noise,
+    }
+    write_json(
+        folder / "manifest.json",
+        about | {"guarantee": asdict(trained.guarantee), "spent": trained.spent},
+    )
 
 
 @dataclass
 class Roster:
-    """A broadcast that remembers how many users each client brought when the run began: their numbers never change afterwards."""
+    """A broadcast that remembers how many users each client brought when the run began: their
+    numbers never change afterwards."""
 
     clients: NewsBroadcast
     path: Path
@@ -114,7 +149,8 @@ class Roster:
 
     @property
     def first_user(self) -> dict[str, int]:
-        """The number of each client's first user, clients in the order of their names, `client-2` before `client-10`."""
+        """The number of each client's first user, clients in the order of their names, `client-2`
+        before `client-10`."""
         names = sorted(self.users, key=lambda name: (len(name), name))
         starts = np.cumsum([0, *(self.users[name] for name in names)]).tolist()
         return dict(zip(names, starts[:-1], strict=True))
@@ -133,7 +169,11 @@ class Roster:
         """As the broadcast's."""
         answers = self.clients.join(terms)
         if not self.path.exists():
-            self.users |= {answer.client: answer.users for answer in answers if not answer.refusal and answer.users}
+            self.users |= {
+                answer.client: answer.users
+                for answer in answers
+                if not answer.refusal and answer.users
+            }
         return answers
 
     def ask(self, invitation: Invitation) -> Sequence[Answer]:
@@ -167,32 +207,50 @@ class RemoteFleet:
         return self.roster.num_users
 
     def reports(self, topics: TopicTable, plan: TrainingPlan) -> Collected:
-        """See `NewsClients`. The devices get the public rows and open categories by themselves (`TopicTable.told`)."""
-        rows = public_table(self.scenario.news.topics, self.scenario, self.catalogue).rows.astype(np.int32)
+        """See `NewsClients`.
+
+        The devices get the public rows and open categories by themselves (`TopicTable.told`)."""
+        rows = public_table(self.scenario.news.topics, self.scenario, self.catalogue).rows.astype(
+            np.int32
+        )
         std = noise_std(topics, self.scenario.news.history, mu=plan.report_mu)
         users, parts = self.roster.users, []
         told = sound(
             self._told(0, {"topics": rows}),
-            lambda name, arrays: require_reports(name, arrays, users=users[name], items=len(rows), topics=topics.topics),
+            lambda name, arrays: require_reports(
+                name, arrays, users=users[name], items=len(rows), topics=topics.topics
+            ),
         )
         for _, arrays in bounded_impressions(told, users):
-            told_apart = {key: array.astype(bool) if key in {"reported", "null"} else array for key, array in arrays.items()}
+            told_apart = {
+                key: array.astype(bool) if key in {"reported", "null"} else array
+                for key, array in arrays.items()
+            }
             told_apart["coefficients"] = within_reach(arrays["coefficients"], topics, noise_std=std)
             parts.append(collected_of(told_apart, plan, noise_std=std, told=topics.told))
         return joined(parts)
 
     def step(self, course: Course, users: Int64s, rule: FedAdam) -> tuple[Course, float]:
         """See `rounds.Step`: Flower's own strategy takes the step."""
-        public: Arrays = {"parameters": course.parameters.astype(np.float32), "cohort": users.astype(np.int64)}
+        public: Arrays = {
+            "parameters": course.parameters.astype(np.float32),
+            "cohort": users.astype(np.int64),
+        }
         length = len(course.parameters)
-        told = sound(self._told(course.moments.rounds + 1, public), lambda name, arrays: require_gradient(name, arrays, length=length))
+        told = sound(
+            self._told(course.moments.rounds + 1, public),
+            lambda name, arrays: require_gradient(name, arrays, length=length),
+        )
         bounded = bounded_gradients(told, self._asked(users), longest=self._longest(length))
         return flower_step(course, [arrays for _, arrays in bounded], rule)
 
     def _asked(self, users: Int64s) -> dict[str, int]:
         """How many of a round's users each client has."""
         first, count = self.roster.first_user, self.roster.users
-        return {name: int(((users >= start) & (users < start + count[name])).sum()) for name, start in first.items()}
+        return {
+            name: int(((users >= start) & (users < start + count[name])).sum())
+            for name, start in first.items()
+        }
 
     def _longest(self, numbers: int) -> Callable[[int], float] | None:
         """How long a client's gradient can be, where the variant clips it and adds noise to it."""
@@ -206,20 +264,30 @@ class RemoteFleet:
         """See `NewsClients`."""
         assert self.desk is not None  # `check`
         self.roster.begin()
-        every = EveryClient(self.roster, self.absent_s, self.gathering.pause_s, self.gathering.sleep, self.gathering.clock)
+        every = EveryClient(
+            self.roster,
+            self.absent_s,
+            self.gathering.pause_s,
+            self.gathering.sleep,
+            self.gathering.clock,
+        )
         desk = KeptReleases(self.desk, self.folder / "releases")
-        return AggregatedLink(self.terms, plan, desk, every, self.patience, self.notes.ledger_head, self._saw)
+        return AggregatedLink(
+            self.terms, plan, desk, every, self.patience, self.notes.ledger_head, self._saw
+        )
 
     def data(self) -> Impressions:
         """See `NewsClients`."""
         raise SettingsError("clicks stay on devices", "Choose a variant that trains on devices.")
 
     def _saw(self, status: RoundStatus, _: Sequence[Answer]) -> None:
-        """Keep the head of the aggregator's ledger: after a restart, one that does not know it has gone back in time."""
+        """Keep the head of the aggregator's ledger: after a restart, one that does not know it has
+        gone back in time."""
         replace(self.notes, ledger_head=status.ledger_head).keep(self.folder)
 
     def _told(self, round: int, public: Arrays) -> list[tuple[str, Arrays]]:
-        """What clients told, in the order of their users; asked again until all have answered or `absent_s` is over.
+        """What clients told, in the order of their users; asked again until all have answered or
+        `absent_s` is over.
 
         Raises RefusedError with the first refusal where nobody takes part.
         """
@@ -229,7 +297,10 @@ class RemoteFleet:
             for reply in self.roster.tell(ask):
                 if reply.answer.client in self.roster.users:
                     heard[reply.answer.client] = reply
-            codes = {name: heard[name].answer.refusal if name in heard else UNREACHABLE for name in self.roster.users}
+            codes = {
+                name: heard[name].answer.refusal if name in heard else UNREACHABLE
+                for name in self.roster.users
+            }
             if Refusal.RUN_UNKNOWN.value in codes.values():  # a client lost its notes
                 self.roster.join(self.terms)
             elif not _NOT_YET & set(codes.values()):
@@ -251,6 +322,13 @@ class _NoDesk:
 
 
 def _nobody(round: int, answers: Sequence[Answer]) -> RefusedError:
-    said = "; ".join(f"{answer.client}: {answer.refusal} ({answer.cause})" for answer in answers) or "nobody answered"
+    said = (
+        "; ".join(f"{answer.client}: {answer.refusal} ({answer.cause})" for answer in answers)
+        or "nobody answered"
+    )
     code = next((answer.refusal for answer in answers if answer.refusal), UNREACHABLE)
-    return RefusedError(code, f"no client takes part in round {round}: {said}", "Start the missing clients and run the server again.")
+    return RefusedError(
+        code,
+        f"no client takes part in round {round}: {said}",
+        "Start the missing clients and run the server again.",
+    )

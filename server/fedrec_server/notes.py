@@ -1,4 +1,5 @@
-"""What makes a run the same run after a crash: its id, what it trains, its plan, and the ledger it has seen. `run.json`."""
+"""What makes a run the same run after a crash: its id, what it trains, its plan, and the ledger it
+has seen. `run.json`."""
 
 from __future__ import annotations
 
@@ -19,14 +20,19 @@ from fedrec.settings import Scenario
 from fedrec.storage import read_json, write_json
 
 FORMAT = "fedrec-run/1"
-_ELSEWHERE = "Go on with the same settings, or begin another training: fedrec server --drop-unfinished --again, or another state folder."
+_ELSEWHERE = (
+    "Go on with the same settings, or begin another training: fedrec server --drop-unfinished "
+    "--again, or another state folder."
+)
 
 
 @dataclass(frozen=True)
 class RunNotes:
-    """What `run.json` holds. `trains` decides the result and never changes; `plan` is None until it is known how many users there are.
+    """What `run.json` holds. `trains` decides the result and never changes; `plan` is None until it
+    is known how many users there are.
 
-    `ledger_head` is the last head of the aggregator's ledger that this server has seen, "" for none.
+    `ledger_head` is the last head of the aggregator's ledger that this server has seen, "" for
+    none.
     """
 
     run: str
@@ -37,13 +43,23 @@ class RunNotes:
     ledger_head: str = ""
 
     def planned(self, plan: Plan, *, num_users: int) -> RunNotes:
-        """These notes with a plan, or as they are where it is the plan they hold. Raises RunError where it is another."""
+        """These notes with a plan, or as they are where it is the plan they hold.
+
+        Raises RunError where it is another."""
         if self.plan is None:
-            return replace(self, num_users=num_users, plan=plan.content(), plan_digest=plan.digest())
+            return replace(
+                self, num_users=num_users, plan=plan.content(), plan_digest=plan.digest()
+            )
         if self.plan_digest != plan.digest():
             raise RunError(
-                f"run {self.run} was begun with another privacy plan than this version of fedrec makes of its scenario",
-                "Finish it with the version it was begun with, or begin another: fedrec server --drop-unfinished --again.",
+                (
+                    f"run {self.run} was begun with another privacy plan than this version of "
+                    "fedrec makes of its scenario"
+                ),
+                (
+                    "Finish it with the version it was begun with, or begin another: fedrec "
+                    "server --drop-unfinished --again."
+                ),
             )
         return self
 
@@ -55,7 +71,12 @@ class RunNotes:
 def trains(scenario: Scenario, public_digest: str) -> dict[str, Any]:
     """Everything that decides the result of a run, but for who takes part."""
     chosen: dict[str, Any] = json.loads(client_recipe(scenario))
-    return {**chosen, "seed": scenario.seed, "features": scenario.data.features, "public": public_digest}
+    return {
+        **chosen,
+        "seed": scenario.seed,
+        "features": scenario.data.features,
+        "public": public_digest,
+    }
 
 
 def open_notes(folder: Path, wanted: Mapping[str, Any], run: str | None) -> RunNotes:
@@ -70,20 +91,32 @@ def open_notes(folder: Path, wanted: Mapping[str, Any], run: str | None) -> RunN
     notes = _read(folder / "run.json")
     if run and notes.run != run:
         raise RunError(f"{folder} holds run {notes.run}, not {run}", _ELSEWHERE)
-    if changed := [key for key in sorted({*notes.trains, *wanted}) if notes.trains.get(key) != wanted.get(key)]:
-        raise RunError(f"{folder} holds run {notes.run}, begun with another {_words(notes.trains, wanted, changed[0])}", _ELSEWHERE)
+    if changed := [
+        key for key in sorted({*notes.trains, *wanted}) if notes.trains.get(key) != wanted.get(key)
+    ]:
+        raise RunError(
+            (
+                f"{folder} holds run {notes.run}, begun with another "
+                f"{_words(notes.trains, wanted, changed[0])}"
+            ),
+            _ELSEWHERE,
+        )
     return notes
 
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Hold the folder for this process: two servers in it would ask two different questions in one round. Raises RunError."""
+    """Hold the folder for this process: two servers in it would ask two different questions in one
+    round. Raises RunError."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as file:
         try:
             flock(file, LOCK_EX | LOCK_NB)
         except OSError:
-            raise RunError(f"another server is at work in {folder}", "Stop it first, or give another state folder.") from None
+            raise RunError(
+                f"another server is at work in {folder}",
+                "Stop it first, or give another state folder.",
+            ) from None
         yield
 
 

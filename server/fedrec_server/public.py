@@ -1,7 +1,9 @@
-"""What the server knows before a run, all of it public: the catalogue, the scale of values, and features of items.
+"""What the server knows before a run, all of it public: the catalogue, the scale of values, and
+features of items.
 
-It comes from a table of items, from a films file of MovieLens, or from a folder that `write_public` made, which gives
-back the same bytes and so the same content embedding: `public.json`, and the bags as one safetensors file.
+It comes from a table of items, from a films file of MovieLens, or from a folder that `write_public`
+made, which gives back the same bytes and so the same content embedding: `public.json`, and the bags
+as one safetensors file.
 """
 
 from __future__ import annotations
@@ -37,9 +39,11 @@ Bags = Mapping[str, npt.NDArray[np.generic]]
 
 @dataclass(frozen=True)
 class PublicData:
-    """items: ids in the order of item numbers. kind, value_range: as in `Interactions`. features: a row per item, None without any.
+    """items: ids in the order of item numbers. kind, value_range: as in `Interactions`. features: a
+    row per item, None without any.
 
-    titles: for those who are recommended items; they decide nothing in a training. None where nothing but ids is known.
+    titles: for those who are recommended items; they decide nothing in a training. None where
+    nothing but ids is known.
     """
 
     items: tuple[str, ...]
@@ -50,7 +54,9 @@ class PublicData:
 
     def facts(self, *, num_users: int, seed: int) -> PublicFacts:
         """What everybody knows once it is known how many users take part."""
-        return PublicFacts(num_users, len(self.items), self.kind, self.value_range, self.features, Streams(seed))
+        return PublicFacts(
+            num_users, len(self.items), self.kind, self.value_range, self.features, Streams(seed)
+        )
 
     def without_features(self) -> PublicData:
         """The same catalogue, nothing known of its items."""
@@ -66,44 +72,76 @@ class PublicData:
 
 def write_public(folder: Path, catalogue: Catalogue, facts: PublicFacts) -> None:
     """Write what is public of a data set; user ids and the number of users stay out of it."""
-    public = PublicData(catalogue.item_ids, facts.kind, facts.value_range, facts.features, catalogue.titles)
+    public = PublicData(
+        catalogue.item_ids, facts.kind, facts.value_range, facts.features, catalogue.titles
+    )
     digest = write_arrays(folder / "features.safetensors", _arrays(public.features))
     titles = {} if public.titles is None else {"titles": list(public.titles)}
-    write_json(folder / "public.json", {"format": FORMAT, "sha256": digest, **_description(public), **titles})
+    write_json(
+        folder / "public.json",
+        {"format": FORMAT, "sha256": digest, **_description(public), **titles},
+    )
 
 
 def read_public(folder: Path) -> PublicData:
-    """The public data of a folder that `write_public` made. Raises DataError where a file is missing, damaged or of another format."""
+    """The public data of a folder that `write_public` made.
+
+    Raises DataError where a file is missing, damaged or of another format."""
     described = _described(folder / "public.json")
-    features = None if described.bags is None else PublicFeatures(_read_bags(folder, described, described.bags))
+    features = (
+        None
+        if described.bags is None
+        else PublicFeatures(_read_bags(folder, described, described.bags))
+    )
     if described.titles is not None and len(described.titles) != len(described.items):
-        raise DataError(f"{folder} has {len(described.titles)} titles of {len(described.items)} items", _REMEDY)
-    return PublicData(described.items, described.kind, described.value_range, features, described.titles)
+        raise DataError(
+            f"{folder} has {len(described.titles)} titles of {len(described.items)} items", _REMEDY
+        )
+    return PublicData(
+        described.items, described.kind, described.value_range, features, described.titles
+    )
 
 
 def read_item_file(
-    path: Path, *, kind: Kind, value_range: tuple[float, float] | None, id_column: str, separator: str, min_items: int
+    path: Path,
+    *,
+    kind: Kind,
+    value_range: tuple[float, float] | None,
+    id_column: str,
+    separator: str,
+    min_items: int,
 ) -> PublicData:
-    """The items of a table (CSV, TSV, Parquet, RecBole's `.item`) in its order, its other columns as features.
+    """The items of a table (CSV, TSV, Parquet, RecBole's `.item`) in its order, its other columns
+    as features.
 
-    Raises SettingsError where ratings come without their public scale, and what `read_item_table` raises.
+    Raises SettingsError where ratings come without their public scale, and what `read_item_table`
+    raises.
     """
     if kind == "ratings" and value_range is None:
-        raise SettingsError("public.rating_range is needed where values are ratings", "Give the public scale, as in [1.0, 5.0].")
+        raise SettingsError(
+            "public.rating_range is needed where values are ratings",
+            "Give the public scale, as in [1.0, 5.0].",
+        )
     table = read_item_table(path, id_column=id_column, separator=separator, min_items=min_items)
     features = table.features_of(table.ids)
     scale = (0.0, 1.0) if value_range is None or kind == "clicks" else value_range
     return PublicData(table.ids, kind, scale, _some(features), table.titles)
 
 
-def read_film_file(folder: Path, form: str, *, kind: Kind, metadata: str | None, min_items: int | None) -> PublicData:
-    """The films of a folder with MovieLens's films file, without its ratings: the features that its reader gives them.
+def read_film_file(
+    folder: Path, form: str, *, kind: Kind, metadata: str | None, min_items: int | None
+) -> PublicData:
+    """The films of a folder with MovieLens's films file, without its ratings: the features that its
+    reader gives them.
 
-    form: one of `FILMS`. metadata: as `item_features` of the reader. Raises what `read_films` and `read_metadata` raise.
+    form: one of `FILMS`. metadata: as `item_features` of the reader. Raises what `read_films` and
+    `read_metadata` raise.
     """
     chosen = FILMS[form]
     films = read_films(folder / chosen.films, chosen)
-    catalogue = Catalogue(tuple(str(film.id) for film in films), tuple(film.title for film in films), ())
+    catalogue = Catalogue(
+        tuple(str(film.id) for film in films), tuple(film.title for film in films), ()
+    )
     features = film_features(folder, catalogue, films, metadata, min_items)[0]
     scale = chosen.value_range if kind == "ratings" else (0.0, 1.0)
     return PublicData(catalogue.item_ids, kind, scale, _some(features), catalogue.titles)
@@ -134,19 +172,36 @@ class _Described(BaseModel):
 
 
 def _description(public: PublicData) -> dict[str, Any]:
-    """Everything but the numbers of the bags; a list, because the order of bags decides the order of columns."""
+    """Everything but the numbers of the bags; a list, because the order of bags decides the order
+    of columns."""
     features = public.features
-    bags = None if features is None else [{"name": name, "vocabulary": list(bag.vocabulary)} for name, bag in features.bags.items()]
-    return {"kind": public.kind, "value_range": list(public.value_range), "items": list(public.items), "bags": bags}
+    bags = (
+        None
+        if features is None
+        else [
+            {"name": name, "vocabulary": list(bag.vocabulary)}
+            for name, bag in features.bags.items()
+        ]
+    )
+    return {
+        "kind": public.kind,
+        "value_range": list(public.value_range),
+        "items": list(public.items),
+        "bags": bags,
+    }
 
 
 def _arrays(features: PublicFeatures | None) -> dict[str, npt.NDArray[np.generic]]:
-    """The CSR parts of every bag as they are: the order of entries in a row decides the last bits of a product."""
+    """The CSR parts of every bag as they are: the order of entries in a row decides the last bits
+    of a product."""
     arrays = dict[str, npt.NDArray[np.generic]]()
     for number, bag in enumerate(features.bags.values() if features else ()):
         counts = bag.counts
         arrays[f"{number}.data"] = np.asarray(counts.data, np.float32)
-        arrays |= {f"{number}.{part}": np.asarray(getattr(counts, part), np.int32) for part in ("indices", "indptr")}
+        arrays |= {
+            f"{number}.{part}": np.asarray(getattr(counts, part), np.int32)
+            for part in ("indices", "indptr")
+        }
     return arrays
 
 
@@ -158,25 +213,38 @@ def _described(path: Path) -> _Described:
     except ValidationError as failure:
         first = failure.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise DataError(f"{path} is no public data at {where or 'its start'}: {first['msg']}", _REMEDY) from None
+        raise DataError(
+            f"{path} is no public data at {where or 'its start'}: {first['msg']}", _REMEDY
+        ) from None
 
 
-def _read_bags(folder: Path, described: _Described, bags: tuple[_Bag, ...]) -> dict[str, FeatureBag]:
+def _read_bags(
+    folder: Path, described: _Described, bags: tuple[_Bag, ...]
+) -> dict[str, FeatureBag]:
     path = folder / "features.safetensors"
     try:
         arrays = read_arrays(path)
         if hashlib.sha256(path.read_bytes()).hexdigest() != described.sha256:
             raise DataError(f"{path} is not the file that public.json describes", _REMEDY)
-        return {bag.name: _bag(arrays, number, bag, len(described.items)) for number, bag in enumerate(bags)}
+        return {
+            bag.name: _bag(arrays, number, bag, len(described.items))
+            for number, bag in enumerate(bags)
+        }
     except RunError as failure:
         raise DataError(failure.cause, _REMEDY) from None
     except (KeyError, ValueError) as failure:
-        raise DataError(f"{path} does not hold the bags of public.json: {failure}", _REMEDY) from None
+        raise DataError(
+            f"{path} does not hold the bags of public.json: {failure}", _REMEDY
+        ) from None
 
 
 def _bag(arrays: Bags, number: int, bag: _Bag, items: int) -> FeatureBag:
     data, indices, indptr = (arrays[f"{number}.{part}"] for part in ("data", "indices", "indptr"))
-    parts = np.asarray(data, np.float32), np.asarray(indices, np.int32), np.asarray(indptr, np.int32)
+    parts = (
+        np.asarray(data, np.float32),
+        np.asarray(indices, np.int32),
+        np.asarray(indptr, np.int32),
+    )
     counts = sparse.csr_matrix(parts, shape=(items, len(bag.vocabulary)))
     counts.check_format(full_check=True)
     return FeatureBag(bag.vocabulary, counts)

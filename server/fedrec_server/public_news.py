@@ -1,7 +1,8 @@
 """What the server knows of news before a run, all of it public: texts, and a vector for each.
 
-From a folder that `write_public_news` made, which gives back the same bytes; from MIND's `news.tsv` files; or from the folder of ratings
-that a click log is made of, of which only the public texts are used.
+From a folder that `write_public_news` made, which gives back the same bytes; from MIND's `news.tsv`
+files; or from the folder of ratings that a click log is made of, of which only the public texts are
+used.
 """
 
 from __future__ import annotations
@@ -31,19 +32,26 @@ def write_public_news(folder: Path, catalogue: Catalogue) -> None:
 
 
 def read_public_news(path: Path, form: str, scenario: Scenario) -> Catalogue:
-    """The catalogue of one of `FORMATS`. Raises DataError, and SettingsError where the format is not about news."""
+    """The catalogue of one of `FORMATS`.
+
+    Raises DataError, and SettingsError where the format is not about news."""
     if form == "news":
         return _written(path)
     if form == "mind":
         files = sorted(path.rglob("news.tsv"))
         if not files:
-            raise DataError(f"{path} holds no news.tsv", "Download or unpack it again: its items are the catalogue.")
+            raise DataError(
+                f"{path} holds no news.tsv",
+                "Download or unpack it again: its items are the catalogue.",
+            )
         news = merge_news([read_news(file) for file in files])
         return Catalogue(news, item_vectors(scenario, news, PublicFeatures({})))
     if form == "click-log":
         rated = read_rated_news(path)
         return Catalogue(rated.news, item_vectors(scenario, rated.news, rated.features))
-    raise SettingsError(f"public.format = {form!r} is not about news", f"Use one of {', '.join(FORMATS)}.")
+    raise SettingsError(
+        f"public.format = {form!r} is not about news", f"Use one of {', '.join(FORMATS)}."
+    )
 
 
 def _written(folder: Path) -> Catalogue:
@@ -54,5 +62,7 @@ def _written(folder: Path) -> Catalogue:
         if len(vectors) != len(news):
             raise ValueError(f"{len(news)} news, but {len(vectors)} vectors")
     except (RunError, ValueError, KeyError, TypeError, AttributeError) as failure:
-        raise DataError(f"{folder} is no public catalogue of news: {failure}", "Write the folder again.") from None
+        raise DataError(
+            f"{folder} is no public catalogue of news: {failure}", "Write the folder again."
+        ) from None
     return Catalogue(news, vectors)

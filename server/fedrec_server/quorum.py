@@ -1,4 +1,5 @@
-"""Words on a round that waits for its quorum, or missed it: never a smaller round without a warning."""
+"""Words on a round that waits for its quorum, or missed it: never a smaller round without a
+warning."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class QuorumLog:
-    """Warnings of a run of `num_users`, of whom `quorum` must report in every round. A wait is told once, and again when it changes.
+    """Warnings of a run of `num_users`, of whom `quorum` must report in every round. A wait is told
+    once, and again when it changes.
 
     tell: gets the same in words, for a terminal.
     """
@@ -35,10 +37,16 @@ class QuorumLog:
     def short(self, status: RoundStatus, answers: Sequence[Answer]) -> None:
         """The round is over without a release: nothing is spent, and it is tried again."""
         self._warn("round-short", status, answers)
-        self.tell(f"round {status.round} is short and was not released, nothing was spent: {self._words(status, answers)}")
+        self.tell(
+            f"round {status.round} is short and was not released, nothing was spent: "
+            f"{self._words(status, answers)}"
+        )
 
     def _words(self, status: RoundStatus, answers: Sequence[Answer]) -> str:
-        counted = f"{status.reported:,} of {self.num_users:,} users reported, {max(self.quorum, status.quorum):,} must"
+        counted = (
+            f"{status.reported:,} of {self.num_users:,} users reported, "
+            f"{max(self.quorum, status.quorum):,} must"
+        )
         return f"{counted} ({said})" if (said := missing(answers)) else counted
 
     def _warn(self, event: str, status: RoundStatus, answers: Sequence[Answer]) -> None:
@@ -59,4 +67,7 @@ class QuorumLog:
 def missing(answers: Sequence[Answer]) -> str:
     """Which clients did not report for all of their users, and why."""
     lacking = [answer for answer in answers if answer.refusal or answer.accepted < answer.users]
-    return "; ".join(f"{one.client}: {one.refusal or f'{one.accepted} of {one.users} users'}" for one in lacking[:20])
+    return "; ".join(
+        f"{one.client}: {one.refusal or f'{one.accepted} of {one.users} users'}"
+        for one in lacking[:20]
+    )

@@ -1,8 +1,9 @@
-"""The server's whole run, whatever carries it: gather clients, fix the plan, ask round after round, keep everything, save the model.
+"""The server's whole run, whatever carries it: gather clients, fix the plan, ask round after round,
+keep everything, save the model.
 
-Its folder holds `run.json` (`notes`), `releases/` (`kept_releases`), `rounds.jsonl`, `checkpoints/`, and at the end
-`model/`. Started again, it goes on after the last checkpoint to the same bytes: a round that was released but not kept
-is asked for again, which costs nothing.
+Its folder holds `run.json` (`notes`), `releases/` (`kept_releases`), `rounds.jsonl`,
+`checkpoints/`, and at the end `model/`. Started again, it goes on after the last checkpoint to the
+same bytes: a round that was released but not kept is asked for again, which costs nothing.
 """
 
 from __future__ import annotations
@@ -39,10 +40,12 @@ from fedrec_server.stragglers import EveryClient
 
 @dataclass(frozen=True)
 class RoundLine:
-    """One line of `rounds.jsonl`: what was released, what the aggregator counted, what the clients said.
+    """One line of `rounds.jsonl`: what was released, what the aggregator counted, what the clients
+    said.
 
-    joined: users of the run; asked: those of the round's clients; quorum: who of them had to report. bytes_down: of the question, for a
-    client that answered the one before (`wire.invitation_bytes`); whoever did not gets all of its arrays. release_bytes: of what came
+    joined: users of the run; asked: those of the round's clients; quorum: who of them had to
+    report. bytes_down: of the question, for a client that answered the one before
+    (`wire.invitation_bytes`); whoever did not gets all of its arrays. release_bytes: of what came
     back. seconds: since the last round ended.
     A round that was released before a restart has no `answers`: nobody was asked again.
     """
@@ -90,17 +93,20 @@ def run_rounds(
     checkpoints: int = 0,
     earlier: Earlier | None = None,
 ) -> Iterator[Progress]:
-    """Train to the end in `folder`, or on from where it stopped, yielding after every round; then the model lies in `folder/model`.
+    """Train to the end in `folder`, or on from where it stopped, yielding after every round; then
+    the model lies in `folder/model`.
 
-    absent_s: how long a round waits for a client that joined and does not answer. run: the run's id; None makes one, once.
-    cohort: share of the users whom every round asks (`cohorts`); below 1 `clients` must be able to ask some, `stragglers.AsksSome`.
-    planned: told the plan before anybody is asked; what it returns is what a bundle says of the run, None where none will be made.
-    tell: gets words on a round that misses its quorum (`Patience.min_share`), which waits, and ends the run where it is short too often.
-    checkpoints: how many of the newest are kept, at least 2; 0 for all. earlier: what it begins with of an earlier release, the same
-    whenever the run goes on.
-    After a restart the clients are waited for again, and then it goes on with those who are there. Raises SettingsError or
-    RunError where the run cannot begin or is not the folder's, UnreachableError where clients or the aggregator stay away,
-    RefusedError where the aggregator refuses, with the code of `protocol.Refusal`.
+    absent_s: how long a round waits for a client that joined and does not answer. run: the run's
+    id; None makes one, once. cohort: share of the users whom every round asks (`cohorts`); below 1
+    `clients` must be able to ask some, `stragglers.AsksSome`. planned: told the plan before anybody
+    is asked; what it returns is what a bundle says of the run, None where none will be made. tell:
+    gets words on a round that misses its quorum (`Patience.min_share`), which waits, and ends the
+    run where it is short too often. checkpoints: how many of the newest are kept, at least 2; 0 for
+    all. earlier: what it begins with of an earlier release, the same whenever the run goes on.
+    After a restart the clients are waited for again, and then it goes on with those who are there.
+    Raises SettingsError or RunError where the run cannot begin or is not the folder's,
+    UnreachableError where clients or the aggregator stay away, RefusedError where the aggregator
+    refuses, with the code of `protocol.Refusal`.
     """
     everything, public = public, public if scenario.data.features else public.without_features()
     check(scenario, public)
@@ -108,10 +114,15 @@ def run_rounds(
         require_sampled(scenario.recipe, public.kind)
     with only_one(folder):
         notes = open_notes(folder, trains(scenario, public.digest()), run)
-        terms = Terms(notes.run, client_recipe(scenario), public.kind, public.value_range, public.items)
+        terms = Terms(
+            notes.run, client_recipe(scenario), public.kind, public.value_range, public.items
+        )
         every = EveryClient(clients, absent_s, gathering.pause_s, gathering.sleep, gathering.clock)
         cohorts = every.cohorts = Cohorts(notes.run, cohort) if cohort < 1 else None
-        resumed, num_users = notes.plan is not None, notes.num_users or gather(terms, desk, every, gathering)
+        resumed, num_users = (
+            notes.plan is not None,
+            notes.num_users or gather(terms, desk, every, gathering),
+        )
         counted = cohorts.planned(num_users) if cohorts else num_users
         facts = replace(public.facts(num_users=counted, seed=scenario.seed), earlier=earlier)
         prepared = prepare(scenario, facts)
@@ -121,10 +132,23 @@ def run_rounds(
         quorum = QuorumLog(patience.quorum(facts.num_users), facts.num_users, tell)
         state = kept.checkpoints.latest() or prepared.recipe.begin()
         if resumed and prepared.recipe.ask(state) is not None:
-            with suppress(UnreachableError):  # the rounds themselves say who is missing, and what it cost
+            # the rounds themselves say who is missing, and what it cost
+            with suppress(UnreachableError):
                 gather(terms, desk, every, gathering)
-        link = AggregatedLink(terms, prepared.plan, KeptReleases(desk, folder / "releases"), every, patience, notes.ledger_head, kept.watch)
-        link.num_users, link.watch_short, link.watch_waiting = num_users, quorum.short, quorum.waiting
+        link = AggregatedLink(
+            terms,
+            prepared.plan,
+            KeptReleases(desk, folder / "releases"),
+            every,
+            patience,
+            notes.ledger_head,
+            kept.watch,
+        )
+        link.num_users, link.watch_short, link.watch_waiting = (
+            num_users,
+            quorum.short,
+            quorum.waiting,
+        )
         if cohorts:
             link.asked, link.planned_users = cohorts.num_users, facts.num_users
             cohorts.say(tell)
@@ -133,27 +157,40 @@ def run_rounds(
         state = kept.checkpoints.latest() or state
         _save_model(folder / "model", scenario, public, prepared, state, origin, kept.took_part())
         if origin is not None and "counts" in state:  # without, no bundle can be made
-            catalogue = PublicItems.of_features(public.items, public.titles, everything.features or PublicFeatures({}))
-            ServingFacts.of(prepared.recipe, state, facts, scenario, catalogue, origin).keep(folder / "model", state)
+            catalogue = PublicItems.of_features(
+                public.items, public.titles, everything.features or PublicFeatures({})
+            )
+            ServingFacts.of(prepared.recipe, state, facts, scenario, catalogue, origin).keep(
+                folder / "model", state
+            )
 
 
 def check(scenario: Scenario, public: PublicData) -> None:
-    """What is wrong before anybody is asked. Raises SettingsError on a scenario that cannot run between real parties."""
+    """What is wrong before anybody is asked.
+
+    Raises SettingsError on a scenario that cannot run between real parties."""
     if scenario.privacy.unit == "example":
         raise SettingsError(
-            'privacy.unit = "example" cannot run with real clients: a report stands for a whole user',
+            (
+                'privacy.unit = "example" cannot run with real clients: a report stands for a '
+                "whole user"
+            ),
             'Set privacy.unit = "user", or use fedrec simulate to reproduce the paper.',
         )
     if scenario.data.kind not in {"auto", public.kind}:
         raise SettingsError(
             f'data.kind = "{scenario.data.kind}", but the public data announces {public.kind}',
-            f'Set data.kind = "{public.kind}", or announce {scenario.data.kind} in the server\'s public table.',
+            (
+                f'Set data.kind = "{public.kind}", or announce {scenario.data.kind} in the '
+                "server's public table."
+            ),
         )
 
 
 @dataclass
 class _Kept:
-    """What one run writes round by round, each file whole or absent; `heard` is what the link tells of the round in progress.
+    """What one run writes round by round, each file whole or absent; `heard` is what the link tells
+    of the round in progress.
 
     newest: so many checkpoints are kept, 0 for all; going on needs two.
     """
@@ -175,7 +212,9 @@ class _Kept:
         self._prune()  # what a crash left
         started = time.perf_counter()
         for done in train(prepared.recipe, link, state):
-            line = self._line(done, link.bytes_down, time.perf_counter() - started, asked=link.num_users)
+            line = self._line(
+                done, link.bytes_down, time.perf_counter() - started, asked=link.num_users
+            )
             lines.append(json.dumps(finite(asdict(line))))
             self._keep(done.state, lines, link.ledger_head)
             yield Progress(line, done.state)
@@ -184,7 +223,13 @@ class _Kept:
     def took_part(self) -> list[dict[str, int]]:
         """How many of how many reported in each round."""
         rounds = map(json.loads, self._lines())
-        return [{name: int(one.get(name, 0)) for name in ("round", "reported", "asked", "joined", "quorum")} for one in rounds]
+        return [
+            {
+                name: int(one.get(name, 0))
+                for name in ("round", "reported", "asked", "joined", "quorum")
+            }
+            for one in rounds
+        ]
 
     def _line(self, done: RoundDone, bytes_down: int, seconds: float, *, asked: int) -> RoundLine:
         assert self.heard is not None
@@ -209,7 +254,8 @@ class _Kept:
         )
 
     def _keep(self, state: State, lines: Sequence[str], ledger_head: str) -> None:
-        """The checkpoint last: a crash before it leaves a line too many, which going on drops, and a head that the ledger knows."""
+        """The checkpoint last: a crash before it leaves a line too many, which going on drops, and
+        a head that the ledger knows."""
         write_bytes(self.folder / "rounds.jsonl", "".join(f"{line}\n" for line in lines).encode())
         self.notes = replace(self.notes, ledger_head=ledger_head)
         self.notes.keep(self.folder)
@@ -225,7 +271,10 @@ class _Kept:
         try:
             return path.read_text().splitlines() if path.exists() else []
         except (OSError, UnicodeDecodeError) as failure:
-            raise RunError(f"{path} cannot be read: {failure}", "Move it away: the rounds themselves are in checkpoints.") from None
+            raise RunError(
+                f"{path} cannot be read: {failure}",
+                "Move it away: the rounds themselves are in checkpoints.",
+            ) from None
 
 
 def _save_model(
@@ -237,7 +286,8 @@ def _save_model(
     origin: Origin | None,
     took_part: Sequence[Mapping[str, int]],
 ) -> None:
-    """Only the aggregator knows where it drew the noise: without its word the manifest does not call it seeded or fresh."""
+    """Only the aggregator knows where it drew the noise: without its word the manifest does not
+    call it seeded or fresh."""
     plan: Plan = prepared.plan
     about = {
         "recipe": scenario.recipe,

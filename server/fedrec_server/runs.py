@@ -1,12 +1,16 @@
-"""The trainings of one state folder, one after the other: which there were, which model is current, what they cost together.
+"""The trainings of one state folder, one after the other: which there were, which model is current,
+what they cost together.
 
-    STATE/runs.json              every training in order: id, begun, finished, version of its bundle, guarantee
+    STATE/runs.json              every training in order: id, begun, finished, version of its
+                                 bundle, guarantee
     STATE/runs/<run>/            what one training keeps (`rounds`, `news`)
     STATE/model                  a link to `runs/<run>/model` of the last one that finished
-    STATE/serving.safetensors    its bundle, replaced in one step; `fedrec serve STATE` takes it over
+    STATE/serving.safetensors    its bundle, replaced in one step; `fedrec serve STATE` takes it
+                                 over
 
-An entry is written before its training asks anybody, and its guarantee before the first question. It is finished by the last of four
-steps: model, bundle, link, entry. A crash in between repeats them, to the same bytes.
+An entry is written before its training asks anybody, and its guarantee before the first question.
+It is finished by the last of four steps: model, bundle, link, entry. A crash in between repeats
+them, to the same bytes.
 """
 
 from __future__ import annotations
@@ -27,17 +31,28 @@ from fedrec.serving.bundle import FILE
 from fedrec.storage import read_json, write_bytes, write_json
 
 FORMAT = "fedrec-runs/1"
-_OLD = ("checkpoints", "releases", "rounds.jsonl", "model", "clients.json", "progress.json", "reports.safetensors", "run.json")
-"""What a state folder of one training held itself, before there were several; `run.json` moves last."""
+_OLD = (
+    "checkpoints",
+    "releases",
+    "rounds.jsonl",
+    "model",
+    "clients.json",
+    "progress.json",
+    "reports.safetensors",
+    "run.json",
+)
+"""What a state folder of one training held itself, before there were several; `run.json` moves
+last."""
 
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """One training. Times in seconds since 1970, finished_s 0 until then. version: of its bundle, or `refused` says why there is none.
+    """One training. Times in seconds since 1970, finished_s 0 until then. version: of its bundle,
+    or `refused` says why there is none.
 
-    guarantee: what it promises, None until its plan is known. mu: of all its releases together, 0 where that is not known (news told by
-    devices). total: the guarantee of all trainings up to this one. dropped: it was left unfinished for good. warm: the training
-    whose release it began with.
+    guarantee: what it promises, None until its plan is known. mu: of all its releases together, 0
+    where that is not known (news told by devices). total: the guarantee of all trainings up to this
+    one. dropped: it was left unfinished for good. warm: the training whose release it began with.
     """
 
     run: str
@@ -58,10 +73,12 @@ class TrainingRun:
 
 
 def together(runs: Sequence[TrainingRun]) -> Guarantee | None:
-    """The guarantee of a person's part in all of these, at the last one's delta; None where none has asked anybody.
+    """The guarantee of a person's part in all of these, at the last one's delta; None where none
+    has asked anybody.
 
-    Neighbours differ in all that one person held in any of them. Where every one is of Gaussian releases, exact; otherwise epsilons and
-    deltas add up. An unfinished one counts whole. Raises PrivacyError where units differ.
+    Neighbours differ in all that one person held in any of them. Where every one is of Gaussian
+    releases, exact; otherwise epsilons and deltas add up. An unfinished one counts whole. Raises
+    PrivacyError where units differ.
     """
     promised = [run.guarantee for run in runs if run.guarantee is not None]
     if not promised:
@@ -72,17 +89,25 @@ def together(runs: Sequence[TrainingRun]) -> Guarantee | None:
     if len(promised) == 1:
         return last
     mus = [run.mu for run in runs if run.guarantee is not None]
-    established, notes = all(g.established for g in promised), dict.fromkeys(g.note for g in promised if g.note)
+    established, notes = (
+        all(g.established for g in promised),
+        dict.fromkeys(g.note for g in promised if g.note),
+    )
     if all(mus):
         epsilon, delta = epsilon_of(math.sqrt(sum(mu**2 for mu in mus)), last.delta), last.delta
     else:
-        epsilon, delta = sum(g.epsilon for g in promised), min(sum(g.delta for g in promised), 1 - 1e-9)
+        epsilon, delta = (
+            sum(g.epsilon for g in promised),
+            min(sum(g.delta for g in promised), 1 - 1e-9),
+        )
     return Guarantee(epsilon, delta, last.unit, last.neighbours, established, "; ".join(notes))
 
 
 @dataclass
 class Runs:
-    """The trainings of `state`, oldest first. One process at a time changes them (`notes.only_one`)."""
+    """The trainings of `state`, oldest first.
+
+    One process at a time changes them (`notes.only_one`)."""
 
     state: Path
 
@@ -109,7 +134,9 @@ class Runs:
         return self.state / "runs" / run
 
     def adopt(self) -> None:
-        """Take over a folder of the layout before there were several trainings. A crash leaves it to the next start."""
+        """Take over a folder of the layout before there were several trainings.
+
+        A crash leaves it to the next start."""
         notes = self.state / "run.json"
         if not notes.exists():
             return
@@ -126,14 +153,26 @@ class Runs:
     def begin(self, *, name: str, now_s: float) -> TrainingRun:
         """A new training. name: of the first one, those after it get a number; "" makes ids up."""
         number = len(self._entries) + 1
-        run = f"run-{secrets.token_hex(8)}" if not name else name if number == 1 else f"{name}-{number}"
+        run = (
+            f"run-{secrets.token_hex(8)}"
+            if not name
+            else name
+            if number == 1
+            else f"{name}-{number}"
+        )
         self._entries.append(TrainingRun(run, now_s))
         self._keep()
         return self._entries[-1]
 
     def planned(self, guarantee: Guarantee, plan: Plan | None) -> TrainingRun:
-        """The last training promises this. Durable before it asks; again with the same is the same."""
-        mu = compose([plan.event(release.name) for release in plan.releases]) if plan is not None else 0.0
+        """The last training promises this.
+
+        Durable before it asks; again with the same is the same."""
+        mu = (
+            compose([plan.event(release.name) for release in plan.releases])
+            if plan is not None
+            else 0.0
+        )
         entry = replace(self._entries[-1], guarantee=guarantee, mu=mu)
         return self._changed(replace(entry, total=together([*self._entries[:-1], entry])))
 
@@ -142,12 +181,14 @@ class Runs:
         self._changed(replace(self._entries[-1], warm=run))
 
     def drop(self) -> None:
-        """Leave the last training for good where it is unfinished; what it promised counts whole."""
+        """Leave the last training for good where it is unfinished; what it promised counts
+        whole."""
         if self._entries and self._entries[-1].open:
             self._changed(replace(self._entries[-1], dropped=True))
 
     def publish(self, *, now_s: float) -> TrainingRun:
-        """The last training is finished: its model and its bundle, if there is one, are current from here on."""
+        """The last training is finished: its model and its bundle, if there is one, are current
+        from here on."""
         entry, folder = self._entries[-1], self.folder(self._entries[-1].run)
         bundle = folder / FILE
         if bundle.exists():
@@ -167,13 +208,19 @@ class Runs:
         return entry
 
     def _keep(self) -> None:
-        write_json(self.state / "runs.json", {"format": FORMAT, "runs": [asdict(entry) for entry in self._entries]})
+        write_json(
+            self.state / "runs.json",
+            {"format": FORMAT, "runs": [asdict(entry) for entry in self._entries]},
+        )
 
 
 def run_folder(state: Path) -> Path:
-    """Where the newest training of a state folder keeps everything: the folder itself where it holds one of the older layout."""
+    """Where the newest training of a state folder keeps everything: the folder itself where it
+    holds one of the older layout."""
     entries = _read(state / "runs.json")
-    return state / "runs" / entries[-1].run if entries and not (state / "run.json").exists() else state
+    return (
+        state / "runs" / entries[-1].run if entries and not (state / "run.json").exists() else state
+    )
 
 
 def _read(path: Path) -> list[TrainingRun]:
@@ -186,7 +233,10 @@ def _read(path: Path) -> list[TrainingRun]:
             raise KeyError("format")
         return [_entry(entry) for entry in content["runs"]]
     except (KeyError, TypeError, ValueError, PrivacyError):
-        raise RunError(f"{path} is not in format {FORMAT}", "Put back the file as it was: it says what was promised to people.") from None
+        raise RunError(
+            f"{path} is not in format {FORMAT}",
+            "Put back the file as it was: it says what was promised to people.",
+        ) from None
 
 
 def _entry(content: dict[str, Any]) -> TrainingRun:
@@ -195,7 +245,9 @@ def _entry(content: dict[str, Any]) -> TrainingRun:
 
 
 def _guarantee(content: dict[str, Any] | None) -> Guarantee | None:
-    return None if content is None else Guarantee(**{**content, "epsilon": float(content["epsilon"])})
+    return (
+        None if content is None else Guarantee(**{**content, "epsilon": float(content["epsilon"])})
+    )
 
 
 def _link(path: Path, target: Path) -> None:

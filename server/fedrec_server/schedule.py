@@ -1,7 +1,9 @@
-"""When a server trains again: once because it was told to, whenever the last model is old enough, or when somebody asks a standing one.
+"""When a server trains again: once because it was told to, whenever the last model is old enough,
+or when somebody asks a standing one.
 
-`fedrec server ... --again` trains once more. With `--every 7d` the process stays up. A standing server is asked by the same flag: the
-command finds the state folder in use, leaves a request in it, and ends.
+`fedrec server ... --again` trains once more. With `--every 7d` the process stays up. A standing
+server is asked by the same flag: the command finds the state folder in use, leaves a request in it,
+and ends.
 """
 
 from __future__ import annotations
@@ -26,15 +28,19 @@ def duration_s(text: str) -> float:
     """Seconds of `90s`, `15m`, `12h`, `7d` or `2w`. Raises SettingsError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip())
     if not match or float(match[1]) <= 0:
-        raise SettingsError(f"{text!r} is no duration", "Write a number and s, m, h, d or w, for example 7d.")
+        raise SettingsError(
+            f"{text!r} is no duration", "Write a number and s, m, h, d or w, for example 7d."
+        )
     return float(match[1]) * _UNITS_S[match[2]]
 
 
 @dataclass
 class Schedule:
-    """every_s: how old the last model may become, 0 for a process that ends. again: train once more now, however old it is.
+    """every_s: how old the last model may become, 0 for a process that ends. again: train once more
+    now, however old it is.
 
-    Age is by the clock, or by how long this process has waited: a clock that was set back postpones nothing.
+    Age is by the clock, or by how long this process has waited: a clock that was set back postpones
+    nothing.
     """
 
     state: Path
@@ -54,7 +60,9 @@ class Schedule:
         return self.every_s > 0
 
     def due(self, last: TrainingRun | None, *, begun: int) -> bool:
-        """Whether a new training begins now, after so many that were begun. The first one always does."""
+        """Whether a new training begins now, after so many that were begun.
+
+        The first one always does."""
         if last is None or self.again or self._requested(begun):
             return True
         return self.stands and self.left_s(last) <= 0
@@ -65,14 +73,16 @@ class Schedule:
         return self.every_s - (waited if self._refused else max(age, waited))
 
     def _requested(self, begun: int) -> bool:
-        """A request says after how many trainings it asks for one: a crash before it is removed makes no further one of it."""
+        """A request says after how many trainings it asks for one: a crash before it is removed
+        makes no further one of it."""
         try:
             return not int(read_json(self.state / REQUEST)["after"]) < begun
         except (RunError, KeyError, TypeError, ValueError):
             return (self.state / REQUEST).exists()  # left by another version, or by hand
 
     def taken(self, *, refused: bool = False) -> None:
-        """A training has begun, durably, or was refused: the next is asked for anew, or due as long after a refusal as after a training."""
+        """A training has begun, durably, or was refused: the next is asked for anew, or due as long
+        after a refusal as after a training."""
         self.again, self._refused = False, refused
         (self.state / REQUEST).unlink(missing_ok=True)
         self._since_s = self.monotonic()
@@ -83,7 +93,8 @@ class Schedule:
 
 
 def ask_standing(state: Path) -> int:
-    """Leave a request for the standing server of this folder; its process id, or 0 where none stands there.
+    """Leave a request for the standing server of this folder; its process id, or 0 where none
+    stands there.
 
     Raises RunError where a server is at work that ends after its training.
     """
@@ -102,7 +113,8 @@ def ask_standing(state: Path) -> int:
 
 
 def words_of(runs: Runs) -> str:
-    """What a finished state folder says to whoever starts its server: when, which version, what was promised, how to train again."""
+    """What a finished state folder says to whoever starts its server: when, which version, what was
+    promised, how to train again."""
     last = runs.finished
     if last is None:
         return ""
@@ -114,6 +126,9 @@ def words_of(runs: Runs) -> str:
         f"trained  {last.run}, finished {when}",
         f"model    {runs.state / 'model'}, {version}",
         f"promise  {last.total}, of {together}",
-        "again    --again trains once more now; --every 7d stays up and trains whenever the model is that old",
+        (
+            "again    --again trains once more now; --every 7d stays up and trains whenever the "
+            "model is that old"
+        ),
     ]
     return "\n".join(lines)

@@ -1,4 +1,5 @@
-"""Record of what was seen of the aggregator's ledger, kept over runs: one that was put back to an earlier state is refused in any run."""
+"""Record of what was seen of the aggregator's ledger, kept over runs: one that was put back to an
+earlier state is refused in any run."""
 
 from __future__ import annotations
 
@@ -27,7 +28,10 @@ class SeenLedger:
         try:
             return LedgerHead(int(content["number"]), str(content["head"]))
         except (KeyError, TypeError, ValueError):
-            raise RunError(f"{self.path} does not say what was seen of the aggregator's ledger", "Put back the file as it was.") from None
+            raise RunError(
+                f"{self.path} does not say what was seen of the aggregator's ledger",
+                "Put back the file as it was.",
+            ) from None
 
     def keep_ledger_head(self, head: LedgerHead) -> None:
         """As the protocol's."""
@@ -42,12 +46,15 @@ class GrowingDesk(ReleaseDesk, Protocol):
     """An aggregator that shows how its ledger grew."""
 
     def growth(self, since: LedgerHead) -> LedgerGrowth:
-        """Since that head. Raises RefusedError (`STALE_LEDGER`) where the ledger does not hold it."""
+        """Since that head.
+
+        Raises RefusedError (`STALE_LEDGER`) where the ledger does not hold it."""
 
 
 @dataclass(frozen=True)
 class FollowedDesk:
-    """A `ReleaseDesk` whose ledger is looked at before a round is opened, and after its release was fetched."""
+    """A `ReleaseDesk` whose ledger is looked at before a round is opened, and after its release was
+    fetched."""
 
     desk: GrowingDesk
     memory: SeenLedger

@@ -1,4 +1,5 @@
-"""A client that is restarted in the middle of a round still takes part: it is asked again before the round is closed without it."""
+"""A client that is restarted in the middle of a round still takes part: it is asked again before
+the round is closed without it."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from fedrec.federation.protocol import Answer, Broadcast, Invitation, Refusal, T
 from fedrec_server.cohorts import Cohorts
 
 UNREACHABLE = "unreachable"
-"""The refusal that stands for no answer: of a transport about its node, or of a client about the aggregator."""
+"""The refusal that stands for no answer: of a transport about its node, or of a client about the
+aggregator."""
 _NOT_YET = {UNREACHABLE, Refusal.BUSY.value}
 
 
@@ -25,10 +27,12 @@ class AsksSome(Protocol):
 
 @dataclass
 class EveryClient:
-    """A `Broadcast` that asks again, for up to `absent_s` seconds a round, until every client that joined has answered.
+    """A `Broadcast` that asks again, for up to `absent_s` seconds a round, until every client that
+    joined has answered.
 
-    A question asked twice is answered with the same reports, which are counted once. A client that stays away is not
-    waited for in the next round, unless it has joined or answered again. cohorts: which clients a round asks, None for all.
+    A question asked twice is answered with the same reports, which are counted once. A client that
+    stays away is not waited for in the next round, unless it has joined or answered again. cohorts:
+    which clients a round asks, None for all.
     """
 
     clients: Broadcast
@@ -49,7 +53,8 @@ class EveryClient:
         return answers
 
     def ask(self, invitation: Invitation) -> Sequence[Answer]:
-        """The last answer of each client; at once where a client does not know the run, so that it can be told."""
+        """The last answer of each client; at once where a client does not know the run, so that it
+        can be told."""
         deadline, pause_s, answers = self.clock() + self.absent_s, self.pause_s, dict[str, Answer]()
         asked = self.cohorts.asked(invitation.question.round) if self.cohorts else None
         others = set[str]() if asked is None else self.present - asked

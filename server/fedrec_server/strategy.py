@@ -1,7 +1,9 @@
-"""The server's step by Flower's own `FedAdam`: what clients told becomes its replies, float64, so that nothing is lost on the way.
+"""The server's step by Flower's own `FedAdam`: what clients told becomes its replies, float64, so
+that nothing is lost on the way.
 
-A client's gradient g stands for parameters x - g, weighted by "num-examples"; `aggregate_train` averages them and moves x. The strategy's
-moments are put in before and taken out after: a `Course` is all there is to keep.
+A client's gradient g stands for parameters x - g, weighted by "num-examples"; `aggregate_train`
+averages them and moves x. The strategy's moments are put in before and taken out after: a `Course`
+is all there is to keep.
 """
 
 from __future__ import annotations
@@ -22,14 +24,23 @@ from fedrec.news.rounds import Course
 _X = "parameters"
 _NODE = 2  # any but the server's own: the replies are made here
 
-logging.getLogger("flwr").setLevel(logging.WARNING)  # at every step it would tell how many replies it got, which are made here
+# at every step it would tell how many replies it got, which are made here
+logging.getLogger("flwr").setLevel(logging.WARNING)
 
 
-def flower_step(course: Course, told: Sequence[Mapping[str, npt.NDArray[Any]]], rule: FedAdam) -> tuple[Course, float]:
-    """The course after a step down the mean of "gradient" weighted by "weight", and the mean "loss". Raises RunError where nobody is."""
+def flower_step(
+    course: Course, told: Sequence[Mapping[str, npt.NDArray[Any]]], rule: FedAdam
+) -> tuple[Course, float]:
+    """The course after a step down the mean of "gradient" weighted by "weight", and the mean
+    "loss". Raises RunError where nobody is."""
     if not told:
-        raise RunError("no user of the round has anything to learn from", "Give data with labelled impressions.")
-    flower = strategy.FedAdam(eta=rule.learning_rate, beta_1=rule.beta_1, beta_2=rule.beta_2, tau=rule.tau)
+        raise RunError(
+            "no user of the round has anything to learn from",
+            "Give data with labelled impressions.",
+        )
+    flower = strategy.FedAdam(
+        eta=rule.learning_rate, beta_1=rule.beta_1, beta_2=rule.beta_2, tau=rule.tau
+    )
     moments, t = course.moments, course.moments.rounds + 1
     flower.current_arrays = {_X: course.parameters}
     flower.m_t, flower.v_t = {_X: moments.first}, {_X: moments.second}

@@ -1,7 +1,8 @@
 """Flower's SuperLink as a child process: started, watched, started again, ended.
 
-It listens on loopback alone, starts no process of its own, gives the run's task to nobody but the holder of the secret,
-and keeps nodes, runs and messages in a database, so that a run goes on when it is killed and started again.
+It listens on loopback alone, starts no process of its own, gives the run's task to nobody but the
+holder of the secret, and keeps nodes, runs and messages in a database, so that a run goes on when
+it is killed and started again.
 """
 
 from __future__ import annotations
@@ -39,11 +40,13 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class SuperLink:
-    """One SuperLink; a context that ends it. `folder` keeps its secret, its log and Flower's own files. Times in seconds.
+    """One SuperLink; a context that ends it. `folder` keeps its secret, its log and Flower's own
+    files. Times in seconds.
 
-    A child that ends is started again after `first_pause_s`, then twice that and so on up to `longest_pause_s`; one that
-    ran for `steady_s` counts as well again. It keeps its port, which the run in progress knows. `max_bytes` bounds its memory;
-    `changed` is told when it answers for the first time, and when another child takes its place.
+    A child that ends is started again after `first_pause_s`, then twice that and so on up to
+    `longest_pause_s`; one that ran for `steady_s` counts as well again. It keeps its port, which
+    the run in progress knows. `max_bytes` bounds its memory; `changed` is told when it answers for
+    the first time, and when another child takes its place.
     """
 
     folder: Path
@@ -63,21 +66,32 @@ class SuperLink:
     _was_up: bool = field(default=False, init=False, repr=False)
 
     def __enter__(self) -> Self:
-        """Start the child, without waiting for it. Raises SettingsError where Flower's command is missing, or its files cannot be kept."""
+        """Start the child, without waiting for it.
+
+        Raises SettingsError where Flower's command is missing, or its files cannot be kept."""
         if not _program().exists():
-            raise SettingsError(f"{_program()} is not there", "Install fedrec again, with its dependencies.")
+            raise SettingsError(
+                f"{_program()} is not there", "Install fedrec again, with its dependencies."
+            )
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.database.parent.mkdir(parents=True, exist_ok=True)
             self._write_secret()
         except OSError as failure:
             remedy = "Name a state folder and a database that this user may write."
-            raise SettingsError(f"the SuperLink's files cannot be kept: {failure}", remedy) from None
+            raise SettingsError(
+                f"the SuperLink's files cannot be kept: {failure}", remedy
+            ) from None
         self._watcher = threading.Thread(target=self._watch, name="superlink-watcher", daemon=True)
         self._watcher.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        failure: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()
 
     @property
@@ -91,7 +105,10 @@ class SuperLink:
         deadline = time.monotonic() + self.start_s
         while not self._answers():
             if time.monotonic() > deadline or self.starts > 2:
-                raise RunError("Flower's SuperLink does not start", f"Its own words are in {self.folder / 'superlink.log'}.")
+                raise RunError(
+                    "Flower's SuperLink does not start",
+                    f"Its own words are in {self.folder / 'superlink.log'}.",
+                )
             self._stopping.wait(0.05)
         self._was_up = True
         self.changed()
@@ -109,7 +126,12 @@ class SuperLink:
 
     def _answers(self) -> bool:
         try:
-            return bool(self.address) and httpx.get(f"http://{self.address}/health", timeout=2.0, trust_env=False).is_success
+            return (
+                bool(self.address)
+                and httpx.get(
+                    f"http://{self.address}/health", timeout=2.0, trust_env=False
+                ).is_success
+            )
         except httpx.HTTPError:
             return False
 
@@ -121,17 +143,27 @@ class SuperLink:
             if self._stopping.is_set():
                 return
             pause_s = self.first_pause_s if time.monotonic() - began > self.steady_s else pause_s
-            logs.say(log, "superlink-ended", level=logging.WARNING, exit_status=exit_status, wait_s=pause_s)
+            logs.say(
+                log,
+                "superlink-ended",
+                level=logging.WARNING,
+                exit_status=exit_status,
+                wait_s=pause_s,
+            )
             self._stopping.wait(pause_s)
             pause_s = min(self.longest_pause_s, 2 * pause_s)
 
     def _lived(self) -> int:
-        """Start a child and stay until it has ended; its exit status. A port that never answered is exchanged for another."""
+        """Start a child and stay until it has ended; its exit status.
+
+        A port that never answered is exchanged for another."""
         address = self.address if self._was_up else f"{_HOST}:{free_port(_HOST)}"
         program = parent_death.command(self._command(address), max_bytes=self.max_bytes)
         with self._log_file().open("ab") as output:
             environment = flower_environment(self.folder)
-            self._child = subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
+            self._child = subprocess.Popen(
+                program, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
+            )
         self.address, self.starts = address, self.starts + 1
         logs.say(log, "superlink-started", pid=self._child.pid, address=address)
         if self._was_up:
@@ -142,15 +174,31 @@ class SuperLink:
 
     def _command(self, address: str) -> list[str]:
         host, _, port = address.rpartition(":")
-        command = [str(_program()), "--insecure", "--host", host, "--port", port, "--isolation", "process"]
-        return [*command, "--superexec-auth-secret-file", str(self.folder / "runtime.secret"), "--database", str(self.database)]
+        command = [
+            str(_program()),
+            "--insecure",
+            "--host",
+            host,
+            "--port",
+            port,
+            "--isolation",
+            "process",
+        ]
+        return [
+            *command,
+            "--superexec-auth-secret-file",
+            str(self.folder / "runtime.secret"),
+            "--database",
+            str(self.database),
+        ]
 
     def _log_file(self) -> Path:
         return logs.cut(self.folder / "superlink.log", max_bytes=_LOG_BYTES)
 
 
 def flower_environment(folder: Path) -> dict[str, str]:
-    """This process's environment, without Flower's calls home, with its files in `folder`, and its commands on the path."""
+    """This process's environment, without Flower's calls home, with its files in `folder`, and its
+    commands on the path."""
     path = os.pathsep.join([str(_program().parent), os.environ.get("PATH", os.defpath)])
     return {**os.environ, **FLOWER_ENVIRONMENT, "FLWR_HOME": str(folder / "flower"), "PATH": path}
 

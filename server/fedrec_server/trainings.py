@@ -1,4 +1,5 @@
-"""One training after the other in a state folder: begun when it is due and can be afforded, published when it is finished."""
+"""One training after the other in a state folder: begun when it is due and can be afforded,
+published when it is finished."""
 
 from __future__ import annotations
 
@@ -30,10 +31,12 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Trainings:
-    """promised: what one training promises. budget: asks the aggregator, None where there is none. noise: of devices, where they draw it.
+    """promised: what one training promises. budget: asks the aggregator, None where there is none.
+    noise: of devices, where they draw it.
 
-    name: of the first run, "" makes one. say: told what the operator should read. export: what a bundle of the last model is made by; by
-    default, of its model folder. state: what metrics say of the wait between trainings.
+    name: of the first run, "" makes one. say: told what the operator should read. export: what a
+    bundle of the last model is made by; by default, of its model folder. state: what metrics say of
+    the wait between trainings.
     """
 
     runs: Runs
@@ -60,15 +63,20 @@ class Trainings:
         return self.runs.folder(self.entry.run)
 
     def each(self, sleep: Callable[[float], None]) -> Iterator[TrainingRun]:
-        """Every training that is due, one at a time; each is published when the next is asked for. Ends unless the schedule stands.
+        """Every training that is due, one at a time; each is published when the next is asked for.
+        Ends unless the schedule stands.
 
-        Raises RefusedError (`BUDGET`) where one cannot be afforded; a standing server says so, and waits until the next is due.
+        Raises RefusedError (`BUDGET`) where one cannot be afforded; a standing server says so, and
+        waits until the next is due.
         """
         while True:
             if self.runs.last is not None and self.runs.last.open:
                 self.schedule.again = False
                 self._require_own_name(self.runs.last)
-                self.say(f"goes on with {self.runs.last.run}: what it has released already is in the aggregator's ledger below")
+                self.say(
+                    f"goes on with {self.runs.last.run}: what it has released already is in "
+                    "the aggregator's ledger below"
+                )
                 self._say_budget(self.runs.entries[:-1])
             elif not self.schedule.due(self.runs.finished, begun=len(self.runs.entries)):
                 if not self.schedule.stands:
@@ -94,9 +102,11 @@ class Trainings:
         return found
 
     def planned(self, plan: Plan) -> Origin | None:
-        """Keeps what the training promises, before it asks anybody; what its bundle will say, None where no noise is known.
+        """Keeps what the training promises, before it asks anybody; what its bundle will say, None
+        where no noise is known.
 
-        Raises RefusedError (`BUDGET`) where the aggregator could not be asked when it began, and it cannot be afforded: it is left then.
+        Raises RefusedError (`BUDGET`) where the aggregator could not be asked when it began, and it
+        cannot be afforded: it is left then.
         """
         if self.budget is not None and self._known is None:
             self._known = self.budget()  # whoever gathered clients has reached it
@@ -111,7 +121,8 @@ class Trainings:
         return self.origin(plan.guarantee.delta)
 
     def origin(self, delta: float, *, spent: float | None = None) -> Origin | None:
-        """What a bundle says of the training in progress: the guarantee is of all trainings of this folder up to it."""
+        """What a bundle says of the training in progress: the guarantee is of all trainings of this
+        folder up to it."""
         if self.budget is not None and self._known is None:
             with suppress(UnreachableError):
                 self._known = self.budget()
@@ -120,7 +131,14 @@ class Trainings:
         if known is None or total is None:
             return None
         count = sum(1 for run in self.runs.entries if run.guarantee is not None)
-        return Origin(self.entry.run, delta, total, total.epsilon if spent is None or count > 1 else spent, known, count)
+        return Origin(
+            self.entry.run,
+            delta,
+            total,
+            total.epsilon if spent is None or count > 1 else spent,
+            known,
+            count,
+        )
 
     def _idle(self, reason: Awaited) -> None:
         if self.state is not None:
@@ -159,7 +177,8 @@ class Trainings:
     def _require_own_name(self, entry: TrainingRun) -> None:
         if self.name and entry.run != self.name and not entry.run.startswith(f"{self.name}-"):
             raise RunError(
-                f"{self.runs.state} holds run {entry.run}, not {self.name}", "Give another state folder, or go on with the same settings."
+                f"{self.runs.state} holds run {entry.run}, not {self.name}",
+                "Give another state folder, or go on with the same settings.",
             )
 
     def _publish(self) -> None:
@@ -167,13 +186,24 @@ class Trainings:
         export, self.export = self.export or partial(bundle_of, self.folder / "model"), None
         made: Mapping[str, object]
         try:
-            made = write_bundle(self.folder, export) if self._known or self.budget is None else {"refused": _UNKNOWN_NOISE}
+            made = (
+                write_bundle(self.folder, export)
+                if self._known or self.budget is None
+                else {"refused": _UNKNOWN_NOISE}
+            )
         except RunError as failure:
             made = {"refused": failure.cause}
         self.runs.made(made)
         done = self.runs.publish(now_s=self.clock())
-        logs.say(log, "published" if done.version else "published-without-bundle", run=done.run, version=done.version or None)
+        logs.say(
+            log,
+            "published" if done.version else "published-without-bundle",
+            run=done.run,
+            version=done.version or None,
+        )
         self.say(words_of(self.runs))
 
 
-_UNKNOWN_NOISE = "the aggregator does not say where it draws noise: it needs the same version of fedrec"
+_UNKNOWN_NOISE = (
+    "the aggregator does not say where it draws noise: it needs the same version of fedrec"
+)

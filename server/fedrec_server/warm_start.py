@@ -1,6 +1,8 @@
-"""What a new training begins with of the last one's release, kept in its own folder so that going on after a crash begins with the same.
+"""What a new training begins with of the last one's release, kept in its own folder so that going
+on after a crash begins with the same.
 
-runs/<run>/earlier.safetensors    rows of `factorization.earlier.Earlier` in the order of this training's catalogue, and num_users
+runs/<run>/earlier.safetensors    rows of `factorization.earlier.Earlier` in the order of this
+                                  training's catalogue, and num_users
 """
 
 from __future__ import annotations
@@ -18,13 +20,18 @@ _FILE = "earlier.safetensors"
 
 
 def earlier_of(runs: Runs, folder: Path, items: tuple[str, ...]) -> Earlier | None:
-    """For the training in `folder`: what it began with, or, before it begins, what the last finished one released.
+    """For the training in `folder`: what it began with, or, before it begins, what the last
+    finished one released.
 
-    None where there is none, where it is no start for this recipe, or where the catalogue has items that it did not know.
+    None where there is none, where it is no start for this recipe, or where the catalogue has items
+    that it did not know.
     """
     if (folder / _FILE).exists():
         arrays = read_arrays(folder / _FILE)
-        return Earlier({name: array for name, array in arrays.items() if name != "num_users"}, int(arrays["num_users"]))
+        return Earlier(
+            {name: array for name, array in arrays.items() if name != "num_users"},
+            int(arrays["num_users"]),
+        )
     last = runs.finished
     if (folder / "run.json").exists() or last is None:
         return None

@@ -1,7 +1,9 @@
-"""What the server's metrics and log say while it gathers, asks, and waits: desk and broadcast as they are, and watched.
+"""What the server's metrics and log say while it gathers, asks, and waits: desk and broadcast as
+they are, and watched.
 
-Each is put around what it watches where the process is wired, so that rounds and their tests know nothing of metrics. A call that is
-tried again says so at its first pause, not when its patience has ended.
+Each is put around what it watches where the process is wired, so that rounds and their tests know
+nothing of metrics. A call that is tried again says so at its first pause, not when its patience has
+ended.
 """
 
 from __future__ import annotations
@@ -13,7 +15,17 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fedrec.errors import RefusedError
-from fedrec.federation.protocol import Answer, Invitation, LedgerGrowth, LedgerHead, Opening, Phase, Refusal, RoundStatus, Terms
+from fedrec.federation.protocol import (
+    Answer,
+    Invitation,
+    LedgerGrowth,
+    LedgerHead,
+    Opening,
+    Phase,
+    Refusal,
+    RoundStatus,
+    Terms,
+)
 from fedrec.news.messages import Ask, NewsBroadcast, Reply
 from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
@@ -28,7 +40,9 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class WatchedDesk:
-    """The desk of an aggregator, or of three. A round that ends in an error counts as failed, one that is not released as short."""
+    """The desk of an aggregator, or of three.
+
+    A round that ends in an error counts as failed, one that is not released as short."""
 
     desk: GrowingDesk | ThreeDesk
     metrics: Metrics
@@ -111,9 +125,16 @@ class WatchedDesk:
     def _seen(self, status: RoundStatus) -> RoundStatus:
         self._state.enrolled(status.enrolled)
         self._state.quorum(needed=status.quorum or None, there=status.reported)
-        if status.phase in {Phase.RELEASING, Phase.RELEASED} and self._state.awaited is Awaited.QUORUM:
+        if (
+            status.phase in {Phase.RELEASING, Phase.RELEASED}
+            and self._state.awaited is Awaited.QUORUM
+        ):
             self._state.waiting(Awaited.NOTHING)
-        elif status.phase is Phase.OPEN and self._state.awaited is Awaited.REPORTS and status.reported < status.quorum:
+        elif (
+            status.phase is Phase.OPEN
+            and self._state.awaited is Awaited.REPORTS
+            and status.reported < status.quorum
+        ):
             self._state.waiting(Awaited.QUORUM)  # clients have answered, and it goes on waiting
         elif status.phase is Phase.SHORT:
             self._state.waiting(Awaited.QUORUM)
@@ -129,7 +150,8 @@ class SomeBroadcast(NewsBroadcast, AsksSome, Protocol):
 
 @dataclass
 class WatchedClients:
-    """A broadcast to clients; `connected` is asked at every scrape. min_clients: with fewer, clients are waited for, else their users."""
+    """A broadcast to clients; `connected` is asked at every scrape. min_clients: with fewer,
+    clients are waited for, else their users."""
 
     clients: SomeBroadcast
     metrics: Metrics
@@ -181,7 +203,9 @@ class WatchedClients:
         def wait(seconds: float) -> None:
             state = self.metrics.state
             if state.phase is Doing.GATHERING and state.awaited is not Awaited.AGGREGATOR:
-                state.waiting(Awaited.CLIENTS if len(self._joined) < self.min_clients else Awaited.USERS)
+                state.waiting(
+                    Awaited.CLIENTS if len(self._joined) < self.min_clients else Awaited.USERS
+                )
             sleep(seconds)
 
         return wait

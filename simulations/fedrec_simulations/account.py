@@ -20,24 +20,35 @@ from fedrec_simulations.data.datasets import load_dataset, load_split, public_fa
 
 
 def describe(scenario: Scenario, *, users: int = 0, items: int = 0) -> dict[str, Any]:
-    """The guarantee, three accountants, and every release with its share of mu^2 and its noise multiplier; for news, see `account_news`.
+    """The guarantee, three accountants, and every release with its share of mu^2 and its noise
+    multiplier; for news, see `account_news`.
 
-    A default of 0 users and items reads the data for its sizes. Raises SettingsError where only one is given, and what reading raises.
+    A default of 0 users and items reads the data for its sizes. Raises SettingsError where only one
+    is given, and what reading raises.
     """
     if scenario.learns_news:
         from fedrec_simulations import account_news  # brings torch
 
         return account_news.describe(scenario, users=users)
     facts = _planned(scenario, users, items) if users or items else _read(scenario)
-    # a plan depends on whether there are features, not on what they say: nothing is decomposed for it
+    # a plan depends on whether there are features, not on what they say: nothing is decomposed for
+    # it
     facts = replace(facts, features=None if facts.features is None else PublicFeatures({}))
     plan = prepare(scenario, facts).plan
-    releases = [{**asdict(release), "noise_multiplier": release.noise_multiplier} for release in plan.releases]
+    releases = [
+        {**asdict(release), "noise_multiplier": release.noise_multiplier}
+        for release in plan.releases
+    ]
     content = {
         "guarantee": {**asdict(plan.guarantee), "words": str(plan.guarantee)},
         "accountants": asdict(plan.opinions()),
         "releases": releases,
-        "training": {"users": facts.num_users, "items": facts.num_items, "kind": facts.kind, "features": facts.features is not None},
+        "training": {
+            "users": facts.num_users,
+            "items": facts.num_items,
+            "kind": facts.kind,
+            "features": facts.features is not None,
+        },
         "plan": plan.digest(),
         **statement.three_party(plan),
         **statement.personal(plan, scenario.privacy.limits),
@@ -51,12 +62,23 @@ def _read(scenario: Scenario) -> PublicFacts:
 
 
 def _planned(scenario: Scenario, users: int, items: int) -> PublicFacts:
-    """Facts of data that is not there yet; features are expected unless the scenario forbids them."""
+    """Facts of data that is not there yet; features are expected unless the scenario forbids
+    them."""
     if users < 1 or items < 1:
-        raise SettingsError(f"--users {users} --items {items}: both must be at least 1", "Give both, or neither to read the data's.")
+        raise SettingsError(
+            f"--users {users} --items {items}: both must be at least 1",
+            "Give both, or neither to read the data's.",
+        )
     kind: Kind = "clicks" if scenario.data.kind == "clicks" else "ratings"
     scale = scenario.data.rating_range or (1.0, 5.0)
-    return PublicFacts(users, items, kind, scale, PublicFeatures({}) if scenario.data.features else None, Streams(scenario.seed))
+    return PublicFacts(
+        users,
+        items,
+        kind,
+        scale,
+        PublicFeatures({}) if scenario.data.features else None,
+        Streams(scenario.seed),
+    )
 
 
 def table(described: dict[str, Any]) -> str:
@@ -69,20 +91,35 @@ def table(described: dict[str, Any]) -> str:
     unit = compared(described["guarantee"]["unit"], described["guarantee"]["neighbours"])
     facts = described["training"]
     sizes = f"trained on {facts['kind']} of {facts['users']:,} users and {facts['items']:,} items"
-    lines = [described["guarantee"]["words"], sizes, "", f"{'release':24} {'share':>8} {'mu':>10} {'noise std / sensitivity':>24}"]
+    lines = [
+        described["guarantee"]["words"],
+        sizes,
+        "",
+        f"{'release':24} {'share':>8} {'mu':>10} {'noise std / sensitivity':>24}",
+    ]
     lines += [
-        f"{release['name']:24} {release['share']:8.1%} {_number(release['mu'])} {_number(release['noise_multiplier']):>24}"
+        (
+            f"{release['name']:24} {release['share']:8.1%} {_number(release['mu'])} "
+            f"{_number(release['noise_multiplier']):>24}"
+        )
         for release in described["releases"]
     ]
     names = {"gdp": "exact Gaussian", "pld": "privacy loss distribution", "rdp": "Renyi"}
     late = said["gdp"] != "inf" and said["gdp"] > LARGEST_CHECKED
     shown = {
-        key: f"not computed above epsilon = {LARGEST_CHECKED:g}" if late and value == "inf" else _number(value)
+        key: f"not computed above epsilon = {LARGEST_CHECKED:g}"
+        if late and value == "inf"
+        else _number(value)
         for key, value in said.items()
     }
-    lines += ["", *(f"epsilon {unit} by {names[key]}: {value.strip()}" for key, value in shown.items())]
+    lines += [
+        "",
+        *(f"epsilon {unit} by {names[key]}: {value.strip()}" for key, value in shown.items()),
+    ]
     lines.append(f"plan {described['plan'][:16]}")
-    return "\n".join([*lines, *statement.three_party_lines(described), *statement.personal_lines(described)])
+    return "\n".join(
+        [*lines, *statement.three_party_lines(described), *statement.personal_lines(described)]
+    )
 
 
 def _number(value: float | str) -> str:

@@ -13,8 +13,13 @@ from rich.table import Column
 @contextmanager
 def progress_bar(console: Console) -> Iterator[Progress]:
     """A spinner, words, and the time left, at the end the time taken, on the given console."""
-    words = TextColumn("{task.description}", table_column=Column(overflow="fold"))  # a narrow terminal wraps, and cuts nothing
-    columns = (SpinnerColumn(finished_text="✓"), words, TimeRemainingColumn(elapsed_when_finished=True))
+    # a narrow terminal wraps, and cuts nothing
+    words = TextColumn("{task.description}", table_column=Column(overflow="fold"))
+    columns = (
+        SpinnerColumn(finished_text="✓"),
+        words,
+        TimeRemainingColumn(elapsed_when_finished=True),
+    )
     with Progress(*columns, console=console, transient=False) as progress:
         yield progress
 

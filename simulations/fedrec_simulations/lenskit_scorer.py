@@ -1,4 +1,5 @@
-"""Component for LensKit pipelines: a private estimator as a scorer (`fedrec[lenskit]`; no other part of fedrec needs LensKit).
+"""Component for LensKit pipelines: a private estimator as a scorer (`fedrec[lenskit]`; no other
+part of fedrec needs LensKit).
 
     from fedrec_simulations.lenskit_scorer import PrivateScorer
     pipeline = lenskit.pipeline.topn_pipeline(PrivateScorer(epsilon=5), predicts_ratings=True)
@@ -22,7 +23,8 @@ from fedrec_simulations.api.estimators import ItemItem, MatrixFactorization, Rec
 
 
 class PrivateScorerConfig(BaseModel):
-    """Parameters of the estimator. rating_range: lowest and highest rating, which are public; without it every row is a click."""
+    """Parameters of the estimator. rating_range: lowest and highest rating, which are public;
+    without it every row is a click."""
 
     estimator: Literal["MatrixFactorization", "ItemItem"] = "MatrixFactorization"
     epsilon: float = 5.0
@@ -34,7 +36,8 @@ class PrivateScorerConfig(BaseModel):
 
 
 class PrivateScorer(Component[ItemList], Trainable):
-    """Scores of an estimator of fedrec, trained on a LensKit data set with differential privacy per user."""
+    """Scores of an estimator of fedrec, trained on a LensKit data set with differential privacy per
+    user."""
 
     config: PrivateScorerConfig
 
@@ -47,7 +50,9 @@ class PrivateScorer(Component[ItemList], Trainable):
         columns: dict[str, Any] = {"user": "user_id", "item": "item_id"} | (
             {"rating": "rating", "rating_range": self.config.rating_range} if rated else {}
         )
-        kind = {"MatrixFactorization": MatrixFactorization, "ItemItem": ItemItem}[self.config.estimator]
+        kind = {"MatrixFactorization": MatrixFactorization, "ItemItem": ItemItem}[
+            self.config.estimator
+        ]
         made: Recommender = kind(
             epsilon=self.config.epsilon,
             delta=self.config.delta,
@@ -59,7 +64,8 @@ class PrivateScorer(Component[ItemList], Trainable):
         self.known_ = set(self.model_.item_ids)
 
     def __call__(self, query: QueryInput, items: ItemList) -> ItemList:
-        """The items with scores by the query's history; NaN for items that the model does not know."""
+        """The items with scores by the query's history; NaN for items that the model does not
+        know."""
         asked = RecQuery.create(query)
         scores = np.full(len(items), np.nan)
         ids = [str(item) for item in items.ids()]
@@ -70,7 +76,11 @@ class PrivateScorer(Component[ItemList], Trainable):
         held, ratings = [str(item) for item in past.ids()], past.field("rating")
         rated = self.config.rating_range is not None and ratings is not None
         history: Any = dict(zip(held, map(float, ratings), strict=True)) if rated else held
-        history = {i: v for i, v in history.items() if i in self.known_} if rated else [i for i in history if i in self.known_]
+        history = (
+            {i: v for i, v in history.items() if i in self.known_}
+            if rated
+            else [i for i in history if i in self.known_]
+        )
         frame = self.model_.predict(history=history, items=[ids[place] for place in known])
         scores[known] = frame["prediction"].to_numpy()
         return ItemList(items, scores=scores)

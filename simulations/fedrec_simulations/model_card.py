@@ -1,4 +1,5 @@
-"""Model card of a released model: README.md in the manner of Hugging Face, made of the manifest, so that it cannot claim more."""
+"""Model card of a released model: README.md in the manner of Hugging Face, made of the manifest, so
+that it cannot claim more."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ tags:
 
 ## What the guarantee covers
 
-It covers `model.safetensors` and everything computed from it. It does not cover the list of item ids, nor any metric that was measured
-on the data and published beside the model.
+It covers `model.safetensors` and everything computed from it. It does not cover the list of item
+ids, nor any metric that was measured on the data and published beside the model.
 
 {warning}## Use
 
@@ -45,7 +46,8 @@ print(model.recommend(history=[{example}], k=10))
 ```
 """
 _SEEDED = """\
-**Do not release this model.** Its noise was drawn from a seed: whoever knows the seed can remove it.
+**Do not release this model.** Its noise was drawn from a seed: whoever knows the seed can
+remove it.
 
 """
 _NOT_PRIVATE = """\
@@ -54,11 +56,23 @@ _NOT_PRIVATE = """\
 """
 
 
-def write_card(folder: Path, *, recipe: str, kind: str, items: tuple[str, ...], guarantee: Guarantee, noise: str) -> None:
+def write_card(
+    folder: Path,
+    *,
+    recipe: str,
+    kind: str,
+    items: tuple[str, ...],
+    guarantee: Guarantee,
+    noise: str,
+) -> None:
     """Write the card beside the model."""
     warning = _NOT_PRIVATE if not guarantee.private else _SEEDED if noise == "seeded" else ""
     example = ", ".join(f'"{item}"' for item in items[:2])
-    words = {"system": "drawn from the operating system", "seeded": "seeded: an experiment"}[noise] if guarantee.private else "none"
+    words = (
+        {"system": "drawn from the operating system", "seeded": "seeded: an experiment"}[noise]
+        if guarantee.private
+        else "none"
+    )
     card = _CARD.format(
         recipe=recipe,
         kind=kind,

@@ -17,7 +17,8 @@ from fedrec_simulations.data.news import NewsData
 
 @dataclass(frozen=True)
 class NewsOutcome:
-    """What one training is worth on test: at each serving epsilon, and at the first with histories exchanged."""
+    """What one training is worth on test: at each serving epsilon, and at the first with histories
+    exchanged."""
 
     served: dict[float, ImpressionMetrics]
     swapped: ImpressionMetrics
@@ -55,16 +56,29 @@ class NewsRun:
     def verdicts(self) -> tuple[Verdict, ...]:
         """AUC beside exchanged histories and popularity, paired by impression."""
         ours = self.outcome.headline
-        rivals = {SHUFFLED: self.outcome.swapped} | {name: m for name, m in self.baselines.items() if _NOISED not in name}
+        rivals = {SHUFFLED: self.outcome.swapped} | {
+            name: m for name, m in self.baselines.items() if _NOISED not in name
+        }
         return tuple(
-            compare("AUC", ours.auc, name, other.auc, stderr=paired(ours.influence, other.influence), lower_is_better=False)
+            compare(
+                "AUC",
+                ours.auc,
+                name,
+                other.auc,
+                stderr=paired(ours.influence, other.influence),
+                lower_is_better=False,
+            )
             for name, other in rivals.items()
         )
 
 
 def serving_guarantee(epsilon: float, delta: float) -> Guarantee:
     """Of one served answer."""
-    return non_private(delta, "click", "replace") if math.isinf(epsilon) else Guarantee(epsilon, delta, "click", "replace")
+    return (
+        non_private(delta, "click", "replace")
+        if math.isinf(epsilon)
+        else Guarantee(epsilon, delta, "click", "replace")
+    )
 
 
 _NOISED = ", served at "

@@ -1,4 +1,5 @@
-"""What a model is worth: its errors on test, its controls, and the same numbers for everything it is compared with."""
+"""What a model is worth: its errors on test, its controls, and the same numbers for everything it
+is compared with."""
 
 from __future__ import annotations
 
@@ -26,15 +27,17 @@ from fedrec.evaluation.toplists import Scores, dot_product, of_another_user, sam
 from fedrec.factorization.model import Model, predictor, ranker_of
 
 MOST_SCORES = {"ratings": 300_000_000, "clicks": 5_000_000_000}
-"""Users times items that one ranking evaluates; with more, an even sample of users stands for all. Lists are what clicks are for, so
-only very large data sets of clicks are sampled."""
+"""Users times items that one ranking evaluates; with more, an even sample of users stands for all.
+Lists are what clicks are for, so only very large data sets of clicks are sampled."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Errors of ratings and quality of rankings on test, each with its popularity buckets; what does not apply is None.
+    """Errors of ratings and quality of rankings on test, each with its popularity buckets; what
+    does not apply is None.
 
-    verdicts: beside each control, on all of test. by_popularity: the headline metric in each popularity bucket.
+    verdicts: beside each control, on all of test. by_popularity: the headline metric in each
+    popularity bucket.
     """
 
     ratings: RatingMetrics | None
@@ -44,36 +47,66 @@ class Outcome:
     by_popularity: tuple[BucketVerdicts, ...] = ()
 
     def metrics(self) -> dict[str, float | int | None]:
-        """Flat names for JSON: rmse, mae, ndcg@20, recall@20 (capped), ..., and ranked_users, whose lists were measured."""
+        """Flat names for JSON: rmse, mae, ndcg@20, recall@20 (capped), ..., and ranked_users, whose
+        lists were measured."""
         flat: dict[str, float | int | None] = dict(self.ratings.as_dict()) if self.ratings else {}
         for k, at in (self.ranking.at if self.ranking else {}).items():
-            flat |= {f"{name}@{k}": value for name, value in at.as_dict().items() if name not in {"k", "users"}}
-            flat |= {f"{name}@{k}": value for name, value in self.ranking.lists[k].as_dict().items() if name != "k"} if self.ranking else {}
+            flat |= {
+                f"{name}@{k}": value
+                for name, value in at.as_dict().items()
+                if name not in {"k", "users"}
+            }
+            flat |= (
+                {
+                    f"{name}@{k}": value
+                    for name, value in self.ranking.lists[k].as_dict().items()
+                    if name != "k"
+                }
+                if self.ranking
+                else {}
+            )
         return flat | ({"ranked_users": self.ranking.users} if self.ranking else {})
 
 
 def evaluate(
-    model: Model, fold: Fold, train: Interactions, *, cutoffs: tuple[int, ...], ranking: bool, rivals: Mapping[str, Outcome] | None = None
+    model: Model,
+    fold: Fold,
+    train: Interactions,
+    *,
+    cutoffs: tuple[int, ...],
+    ranking: bool,
+    rivals: Mapping[str, Outcome] | None = None,
 ) -> Outcome:
-    """Test a model. Ratings are always predicted, clicks always ranked; ratings are ranked too where `ranking`.
+    """Test a model. Ratings are always predicted, clicks always ranked; ratings are ranked too
+    where `ranking`.
 
     rivals: measured on the same fold, for verdicts; None for no verdicts, and no exchanged users.
     """
     metrics, buckets, judged = None, tuple[RatingMetrics, ...](), Outcome(None, (), None)
     if fold.targets.kind == "ratings":
         predict = predictor(model, fold.history)
-        metrics, buckets = _rated(predict(fold.targets.users, fold.targets.items), fold.targets, train)
-        if rivals is not None and fold.history.num_users == train.num_users > 1:  # as everybody's history is known
+        metrics, buckets = _rated(
+            predict(fold.targets.users, fold.targets.items), fold.targets, train
+        )
+        # as everybody's history is known
+        if rivals is not None and fold.history.num_users == train.num_users > 1:
             n = train.num_users
             others = ((fold.targets.users.astype(np.int64) + n // 2) % n).astype(np.int32)
-            judged = Outcome(*_rated(predict(others, fold.targets.items), fold.targets, train), None)
+            judged = Outcome(
+                *_rated(predict(others, fold.targets.items), fold.targets, train), None
+            )
     report, swapped = None, None
     if ranking or fold.targets.kind == "clicks":
         fold, ranker = ranked_fold(fold), ranker_of(model)
-        scores = dot_product(np.asarray(ranker.user_vectors(fold.history), np.float32), np.asarray(ranker.item_vectors, np.float32))
+        scores = dot_product(
+            np.asarray(ranker.user_vectors(fold.history), np.float32),
+            np.asarray(ranker.item_vectors, np.float32),
+        )
         report = ranked(scores, fold, train, cutoffs=cutoffs)
         if rivals is not None and fold.history.num_users > 1:
-            swapped = ranked(of_another_user(scores, fold.history.num_users), fold, train, cutoffs=cutoffs)
+            swapped = ranked(
+                of_another_user(scores, fold.history.num_users), fold, train, cutoffs=cutoffs
+            )
     found = Outcome(metrics, buckets, report)
     if rivals is None:
         return found
@@ -83,17 +116,24 @@ def evaluate(
 
 def judged_by(found: Outcome, rivals: Mapping[str, Outcome], *, k: int) -> Outcome:
     """The same numbers with verdicts beside every rival; lists by their first k."""
-    return Outcome(found.ratings, found.rating_buckets, found.ranking, *_verdicts(found, rivals, k=k))
+    return Outcome(
+        found.ratings, found.rating_buckets, found.ranking, *_verdicts(found, rivals, k=k)
+    )
 
 
-def ranked(scores: Scores, fold: Fold, train: Interactions, *, cutoffs: tuple[int, ...]) -> RankingReport:
+def ranked(
+    scores: Scores, fold: Fold, train: Interactions, *, cutoffs: tuple[int, ...]
+) -> RankingReport:
     """Lists over the whole catalogue, for the users of a `ranked_fold`."""
     counts = np.bincount(train.items, minlength=train.num_items)
-    return evaluate_ranking(scores, history=fold.history, targets=fold.targets, train_counts=counts, cutoffs=cutoffs)
+    return evaluate_ranking(
+        scores, history=fold.history, targets=fold.targets, train_counts=counts, cutoffs=cutoffs
+    )
 
 
 def ranked_fold(fold: Fold) -> Fold:
-    """The users whose lists are measured: all, or of many an even sample of those with targets, the same for every method."""
+    """The users whose lists are measured: all, or of many an even sample of those with targets, the
+    same for every method."""
     most = MOST_SCORES[fold.targets.kind] // fold.targets.num_items
     if fold.targets.num_users <= most:
         return fold
@@ -102,8 +142,11 @@ def ranked_fold(fold: Fold) -> Fold:
     return Fold(fold.history.users_subset(some), fold.targets.users_subset(some))
 
 
-def baselines(fold: Fold, train: Interactions, *, cutoffs: tuple[int, ...], ranking: bool = False) -> dict[str, Outcome]:
-    """Global mean, item mean, item + user bias for ratings; popularity for clicks and where `ranking`. All without privacy."""
+def baselines(
+    fold: Fold, train: Interactions, *, cutoffs: tuple[int, ...], ranking: bool = False
+) -> dict[str, Outcome]:
+    """Global mean, item mean, item + user bias for ratings; popularity for clicks and where
+    `ranking`. All without privacy."""
     outcomes = dict[str, Outcome]()
     if fold.targets.kind == "ratings":
         known = _with_fold_users_first(train, fold)
@@ -112,7 +155,9 @@ def baselines(fold: Fold, train: Interactions, *, cutoffs: tuple[int, ...], rank
             outcomes[baseline.name] = Outcome(*_rated(predictions, fold.targets, train), None)
     if ranking or fold.targets.kind == "clicks":
         scores = same_for_everyone(np.bincount(train.items, minlength=train.num_items))
-        outcomes["popularity"] = Outcome(None, (), ranked(scores, ranked_fold(fold), train, cutoffs=cutoffs))
+        outcomes["popularity"] = Outcome(
+            None, (), ranked(scores, ranked_fold(fold), train, cutoffs=cutoffs)
+        )
     return outcomes
 
 
@@ -123,22 +168,33 @@ def _rated(
     return rating_metrics(predictions, targets), by_popularity(predictions, targets, counts)
 
 
-def _verdicts(ours: Outcome, rivals: Mapping[str, Outcome], *, k: int) -> tuple[tuple[Verdict, ...], tuple[BucketVerdicts, ...]]:
+def _verdicts(
+    ours: Outcome, rivals: Mapping[str, Outcome], *, k: int
+) -> tuple[tuple[Verdict, ...], tuple[BucketVerdicts, ...]]:
     """On all of test, and by popularity."""
     whole, parts = list[Verdict](), list[BucketVerdicts]()
     if ours.ratings is not None:
         rated = {name: other for name, other in rivals.items() if other.ratings is not None}
-        whole += rating_verdicts(ours.ratings, {name: other.ratings for name, other in rated.items() if other.ratings})
-        parts += rating_verdicts_by_popularity(ours.rating_buckets, {name: other.rating_buckets for name, other in rated.items()})
+        whole += rating_verdicts(
+            ours.ratings, {name: other.ratings for name, other in rated.items() if other.ratings}
+        )
+        parts += rating_verdicts_by_popularity(
+            ours.rating_buckets, {name: other.rating_buckets for name, other in rated.items()}
+        )
     if ours.ranking is not None:
-        reports = {name: other.ranking for name, other in rivals.items() if other.ranking is not None}
-        whole += ranking_verdicts(ours.ranking.at[k], {name: report.at[k] for name, report in reports.items()})
+        reports = {
+            name: other.ranking for name, other in rivals.items() if other.ranking is not None
+        }
+        whole += ranking_verdicts(
+            ours.ranking.at[k], {name: report.at[k] for name, report in reports.items()}
+        )
         parts += ranking_verdicts_by_popularity(ours.ranking, reports, k=k)
     return tuple(whole), tuple(parts)
 
 
 def _with_fold_users_first(train: Interactions, fold: Fold) -> Interactions:
-    """Train with the fold's users first, so that baselines know held-out users from their history too."""
+    """Train with the fold's users first, so that baselines know held-out users from their history
+    too."""
     history = fold.history
     if history.num_users == train.num_users and np.array_equal(history.user_ptr, train.user_ptr):
         return train

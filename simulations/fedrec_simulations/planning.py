@@ -1,9 +1,12 @@
-"""`fedrec plan`: bytes, cores, memory and money of a training before there is data, from public sizes and a rehearsal.
+"""`fedrec plan`: bytes, cores, memory and money of a training before there is data, from public
+sizes and a rehearsal.
 
-The rehearsal trains the scenario's recipe at its true plan for so many users, on a few hundred planted ones, whose sums are multiplied
-to stand for all. What a user costs is measured there and multiplied by the users; what an item costs, by the items, where the catalogue
-has more than `REHEARSED_ITEMS`. So bytes are those of the real messages, up to how well they compress; times are of one core of this
-machine, now. Nothing is said of the error: that hangs on the people, and a training on some of them tells it better than a formula.
+The rehearsal trains the scenario's recipe at its true plan for so many users, on a few hundred
+planted ones, whose sums are multiplied to stand for all. What a user costs is measured there and
+multiplied by the users; what an item costs, by the items, where the catalogue has more than
+`REHEARSED_ITEMS`. So bytes are those of the real messages, up to how well they compress; times are
+of one core of this machine, now. Nothing is said of the error: that hangs on the people, and a
+training on some of them tells it better than a formula.
 """
 
 from __future__ import annotations
@@ -42,7 +45,9 @@ PARQUET_BYTES = 6.6
 
 @dataclass
 class Rehearsal:
-    """A `Link` of the rehearsed users, whose sums stand for `users`. Seconds are of the rehearsed."""
+    """A `Link` of the rehearsed users, whose sums stand for `users`.
+
+    Seconds are of the rehearsed."""
 
     devices: Loopback
     prepared: Prepared
@@ -55,17 +60,36 @@ class Rehearsal:
         sent = self.devices.bytes_up
         sums, map_s = _least(lambda: self._summed(question))
         up = (self.devices.bytes_up - sent) / _REPEATS
-        _, noise_s = _least(lambda: [np.asarray(drawn).sum() for drawn in party_noise(question, self.prepared.plan, self.streams)])
-        stds, rng = noise_stds(question, self.prepared.plan), self.streams.numpy("plan-noise", round=question.round)
-        by_block = {block.name: stds[spec.name] for spec in question.releases for block in spec.blocks}
+        _, noise_s = _least(
+            lambda: [
+                np.asarray(drawn).sum()
+                for drawn in party_noise(question, self.prepared.plan, self.streams)
+            ]
+        )
+        stds, rng = (
+            noise_stds(question, self.prepared.plan),
+            self.streams.numpy("plan-noise", round=question.round),
+        )
+        by_block = {
+            block.name: stds[spec.name] for spec in question.releases for block in spec.blocks
+        }
         factor = self.users / self.devices.interactions.num_users
         values = {
-            block.name: total * block.step * factor + by_block[block.name] * rng.standard_normal(total.shape)
+            block.name: total * block.step * factor
+            + by_block[block.name] * rng.standard_normal(total.shape)
             for block, total in zip(question.blocks, sums.blocks, strict=True)
         }
         held = sum(8.0 * (block.rows * block.columns + block.rows) for block in question.blocks)
         numbers = float(sum(block.rows * block.columns for block in question.blocks))
-        self.rounds.append({"bytes_up": up, "map_s": map_s, "noise_s": noise_s, "sums_bytes": held, "numbers": numbers})
+        self.rounds.append(
+            {
+                "bytes_up": up,
+                "map_s": map_s,
+                "noise_s": noise_s,
+                "sums_bytes": held,
+                "numbers": numbers,
+            }
+        )
         return Release(values, by_block)
 
     def _summed(self, question: Question) -> ExactSums:
@@ -90,26 +114,42 @@ def _least(work: Callable[[], Any]) -> tuple[Any, float]:
 
 @dataclass(frozen=True)
 class Prices:
-    """In any currency: of an hour of one core, of a gigabyte that leaves the servers, and of one kept for a month."""
+    """In any currency: of an hour of one core, of a gigabyte that leaves the servers, and of one
+    kept for a month."""
 
     core_hour: float = 0.04
     gigabyte: float = 0.05
     gigabyte_month: float = 0.02
 
 
-def plan(scenario: Scenario, *, users: int, items: int, events: int, cores: int = 1, prices: Prices | None = None) -> dict[str, Any]:
+def plan(
+    scenario: Scenario,
+    *,
+    users: int,
+    items: int,
+    events: int,
+    cores: int = 1,
+    prices: Prices | None = None,
+) -> dict[str, Any]:
     """Of a training on ratings. Raises SettingsError for news and impossible sizes."""
     if scenario.learns_news:
-        raise SettingsError("fedrec plan is for ratings and clicks", "fedrec account says what news cost.")
+        raise SettingsError(
+            "fedrec plan is for ratings and clicks", "fedrec account says what news cost."
+        )
     if min(users, items, events, cores) < 1 or events < users:
         sizes = f"{users} users, {items} items, {events} events, {cores} cores"
-        raise SettingsError(f"{sizes}: none may be 0, and each user has an event or more", "Correct them.")
+        raise SettingsError(
+            f"{sizes}: none may be 0, and each user has an event or more", "Correct them."
+        )
     data, rounds, prepared = _rehearsed(scenario, users, items, events)
     some_users, some_items = data.num_users, data.num_items
     by_user, by_item = users / some_users, items / some_items
     map_s = sum(r["map_s"] for r in rounds) * by_user
     driver_s = sum(r["noise_s"] + r["server_s"] for r in rounds) * by_item
-    up, down = sum(r["bytes_up"] for r in rounds) / some_users, sum(r["bytes_down"] for r in rounds) * by_item
+    up, down = (
+        sum(r["bytes_up"] for r in rounds) / some_users,
+        sum(r["bytes_down"] for r in rounds) * by_item,
+    )
     sums = max(r["sums_bytes"] for r in rounds) * by_item
     cost = prices or Prices()
     core_hours, stored = (map_s + driver_s) / 3600, events * PARQUET_BYTES / 1e9
@@ -135,25 +175,40 @@ def plan(scenario: Scenario, *, users: int, items: int, events: int, cores: int 
     }
 
 
-def _rehearsed(scenario: Scenario, users: int, items: int, events: int) -> tuple[Interactions, list[dict[str, float]], Prepared]:
+def _rehearsed(
+    scenario: Scenario, users: int, items: int, events: int
+) -> tuple[Interactions, list[dict[str, float]], Prepared]:
     some_items = min(items, REHEARSED_ITEMS) if items >= LEAST_ITEMS else LEAST_ITEMS
     some_users = min(users, REHEARSED_USERS)
     each = max(1, min(round(events / users), int(0.25 * some_items)))
     kind: Kind = "clicks" if scenario.data.kind == "clicks" else "ratings"
     scale = scenario.data.rating_range or (1.0, 5.0)
-    dataset = planted(shape_of_sizes(some_users, some_items, some_users * each, value_range=scale, kind=kind), seed=scenario.seed)
+    dataset = planted(
+        shape_of_sizes(some_users, some_items, some_users * each, value_range=scale, kind=kind),
+        seed=scenario.seed,
+    )
     data: Interactions = dataset.interactions
     features = dataset.features if scenario.data.features else None
-    facts = PublicFacts(users, some_items, data.kind, data.value_range, features, Streams(scenario.seed))
+    facts = PublicFacts(
+        users, some_items, data.kind, data.value_range, features, Streams(scenario.seed)
+    )
     prepared = prepare(scenario, facts)
-    devices = Loopback(data, prepared.steps, prepared.plan, Streams(scenario.seed), Ledger(prepared.plan.guarantee))
+    devices = Loopback(
+        data, prepared.steps, prepared.plan, Streams(scenario.seed), Ledger(prepared.plan.guarantee)
+    )
     rehearsal = Rehearsal(devices, prepared, users, Streams(scenario.seed))
     told: Mapping[str, Any] = {}
     rounds, started = list[dict[str, float]](), time.process_time()
     for done in train(prepared.recipe, rehearsal, prepared.recipe.begin()):
         measured = rehearsal.rounds[-1]
-        server_s = time.process_time() - started - _REPEATS * (measured["map_s"] + measured["noise_s"])
-        down = invitation_bytes(Invitation(run_id(scenario), prepared.plan, done.question, coded(done.question.public, told)))
+        server_s = (
+            time.process_time() - started - _REPEATS * (measured["map_s"] + measured["noise_s"])
+        )
+        down = invitation_bytes(
+            Invitation(
+                run_id(scenario), prepared.plan, done.question, coded(done.question.public, told)
+            )
+        )
         rounds.append({**measured, "bytes_down": float(down), "server_s": max(server_s, 0.0)})
         told, started = done.question.public, time.process_time()
     return data, rounds, prepared
@@ -166,18 +221,33 @@ def table(found: Mapping[str, Any]) -> str:
         ("rounds", f"{found['rounds']}, {found['releases']} releases"),
         ("a user sends", _bytes(found["bytes_up_per_user"])),
         ("a user receives", _bytes(found["bytes_down_per_user"])),
-        ("all users send, receive", f"{found['terabytes_up']:.3g} TB, {found['terabytes_down']:.3g} TB"),
+        (
+            "all users send, receive",
+            f"{found['terabytes_up']:.3g} TB, {found['terabytes_down']:.3g} TB",
+        ),
         ("a user computes", f"{1000 * found['seconds_of_a_user']:.3g} ms"),
-        ("all together", f"{found['core_hours']:.3g} core hours, {found['minutes']:.3g} minutes on the cores given"),
+        (
+            "all together",
+            (
+                f"{found['core_hours']:.3g} core hours, {found['minutes']:.3g} minutes on the "
+                "cores given"
+            ),
+        ),
         ("driver, worker", f"{found['driver_gb']:.2g} GB, {found['worker_gb']:.2g} GB"),
         ("partitions", f"{found['partitions_gb']:.3g} GB"),
         ("money, simulated on a cluster", f"{found['money_simulated']:.3g}"),
-        ("money, deployed to devices", f"{found['money_deployed']:.3g}, mostly what is sent to them without a cache"),
+        (
+            "money, deployed to devices",
+            f"{found['money_deployed']:.3g}, mostly what is sent to them without a cache",
+        ),
     ]
     width = max(len(name) for name, _ in rows)
     of = f"{sizes['users']:,} users, {sizes['items']:,} items, {sizes['events']:,} events"
     first = f"{sizes['recipe']}, {Guarantee(**found['guarantee'])}: {of}"
-    last = f"measured on {seen['users']:,} planted users and {seen['items']:,} items, on one core of this machine"
+    last = (
+        f"measured on {seen['users']:,} planted users and {seen['items']:,} items, on one core "
+        "of this machine"
+    )
     return "\n".join([first, *(f"{name:{width}}  {value}" for name, value in rows), last])
 
 

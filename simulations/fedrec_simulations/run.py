@@ -29,12 +29,14 @@ from fedrec_simulations.runtimes.job import run_id
 from fedrec_simulations.training import Trained
 
 BY_RULE = "published recipe, settings by rule"
-"""What tables call the line of `compare.published`: AM-SSP, or Ada-DPALS without features, with `factorization.published_choices`."""
+"""What tables call the line of `compare.published`: AM-SSP, or Ada-DPALS without features, with
+`factorization.published_choices`."""
 
 
 @dataclass(frozen=True)
 class RunSizes:
-    """users, events, counts (m,) of items: of train. tests: events of test. able: users with test events. parts: 0 where not divided."""
+    """users, events, counts (m,) of items: of train. tests: events of test. able: users with test
+    events. parts: 0 where not divided."""
 
     users: int
     events: int
@@ -71,13 +73,23 @@ class Run:
             return self.partitioned
         train, test = self.split.train, self.split.test.targets
         counts = np.bincount(train.items, minlength=train.num_items)
-        return RunSizes(train.num_users, len(train), len(test), int(np.count_nonzero(np.diff(test.user_ptr))), counts)
+        return RunSizes(
+            train.num_users,
+            len(train),
+            len(test),
+            int(np.count_nonzero(np.diff(test.user_ptr))),
+            counts,
+        )
 
     @property
     def words_of_data(self) -> list[str]:
         """What a person should know of how the data was read and divided."""
         words = words_of_data(self.dataset, self.split)
-        return words if self.partitioned is None else [f"in {self.partitioned.parts} partitions", *words]
+        return (
+            words
+            if self.partitioned is None
+            else [f"in {self.partitioned.parts} partitions", *words]
+        )
 
     @property
     def main(self) -> Trained:
@@ -91,9 +103,16 @@ class Run:
 
     @cached_property
     def terms_bytes(self) -> int:
-        """What a client downloads before the first question: the run's terms, most of which are the ids of the items."""
+        """What a client downloads before the first question: the run's terms, most of which are the
+        ids of the items."""
         data, recipe, run = self.split.train, client_recipe(self.scenario), run_id(self.scenario)
-        return len(deflated(pack_terms(Terms(run, recipe, data.kind, data.value_range, self.dataset.catalogue.item_ids))))
+        return len(
+            deflated(
+                pack_terms(
+                    Terms(run, recipe, data.kind, data.value_range, self.dataset.catalogue.item_ids)
+                )
+            )
+        )
 
 
 def promise_in_short(guarantee: Guarantee) -> str:
@@ -106,4 +125,7 @@ def promise_in_short(guarantee: Guarantee) -> str:
 
 def versions() -> dict[str, str]:
     """Of fedrec and of what decides its numbers."""
-    return {"fedrec": __version__} | {name: metadata.version(name) for name in ("numpy", "scipy", "numba", "dp-accounting", "polars")}
+    return {"fedrec": __version__} | {
+        name: metadata.version(name)
+        for name in ("numpy", "scipy", "numba", "dp-accounting", "polars")
+    }

@@ -1,4 +1,5 @@
-"""Files and last words of a finished run: the released model, the report, the serving bundle, and what `--json` prints."""
+"""Files and last words of a finished run: the released model, the report, the serving bundle, and
+what `--json` prints."""
 
 from __future__ import annotations
 
@@ -28,14 +29,24 @@ from fedrec_simulations.run_folder import RESULT
 from fedrec_simulations.training import Trained
 
 
-def write_run(done: Run, facts: PublicFacts, console: Console, *, started: float, quiet: bool) -> dict[str, Any]:
-    """Everything that a finished run leaves in its folder and on the terminal; what `--json` prints. started: by `perf_counter`."""
+def write_run(
+    done: Run, facts: PublicFacts, console: Console, *, started: float, quiet: bool
+) -> dict[str, Any]:
+    """Everything that a finished run leaves in its folder and on the terminal; what `--json`
+    prints. started: by `perf_counter`."""
     from fedrec_simulations.report.findings import report_content, shortcomings
     from fedrec_simulations.report.page import write
     from fedrec_simulations.report.table import methods_table
 
     folder = done.folder
-    keep_model(folder / "model", done.scenario, done.dataset, facts, done.main, name=folder.name.removesuffix(done.cast.suffix))
+    keep_model(
+        folder / "model",
+        done.scenario,
+        done.dataset,
+        facts,
+        done.main,
+        name=folder.name.removesuffix(done.cast.suffix),
+    )
     write_bytes(folder / "metrics.jsonl", _metric_lines(done).encode())
     with stage(console, "drawing the report"):
         content = report_content(done)
@@ -61,16 +72,32 @@ def _last_words(done: Run) -> str:
     lines += [f"data    {words}" for words in done.words_of_data]
     lines += [f"limits  {name}: {words}" for name, words in done.limits.items()]
     lines += [f"beyond  not covered by the guarantee: {what}" for what in done.split.not_covered]
-    lines += [f"budget  of all runs on this data: {words}" for words in statement.spent_words(done.budget)]
+    lines += [
+        f"budget  of all runs on this data: {words}" for words in statement.spent_words(done.budget)
+    ]
     lines += statement.three_party_lines(statement.three_party(done.main.prepared.plan))
-    lines += statement.personal_lines(statement.personal(done.main.prepared.plan, done.scenario.privacy.limits))
+    lines += statement.personal_lines(
+        statement.personal(done.main.prepared.plan, done.scenario.privacy.limits)
+    )
     if done.main.prepared.plan.guarantee.private and done.scenario.privacy.noise == "seeded":
-        lines.append("noise   seeded: an experiment. Whoever knows the seed can remove the noise: do not release this model.")
+        lines.append(
+            "noise   seeded: an experiment. Whoever knows the seed can remove the noise: do "
+            "not release this model."
+        )
     return "\n".join(lines)
 
 
-def keep_model(folder: Path, scenario: Scenario, dataset: Dataset, facts: PublicFacts, trained: Trained, *, name: str) -> None:
-    """Write the released model, its manifest, what a serving bundle is made with, and what `fedrec.load` reads.
+def keep_model(
+    folder: Path,
+    scenario: Scenario,
+    dataset: Dataset,
+    facts: PublicFacts,
+    trained: Trained,
+    *,
+    name: str,
+) -> None:
+    """Write the released model, its manifest, what a serving bundle is made with, and what
+    `fedrec.load` reads.
 
     name: of the run, the same whoever carried the rounds: the bundle is the same too.
     """
@@ -87,30 +114,53 @@ def keep_model(folder: Path, scenario: Scenario, dataset: Dataset, facts: Public
     titles = catalogue.titles
     write_facts(folder, scenario, facts.kind, facts.value_range, titles, asdict(trained.opinions()))
     promised, noise = plan.guarantee, scenario.privacy.noise
-    write_card(folder, recipe=scenario.recipe, kind=facts.kind, items=catalogue.item_ids, guarantee=promised, noise=noise)
+    write_card(
+        folder,
+        recipe=scenario.recipe,
+        kind=facts.kind,
+        items=catalogue.item_ids,
+        guarantee=promised,
+        noise=noise,
+    )
     if "counts" not in trained.state:  # no bundle can be made
         return
     guarantee = plan.guarantee
     origin = Origin(name, guarantee.delta, guarantee, guarantee.epsilon, scenario.privacy.noise)
     public = PublicItems.of_features(catalogue.item_ids, catalogue.titles, dataset.features)
-    ServingFacts.of(trained.prepared.recipe, trained.state, facts, scenario, public, origin).keep(folder, trained.state)
+    ServingFacts.of(trained.prepared.recipe, trained.state, facts, scenario, public, origin).keep(
+        folder, trained.state
+    )
 
 
 def _result(done: Run) -> dict[str, Any]:
     plan = done.main.prepared.plan
     opinions = done.main.opinions()
     guarantee = asdict(plan.guarantee)
-    stated = statement.stated(plan.guarantee, done.budget, done.split.not_covered) | statement.three_party(plan)
+    stated = statement.stated(
+        plan.guarantee, done.budget, done.split.not_covered
+    ) | statement.three_party(plan)
     stated |= statement.personal(plan, done.scenario.privacy.limits)
-    about = {"noise": done.scenario.privacy.noise, "accountants": asdict(opinions), "plan": plan.digest()}
+    about = {
+        "noise": done.scenario.privacy.noise,
+        "accountants": asdict(opinions),
+        "plan": plan.digest(),
+    }
     write_json(done.folder / "guarantee.json", {**guarantee, **about, **stated})
     comparison = {name: outcome.metrics() for name, outcome in done.rivals.items()}
     curve = [
-        {"epsilon": e, "metrics": outcome.metrics(), "verdicts": [verdict.as_dict() for verdict in outcome.verdicts]}
+        {
+            "epsilon": e,
+            "metrics": outcome.metrics(),
+            "verdicts": [verdict.as_dict() for verdict in outcome.verdicts],
+        }
         for e, outcome in done.outcomes.items()
     ]
     published = [
-        {"epsilon": e, "metrics": outcome.metrics(), "verdicts": [verdict.as_dict() for verdict in outcome.verdicts]}
+        {
+            "epsilon": e,
+            "metrics": outcome.metrics(),
+            "verdicts": [verdict.as_dict() for verdict in outcome.verdicts],
+        }
         for e, (_, outcome) in done.published.items()
     ]
     rounds = done.main.rounds
@@ -136,7 +186,12 @@ def _result(done: Run) -> dict[str, Any]:
 
 
 def _metric_lines(done: Run) -> str:
-    rows: list[dict[str, object]] = [{"name": f"epsilon {e:g}", **outcome.metrics()} for e, outcome in done.outcomes.items()]
-    rows += [{"name": f"{BY_RULE}, epsilon {e:g}", **outcome.metrics()} for e, (_, outcome) in done.published.items()]
+    rows: list[dict[str, object]] = [
+        {"name": f"epsilon {e:g}", **outcome.metrics()} for e, outcome in done.outcomes.items()
+    ]
+    rows += [
+        {"name": f"{BY_RULE}, epsilon {e:g}", **outcome.metrics()}
+        for e, (_, outcome) in done.published.items()
+    ]
     rows += [{"name": name, **outcome.metrics()} for name, outcome in done.rivals.items()]
     return "".join(json.dumps(finite(row)) + "\n" for row in rows)

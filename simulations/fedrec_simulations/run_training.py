@@ -1,4 +1,5 @@
-"""Training of one model of a run: kept in a folder of its own, charged to the data's budget, shown while it goes on."""
+"""Training of one model of a run: kept in a folder of its own, charged to the data's budget, shown
+while it goes on."""
 
 from __future__ import annotations
 
@@ -43,12 +44,20 @@ class Work:
 
 
 def train_one(scenario: Scenario, work: Work, folder: Path) -> Trained:
-    """One training, kept in a folder of its own under `folder`, charged to the data's budget before its noise is drawn."""
+    """One training, kept in a folder of its own under `folder`, charged to the data's budget before
+    its noise is drawn."""
     kept, split, budget = folder / f"epsilon-{scenario.privacy.epsilon:g}", work.split, work.budget
     name, noise = f"{work.folder.name}/{kept.relative_to(work.folder)}", scenario.privacy.noise
     charge = None if budget is None or noise == "seeded" else partial(budget.charge, name, noise)
     training = Training(
-        scenario, work.facts, split.train, split.validation, kept, runtime=work.runtime, charge=charge, validate=work.validate
+        scenario,
+        work.facts,
+        split.train,
+        split.validation,
+        kept,
+        runtime=work.runtime,
+        charge=charge,
+        validate=work.validate,
     )
     plan, metric = training.prepared.plan, "RMSE" if split.train.kind == "ratings" else "NDCG@20"
     if budget is not None and charge is not None:
@@ -56,11 +65,18 @@ def train_one(scenario: Scenario, work: Work, folder: Path) -> Trained:
     elif budget is not None:
         budget.charge(name, noise, training.unreleased())
     with progress_bar(work.console) as progress:
-        task, released = progress.add_task(promise_in_short(plan.guarantee), total=len(plan.releases)), 0
+        task, released = (
+            progress.add_task(promise_in_short(plan.guarantee), total=len(plan.releases)),
+            0,
+        )
         for record in training.run():
             released += len(record.releases)
             words = f"{promise_in_short(plan.guarantee)}, release {released}/{len(plan.releases)}"
-            measured = f": validation {metric} {record.validation:.3f}" if math.isfinite(record.validation) else ""
+            measured = (
+                f": validation {metric} {record.validation:.3f}"
+                if math.isfinite(record.validation)
+                else ""
+            )
             progress.update(task, completed=released, description=words + measured)
             if work.on_round is not None:
                 work.on_round(record)

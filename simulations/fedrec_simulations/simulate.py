@@ -1,4 +1,5 @@
-"""`fedrec simulate`: one scenario from a data file to a released model, a guarantee, numbers beside their controls, and a report."""
+"""`fedrec simulate`: one scenario from a data file to a released model, a guarantee, numbers beside
+their controls, and a report."""
 
 from __future__ import annotations
 
@@ -39,63 +40,122 @@ def run(
     given: Dataset | None = None,
     on_round: OnRound | None = None,
 ) -> dict[str, Any]:
-    """Do everything and return what `--json` prints. `cast` decides who carries the messages, and no number. Raises FedRecError.
+    """Do everything and return what `--json` prints. `cast` decides who carries the messages, and
+    no number. Raises FedRecError.
 
-    given: a data set in memory, in the place of the one that the scenario's data table names. on_round: called after every round.
+    given: a data set in memory, in the place of the one that the scenario's data table names.
+    on_round: called after every round.
     """
     console = Console(stderr=True, quiet=quiet)
     if scenario.privacy.shares == "real" and cast.runtime != "loopback":
-        raise SettingsError(f"privacy.shares says nothing to --runtime {cast.runtime}, which always shares", "Leave one of the two out.")
+        raise SettingsError(
+            f"privacy.shares says nothing to --runtime {cast.runtime}, which always shares",
+            "Leave one of the two out.",
+        )
     if scenario.privacy.limits and cast.runtime in {"flower", "processes"}:
-        cause = f"privacy.personal_epsilons: clients of --runtime {cast.runtime} have one limit each, their own setting"
-        raise SettingsError(cause, "Leave --runtime out, or give machines privacy.personal_epsilon.")
+        cause = (
+            f"privacy.personal_epsilons: clients of --runtime {cast.runtime} have one limit "
+            "each, their own setting"
+        )
+        raise SettingsError(
+            cause, "Leave --runtime out, or give machines privacy.personal_epsilon."
+        )
     started = time.perf_counter()
     folder = open_folder(scenario, name, cast, resume=resume)
     record.begin(folder)
     with stage(console, "reading data"):
         dataset = given or load_dataset(scenario)
         split = load_split(scenario, dataset)
-    write_json(folder / "data.json", {"provenance": dataset.provenance.describe(), "split": split.describe()})
+    write_json(
+        folder / "data.json",
+        {"provenance": dataset.provenance.describe(), "split": split.describe()},
+    )
     facts = public_facts(scenario, dataset, split)
     if scenario.compare.published and facts.kind == "clicks":  # before anything is trained
-        raise SettingsError("compare.published is for ratings, but this data holds clicks", "Leave it out.")
-    runtime, budget = cast.carrier(dataset.catalogue), budget_of(scenario.privacy, dataset.provenance.files)
+        raise SettingsError(
+            "compare.published is for ratings, but this data holds clicks", "Leave it out."
+        )
+    runtime, budget = (
+        cast.carrier(dataset.catalogue),
+        budget_of(scenario.privacy, dataset.provenance.files),
+    )
     work = Work(facts, split, folder, console, runtime, budget, on_round)
     trained = {e: train_one(scenario.with_epsilon(e), work, folder) for e in epsilons_of(scenario)}
     record.trained(folder)  # before the test rows are read
     rivals, models, limits = rivals_of(scenario, split, console)
     published = _published(scenario, work, rivals)
     with stage(console, "evaluating"):
-        outcomes = {e: _evaluate(scenario, t.model, split, rivals | _beside(published, e)) for e, t in trained.items()}
-    shown = {name: rival for name, rival in rivals.items() if scenario.compare.baselines or name in {ALS, ITEM_ITEM}}
-    done = Run(scenario, cast, folder, dataset, split, trained, outcomes, shown, models, published, budget, limits)
+        outcomes = {
+            e: _evaluate(scenario, t.model, split, rivals | _beside(published, e))
+            for e, t in trained.items()
+        }
+    shown = {
+        name: rival
+        for name, rival in rivals.items()
+        if scenario.compare.baselines or name in {ALS, ITEM_ITEM}
+    }
+    done = Run(
+        scenario,
+        cast,
+        folder,
+        dataset,
+        split,
+        trained,
+        outcomes,
+        shown,
+        models,
+        published,
+        budget,
+        limits,
+    )
     result = write_run(done, facts, console, started=started, quiet=quiet)
     record.finish(folder)
     return result
 
 
-def _published(scenario: Scenario, work: Work, rivals: Mapping[str, Outcome]) -> dict[float, tuple[Trained, Outcome]]:
-    """`recipe = "published"` at the same epsilons, with verdicts of its own, where the scenario asks for it."""
+def _published(
+    scenario: Scenario, work: Work, rivals: Mapping[str, Outcome]
+) -> dict[float, tuple[Trained, Outcome]]:
+    """`recipe = "published"` at the same epsilons, with verdicts of its own, where the scenario
+    asks for it."""
     if not scenario.compare.published:
         return {}
     theirs = scenario.as_published(features=work.facts.features is not None)
-    trained = {e: train_one(theirs.with_epsilon(e), work, work.folder / "published") for e in epsilons_of(scenario)}
+    trained = {
+        e: train_one(theirs.with_epsilon(e), work, work.folder / "published")
+        for e in epsilons_of(scenario)
+    }
     return {e: (t, _evaluate(theirs, t.model, work.split, rivals)) for e, t in trained.items()}
 
 
-def _beside(published: Mapping[float, tuple[Trained, Outcome]], epsilon: float) -> dict[str, Outcome]:
+def _beside(
+    published: Mapping[float, tuple[Trained, Outcome]], epsilon: float
+) -> dict[str, Outcome]:
     """The published recipe at the same epsilon, for verdicts."""
     return {BY_RULE: published[epsilon][1]} if epsilon in published else {}
 
 
-def _evaluate(scenario: Scenario, model: Model, split: Split, rivals: Mapping[str, Outcome] | None) -> Outcome:
-    """Ranked too where the scenario asks for it; with verdicts beside `rivals` where there are any."""
+def _evaluate(
+    scenario: Scenario, model: Model, split: Split, rivals: Mapping[str, Outcome] | None
+) -> Outcome:
+    """Ranked too where the scenario asks for it; with verdicts beside `rivals` where there are
+    any."""
     chosen = scenario.evaluation
-    return evaluate(model, split.test, split.train, cutoffs=chosen.cutoffs, ranking=chosen.ranking, rivals=rivals)
+    return evaluate(
+        model,
+        split.test,
+        split.train,
+        cutoffs=chosen.cutoffs,
+        ranking=chosen.ranking,
+        rivals=rivals,
+    )
 
 
-def rivals_of(scenario: Scenario, split: Split, console: Console) -> tuple[dict[str, Outcome], dict[str, Model], dict[str, str]]:
-    """Everything without privacy that a model is set beside, the models among it whose item vectors are shown, and their limits."""
+def rivals_of(
+    scenario: Scenario, split: Split, console: Console
+) -> tuple[dict[str, Outcome], dict[str, Model], dict[str, str]]:
+    """Everything without privacy that a model is set beside, the models among it whose item vectors
+    are shown, and their limits."""
     cutoffs, models, limits = scenario.evaluation.cutoffs, dict[str, Model](), dict[str, str]()
     ranking = scenario.evaluation.ranking or split.train.kind == "clicks"
     with stage(console, "baselines"):
@@ -104,7 +164,9 @@ def rivals_of(scenario: Scenario, split: Split, console: Console) -> tuple[dict[
         with stage(console, "item-item without privacy"):
             similar, fold = item_item(split.train, split.validation), ranked_fold(split.test)
             limits |= {ITEM_ITEM: similar.limits} if similar.limits else {}
-            rivals[ITEM_ITEM] = Outcome(None, (), ranked(similar.scores(fold.history), fold, split.train, cutoffs=cutoffs))
+            rivals[ITEM_ITEM] = Outcome(
+                None, (), ranked(similar.scores(fold.history), fold, split.train, cutoffs=cutoffs)
+            )
     if scenario.compare.als:
         with stage(console, "ALS without privacy"):
             models[ALS] = als_model(split, scenario, ranking=ranking)

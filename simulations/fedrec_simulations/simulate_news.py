@@ -1,4 +1,5 @@
-"""`fedrec simulate` for news: from impressions to a trained recommender, served at several epsilons, beside its controls."""
+"""`fedrec simulate` for news: from impressions to a trained recommender, served at several
+epsilons, beside its controls."""
 
 from __future__ import annotations
 
@@ -47,7 +48,14 @@ from fedrec_simulations.runtimes.news import carrier
 from fedrec_simulations.runtimes.news_job import NewsJob, NewsRuntime
 
 
-def run(scenario: Scenario, *, name: str, cast: RuntimeChoice = LOOPBACK, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
+def run(
+    scenario: Scenario,
+    *,
+    name: str,
+    cast: RuntimeChoice = LOOPBACK,
+    resume: bool = False,
+    quiet: bool = False,
+) -> dict[str, Any]:
     """Do everything and return what `--json` prints. Raises FedRecError."""
     from fedrec_simulations.report.news import report_content
     from fedrec_simulations.report.news_person import for_a_person
@@ -55,7 +63,8 @@ def run(scenario: Scenario, *, name: str, cast: RuntimeChoice = LOOPBACK, resume
     from fedrec_simulations.report.table import methods_table
 
     runtime = carrier(scenario, cast)
-    torch.set_num_threads(1)  # sums depend on their number: the same scenario gives the same bytes everywhere
+    # sums depend on their number: the same scenario gives the same bytes everywhere
+    torch.set_num_threads(1)
     console, started = Console(stderr=True, quiet=quiet), time.perf_counter()
     folder = open_folder(scenario, name, cast, resume=resume)
     record.begin(folder)
@@ -63,15 +72,24 @@ def run(scenario: Scenario, *, name: str, cast: RuntimeChoice = LOOPBACK, resume
         data = load_news(scenario)
         catalogue = catalogue_of(scenario, data)
     train = data.log.train
-    require_user_limit(scenario, users=train.num_users, labels=int(np.bincount(train.users, minlength=1).max()))
+    require_user_limit(
+        scenario, users=train.num_users, labels=int(np.bincount(train.users, minlength=1).max())
+    )
     files = [asdict(file) for file in files_of(scenario.data.path)]
     split = {"kind": scenario.split.kind, "seed": scenario.split.seed, "sha256": data.digest()}
-    write_json(folder / "data.json", {**data.describe(), "provenance": {"files": files}, "split": split})
+    write_json(
+        folder / "data.json", {**data.describe(), "provenance": {"files": files}, "split": split}
+    )
     done = _finish(scenario, folder, data, catalogue, console, runtime)
     _keep(done)
     bundle = write_bundle(folder, lambda: _bundle(done))
     with stage(console, "linking answers"):
-        found = for_a_person(scenario, data.log.train, data.log.test, None if "refused" in bundle else read(folder / FILE))
+        found = for_a_person(
+            scenario,
+            data.log.train,
+            data.log.test,
+            None if "refused" in bundle else read(folder / FILE),
+        )
     with stage(console, "drawing the report"):
         content = report_content(done, found)
         write(folder / "report.html", content)
@@ -83,28 +101,52 @@ def run(scenario: Scenario, *, name: str, cast: RuntimeChoice = LOOPBACK, resume
     if not quiet:
         Console().print(methods_table(content))
         for verdict in done.verdicts:
-            Console().print(verdict.sentence, highlight=False, style="" if verdict.outcome == "better" else "bold")
+            Console().print(
+                verdict.sentence,
+                highlight=False,
+                style="" if verdict.outcome == "better" else "bold",
+            )
         lines = [f"report  {folder / 'report.html'}"]
         lines += [f"beyond  not covered by the guarantee: {what}" for what in done.data.not_covered]
-        lines += [f"budget  of all runs on this data: {words}" for words in statement.spent_words(done.budget)]
+        lines += [
+            f"budget  of all runs on this data: {words}"
+            for words in statement.spent_words(done.budget)
+        ]
         if done.main.guarantee.private and scenario.privacy.noise == "seeded":
-            lines.append("noise   seeded: an experiment. Whoever knows the seed can remove the noise: do not release this model.")
+            lines.append(
+                "noise   seeded: an experiment. Whoever knows the seed can remove the noise: "
+                "do not release this model."
+            )
         Console().print("\n".join(lines), soft_wrap=True, highlight=False)
     return result
 
 
-def _finish(scenario: Scenario, folder: Path, data: NewsData, catalogue: Catalogue, console: Console, runtime: NewsRuntime) -> NewsRun:
+def _finish(
+    scenario: Scenario,
+    folder: Path,
+    data: NewsData,
+    catalogue: Catalogue,
+    console: Console,
+    runtime: NewsRuntime,
+) -> NewsRun:
     budget = budget_of(scenario.privacy, files_of(scenario.data.path))
     trained, seconds = dict[float, TrainedNews](), dict[float, float]()
     users, allowed = data.log.train.num_users, scenario.privacy.allow_large_delta
     for epsilon in dict.fromkeys([scenario.privacy.epsilon, *scenario.compare.epsilons]):
         started = time.perf_counter()
-        job = NewsJob(scenario.with_epsilon(epsilon), catalogue, data.log.train, folder / f"epsilon-{epsilon:g}")
+        job = NewsJob(
+            scenario.with_epsilon(epsilon),
+            catalogue,
+            data.log.train,
+            folder / f"epsilon-{epsilon:g}",
+        )
         with_sound_delta(promised(job.scenario), users, allowed=allowed)  # before anything is drawn
         _charge(job, budget)
         done = _train(job, runtime, console)
         write_json(job.folder / _FINISHED, {})
-        trained[epsilon] = replace(done, guarantee=with_sound_delta(done.guarantee, users, allowed=allowed))
+        trained[epsilon] = replace(
+            done, guarantee=with_sound_delta(done.guarantee, users, allowed=allowed)
+        )
         seconds[epsilon] = time.perf_counter() - started
     record.trained(folder)  # before the test impressions are read
     with stage(console, "evaluating"):
@@ -114,18 +156,22 @@ def _finish(scenario: Scenario, folder: Path, data: NewsData, catalogue: Catalog
 
 
 _FINISHED = "finished.json"
-"""Of a training that has made its last step: with its last state beside it, going on draws nothing."""
+"""Of a training that has made its last step: with its last state beside it, going on draws
+nothing."""
 
 
 def _charge(job: NewsJob, budget: DataBudget | None) -> None:
-    """A training that may draw is charged in full, also one that goes on; one whose reports or last state are kept draws no more."""
+    """A training that may draw is charged in full, also one that goes on; one whose reports or last
+    state are kept draws no more."""
     from fedrec_simulations.account_news import releases_of
 
     reports = (job.folder / "reports.safetensors").exists()
     done = (job.folder / _FINISHED).exists() and Kept(job.folder).latest() is not None
     if budget is not None and not reports and not done:
         events = releases_of(job.scenario, job.train.num_users)
-        budget.charge(f"{job.folder.parent.name}/{job.folder.name}", job.scenario.privacy.noise, events)
+        budget.charge(
+            f"{job.folder.parent.name}/{job.folder.name}", job.scenario.privacy.noise, events
+        )
 
 
 def _train(job: NewsJob, runtime: NewsRuntime, console: Console) -> TrainedNews:
@@ -144,26 +190,48 @@ def _evaluate(scenario: Scenario, trained: TrainedNews, test: Impressions) -> Ne
 
     def scores(asked: Impressions, epsilon: float) -> npt.NDArray[np.float32]:
         key = streams.key(f"serving/{epsilon:g}")
-        return trained.recommender.serve(asked, guarantee=serving_guarantee(epsilon, delta), key=key)
+        return trained.recommender.serve(
+            asked, guarantee=serving_guarantee(epsilon, delta), key=key
+        )
 
     epsilons = scenario.news.serving_epsilons
     served = {e: evaluate_impressions(scores(test, e), test) for e in epsilons}
-    swapped = history_swap(lambda asked: scores(asked, epsilons[0]), test, rng=streams.numpy("news-history-swap"))
+    swapped = history_swap(
+        lambda asked: scores(asked, epsilons[0]), test, rng=streams.numpy("news-history-swap")
+    )
     return NewsOutcome(served, swapped)
 
 
-def _baselines(scenario: Scenario, data: NewsData, catalogue: Catalogue) -> dict[str, ImpressionMetrics]:
-    """Popularity, counted without noise, and public rows of every kind without any training, directions at every serving epsilon."""
+def _baselines(
+    scenario: Scenario, data: NewsData, catalogue: Catalogue
+) -> dict[str, ImpressionMetrics]:
+    """Popularity, counted without noise, and public rows of every kind without any training,
+    directions at every serving epsilon."""
     test, train = data.log.test, data.log.train
-    counts = np.bincount(train.candidates[train.clicked], minlength=train.num_news).astype(np.float32)
+    counts = np.bincount(train.candidates[train.clicked], minlength=train.num_news).astype(
+        np.float32
+    )
     found = {"popularity": evaluate_impressions(counts[test.candidates], test)}
     for kind, name in _UNTRAINED.items():
         if kind == "categories" != scenario.news.topics:
             continue
-        prior = public_prior(public_table(kind, scenario, catalogue), catalogue.vectors, history=scenario.news.history)
-        for epsilon in (math.inf, *(e for e in scenario.news.serving_epsilons if kind == "directions" and math.isfinite(e))):
+        prior = public_prior(
+            public_table(kind, scenario, catalogue),
+            catalogue.vectors,
+            history=scenario.news.history,
+        )
+        for epsilon in (
+            math.inf,
+            *(
+                e
+                for e in scenario.news.serving_epsilons
+                if kind == "directions" and math.isfinite(e)
+            ),
+        ):
             asked = serving_guarantee(epsilon, scenario.privacy.delta)
-            scores = prior.scores(test, guarantee=asked, key=Streams(scenario.seed).key(f"untrained/{epsilon:g}"))
+            scores = prior.scores(
+                test, guarantee=asked, key=Streams(scenario.seed).key(f"untrained/{epsilon:g}")
+            )
             served = "" if math.isinf(epsilon) else f"{_NOISED}{epsilon:g}"
             found[f"untrained public {name}{served}"] = evaluate_impressions(scores, test)
     return found
@@ -176,8 +244,15 @@ _UNTRAINED = {"directions": "directions", "text": "topics", "categories": "categ
 def _keep(done: NewsRun) -> None:
     main = done.main
     write_arrays(done.folder / "model" / "model.safetensors", main.parameters)
-    about = {"recipe": "privaterec", "variant": done.scenario.news.variant, "fedrec": __version__, "guarantee": asdict(main.guarantee)}
-    write_json(done.folder / "model" / "manifest.json", {**about, "noise": done.scenario.privacy.noise})
+    about = {
+        "recipe": "privaterec",
+        "variant": done.scenario.news.variant,
+        "fedrec": __version__,
+        "guarantee": asdict(main.guarantee),
+    }
+    write_json(
+        done.folder / "model" / "manifest.json", {**about, "noise": done.scenario.privacy.noise}
+    )
     said = {
         "spent": main.spent,
         "noise": done.scenario.privacy.noise,
@@ -203,8 +278,18 @@ def _bundle(done: NewsRun) -> Export:
 def _rows(done: NewsRun) -> Iterator[dict[str, object]]:
     for epsilon, outcome in done.outcomes.items():
         for serving, metrics in outcome.served.items():
-            yield {"name": f"{done.scenario.news.variant}", "epsilon": epsilon, "serving_epsilon": serving, **metrics.as_dict()}
-        yield {"name": SHUFFLED, "epsilon": epsilon, "serving_epsilon": next(iter(outcome.served)), **outcome.swapped.as_dict()}
+            yield {
+                "name": f"{done.scenario.news.variant}",
+                "epsilon": epsilon,
+                "serving_epsilon": serving,
+                **metrics.as_dict(),
+            }
+        yield {
+            "name": SHUFFLED,
+            "epsilon": epsilon,
+            "serving_epsilon": next(iter(outcome.served)),
+            **outcome.swapped.as_dict(),
+        }
     for name, metrics in done.baselines.items():
         yield {"name": name, **metrics.as_dict()}
 
@@ -212,7 +297,10 @@ def _rows(done: NewsRun) -> Iterator[dict[str, object]]:
 def _result(done: NewsRun) -> dict[str, Any]:
     main, epsilon = done.main, done.scenario.privacy.epsilon
     serving = [{"epsilon": e, "metrics": m.as_dict()} for e, m in done.outcome.served.items()]
-    curve = [{"epsilon": e, "metrics": o.headline.as_dict(), "history_swap_auc": o.swapped.auc} for e, o in done.outcomes.items()]
+    curve = [
+        {"epsilon": e, "metrics": o.headline.as_dict(), "history_swap_auc": o.swapped.auc}
+        for e, o in done.outcomes.items()
+    ]
     content = {
         "variant": done.scenario.news.variant,
         "metrics": done.outcome.headline.as_dict(),
@@ -222,7 +310,12 @@ def _result(done: NewsRun) -> dict[str, Any]:
         **_three_party(done.scenario),
         "spent_epsilon": main.spent,
         "noise": done.scenario.privacy.noise,
-        "serving": {"unit": "click", "neighbours": "replace", "delta": done.scenario.privacy.delta, "answers": serving},
+        "serving": {
+            "unit": "click",
+            "neighbours": "replace",
+            "delta": done.scenario.privacy.delta,
+            "answers": serving,
+        },
         "verdicts": [verdict.as_dict() for verdict in done.verdicts],
         "curve": curve,
         "baselines": {name: metrics.as_dict() for name, metrics in done.baselines.items()},

@@ -1,4 +1,5 @@
-"""One training at one epsilon, kept in a folder: plan, a checkpoint after every round, one JSON line a round."""
+"""One training at one epsilon, kept in a folder: plan, a checkpoint after every round, one JSON
+line a round."""
 
 from __future__ import annotations
 
@@ -32,10 +33,11 @@ from fedrec_simulations.runtimes.loopback import loopback
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """One round: what was released, bytes per user up and down, seconds, and the model's error on validation after it.
+    """One round: what was released, bytes per user up and down, seconds, and the model's error on
+    validation after it.
 
-    `validation` is the RMSE of ratings or NDCG@20 of clicks, measured outside the protocol, from 1,000 users at most. `mus` are what the
-    releases cost by the noise that was drawn for them.
+    `validation` is the RMSE of ratings or NDCG@20 of clicks, measured outside the protocol, from
+    1,000 users at most. `mus` are what the releases cost by the noise that was drawn for them.
     """
 
     round: int
@@ -63,10 +65,13 @@ class Trained:
 
     @property
     def costs(self) -> tuple[GaussianEvent, ...]:
-        """Every release that was made, by the noise that was drawn for it and the norm that reports were held to."""
+        """Every release that was made, by the noise that was drawn for it and the norm that reports
+        were held to."""
         promised = self.prepared.plan.guarantee
         made = ((name, mu) for r in self.rounds for name, mu in zip(r.releases, r.mus, strict=True))
-        return tuple(GaussianEvent(name, mu, promised.unit, promised.neighbours) for name, mu in made)
+        return tuple(
+            GaussianEvent(name, mu, promised.unit, promised.neighbours) for name, mu in made
+        )
 
     def opinions(self) -> Opinions:
         """Epsilon of all that was drawn, at the plan's delta, by three accountants."""
@@ -74,7 +79,8 @@ class Trained:
 
 
 class Training:
-    """A training that can stop after any round and go on from its folder to the same bytes, whichever runtime carries it."""
+    """A training that can stop after any round and go on from its folder to the same bytes,
+    whichever runtime carries it."""
 
     def __init__(
         self,
@@ -88,11 +94,18 @@ class Training:
         charge: Charge | None = None,
         validate: Callable[[Model], float] | None = None,
     ) -> None:
-        """validate: of a model, where `data` and `validation` are not in memory; such a runtime charges each release itself."""
+        """validate: of a model, where `data` and `validation` are not in memory; such a runtime
+        charges each release itself."""
         self.prepared = prepare(scenario, facts)
-        self._job, self._runtime = Job(scenario, facts, data, self.prepared, folder, charge), runtime
+        self._job, self._runtime = (
+            Job(scenario, facts, data, self.prepared, folder, charge),
+            runtime,
+        )
         self._validation, self._folder, self._measured = validation, folder, validate
-        self._checkpoints, self._records = Checkpoints(folder / "checkpoints"), folder / "rounds.jsonl"
+        self._checkpoints, self._records = (
+            Checkpoints(folder / "checkpoints"),
+            folder / "rounds.jsonl",
+        )
 
     def run(self) -> Generator[RoundRecord, None, None]:
         """Train to the end, yielding after every round; `result` is there afterwards.
@@ -118,13 +131,26 @@ class Training:
     def unreleased(self) -> list[GaussianEvent]:
         """Every release of the plan that no kept round has made."""
         kept = Checkpoints(self._folder / "checkpoints").latest()
-        made = {name for record in self._known(0 if kept is None else int(kept["round"])) for name in record.releases}
-        return [self.prepared.plan.event(release.name) for release in self.prepared.plan.releases if release.name not in made]
+        made = {
+            name
+            for record in self._known(0 if kept is None else int(kept["round"]))
+            for name in record.releases
+        }
+        return [
+            self.prepared.plan.event(release.name)
+            for release in self.prepared.plan.releases
+            if release.name not in made
+        ]
 
     def _charge_ahead(self) -> None:
-        """For real parties, whose aggregator draws each release once as long as it has its folder: all that is left, when it has none."""
+        """For real parties, whose aggregator draws each release once as long as it has its folder:
+        all that is left, when it has none."""
         itself = self._runtime is loopback or self._measured is not None
-        if self._job.charge is None or itself or (self._folder / "aggregator" / "ledger.sqlite").exists():
+        if (
+            self._job.charge is None
+            or itself
+            or (self._folder / "aggregator" / "ledger.sqlite").exists()
+        ):
             return
         self._job.charge(self.unreleased())
 
@@ -136,7 +162,16 @@ class Training:
             self._spent = self._spent.add(event)
         mus = tuple(event.mu for event in events)
         up = done.bytes_up / max(self._job.facts.num_users, 1)
-        return RoundRecord(done.round, done.step, done.releases, up, done.bytes_down, done.seconds, self._validate(done.state), mus)
+        return RoundRecord(
+            done.round,
+            done.step,
+            done.releases,
+            up,
+            done.bytes_down,
+            done.seconds,
+            self._validate(done.state),
+            mus,
+        )
 
     def _keep(self, state: State, records: list[RoundRecord]) -> None:
         """Records first: a crash in between leaves one line too many, which resuming drops."""
@@ -160,12 +195,26 @@ class Training:
             return rating_metrics(predict(model, history, targets), targets).rmse
         counts = np.bincount(self._job.data.items, minlength=self._job.data.num_items)
         ranker = ranker_of(model)
-        scores = dot_product(np.asarray(ranker.user_vectors(history), np.float32), np.asarray(ranker.item_vectors, np.float32))
-        return evaluate_ranking(scores, history=history, targets=targets, train_counts=counts, cutoffs=(20,)).at[20].ndcg
+        scores = dot_product(
+            np.asarray(ranker.user_vectors(history), np.float32),
+            np.asarray(ranker.item_vectors, np.float32),
+        )
+        return (
+            evaluate_ranking(
+                scores, history=history, targets=targets, train_counts=counts, cutoffs=(20,)
+            )
+            .at[20]
+            .ndcg
+        )
 
 
 def _record_of(row: dict[str, Any]) -> RoundRecord:
     """What `finite` wrote: numbers that are not finite are strings."""
     return RoundRecord(
-        **{**row, "releases": tuple(row["releases"]), "validation": float(row["validation"]), "mus": tuple(map(float, row["mus"]))}
+        **{
+            **row,
+            "releases": tuple(row["releases"]),
+            "validation": float(row["validation"]),
+            "mus": tuple(map(float, row["mus"])),
+        }
     )

@@ -1,4 +1,5 @@
-"""A tiny population, two clients that each hold half of it, and an aggregator on a clock that only a test moves."""
+"""A tiny population, two clients that each hold half of it, and an aggregator on a clock that only
+a test moves."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -13,7 +14,13 @@ from fedrec.data.keyed_hash import first_words
 from fedrec.federation.messages import BlockReports, Question, ReleaseSpec, Reports
 from fedrec.federation.protocol import Opening
 from fedrec.federation.reports import RealBlock, block, bounded
-from fedrec.federation.wire import Batch, pack_release, pack_reports, question_digest, question_header
+from fedrec.federation.wire import (
+    Batch,
+    pack_release,
+    pack_reports,
+    question_digest,
+    question_header,
+)
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee
@@ -35,9 +42,15 @@ class Clock:
 
 def population() -> Interactions:
     rng = np.random.default_rng(5)
-    pairs = [(user, item) for user in range(USERS) for item in sorted(rng.choice(ITEMS, size=1 + user % 4, replace=False))]
+    pairs = [
+        (user, item)
+        for user in range(USERS)
+        for item in sorted(rng.choice(ITEMS, size=1 + user % 4, replace=False))
+    ]
     users, items = np.array(pairs).T
-    return Interactions.from_columns(users, items, None, num_users=USERS, num_items=ITEMS, value_range=(0, 1), kind="clicks")
+    return Interactions.from_columns(
+        users, items, None, num_users=USERS, num_items=ITEMS, value_range=(0, 1), kind="clicks"
+    )
 
 
 def answer(question: Question, mine: Interactions) -> Reports:
@@ -45,8 +58,15 @@ def answer(question: Question, mine: Interactions) -> Reports:
     numbers = [first_words(USERS).tolist().index(word) for word in mine.user_words.tolist()]
     x = np.stack([np.cos(np.arange(1, WIDTH + 1) * (user + 1)) for user in numbers])
     targets, ones = np.sin(mine.items + 1.0), np.ones(mine.num_users)
-    per_release = [[RealBlock(np.ones(len(mine)), x), RealBlock(targets, x)], [RealBlock(ones, x[:, :1])]]
-    blocks = [b for spec, parts in zip(question.releases, per_release, strict=False) for b in parts[: len(spec.blocks)]]
+    per_release = [
+        [RealBlock(np.ones(len(mine)), x), RealBlock(targets, x)],
+        [RealBlock(ones, x[:, :1])],
+    ]
+    blocks = [
+        b
+        for spec, parts in zip(question.releases, per_release, strict=False)
+        for b in parts[: len(spec.blocks)]
+    ]
     return bounded(mine.user_ptr, mine.items, blocks, question.releases)
 
 
@@ -61,7 +81,9 @@ class World:
     seed: int = 7
     run: str = "run-1"
     plan: Plan = field(
-        default_factory=lambda: calibrate(Guarantee(5.0, 1e-5), {f"{kind}/{t}": 1.0 for t in range(3) for kind in ("s", "m")})
+        default_factory=lambda: calibrate(
+            Guarantee(5.0, 1e-5), {f"{kind}/{t}": 1.0 for t in range(3) for kind in ("s", "m")}
+        )
     )
     data: Interactions = field(default_factory=population)
     aggregator: Aggregator = field(init=False)
@@ -71,7 +93,9 @@ class World:
 
     def start(self) -> Aggregator:
         ledger = ReleaseLedger(self.folder, limit=self.limit, clock=self.clock)
-        self.aggregator = Aggregator(ledger, self.limits, noise=Streams(self.seed), clock=self.clock)
+        self.aggregator = Aggregator(
+            ledger, self.limits, noise=Streams(self.seed), clock=self.clock
+        )
         return self.aggregator
 
     def stop(self) -> None:
@@ -88,9 +112,19 @@ class World:
             block(f"moment/{round}", "linear", rows=ITEMS, width=WIDTH),
         )
         mean = block(f"mean/{round}", "linear", rows=1, width=1, radius=2.0)
-        return Question(round, "step", {}, (ReleaseSpec(f"s/{round}", (outer, linear)), ReleaseSpec(f"m/{round}", (mean,), radius=2.0)))
+        return Question(
+            round,
+            "step",
+            {},
+            (
+                ReleaseSpec(f"s/{round}", (outer, linear)),
+                ReleaseSpec(f"m/{round}", (mean,), radius=2.0),
+            ),
+        )
 
-    def opening(self, question: Question | None = None, *, timeout_s: float = 60.0, head: str = "") -> Opening:
+    def opening(
+        self, question: Question | None = None, *, timeout_s: float = 60.0, head: str = ""
+    ) -> Opening:
         question = question or self.question()
         header = question_header(question, run=self.run, plan=self.plan.digest())
         return Opening(self.run, question.round, header, question_digest(header), timeout_s, head)
@@ -109,14 +143,18 @@ class World:
     def tokens(self, users: Sequence[int]) -> list[bytes]:
         return [user.to_bytes(16, "little") for user in users]
 
-    def batch(self, users: Sequence[int], question: Question | None = None, *, salt: int = 0) -> Batch:
+    def batch(
+        self, users: Sequence[int], question: Question | None = None, *, salt: int = 0
+    ) -> Batch:
         question = question or self.question()
         mine = [answer(question, self.data.users_subset(np.array([user]))) for user in users]
         ids = [(1_000 + 100 * salt + user).to_bytes(16, "big") for user in users]
         as_rows = lambda names: np.frombuffer(b"".join(names), np.uint8).reshape(-1, 16)  # noqa: E731
         return Batch(as_rows(ids), as_rows(self.tokens(users)), joined(mine))
 
-    def packed(self, users: Sequence[int], question: Question | None = None, *, salt: int = 0) -> bytes:
+    def packed(
+        self, users: Sequence[int], question: Question | None = None, *, salt: int = 0
+    ) -> bytes:
         question = question or self.question()
         return pack_reports(self.batch(users, question, salt=salt), self.opening(question).digest)
 
@@ -125,12 +163,16 @@ class World:
         for client in (0, 1):
             mine = [user for user in users if user in self.users_of(client)]
             if mine:
-                self.aggregator.report(f"client-{client}", self.run, round, self.packed(mine, self.question(round)))
+                self.aggregator.report(
+                    f"client-{client}", self.run, round, self.packed(mine, self.question(round))
+                )
 
     def expected(self, question: Question | None = None) -> bytes:
         """What a loopback of the same seed releases."""
         question = question or self.question()
-        link = Loopback(self.data, {"step": answer}, self.plan, Streams(self.seed), Ledger(self.plan.guarantee))
+        link = Loopback(
+            self.data, {"step": answer}, self.plan, Streams(self.seed), Ledger(self.plan.guarantee)
+        )
         return pack_release(link.answer(question))
 
 
@@ -138,10 +180,17 @@ def joined(parts: Sequence[Reports]) -> Reports:
 
     lengths = np.concatenate([np.diff(part.user_ptr) for part in parts])
     blocks = tuple(
-        BlockReports(np.concatenate([p.blocks[b].coefficients for p in parts]), np.concatenate([p.blocks[b].vectors for p in parts]))
+        BlockReports(
+            np.concatenate([p.blocks[b].coefficients for p in parts]),
+            np.concatenate([p.blocks[b].vectors for p in parts]),
+        )
         for b in range(len(parts[0].blocks))
     )
-    return Reports(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), np.concatenate([p.items for p in parts]), blocks)
+    return Reports(
+        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        np.concatenate([p.items for p in parts]),
+        blocks,
+    )
 
 
 @pytest.fixture

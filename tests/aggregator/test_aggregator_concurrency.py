@@ -30,13 +30,20 @@ def test_reports_that_race_with_the_close_are_counted_in_the_release_or_told_tha
     world.enroll()
     world.open()
     world.send([0])
-    batches, order = {user: world.packed([user]) for user in EVERYBODY[1:]}, np.random.default_rng(seed).permutation(EVERYBODY[1:])
+    batches, order = (
+        {user: world.packed([user]) for user in EVERYBODY[1:]},
+        np.random.default_rng(seed).permutation(EVERYBODY[1:]),
+    )
     start = threading.Barrier(5)
 
     def report(users: list[int]) -> list[int]:
         start.wait()
         owner = lambda user: f"client-{int(user >= 6)}"  # noqa: E731
-        return [user for user in users if world.aggregator.report(owner(user), RUN, 0, batches[user]).accepted]
+        return [
+            user
+            for user in users
+            if world.aggregator.report(owner(user), RUN, 0, batches[user]).accepted
+        ]
 
     def close() -> Phase:
         start.wait()
@@ -50,12 +57,16 @@ def test_reports_that_race_with_the_close_are_counted_in_the_release_or_told_tha
     assert world.aggregator.status(RUN, 0).reported == len(accepted)
     question = world.question()
     sums = exact_sums(world.batch(accepted).reports, question.blocks)
-    exact, _ = release(question, sums, world.plan, Ledger(world.plan.guarantee), noise=Streams(world.seed))
+    exact, _ = release(
+        question, sums, world.plan, Ledger(world.plan.guarantee), noise=Streams(world.seed)
+    )
     assert world.aggregator.release(RUN, 0) == pack_release(exact)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_of_senders_that_race_for_the_same_users_one_gets_them_and_counts_stay_right(make: Callable[..., Any], seed: int) -> None:
+def test_of_senders_that_race_for_the_same_users_one_gets_them_and_counts_stay_right(
+    make: Callable[..., Any], seed: int
+) -> None:
     world, start = make(limits=Limits(min_cohort=1)), threading.Barrier(8)
     order = np.random.default_rng(seed).permutation(6)
 
@@ -128,7 +139,9 @@ def test_waiting_is_over_when_its_time_is_and_the_round_still_open(world: Any) -
     assert world.aggregator.status(RUN, 0, wait_s=0.01).phase is Phase.OPEN
 
 
-def test_a_batch_checked_before_the_freeze_and_folded_after_it_is_late(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_checked_before_the_freeze_and_folded_after_it_is_late(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     honest, early = intake.check, EVERYBODY[:6]
 
     def slow(*arguments: Any, **named: Any) -> intake.Checked:
@@ -143,5 +156,7 @@ def test_a_batch_checked_before_the_freeze_and_folded_after_it_is_late(world: An
     assert (late.accepted, late.rejected) == (0, {"round-closed": 2})
     world.aggregator.tick()
     sums = exact_sums(world.batch(early).reports, world.question().blocks)
-    exact, _ = release(world.question(), sums, world.plan, Ledger(world.plan.guarantee), noise=Streams(world.seed))
+    exact, _ = release(
+        world.question(), sums, world.plan, Ledger(world.plan.guarantee), noise=Streams(world.seed)
+    )
     assert world.aggregator.release(RUN, 0) == pack_release(exact)

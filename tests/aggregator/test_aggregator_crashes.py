@@ -1,4 +1,5 @@
-"""A crash before and after each durable step, and a disk that fails at each: one release, one charge, the same bytes."""
+"""A crash before and after each durable step, and a disk that fails at each: one release, one
+charge, the same bytes."""
 
 import errno
 import sqlite3
@@ -85,7 +86,8 @@ def test_a_crash_around_an_enrolment_or_an_opening_is_mended_by_asking_again(
 def test_a_release_is_written_over_by_a_later_attempt_only_while_nobody_could_have_seen_it(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first attempt's cohort differs from the second's, so its bytes do too; only the second ever leaves."""
+    """The first attempt's cohort differs from the second's, so its bytes do too; only the second
+    ever leaves."""
     world.send(EVERYBODY[:6])
     with monkeypatch.context() as patched:
         crash_at(patched, "store", after=True)
@@ -112,7 +114,9 @@ def test_a_full_disk_is_said_clearly_and_the_round_is_released_when_there_is_roo
         if by_tick:
             world.aggregator.tick()
             world.aggregator.tick()
-            assert ["No space left" in vars(record)["fields"]["cause"] for record in caplog.records] == [True]
+            assert [
+                "No space left" in vars(record)["fields"]["cause"] for record in caplog.records
+            ] == [True]
         with pytest.raises(RunError, match="No space left") as caught:
             world.aggregator.close(RUN, 0)
         assert "disk space" in caught.value.remedy
@@ -122,7 +126,9 @@ def test_a_full_disk_is_said_clearly_and_the_round_is_released_when_there_is_roo
     assert len(world.aggregator.ledger.spends().charges) == 2
 
 
-def test_a_ledger_that_cannot_be_written_charges_nothing_and_goes_on_when_it_can(world: Any) -> None:
+def test_a_ledger_that_cannot_be_written_charges_nothing_and_goes_on_when_it_can(
+    world: Any,
+) -> None:
     world.send(EVERYBODY)
     database = world.aggregator.ledger._db
     database.execute("PRAGMA query_only = ON")
@@ -138,7 +144,9 @@ def test_a_ledger_that_cannot_be_written_charges_nothing_and_goes_on_when_it_can
 
 
 @pytest.mark.parametrize("commit", [1, 2], ids=["charge", "publish"])
-def test_a_commit_that_fails_after_it_reached_the_disk_is_not_done_twice(world: Any, commit: int) -> None:
+def test_a_commit_that_fails_after_it_reached_the_disk_is_not_done_twice(
+    world: Any, commit: int
+) -> None:
     ledger = world.aggregator.ledger
     world.aggregator._noise = SystemStreams()  # a second draw would differ
 
@@ -196,7 +204,9 @@ def test_a_round_charged_before_a_crash_is_collected_again_where_the_limit_has_n
     assert len(world.aggregator.ledger.spends().charges) == 6
 
 
-def test_no_memory_for_the_noise_is_said_clearly_and_the_round_waits(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_memory_for_the_noise_is_said_clearly_and_the_round_waits(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def exhausted(*arguments: Any, **named: Any) -> Any:
         raise MemoryError
 
@@ -209,14 +219,18 @@ def test_no_memory_for_the_noise_is_said_clearly_and_the_round_waits(world: Any,
     assert world.aggregator.release(RUN, 0) == world.expected()
 
 
-def test_sums_that_broke_half_way_are_never_released(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_that_broke_half_way_are_never_released(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def breaking(*arguments: Any, **named: Any) -> None:
         raise MemoryError
 
     world.send(EVERYBODY[:6])
     with monkeypatch.context() as patched:
         patched.setattr("fedrec.federation.sums._add_block", breaking)
-        assert world.aggregator.report("client-1", RUN, 0, world.packed([6, 7])).rejected == {"busy": 2}
+        assert world.aggregator.report("client-1", RUN, 0, world.packed([6, 7])).rejected == {
+            "busy": 2
+        }
     assert world.aggregator.close(RUN, 0).phase is Phase.SHORT
     assert world.aggregator.open_round(world.opening()).attempt == 2
     world.send(EVERYBODY)
@@ -229,8 +243,14 @@ def test_noise_is_drawn_only_after_the_charge_is_durable(world: Any) -> None:
 
     class Watching(Streams):
         def key(self, name: str, *, round: int = 0) -> bytes:
-            with closing(sqlite3.connect(f"file:{world.folder / 'ledger.sqlite'}?mode=ro", uri=True)) as database:
-                charged.append(database.execute("SELECT count(*) FROM entries WHERE content LIKE '%\"charge\"%'").fetchone()[0])
+            with closing(
+                sqlite3.connect(f"file:{world.folder / 'ledger.sqlite'}?mode=ro", uri=True)
+            ) as database:
+                charged.append(
+                    database.execute(
+                        "SELECT count(*) FROM entries WHERE content LIKE '%\"charge\"%'"
+                    ).fetchone()[0]
+                )
             return super().key(name, round=round)
 
     world.aggregator._noise = Watching(world.seed)

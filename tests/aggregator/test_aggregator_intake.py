@@ -13,7 +13,13 @@ from fedrec_aggregator.intake import clip
 
 ITEMS, WIDTH, LARGEST = 6, 3, 2**15 - 1
 RELEASES = [
-    ReleaseSpec("s", (block("gram", "outer", rows=ITEMS, width=WIDTH), block("moment", "linear", rows=ITEMS, width=WIDTH))),
+    ReleaseSpec(
+        "s",
+        (
+            block("gram", "outer", rows=ITEMS, width=WIDTH),
+            block("moment", "linear", rows=ITEMS, width=WIDTH),
+        ),
+    ),
     ReleaseSpec("m", (block("mean", "linear", rows=1, width=1, radius=2.0),), radius=2.0),
 ]
 SPECS = [spec for release in RELEASES for spec in release.blocks]
@@ -26,22 +32,36 @@ def forged(draw: st.DrawFn) -> Reports:
     """Any integers that fit the wire: nothing that a client could send is missing."""
     sizes = draw(st.lists(st.integers(0, ITEMS), min_size=1, max_size=4))
     n, users = sum(sizes), len(sizes)
-    integers = lambda count: np.array(draw(st.lists(st.integers(-LARGEST, LARGEST), min_size=count, max_size=count)), np.int32)  # noqa: E731
-    blocks = tuple(BlockReports(integers(users if s.rows == 1 else n), integers(users * s.width).reshape(users, s.width)) for s in SPECS)
+    integers = lambda count: np.array(  # noqa: E731
+        draw(st.lists(st.integers(-LARGEST, LARGEST), min_size=count, max_size=count)), np.int32
+    )
+    blocks = tuple(
+        BlockReports(
+            integers(users if s.rows == 1 else n), integers(users * s.width).reshape(users, s.width)
+        )
+        for s in SPECS
+    )
     items = np.concatenate([np.arange(size) for size in sizes]).astype(np.int32)
     return Reports(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), items, blocks)
 
 
 def exact_square(reports: Reports, blocks: list[int], user: int) -> float:
-    """One user's squared norm in integers and rational steps (powers of two): second code, nothing rounded but the last conversion."""
+    """One user's squared norm in integers and rational steps (powers of two): second code, nothing
+    rounded but the last conversion."""
     from fractions import Fraction
 
     total, start, stop = Fraction(0), int(reports.user_ptr[user]), int(reports.user_ptr[user + 1])
     for b in blocks:
         spec, part = SPECS[b], reports.blocks[b]
-        mine = part.coefficients[user : user + 1] if spec.rows == 1 else part.coefficients[start:stop]
+        mine = (
+            part.coefficients[user : user + 1] if spec.rows == 1 else part.coefficients[start:stop]
+        )
         vector = sum(int(x) ** 2 for x in part.vectors[user])
-        total += sum(int(c) ** 2 for c in mine) * vector ** (1 if spec.kind == "linear" else 2) * Fraction(spec.step) ** 2
+        total += (
+            sum(int(c) ** 2 for c in mine)
+            * vector ** (1 if spec.kind == "linear" else 2)
+            * Fraction(spec.step) ** 2
+        )
     return float(total)
 
 
@@ -81,7 +101,9 @@ def test_no_bytes_at_all_make_report_raise(world: Any, junk: bytes) -> None:
 
 @kept_world
 @given(st.data())
-def test_no_damage_to_a_sound_batch_makes_report_raise_or_loses_count_of_its_users(world: Any, data: st.DataObject) -> None:
+def test_no_damage_to_a_sound_batch_makes_report_raise_or_loses_count_of_its_users(
+    world: Any, data: st.DataObject
+) -> None:
     sound = bytearray(world.packed([0, 1, 2]))
     for _ in range(data.draw(st.integers(1, 6))):
         sound[data.draw(st.integers(0, len(sound) - 1))] = data.draw(st.integers(0, 255))
@@ -101,7 +123,10 @@ def test_a_forged_batch_is_added_clipped_and_nothing_else(make: Any, reports: Re
     users = list(range(reports.num_users))
     batch = world.batch(users)
     receipt = world.aggregator.report(
-        "client-0", RUN, 0, pack_reports(type(batch)(batch.ids, batch.tokens, reports), world.opening().digest)
+        "client-0",
+        RUN,
+        0,
+        pack_reports(type(batch)(batch.ids, batch.tokens, reports), world.opening().digest),
     )
     sums = world.aggregator._rounds[RUN, 0].sums
     world.stop()
@@ -126,7 +151,14 @@ def by_hand(spec: Any, part: BlockReports, reports: Reports) -> np.ndarray:
 
 
 @pytest.mark.parametrize("users", [0, 2**32 - 1])
-def test_a_lying_header_allocates_nothing_and_counts_within_the_limits(world: Any, users: int) -> None:
-    header = b"FRR1" + bytes.fromhex(world.opening().digest) + users.to_bytes(4, "little") + (2**32 - 1).to_bytes(4, "little")
+def test_a_lying_header_allocates_nothing_and_counts_within_the_limits(
+    world: Any, users: int
+) -> None:
+    header = (
+        b"FRR1"
+        + bytes.fromhex(world.opening().digest)
+        + users.to_bytes(4, "little")
+        + (2**32 - 1).to_bytes(4, "little")
+    )
     receipt = world.aggregator.report("client-0", RUN, 0, header)
     assert sum(receipt.rejected.values()) == min(max(users, 1), world.limits.max_users_per_batch)

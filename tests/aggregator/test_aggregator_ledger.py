@@ -104,10 +104,15 @@ def round_of(world: Any, round: int) -> None:
 
 def kinds(world: Any) -> list[str]:
     with closing(sqlite3.connect(world.folder / "ledger.sqlite")) as database:
-        return [json.loads(content)["kind"] for (content,) in database.execute("SELECT content FROM entries ORDER BY seq")]
+        return [
+            json.loads(content)["kind"]
+            for (content,) in database.execute("SELECT content FROM entries ORDER BY seq")
+        ]
 
 
-def test_a_clock_that_jumped_ahead_and_is_set_right_bricks_nothing_and_is_noted_once(world: Any, caplog: Any) -> None:
+def test_a_clock_that_jumped_ahead_and_is_set_right_bricks_nothing_and_is_noted_once(
+    world: Any, caplog: Any
+) -> None:
     world.clock.now_s += 3 * DAY_S
     round_of(world, 0)
     world.clock.now_s -= 3 * DAY_S
@@ -118,13 +123,19 @@ def test_a_clock_that_jumped_ahead_and_is_set_right_bricks_nothing_and_is_noted_
         world.send(EVERYBODY, round)
         assert world.aggregator.close(RUN, round).phase == "released"
     assert kinds(world).count("clock") == 1
-    note = next(link.entry for link in world.aggregator.ledger._chain.links if isinstance(link.entry, ClockSet))
+    note = next(
+        link.entry
+        for link in world.aggregator.ledger._chain.links
+        if isinstance(link.entry, ClockSet)
+    )
     assert note.last_s - note.now_s == 3 * DAY_S
     world.restart()  # the chain with the note in it is whole
     assert len(world.aggregator.ledger.spends().charges) == 6
 
 
-def test_a_clock_that_is_set_back_in_the_middle_of_a_round_ends_the_round_when_it_was_to_end(make: Callable[..., Any]) -> None:
+def test_a_clock_that_is_set_back_in_the_middle_of_a_round_ends_the_round_when_it_was_to_end(
+    make: Callable[..., Any],
+) -> None:
     """Deadlines are on a clock that nobody sets."""
     assert inspect.signature(Aggregator).parameters["clock"].default is time.monotonic
 
@@ -133,7 +144,9 @@ def test_entries_are_numbered_and_a_wrong_number_is_damage() -> None:
     first = link(Birth("00"), time_s=5.0, after=LedgerHead())
     second = link(Birth("01"), time_s=-5.0, after=LedgerHead(1, first.hash))
     skipped = link(Birth("01"), time_s=-5.0, after=LedgerHead(2, first.hash))
-    assert [each.entry for each in read([(first.content, first.hash), (second.content, second.hash)])] == [Birth("00"), Birth("01")]
+    assert [
+        each.entry for each in read([(first.content, first.hash), (second.content, second.hash)])
+    ] == [Birth("00"), Birth("01")]
     with pytest.raises(ValueError, match="entry 2"):
         read([(first.content, first.hash), (skipped.content, skipped.hash)])
 
@@ -165,7 +178,9 @@ def test_whoever_kept_a_head_follows_the_ledger_from_there(world: Any) -> None:
 
 
 @pytest.mark.parametrize("since", [0, 1])
-def test_a_ledger_put_back_is_refused_in_a_new_run_by_whoever_saw_it_charged(world: Any, since: int) -> None:
+def test_a_ledger_put_back_is_refused_in_a_new_run_by_whoever_saw_it_charged(
+    world: Any, since: int
+) -> None:
     """Also where it has grown as long again, or longer, on another way."""
     for round in range(since):
         round_of(world, round)
@@ -195,7 +210,12 @@ def test_a_head_that_the_ledger_never_had_is_refused_by_the_ledger_itself(world:
     round_of(world, 0)
     links = world.aggregator.ledger._chain.links
     assert world.aggregator.growth(LedgerHead(2, links[1].hash)).head.number == len(links)
-    for strange in (LedgerHead(2, links[0].hash), LedgerHead(1, "0" * 64), LedgerHead(0, links[0].hash), LedgerHead(99, links[-1].hash)):
+    for strange in (
+        LedgerHead(2, links[0].hash),
+        LedgerHead(1, "0" * 64),
+        LedgerHead(0, links[0].hash),
+        LedgerHead(99, links[-1].hash),
+    ):
         with pytest.raises(RefusedError, match="does not hold") as caught:
             world.aggregator.growth(strange)
         assert caught.value.code == "stale-ledger"
@@ -220,7 +240,9 @@ def test_a_growth_that_does_not_lead_to_the_head_it_states_is_refused() -> None:
     assert memory.head == told
 
 
-def test_a_long_growth_is_followed_piece_by_piece(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_growth_is_followed_piece_by_piece(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ledger_module, "ENTRIES_AT_ONCE", 2)
     for round in range(3):
         round_of(world, round)
@@ -243,7 +265,10 @@ def test_a_client_whose_own_ledger_got_shorter_is_refused_also_after_a_restart(w
     world.restart()
     with pytest.raises(RefusedError, match="has 4 entries, it had 5") as caught:
         world.aggregator.client_desk("client-0").growth(LedgerHead(), 4)
-    assert (caught.value.code, "newest state folder" in caught.value.remedy) == ("stale-ledger", True)
+    assert (caught.value.code, "newest state folder" in caught.value.remedy) == (
+        "stale-ledger",
+        True,
+    )
     world.aggregator.client_desk("client-1").growth(LedgerHead(), 0)
 
 
@@ -271,9 +296,12 @@ def test_a_damaged_or_missing_release_file_is_never_served(world: Any) -> None:
         world.aggregator.release(RUN, 0)
 
 
-def test_of_old_runs_the_newest_release_alone_is_kept_and_what_is_removed_is_never_released_again(world: Any) -> None:
+def test_of_old_runs_the_newest_release_alone_is_kept_and_what_is_removed_is_never_released_again(
+    world: Any,
+) -> None:
     world.aggregator.ledger._runs_kept = 2
-    released_to = ["run-1", "run-2", "run-3", "run-1", "run-4"]  # run-1 comes back: what counts is the last release
+    # run-1 comes back: what counts is the last release
+    released_to = ["run-1", "run-2", "run-3", "run-1", "run-4"]
     rounds = dict.fromkeys(released_to, 0)
     bytes_of = dict[tuple[str, int], bytes]()
     for run in released_to:
@@ -284,8 +312,18 @@ def test_of_old_runs_the_newest_release_alone_is_kept_and_what_is_removed_is_nev
             world.aggregator.close(run, rounds[run])
             bytes_of[run, rounds[run]] = world.aggregator.release(run, rounds[run])
             rounds[run] += 1
-    there = {(path.parent.name, int(path.stem[-3:])) for path in world.folder.rglob("round-*.safetensors")}
-    assert there == {("run-1", 1), ("run-1", 2), ("run-4", 0), ("run-4", 1), ("run-2", 1), ("run-3", 1)}
+    there = {
+        (path.parent.name, int(path.stem[-3:]))
+        for path in world.folder.rglob("round-*.safetensors")
+    }
+    assert there == {
+        ("run-1", 1),
+        ("run-1", 2),
+        ("run-4", 0),
+        ("run-4", 1),
+        ("run-2", 1),
+        ("run-3", 1),
+    }
     world.restart()
     world.aggregator.ledger._runs_kept = 2
     assert all(world.aggregator.release(*key) == bytes_of[key] for key in there)
@@ -300,11 +338,14 @@ def test_of_old_runs_the_newest_release_alone_is_kept_and_what_is_removed_is_nev
     world.send(EVERYBODY, 0)
     assert len(world.aggregator.ledger.spends().charges) == charges
     (world.folder / "releases" / "run-4" / "round-000.safetensors").unlink()
-    with pytest.raises(RunError, match="cannot be read"):  # of a run whose releases are kept, a missing file is a loss
+    # of a run whose releases are kept, a missing file is a loss
+    with pytest.raises(RunError, match="cannot be read"):
         world.aggregator.release("run-4", 0)
 
 
-def test_spends_of_several_units_are_not_added_without_a_limit_that_needs_it(tmp_path: Path) -> None:
+def test_spends_of_several_units_are_not_added_without_a_limit_that_needs_it(
+    tmp_path: Path,
+) -> None:
     ledger = ReleaseLedger(tmp_path, limit=None)
     plans = [calibrate(Guarantee(2.0, 1e-5, unit), {"x": 1.0}) for unit in ("user", "example")]  # type: ignore[arg-type]
     for plan in plans:

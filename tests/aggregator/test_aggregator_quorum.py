@@ -1,4 +1,5 @@
-"""The quorum at the aggregator: nothing leaves below it, reports name it, and no server can lower the minimum cohort by it."""
+"""The quorum at the aggregator: nothing leaves below it, reports name it, and no server can lower
+the minimum cohort by it."""
 
 from __future__ import annotations
 
@@ -23,7 +24,11 @@ def send(world: Any, users: list[int], quorum: int) -> list[Receipt]:
     named, sent = report_digest(world.opening().digest, quorum), list[Receipt]()
     for client in (0, 1):
         if mine := [user for user in users if user in world.users_of(client)]:
-            sent.append(world.aggregator.report(f"client-{client}", RUN, 0, pack_reports(world.batch(mine), named)))
+            sent.append(
+                world.aggregator.report(
+                    f"client-{client}", RUN, 0, pack_reports(world.batch(mine), named)
+                )
+            )
     return sent
 
 
@@ -50,7 +55,9 @@ def test_at_the_quorum_the_round_is_released_and_its_entry_says_which_it_was(mak
 
 
 @pytest.mark.parametrize("quorum", [0, 1, 4])
-def test_a_server_that_asks_for_few_gets_no_less_than_the_minimum_cohort(make: Any, quorum: int) -> None:
+def test_a_server_that_asks_for_few_gets_no_less_than_the_minimum_cohort(
+    make: Any, quorum: int
+) -> None:
     world = make()
     world.enroll()
     opened(world, quorum)
@@ -59,7 +66,8 @@ def test_a_server_that_asks_for_few_gets_no_less_than_the_minimum_cohort(make: A
 
 
 def test_reports_under_another_quorum_are_not_counted(make: Any) -> None:
-    """Whoever changes it between server and client, or between server and aggregator, gets no sum."""
+    """Whoever changes it between server and client, or between server and aggregator, gets no
+    sum."""
     world = make()
     world.enroll()
     opened(world, 6)
@@ -69,14 +77,18 @@ def test_reports_under_another_quorum_are_not_counted(make: Any) -> None:
 
 
 def test_a_round_that_is_open_with_another_quorum_starts_anew(make: Any) -> None:
-    """It is the same question, so it is charged once; what was reported for another quorum is forgotten."""
+    """It is the same question, so it is charged once; what was reported for another quorum is
+    forgotten."""
     world = make()
     world.enroll()
     opened(world, 11)
     send(world, EVERYBODY[:7], 11)
     again = opened(world, 6)
     assert (again.phase, again.attempt, again.reported, again.quorum) == (Phase.OPEN, 2, 0, 6)
-    assert send(world, EVERYBODY[:7], 11) == [Receipt(0, {"wrong-question": 6}), Receipt(0, {"wrong-question": 1})]
+    assert send(world, EVERYBODY[:7], 11) == [
+        Receipt(0, {"wrong-question": 6}),
+        Receipt(0, {"wrong-question": 1}),
+    ]
     send(world, EVERYBODY[:7], 6)
     assert world.aggregator.close(RUN, 0).phase is Phase.RELEASED
     charged = [charge.release for charge in world.aggregator.ledger.spends().charges]

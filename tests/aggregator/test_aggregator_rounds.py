@@ -26,7 +26,9 @@ def refused_as(code: Refusal) -> Any:
 
 
 @pytest.mark.parametrize("order", [EVERYBODY, EVERYBODY[::-1], EVERYBODY[6:] + EVERYBODY[:6]])
-def test_two_clients_in_any_order_and_cut_give_the_loopbacks_bytes(world: Any, order: list[int]) -> None:
+def test_two_clients_in_any_order_and_cut_give_the_loopbacks_bytes(
+    world: Any, order: list[int]
+) -> None:
     for user in order:
         world.send([user])
     status = world.aggregator.status(RUN, 0)
@@ -40,7 +42,12 @@ def test_the_same_release_is_served_however_often_asked_and_after_a_restart(worl
     first, status = world.aggregator.close(RUN, 0), world.aggregator.release(RUN, 0)
     world.restart()
     assert world.aggregator.release(RUN, 0) == status
-    assert world.aggregator.open_round(world.opening()) == first == world.aggregator.status(RUN, 0) == world.aggregator.close(RUN, 0)
+    assert (
+        world.aggregator.open_round(world.opening())
+        == first
+        == world.aggregator.status(RUN, 0)
+        == world.aggregator.close(RUN, 0)
+    )
     assert len(world.aggregator.ledger.spends().charges) == 2
 
 
@@ -98,7 +105,9 @@ def test_attempts_are_counted_over_restarts(world: Any) -> None:
 # --- reports turned away, each by its code ---
 
 
-def receipt(world: Any, batch: bytes, *, sender: str = "client-0", run: str = RUN, round: int = 0) -> Receipt:
+def receipt(
+    world: Any, batch: bytes, *, sender: str = "client-0", run: str = RUN, round: int = 0
+) -> Receipt:
     found: Receipt = world.aggregator.report(sender, run, round, batch)
     return found
 
@@ -122,7 +131,9 @@ def test_a_user_or_an_id_twice_in_one_batch_counts_once(world: Any) -> None:
     assert world.aggregator.status(RUN, 0).reported == 4
 
 
-def test_users_of_nobody_and_of_another_client_are_left_out_and_the_others_counted(world: Any) -> None:
+def test_users_of_nobody_and_of_another_client_are_left_out_and_the_others_counted(
+    world: Any,
+) -> None:
     batch = world.batch([0, 6, 1, 2])
     tokens = batch.tokens.copy()
     tokens[3] = 255
@@ -160,7 +171,9 @@ def test_every_other_reason_has_its_code_and_is_counted(world: Any) -> None:
     assert counted.reported == 0
 
 
-def test_batches_users_and_events_above_the_operators_limits_are_too_large(make: Callable[..., Any]) -> None:
+def test_batches_users_and_events_above_the_operators_limits_are_too_large(
+    make: Callable[..., Any],
+) -> None:
     for limits in (
         Limits(min_cohort=1, max_batch_bytes=200),
         Limits(min_cohort=1, max_users_per_batch=2),
@@ -183,7 +196,9 @@ def test_a_report_after_the_round_froze_or_was_released_finds_it_closed(world: A
     assert receipt(world, late, sender="client-1") == Receipt(0, {"round-closed": 1})
 
 
-def test_sums_that_could_pass_two_to_the_63_turn_a_batch_away_and_keep_the_others(make: Callable[..., Any]) -> None:
+def test_sums_that_could_pass_two_to_the_63_turn_a_batch_away_and_keep_the_others(
+    make: Callable[..., Any],
+) -> None:
     world = make()
     world.enroll()
     world.open()
@@ -197,9 +212,15 @@ def test_sums_that_could_pass_two_to_the_63_turn_a_batch_away_and_keep_the_other
 
 def test_a_greedy_report_is_scaled_down_and_counted_not_rejected(world: Any) -> None:
     batch, digest = world.batch([0, 1]), world.opening().digest
-    blocks = tuple(BlockReports(part.coefficients * np.int32(3), part.vectors) for part in batch.reports.blocks)
-    capped = tuple(BlockReports(np.clip(b.coefficients, -(2**15) + 1, 2**15 - 1), b.vectors) for b in blocks)
-    assert receipt(world, pack_reports(with_numbers(batch, blocks=capped), digest)) == Receipt(2, {})
+    blocks = tuple(
+        BlockReports(part.coefficients * np.int32(3), part.vectors) for part in batch.reports.blocks
+    )
+    capped = tuple(
+        BlockReports(np.clip(b.coefficients, -(2**15) + 1, 2**15 - 1), b.vectors) for b in blocks
+    )
+    assert receipt(world, pack_reports(with_numbers(batch, blocks=capped), digest)) == Receipt(
+        2, {}
+    )
     assert world.aggregator.status(RUN, 0).clipped == 2
 
 
@@ -246,12 +267,18 @@ def test_an_enrolment_looks_at_its_own_users_only(world: Any) -> None:
     assert index.looked_at == 2
 
 
-def test_an_enrolment_that_was_cut_off_between_disk_and_memory_is_whole_when_it_is_sent_again(world: Any) -> None:
+def test_an_enrolment_that_was_cut_off_between_disk_and_memory_is_whole_when_it_is_sent_again(
+    world: Any,
+) -> None:
     class Full(dict[bytes, str]):
         def update(self, *_: Any) -> None:
             raise MemoryError
 
-    ledger, tokens, before = world.aggregator.ledger, world.tokens([70, 71]), world.aggregator.enrolled()
+    ledger, tokens, before = (
+        world.aggregator.ledger,
+        world.tokens([70, 71]),
+        world.aggregator.enrolled(),
+    )
     ledger._owners = Full(ledger._owners)
     with pytest.raises(MemoryError):
         world.aggregator.enroll("a", tokens)
@@ -284,7 +311,8 @@ def test_a_run_that_could_name_a_file_elsewhere_is_malformed(world: Any, run: st
 def test_a_plan_that_is_not_true_or_not_established_is_refused(world: Any) -> None:
     lying = Plan(Guarantee(1.0, 1e-5), (PlannedRelease("s/0", 1.0, 50.0),))
     paper = replace(world.plan, guarantee=replace(world.plan.guarantee, established=False))
-    three = among_three(world.plan, calibrated_for="one-corrupt")  # whose noise one aggregator would not add alone
+    # whose noise one aggregator would not add alone
+    three = among_three(world.plan, calibrated_for="one-corrupt")
     for plan in (lying, paper, three):
         with refused_as(Refusal.WRONG_PLAN):
             world.aggregator.open_run("run-2", plan)
@@ -292,7 +320,9 @@ def test_a_plan_that_is_not_true_or_not_established_is_refused(world: Any) -> No
 
 def test_an_operator_may_allow_plans_that_reproduce_a_paper(make: Callable[..., Any]) -> None:
     world = make(limits=Limits(allow_not_established=True))
-    world.aggregator.open_run("run-2", replace(world.plan, guarantee=replace(world.plan.guarantee, established=False)))
+    world.aggregator.open_run(
+        "run-2", replace(world.plan, guarantee=replace(world.plan.guarantee, established=False))
+    )
 
 
 def test_no_noise_needs_an_operator_who_says_so(make: Callable[..., Any]) -> None:
@@ -327,7 +357,9 @@ def test_the_operators_limit_holds_over_all_runs(make: Callable[..., Any]) -> No
     world.aggregator.open_run("run-3", calibrate(Guarantee(1.0, 1e-5), {"s/0": 1.0}))
 
 
-def test_two_runs_that_fit_alone_but_not_together_are_stopped_before_the_limit(make: Callable[..., Any]) -> None:
+def test_two_runs_that_fit_alone_but_not_together_are_stopped_before_the_limit(
+    make: Callable[..., Any],
+) -> None:
     world = make(limit=Guarantee(5.0, 1e-5))
     world.enroll()
     world.open()
@@ -373,15 +405,24 @@ def test_an_opening_must_be_of_its_run_its_plan_and_its_header(world: Any) -> No
     for code, bad in cases:
         with refused_as(code):
             world.aggregator.open_round(bad)
-    assert world.aggregator.open_round(replace(opening, ledger_head=world.aggregator.ledger.head())).phase is Phase.OPEN
+    assert (
+        world.aggregator.open_round(
+            replace(opening, ledger_head=world.aggregator.ledger.head())
+        ).phase
+        is Phase.OPEN
+    )
 
 
 def shaped(rows: int, width: int, **sizes: float) -> Question:
-    spec = BlockSpec("x", "linear", rows, width, sizes.get("step", 2.0**-14), sizes.get("vector_step", 2.0**-14))
+    spec = BlockSpec(
+        "x", "linear", rows, width, sizes.get("step", 2.0**-14), sizes.get("vector_step", 2.0**-14)
+    )
     return Question(1, "step", {}, (ReleaseSpec("s/1", (spec,), sizes.get("radius", 1.0)),))
 
 
-def test_sums_are_measured_before_they_are_allocated_and_shared_among_open_rounds(make: Callable[..., Any]) -> None:
+def test_sums_are_measured_before_they_are_allocated_and_shared_among_open_rounds(
+    make: Callable[..., Any],
+) -> None:
     world = make(limits=Limits(min_cohort=5, max_accumulator_bytes=8_000))
     world.open()
     with refused_as(Refusal.TOO_LARGE):
@@ -395,13 +436,17 @@ def test_sums_are_measured_before_they_are_allocated_and_shared_among_open_round
 @pytest.mark.parametrize(
     ("code", "sizes"),
     [
-        (Refusal.MALFORMED, {"radius": 1e-160, "vector_step": 1e-170}),  # a squared norm would read 0, and any report pass as bounded
+        # a squared norm would read 0, and any report pass as bounded
+        (Refusal.MALFORMED, {"radius": 1e-160, "vector_step": 1e-170}),
         (Refusal.MALFORMED, {"step": 1e-300}),
-        (Refusal.OUT_OF_RANGE, {"radius": 1e11, "step": 1e-12}),  # noise of more steps than the sampler holds
+        # noise of more steps than the sampler holds
+        (Refusal.OUT_OF_RANGE, {"radius": 1e11, "step": 1e-12}),
         (Refusal.OUT_OF_RANGE, {"step": 2.0**20}),  # a grid too coarse for the noise
     ],
 )
-def test_a_grid_on_which_a_norm_or_the_noise_would_vanish_is_refused(world: Any, code: Refusal, sizes: dict[str, float]) -> None:
+def test_a_grid_on_which_a_norm_or_the_noise_would_vanish_is_refused(
+    world: Any, code: Refusal, sizes: dict[str, float]
+) -> None:
     with refused_as(code):
         world.aggregator.open_round(world.opening(shaped(6, 1, **sizes)))
 
@@ -419,7 +464,8 @@ def test_what_the_server_sees_of_a_round_holds_no_user(world: Any) -> None:
     words = json.dumps(vars(world.aggregator.status(RUN, 0)), default=str)
     assert world.tokens([0])[0].hex() not in words
     assert set(json.loads(words)) == {
-        "run", "round", "digest", "phase", "attempt", "enrolled", "reported", "clipped", "rejected", "remaining_s",
+        "run", "round", "digest", "phase", "attempt", "enrolled", "reported", "clipped",
+        "rejected", "remaining_s",
         "release_sha256", "ledger_head", "quorum",
     }  # fmt: skip
 
@@ -431,14 +477,23 @@ def test_reports_are_never_on_the_aggregators_disk(world: Any) -> None:
     written = b"".join(path.read_bytes() for path in world.folder.rglob("*") if path.is_file())
     ids = world.batch(EVERYBODY).ids
     assert not any(bytes(row) in written for row in ids)
-    assert not any(block.vectors[k].astype("<i2").tobytes() in written for block in reports.blocks[:2] for k in range(12))
+    assert not any(
+        block.vectors[k].astype("<i2").tobytes() in written
+        for block in reports.blocks[:2]
+        for k in range(12)
+    )
 
 
 def test_without_noise_a_batch_of_no_users_changes_nothing(world: Any) -> None:
     empty = Reports(
         np.zeros(1, np.int64),
         np.zeros(0, np.int32),
-        tuple(BlockReports(np.zeros(0, np.int32), np.zeros((0, s.width), np.int32)) for s in world.question().blocks),
+        tuple(
+            BlockReports(np.zeros(0, np.int32), np.zeros((0, s.width), np.int32))
+            for s in world.question().blocks
+        ),
     )
     none = np.zeros((0, 16), np.uint8)
-    assert receipt(world, pack_reports(Batch(none, none, empty), world.opening().digest)) == Receipt(0, {})
+    assert receipt(
+        world, pack_reports(Batch(none, none, empty), world.opening().digest)
+    ) == Receipt(0, {})

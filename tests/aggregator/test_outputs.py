@@ -1,4 +1,5 @@
-"""The rules of one of three aggregators over its ledger on disk: crashes around and within every durable step, and damaged files."""
+"""The rules of one of three aggregators over its ledger on disk: crashes around and within every
+durable step, and damaged files."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -110,7 +111,9 @@ def worlds(tmp_path: Path) -> Iterator[Worlds]:
     made = list[World]()
 
     class DiskWorld(World):
-        def __init__(self, rng: np.random.Generator, *, loss: float = 0.0, plan: Plan = PLAN) -> None:
+        def __init__(
+            self, rng: np.random.Generator, *, loss: float = 0.0, plan: Plan = PLAN
+        ) -> None:
             super().__init__(rng, loss=loss, plan=plan)
             self.disks = [OnDisk(tmp_path / str(len(made)) / str(i)) for i in range(3)]  # type: ignore[misc]
             self.parties = [self.party(i) for i in range(3)]
@@ -134,14 +137,18 @@ def disk(tmp_path: Path) -> Iterator[OnDisk]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_however_messages_and_crashes_fall_no_output_on_disk_is_of_other_users_or_a_second_one(worlds: Worlds, seed: int) -> None:
+def test_however_messages_and_crashes_fall_no_output_on_disk_is_of_other_users_or_a_second_one(
+    worlds: Worlds, seed: int
+) -> None:
     world = script(seed, worlds)  # type: ignore[arg-type]
     assert all(disk.charged <= 1 for disk in world.disks)
 
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("step", range(1, 5), ids=["begin", "charge", "store", "publish"])
-def test_a_crash_around_a_durable_step_ends_in_one_output_and_one_charge(worlds: Worlds, step: int, after: bool) -> None:
+def test_a_crash_around_a_durable_step_ends_in_one_output_and_one_charge(
+    worlds: Worlds, step: int, after: bool
+) -> None:
     world = worlds(np.random.default_rng(1))
     world.disks[1].at, world.disks[1].after = step, after
     attempt = 0
@@ -181,7 +188,9 @@ def test_a_round_over_the_operators_limit_leaves_nothing(tmp_path: Path) -> None
     disk.ledger.close()
 
 
-@pytest.mark.parametrize("moment", ["before it is written", "before it is moved", "after it is moved"])
+@pytest.mark.parametrize(
+    "moment", ["before it is written", "before it is moved", "after it is moved"]
+)
 def test_a_crash_while_a_file_is_replaced_leaves_the_old_output_or_the_new_one(
     disk: OnDisk, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
@@ -197,7 +206,9 @@ def test_a_crash_while_a_file_is_replaced_leaves_the_old_output_or_the_new_one(
                 honest(*arguments)
             raise CrashError
 
-        patched.setattr(storage.os, "fsync" if moment == "before it is written" else "replace", crash)
+        patched.setattr(
+            storage.os, "fsync" if moment == "before it is written" else "replace", crash
+        )
         with pytest.raises(CrashError):
             disk.keep(RUN, 1, new)
     expected = new if moment == "after it is moved" else OUTPUT
@@ -242,20 +253,31 @@ def test_an_attempt_is_begun_once_for_one_question_over_restarts(disk: OnDisk) -
 
 @pytest.mark.parametrize("published", [False, True])
 @pytest.mark.parametrize("damage", ["a bit", "cut", "empty", "other"])
-def test_a_damaged_output_is_an_error_and_no_reason_to_begin_anew(disk: OnDisk, published: bool, damage: str) -> None:
+def test_a_damaged_output_is_an_error_and_no_reason_to_begin_anew(
+    disk: OnDisk, published: bool, damage: str
+) -> None:
     disk.begin(RUN, 1, 1, DIGEST)
     disk.keep(RUN, 1, OUTPUT)
     if published:
         disk.publish(RUN, 1)
     (path,) = (disk.folder / "releases").rglob("*.safetensors")
     content = path.read_bytes()
-    path.write_bytes({"a bit": content[:-1] + b"!", "cut": content[:-3], "empty": b"", "other": b"x" * len(content)}[damage])
+    path.write_bytes(
+        {
+            "a bit": content[:-1] + b"!",
+            "cut": content[:-3],
+            "empty": b"",
+            "other": b"x" * len(content),
+        }[damage]
+    )
     disk.restart()
     with pytest.raises(RunError):
         disk.kept(RUN, 1)
 
 
-def test_a_published_output_that_is_lost_is_an_error_and_one_that_was_not_is_none(disk: OnDisk) -> None:
+def test_a_published_output_that_is_lost_is_an_error_and_one_that_was_not_is_none(
+    disk: OnDisk,
+) -> None:
     disk.begin(RUN, 1, 1, DIGEST)
     disk.keep(RUN, 1, OUTPUT)
     disk.abandon(RUN, 1)
@@ -272,7 +294,9 @@ def test_a_published_output_that_is_lost_is_an_error_and_one_that_was_not_is_non
     assert disk.published(RUN, 1)
 
 
-def test_a_round_begun_with_another_question_gives_up_nothing_that_was_published(worlds: Worlds) -> None:
+def test_a_round_begun_with_another_question_gives_up_nothing_that_was_published(
+    worlds: Worlds,
+) -> None:
     world = worlds(np.random.default_rng(1))
     found = opened(world)
     send(world, 0, found)

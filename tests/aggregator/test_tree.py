@@ -1,4 +1,5 @@
-"""A root and its leaves: the bytes of one aggregator, leaves that die, and leaves and roots that must not be believed."""
+"""A root and its leaves: the bytes of one aggregator, leaves that die, and leaves and roots that
+must not be believed."""
 
 from __future__ import annotations
 
@@ -12,7 +13,15 @@ import numpy as np
 import pytest
 
 from fedrec.errors import ProtocolError, RefusedError, RunError, UnreachableError
-from fedrec.federation.leaves import LeafDesk, PartialSums, TokenRange, even_ranges, read_partial, require_all_once, require_within_reach
+from fedrec.federation.leaves import (
+    LeafDesk,
+    PartialSums,
+    TokenRange,
+    even_ranges,
+    read_partial,
+    require_all_once,
+    require_within_reach,
+)
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Phase, Refusal
 from fedrec.randomness import Streams
 from fedrec_aggregator.core import Limits
@@ -27,7 +36,8 @@ RANGES = (TokenRange(0, 0x05FF), TokenRange(0x0600, 0xFFFF))
 
 @dataclass
 class Away:
-    """A leaf's desk that may be cut off, and lie: `lie` turns what it would send into something else."""
+    """A leaf's desk that may be cut off, and lie: `lie` turns what it would send into something
+    else."""
 
     leaf: LeafAggregator
     away: bool = False
@@ -67,15 +77,32 @@ class Tree:
         self.start()
 
     def leaf(self, place: int, folder: str = "") -> LeafAggregator:
-        ledger = ReleaseLedger(self.folder / (folder or f"leaf-{place}"), limit=None, clock=self.world.clock)
+        ledger = ReleaseLedger(
+            self.folder / (folder or f"leaf-{place}"), limit=None, clock=self.world.clock
+        )
         self.stack.callback(ledger.close)
-        return LeafAggregator(ledger, self.world.limits, name=f"leaf-{place}", range=RANGES[place], clock=self.world.clock)
+        return LeafAggregator(
+            ledger,
+            self.world.limits,
+            name=f"leaf-{place}",
+            range=RANGES[place],
+            clock=self.world.clock,
+        )
 
     def start(self) -> None:
         ledger = ReleaseLedger(self.folder / "root", limit=self.world.limit, clock=self.world.clock)
         self.stack.callback(ledger.close)
-        leaves = [Leaf(f"leaf-{place}", desk, RANGES[place], max_users=6) for place, desk in enumerate(self.desks)]
-        self.root = RootAggregator(ledger, self.world.limits, noise=Streams(self.world.seed), leaves=leaves, clock=self.world.clock)
+        leaves = [
+            Leaf(f"leaf-{place}", desk, RANGES[place], max_users=6)
+            for place, desk in enumerate(self.desks)
+        ]
+        self.root = RootAggregator(
+            ledger,
+            self.world.limits,
+            noise=Streams(self.world.seed),
+            leaves=leaves,
+            clock=self.world.clock,
+        )
         self.stack.callback(self.root.shut)
 
     def restart_root(self) -> None:
@@ -131,11 +158,17 @@ def test_a_tree_releases_the_bytes_of_one_aggregator_and_charges_once(tree: Tree
 def test_leaves_hold_nothing_once_the_round_is_released(tree: Tree) -> None:
     tree.send(0), tree.send(1)
     tree.close()
-    assert all(collection.sums is None for desk in tree.desks for collection in desk.leaf.collections())
-    assert tree.desks[0].leaf.report("client-0", tree.world.run, 0, tree.world.packed([0])).rejected == {Refusal.ROUND_CLOSED: 1}
+    assert all(
+        collection.sums is None for desk in tree.desks for collection in desk.leaf.collections()
+    )
+    assert tree.desks[0].leaf.report(
+        "client-0", tree.world.run, 0, tree.world.packed([0])
+    ).rejected == {Refusal.ROUND_CLOSED: 1}
 
 
-def test_quorum_and_cohort_are_of_all_leaves_together(make: Callable[..., World], tmp_path: Path) -> None:
+def test_quorum_and_cohort_are_of_all_leaves_together(
+    make: Callable[..., World], tmp_path: Path
+) -> None:
     with ExitStack() as stack:
         tree = Tree(make(limits=Limits(min_cohort=7)), tmp_path, stack)
         tree.enroll()
@@ -148,7 +181,9 @@ def test_quorum_and_cohort_are_of_all_leaves_together(make: Callable[..., World]
         assert tree.close() is Phase.RELEASED
 
 
-def test_a_leaf_killed_before_it_froze_ends_the_attempt_and_everybody_is_counted_once_in_the_next(tree: Tree) -> None:
+def test_a_leaf_killed_before_it_froze_ends_the_attempt_and_everybody_is_counted_once_in_the_next(
+    tree: Tree,
+) -> None:
     tree.send(0), tree.root.status(tree.world.run, 0)
     tree.replace_leaf(0)
     with pytest.raises(RefusedError) as caught:
@@ -168,22 +203,28 @@ def test_what_a_living_leaf_holds_goes_on_in_the_next_attempt(tree: Tree) -> Non
     tree.desks[0].away = False
     tree.root._rounds.clear()  # what a root's crash forgets
     tree.open()
-    assert tree.desks[1].leaf.report("client-1", tree.world.run, 0, tree.world.packed([7])).rejected == {Refusal.REPLAYED: 1}
+    assert tree.desks[1].leaf.report(
+        "client-1", tree.world.run, 0, tree.world.packed([7])
+    ).rejected == {Refusal.REPLAYED: 1}
     assert tree.close() is Phase.RELEASED
     assert tree.released == tree.world.expected()
 
 
-def test_a_leaf_killed_after_it_froze_and_before_its_sums_were_taken_ends_the_attempt(tree: Tree) -> None:
+def test_a_leaf_killed_after_it_froze_and_before_its_sums_were_taken_ends_the_attempt(
+    tree: Tree,
+) -> None:
     tree.send(0), tree.root.status(tree.world.run, 0), tree.send(1)
     tree.desks[1].away = True
-    assert tree.close() is Phase.RELEASING  # the first froze and was taken, the second is waited for
+    # the first froze and was taken, the second is waited for
+    assert tree.close() is Phase.RELEASING
     tree.replace_leaf(1)
     tree.desks[1].leaf.open_run(tree.world.run, tree.world.plan)
     tree.desks[1].away = False
     with pytest.raises(RefusedError, match="not open here"):
         tree.close()
     tree.open()
-    assert (tree.send(0), tree.send(1)) == (6, 6)  # the first leaf's frozen sums are not in the next attempt
+    # the first leaf's frozen sums are not in the next attempt
+    assert (tree.send(0), tree.send(1)) == (6, 6)
     tree.close()
     assert tree.released == tree.world.expected()
 
@@ -205,7 +246,9 @@ def test_a_leaf_on_a_machine_without_its_folder_takes_its_users_again(tree: Tree
         tree.root.status(tree.world.run, 0)
     tree.open()
     leaf = tree.desks[0].leaf
-    assert leaf.report("client-0", tree.world.run, 0, tree.world.packed([0])).rejected == {Refusal.NOT_ENROLLED: 1}
+    assert leaf.report("client-0", tree.world.run, 0, tree.world.packed([0])).rejected == {
+        Refusal.NOT_ENROLLED: 1
+    }
     leaf.enroll("client-0", tree.world.tokens(tree.world.users_of(0)))
     assert (tree.send(0), tree.send(1)) == (6, 6)
     tree.close()
@@ -224,7 +267,9 @@ def test_a_leaf_that_stays_away_is_left_out_where_the_quorum_is_there(tree: Tree
     assert tree.charges() == ["s/0", "m/0"]
 
 
-def test_a_leaf_that_was_away_when_the_round_opened_is_opened_when_it_answers(make: Callable[..., World], tmp_path: Path) -> None:
+def test_a_leaf_that_was_away_when_the_round_opened_is_opened_when_it_answers(
+    make: Callable[..., World], tmp_path: Path
+) -> None:
     with ExitStack() as stack:
         tree = Tree(make(), tmp_path, stack)
         tree.enroll()
@@ -243,7 +288,9 @@ def test_freezing_again_gives_the_same_bytes_and_a_frozen_leaf_takes_nothing(tre
     leaf, opening = tree.desks[0].leaf, tree.world.opening()
     named = {"digest": opening.digest, "attempt": 1, "epoch": leaf.epoch}
     first = leaf.freeze(tree.world.run, 0, **named)
-    assert leaf.report("client-0", tree.world.run, 0, tree.world.packed([0], salt=1)).rejected == {Refusal.ROUND_CLOSED: 1}
+    assert leaf.report("client-0", tree.world.run, 0, tree.world.packed([0], salt=1)).rejected == {
+        Refusal.ROUND_CLOSED: 1
+    }
     assert leaf.freeze(tree.world.run, 0, **named) == first
     for wrong in ({"attempt": 2}, {"epoch": "0" * 32}, {"digest": "0" * 64}):
         with pytest.raises(RefusedError) as caught:
@@ -256,7 +303,10 @@ def test_freezing_again_gives_the_same_bytes_and_a_frozen_leaf_takes_nothing(tre
     [
         (lambda sums: replace(sums, reported=sums.reported - 1), "said that 6 users reported"),
         (lambda sums: replace(sums, reported=7), "of 6 that are enrolled"),
-        (lambda sums: replace(sums, blocks=tuple(10 * block for block in sums.blocks)), "are larger"),
+        (
+            lambda sums: replace(sums, blocks=tuple(10 * block for block in sums.blocks)),
+            "are larger",
+        ),
         (lambda sums: replace(sums, attempt=sums.attempt + 1), "asked for were those of"),
         (lambda sums: replace(sums, round=3), "asked for were those of"),
         (lambda sums: replace(sums, digest="0" * 64), "asked for were those of"),
@@ -299,7 +349,11 @@ def test_sums_of_an_old_round_are_refused(tree: Tree) -> None:
 
 
 def test_ranges_that_overlap_or_leave_a_gap_are_refused(tree: Tree) -> None:
-    for ranges in [(TokenRange(0, 10), TokenRange(10, 0xFFFF)), (TokenRange(0, 10), TokenRange(12, 0xFFFF)), (TokenRange(0, 0xFFFE),)]:
+    for ranges in [
+        (TokenRange(0, 10), TokenRange(10, 0xFFFF)),
+        (TokenRange(0, 10), TokenRange(12, 0xFFFF)),
+        (TokenRange(0, 0xFFFE),),
+    ]:
         with pytest.raises(ValueError, match="pseudonyms that begin with"):
             require_all_once(ranges)
     require_all_once(even_ranges(10))
@@ -307,7 +361,9 @@ def test_ranges_that_overlap_or_leave_a_gap_are_refused(tree: Tree) -> None:
         tree.desks[0].leaf.enroll("client-1", tree.world.tokens([7]))
 
 
-def test_a_leaf_that_owns_another_range_than_listed_is_not_opened(make: Callable[..., World], tmp_path: Path) -> None:
+def test_a_leaf_that_owns_another_range_than_listed_is_not_opened(
+    make: Callable[..., World], tmp_path: Path
+) -> None:
     with ExitStack() as stack:
         tree = Tree(make(), tmp_path, stack)
         tree.enroll()
@@ -317,7 +373,9 @@ def test_a_leaf_that_owns_another_range_than_listed_is_not_opened(make: Callable
         assert tree.close() is Phase.SHORT
 
 
-def test_a_root_killed_between_charge_and_release_charges_once_and_releases_the_same(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_root_killed_between_charge_and_release_charges_once_and_releases_the_same(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tree.send(0), tree.send(1)
 
     def full(*_: object) -> str:
@@ -373,8 +431,13 @@ def test_clients_of_a_leaf_follow_the_root_s_ledger(tree: Tree) -> None:
 
 
 def test_the_root_takes_no_reports(tree: Tree) -> None:
-    assert tree.root.report("client-0", tree.world.run, 0, tree.world.packed([0])).rejected == {Refusal.FORBIDDEN: 1}
-    for ask in (lambda: tree.root.enroll("client-0", []), lambda: tree.root.client_desk("client-0")):
+    assert tree.root.report("client-0", tree.world.run, 0, tree.world.packed([0])).rejected == {
+        Refusal.FORBIDDEN: 1
+    }
+    for ask in (
+        lambda: tree.root.enroll("client-0", []),
+        lambda: tree.root.client_desk("client-0"),
+    ):
         with pytest.raises(RefusedError):
             ask()
 
@@ -385,7 +448,9 @@ def test_sums_are_bounded_by_what_so_many_reports_can_make(tree: Tree) -> None:
     mean = question.releases[1]
     spec = mean.blocks[0]
     most = round(5 * mean.radius / spec.step)
-    at = lambda number: PartialSums("a", "b", "c", 0, "d", 0, 1, 5, 0, 0, {}, (np.full((1, 1), number, np.int64),))  # noqa: E731
+    at = lambda number: PartialSums(  # noqa: E731
+        "a", "b", "c", 0, "d", 0, 1, 5, 0, 0, {}, (np.full((1, 1), number, np.int64),)
+    )
     require_within_reach(at(most), [mean])
     with pytest.raises(ProtocolError):
         require_within_reach(at(most + most // 1_000), [mean])

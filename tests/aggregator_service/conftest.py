@@ -1,4 +1,5 @@
-"""Certificates of a development authority, aggregators on free ports in a thread, and a run of a few users to ask of them."""
+"""Certificates of a development authority, aggregators on free ports in a thread, and a run of a
+few users to ask of them."""
 
 import hashlib
 import sqlite3
@@ -32,16 +33,22 @@ ONCE = replace(QUICK, patience_s=0.0)
 
 @dataclass(frozen=True)
 class Task:
-    """One round of one run: users who each name `events` items of `rows`, with vectors of `width`."""
+    """One round of one run: users who each name `events` items of `rows`, with vectors of
+    `width`."""
 
     rows: int = 8
     width: int = 3
     events: int = 2
     run: str = "run-1"
-    plan: Plan = field(default_factory=lambda: calibrate(Guarantee(5.0, 1e-5), {"sums/0": 1.0, "sums/1": 1.0}))
+    plan: Plan = field(
+        default_factory=lambda: calibrate(Guarantee(5.0, 1e-5), {"sums/0": 1.0, "sums/1": 1.0})
+    )
 
     def question(self, round: int = 0) -> Question:
-        specs = (block(f"gram/{round}", "outer", rows=self.rows, width=self.width), block(f"mean/{round}", "linear", rows=1, width=1))
+        specs = (
+            block(f"gram/{round}", "outer", rows=self.rows, width=self.width),
+            block(f"mean/{round}", "linear", rows=1, width=1),
+        )
         return Question(round, "step", {}, (ReleaseSpec(f"sums/{round}", specs),))
 
     def opening(self, round: int = 0, *, timeout_s: float = HANG_S) -> Opening:
@@ -56,11 +63,16 @@ class Task:
         user_ptr = np.arange(n + 1, dtype=np.int64) * self.events
         items = np.tile(np.arange(self.events, dtype=np.int32), n)
         vectors = np.array([np.cos(np.arange(1, self.width + 1) * (user + 1)) for user in users])
-        real = [RealBlock(np.ones(n * self.events), vectors), RealBlock(np.ones(n), np.ones((n, 1)))]
+        real = [
+            RealBlock(np.ones(n * self.events), vectors),
+            RealBlock(np.ones(n), np.ones((n, 1))),
+        ]
         rows = lambda names: np.frombuffer(b"".join(names), np.uint8).reshape(-1, 16)  # noqa: E731
         ids = rows([(1_000 + user).to_bytes(16, "big") for user in users])
         reports = bounded(user_ptr, items, real, question.releases)
-        return pack_reports(Batch(ids, rows(self.tokens(users)), reports), self.opening(round).digest)
+        return pack_reports(
+            Batch(ids, rows(self.tokens(users)), reports), self.opening(round).digest
+        )
 
 
 @dataclass(frozen=True)
@@ -75,7 +87,11 @@ class Certificates:
         return own | ({"client_ca": self.file("ca.pem")} if mutual else {})
 
     def access(self, address: Address, who: str, **other: Any) -> Access:
-        words = {"ca": self.file("ca.pem"), "certificate": self.file(f"{who}.pem"), "key": self.file(f"{who}-key.pem")} | other
+        words = {
+            "ca": self.file("ca.pem"),
+            "certificate": self.file(f"{who}.pem"),
+            "key": self.file(f"{who}-key.pem"),
+        } | other
         return Access(str(address), **words)
 
 
@@ -95,13 +111,17 @@ class Running:
 
     def owners(self) -> dict[bytes, str]:
         """Who enrolled whom, as the ledger on disk says."""
-        with closing(sqlite3.connect(f"file:{self.settings.state}/ledger.sqlite?mode=ro", uri=True)) as ledger:
+        with closing(
+            sqlite3.connect(f"file:{self.settings.state}/ledger.sqlite?mode=ro", uri=True)
+        ) as ledger:
             return dict(ledger.execute("SELECT token, sender FROM users"))
 
     def access(self, role: str, name: str) -> Access:
         if self.settings.insecure:
             return Access(str(self.address), name=name, insecure=True)
-        return self.certificates.access(self.address, name if role == "server" else f"client-{name}")
+        return self.certificates.access(
+            self.address, name if role == "server" else f"client-{name}"
+        )
 
 
 @pytest.fixture(scope="session")
@@ -142,7 +162,9 @@ def settings(tmp_path: Path, certificates: Certificates) -> Callable[..., Aggreg
 
 
 @pytest.fixture
-def start(settings: Callable[..., AggregatorSettings], certificates: Certificates) -> Iterator[Callable[..., Running]]:
+def start(
+    settings: Callable[..., AggregatorSettings], certificates: Certificates
+) -> Iterator[Callable[..., Running]]:
     """Starts aggregators, and stops them when the test ends."""
     with ExitStack() as stack:
         yield lambda **choices: stack.enter_context(running(settings(**choices), certificates))
@@ -160,7 +182,9 @@ def running(settings: AggregatorSettings, certificates: Certificates) -> Iterato
 
     def serve() -> None:
         try:
-            main.run(settings, ready=lambda address: (found.append(address), ready.set()), stop=stop)  # type: ignore[func-returns-value]
+            main.run(
+                settings, ready=lambda address: (found.append(address), ready.set()), stop=stop
+            )  # type: ignore[func-returns-value]
         except BaseException as failure:
             failures.append(failure)
             ready.set()

@@ -40,7 +40,9 @@ def process(file: Path) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, Any
     """A process that listens, and what it wrote about itself."""
     address = file.parent / "state/address.json"
     address.unlink(missing_ok=True)
-    started = subprocess.Popen([sys.executable, "-c", PROGRAM, str(file)], env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
+    started = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(file)], env=os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    )
     try:
         until(lambda: address.exists() or started.poll() is not None, "the aggregator's address")
         assert started.poll() is None
@@ -54,7 +56,10 @@ def process(file: Path) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, Any
 def file(tmp_path: Path, certificates: Any) -> Path:
     tls = certificates.tls()
     lines = [
-        'listen = "127.0.0.1:0"\nstate = "state"\nlog = "log.jsonl"\nmetrics = "127.0.0.1:0"\nsimulation = true\nany_client = true',
+        (
+            'listen = "127.0.0.1:0"\nstate = "state"\nlog = "log.jsonl"\nmetrics = '
+            '"127.0.0.1:0"\nsimulation = true\nany_client = true'
+        ),
         "[tls]",
         *(f'{key} = "{value}"' for key, value in tls.items()),
         '[privacy]\nmax_epsilon = 10.0\nnoise = "seeded"\nseed = 3',
@@ -81,7 +86,9 @@ def access(told: dict[str, Any], certificates: Any, who: str) -> Access:
     )
 
 
-def test_sigterm_lets_an_upload_finish_and_ends_with_success(file: Path, task: Any, certificates: Any) -> None:
+def test_sigterm_lets_an_upload_finish_and_ends_with_success(
+    file: Path, task: Any, certificates: Any
+) -> None:
     with process(file) as (aggregator, told):
         client, server = desks(told, certificates)
         client.enroll(task.tokens([1, 2, 3]))
@@ -91,9 +98,15 @@ def test_sigterm_lets_an_upload_finish_and_ends_with_success(file: Path, task: A
         rest.put(pb.ReportFrame(run=task.run, round=0, total_bytes=len(batch), data=batch[:50]))
         with open_channel(access(told, certificates, "client-hospital")) as channel:
             upload = channel.stream_unary(
-                methods.REPORT.path, methods.REPORT.request.SerializeToString, methods.REPORT.reply.FromString
+                methods.REPORT.path,
+                methods.REPORT.request.SerializeToString,
+                methods.REPORT.reply.FromString,
             ).future(iter(rest.get, None), timeout=HANG_S)
-            busy(RemoteReportDesk(access(told, certificates, "client-hospital"), retry=Retry(patience_s=0.0)))
+            busy(
+                RemoteReportDesk(
+                    access(told, certificates, "client-hospital"), retry=Retry(patience_s=0.0)
+                )
+            )
             aggregator.send_signal(signal.SIGTERM)
             until(lambda: '"stopping"' in (file.parent / "log.jsonl").read_text())
             rest.put(pb.ReportFrame(data=batch[50:]))
@@ -117,7 +130,9 @@ def refused_as_busy(desk: RemoteReportDesk) -> bool:
     return False
 
 
-def test_a_killed_aggregator_goes_on_and_hands_out_the_same_release(file: Path, task: Any, certificates: Any) -> None:
+def test_a_killed_aggregator_goes_on_and_hands_out_the_same_release(
+    file: Path, task: Any, certificates: Any
+) -> None:
     with process(file) as (aggregator, told):
         client, server = desks(told, certificates)
         assert healthy(access(told, certificates, "server"))
@@ -132,22 +147,34 @@ def test_a_killed_aggregator_goes_on_and_hands_out_the_same_release(file: Path, 
             lines = page.read().decode().splitlines()
         assert 'fedrec_reports_total{result="accepted"} 3.0' in lines
         assert 'fedrec_rounds_total{phase="released"} 1.0' in lines
-        assert any(line.startswith("fedrec_budget_epsilon_spent") and float(line.split()[1]) > 0 for line in lines)
+        assert any(
+            line.startswith("fedrec_budget_epsilon_spent") and float(line.split()[1]) > 0
+            for line in lines
+        )
         aggregator.kill()
         aggregator.wait()
     port = told["address"].rpartition(":")[2]
     file.write_text(file.read_text().replace('"127.0.0.1:0"\nstate', f'"127.0.0.1:{port}"\nstate'))
     with process(file):
-        assert server.open_round(task.opening()) == released  # the same channel: it comes back by itself
+        # the same channel: it comes back by itself
+        assert server.open_round(task.opening()) == released
         assert server.release(task.run, 0) == content
         assert client.enroll([]) == 4
 
 
 def test_an_address_in_use_is_a_clear_error(file: Path, tmp_path: Path, certificates: Any) -> None:
     with process(file) as (_, told):
-        other = file.read_text().replace('"127.0.0.1:0"\nstate = "state"', f'"{told["address"]}"\nstate = "other"')
+        other = file.read_text().replace(
+            '"127.0.0.1:0"\nstate = "state"', f'"{told["address"]}"\nstate = "other"'
+        )
         path = tmp_path / "other.toml"
         path.write_text(other)
-        second = subprocess.run([sys.executable, "-c", PROGRAM, str(path)], capture_output=True, text=True, timeout=HANG_S, check=False)
+        second = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(path)],
+            capture_output=True,
+            text=True,
+            timeout=HANG_S,
+            check=False,
+        )
     assert "SettingsError" in second.stderr
     assert "cannot be had" in second.stderr

@@ -23,7 +23,11 @@ USERS = [1, 2, 3, 4]
 
 def in_process(folder: Path, running: Any) -> Aggregator:
     limits = running.settings.limits.limits()
-    return Aggregator(ReleaseLedger(folder, limit=running.settings.limit), limits, noise=Streams(running.settings.privacy.seed))
+    return Aggregator(
+        ReleaseLedger(folder, limit=running.settings.limit),
+        limits,
+        noise=Streams(running.settings.privacy.seed),
+    )
 
 
 def round_of(task: Any, desk: ReleaseDesk, client: ReportDesk) -> bytes:
@@ -35,7 +39,9 @@ def round_of(task: Any, desk: ReleaseDesk, client: ReportDesk) -> bytes:
     return desk.release(task.run, 0)
 
 
-def test_a_release_over_grpc_has_the_bytes_of_one_in_process(start: Callable[..., Any], task: Any, tmp_path: Path) -> None:
+def test_a_release_over_grpc_has_the_bytes_of_one_in_process(
+    start: Callable[..., Any], task: Any, tmp_path: Path
+) -> None:
     running = start()
     with running.client() as client, running.server() as server:
         remote = round_of(task, server, client)
@@ -43,7 +49,9 @@ def test_a_release_over_grpc_has_the_bytes_of_one_in_process(start: Callable[...
     assert remote == round_of(task, local, local.client_desk("hospital"))
 
 
-def test_a_release_of_many_frames_arrives_as_it_was_stored(start: Callable[..., Any], task: Any) -> None:
+def test_a_release_of_many_frames_arrives_as_it_was_stored(
+    start: Callable[..., Any], task: Any
+) -> None:
     running, large = start(tls={}, insecure=True), type(task)(rows=2_000, width=24)
     with running.client() as client, running.server() as server:
         content = round_of(large, server, client)
@@ -106,7 +114,9 @@ def said(attempt: Callable[[], Any]) -> Any:
         return refusal.code, refusal.cause, refusal.remedy
 
 
-def test_codes_causes_and_receipts_are_the_same_over_grpc_and_in_process(start: Callable[..., Any], task: Any, tmp_path: Path) -> None:
+def test_codes_causes_and_receipts_are_the_same_over_grpc_and_in_process(
+    start: Callable[..., Any], task: Any, tmp_path: Path
+) -> None:
     running = start()
     with running.client() as client, running.client("library") as other, running.server() as server:
         remote = refusals(task, server, client, other)
@@ -126,7 +136,9 @@ def test_codes_causes_and_receipts_are_the_same_over_grpc_and_in_process(start: 
     }
 
 
-def test_a_waiting_server_is_told_when_the_last_user_has_reported(start: Callable[..., Any], task: Any) -> None:
+def test_a_waiting_server_is_told_when_the_last_user_has_reported(
+    start: Callable[..., Any], task: Any
+) -> None:
     import threading
 
     running = start()
@@ -135,7 +147,9 @@ def test_a_waiting_server_is_told_when_the_last_user_has_reported(start: Callabl
         server.open_run(task.run, task.plan)
         server.open_round(task.opening())
         told = list[Any]()
-        waiting = threading.Thread(target=lambda: told.append(server.status(task.run, 0, wait_s=HANG_S)))
+        waiting = threading.Thread(
+            target=lambda: told.append(server.status(task.run, 0, wait_s=HANG_S))
+        )
         waiting.start()
         client.report(task.run, 0, task.batch(USERS))
         waiting.join(HANG_S)
@@ -143,7 +157,9 @@ def test_a_waiting_server_is_told_when_the_last_user_has_reported(start: Callabl
     assert told[0].phase is Phase.RELEASED
 
 
-def test_a_client_enrols_no_more_users_than_the_operator_listed(start: Callable[..., Any], task: Any) -> None:
+def test_a_client_enrols_no_more_users_than_the_operator_listed(
+    start: Callable[..., Any], task: Any
+) -> None:
     running = start()
     with running.client() as client:
         assert client.enroll(task.tokens(range(500))) == 500
@@ -160,9 +176,16 @@ def test_the_log_tells_the_round_and_no_value(start: Callable[..., Any], task: A
         round_of(task, server, client)
         client.report(task.run, 0, b"a secret that nobody may read")
     lines = [json.loads(line) for line in running.settings.log.read_text().splitlines()]
-    assert [line["event"] for line in lines if line["event"] != "report"][:4] == ["listening", "enrolled", "opened", "released"]
+    assert [line["event"] for line in lines if line["event"] != "report"][:4] == [
+        "listening",
+        "enrolled",
+        "opened",
+        "released",
+    ]
     assert all(line["party"] == "aggregator" and line["time"] and line["level"] for line in lines)
     released = next(line for line in lines if line["event"] == "released")
     assert (released["run"], released["round"], released["accepted"]) == (task.run, 0, 3)
     assert "secret" not in running.settings.log.read_text()
-    assert not np.any([token.hex() in running.settings.log.read_text() for token in task.tokens(USERS)])
+    assert not np.any(
+        [token.hex() in running.settings.log.read_text() for token in task.tokens(USERS)]
+    )

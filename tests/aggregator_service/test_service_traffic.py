@@ -1,4 +1,5 @@
-"""Slow, greedy and lying peers: what they announce, hold and send is bounded, and nobody else waits for them."""
+"""Slow, greedy and lying peers: what they announce, hold and send is bounded, and nobody else waits
+for them."""
 
 import contextlib
 import threading
@@ -28,13 +29,17 @@ class Uploads:
         self.channel, self._metadata = open_channel(access), access.metadata("client")
         self._end, self._calls = threading.Event(), list[Any]()
 
-    def begin(self, *frames: pb.ReportFrame, stall: bool = True, path: str = methods.REPORT.path) -> Any:
+    def begin(
+        self, *frames: pb.ReportFrame, stall: bool = True, path: str = methods.REPORT.path
+    ) -> Any:
         def sent() -> Iterator[pb.ReportFrame]:
             yield from frames
             if stall:
                 self._end.wait(HANG_S)
 
-        kind = self.channel.stream_unary(path, methods.REPORT.request.SerializeToString, methods.REPORT.reply.FromString)
+        kind = self.channel.stream_unary(
+            path, methods.REPORT.request.SerializeToString, methods.REPORT.reply.FromString
+        )
         self._calls.append(kind.future(sent(), timeout=HANG_S, metadata=self._metadata))
         return self._calls[-1]
 
@@ -78,20 +83,32 @@ def status_of(call: Any) -> tuple[grpc.StatusCode, str]:
     return error.code(), dict(error.trailing_metadata() or ()).get(methods.CODE_KEY, "")
 
 
-def test_a_batch_that_announces_too_much_is_turned_away_before_it_is_sent(plain: Any, task: Any, uploads: Any) -> None:
+def test_a_batch_that_announces_too_much_is_turned_away_before_it_is_sent(
+    plain: Any, task: Any, uploads: Any
+) -> None:
     too_much = plain.settings.limits.max_batch_bytes + 1
     for total in (too_much, 2**63):
         assert rejected(uploads(plain).begin(frame(task, total=total))) == {Refusal.TOO_LARGE: 1}
 
 
-def test_a_batch_longer_or_shorter_than_announced_is_malformed(plain: Any, task: Any, uploads: Any) -> None:
-    longer = uploads(plain).begin(frame(task, total=10, data=b"x" * 8), pb.ReportFrame(data=b"x" * 8))
+def test_a_batch_longer_or_shorter_than_announced_is_malformed(
+    plain: Any, task: Any, uploads: Any
+) -> None:
+    longer = uploads(plain).begin(
+        frame(task, total=10, data=b"x" * 8), pb.ReportFrame(data=b"x" * 8)
+    )
     assert rejected(longer) == {Refusal.MALFORMED: 1}
-    assert rejected(uploads(plain).begin(frame(task, total=10, data=b"x" * 8), stall=False)) == {Refusal.MALFORMED: 1}
-    assert rejected(uploads(plain).begin(frame(task, total=10), pb.ReportFrame())) == {Refusal.MALFORMED: 1}
+    assert rejected(uploads(plain).begin(frame(task, total=10, data=b"x" * 8), stall=False)) == {
+        Refusal.MALFORMED: 1
+    }
+    assert rejected(uploads(plain).begin(frame(task, total=10), pb.ReportFrame())) == {
+        Refusal.MALFORMED: 1
+    }
 
 
-def test_a_frame_larger_than_a_message_is_refused_by_grpc_itself(plain: Any, task: Any, uploads: Any) -> None:
+def test_a_frame_larger_than_a_message_is_refused_by_grpc_itself(
+    plain: Any, task: Any, uploads: Any
+) -> None:
     large = uploads(plain)
     large.channel.close()
     large.channel = grpc.insecure_channel(str(plain.address))  # without our own client's bound
@@ -99,7 +116,9 @@ def test_a_frame_larger_than_a_message_is_refused_by_grpc_itself(plain: Any, tas
     assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_a_header_larger_than_a_message_is_too_large_and_not_sent_for_ever(plain: Any, task: Any) -> None:
+def test_a_header_larger_than_a_message_is_too_large_and_not_sent_for_ever(
+    plain: Any, task: Any
+) -> None:
     from dataclasses import replace
 
     with pytest.raises(RefusedError) as refusal:
@@ -107,13 +126,20 @@ def test_a_header_larger_than_a_message_is_too_large_and_not_sent_for_ever(plain
     assert refusal.value.code == Refusal.TOO_LARGE
 
 
-def test_a_stalled_upload_times_out_and_frees_its_place(start: Callable[..., Any], task: Any, uploads: Any, tmp_path: Path) -> None:
+def test_a_stalled_upload_times_out_and_frees_its_place(
+    start: Callable[..., Any], task: Any, uploads: Any, tmp_path: Path
+) -> None:
     def attempt(upload_timeout_s: float) -> None:
         traffic = {"upload_timeout_s": upload_timeout_s, "max_uploads_per_client": 1}
-        running = start(tls={}, insecure=True, traffic=traffic, state=str(tmp_path / f"{upload_timeout_s:g}"))
+        running = start(
+            tls={}, insecure=True, traffic=traffic, state=str(tmp_path / f"{upload_timeout_s:g}")
+        )
         desk = opened(running, task)
         slow = uploads(running)
-        assert status_of(slow.begin(frame(task, total=1_000, data=b"x")))[0] is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert (
+            status_of(slow.begin(frame(task, total=1_000, data=b"x")))[0]
+            is grpc.StatusCode.DEADLINE_EXCEEDED
+        )
         assert running.client(retry=ONCE).report(task.run, 0, task.batch([1])).accepted == 1
         assert desk.status(task.run, 0).reported == 1
 
@@ -121,13 +147,22 @@ def test_a_stalled_upload_times_out_and_frees_its_place(start: Callable[..., Any
 
 
 @pytest.mark.parametrize("method", [methods.ENROLL, methods.REPORT])
-def test_a_call_without_a_first_message_times_out(start: Callable[..., Any], uploads: Any, method: Any) -> None:
-    running = start(tls={}, insecure=True, traffic={"upload_timeout_s": 0.3, "request_timeout_s": 0.3})
-    assert status_of(uploads(running).begin(path=method.path))[0] is grpc.StatusCode.DEADLINE_EXCEEDED
+def test_a_call_without_a_first_message_times_out(
+    start: Callable[..., Any], uploads: Any, method: Any
+) -> None:
+    running = start(
+        tls={}, insecure=True, traffic={"upload_timeout_s": 0.3, "request_timeout_s": 0.3}
+    )
+    assert (
+        status_of(uploads(running).begin(path=method.path))[0] is grpc.StatusCode.DEADLINE_EXCEEDED
+    )
 
 
 def test_a_call_that_ends_without_a_message_is_malformed(plain: Any, uploads: Any) -> None:
-    assert status_of(uploads(plain).begin(stall=False, path=methods.ENROLL.path))[1] == Refusal.MALFORMED
+    assert (
+        status_of(uploads(plain).begin(stall=False, path=methods.ENROLL.path))[1]
+        == Refusal.MALFORMED
+    )
 
 
 @pytest.mark.parametrize("method", [methods.ENROLL, methods.REPORT])
@@ -147,9 +182,9 @@ def test_a_frame_that_cannot_be_read_ends_the_upload(plain: Any, task: Any, uplo
     opened(plain, task)
     mine = uploads(plain)
     sent = iter([frame(task, total=1_000, data=b"x").SerializeToString(), b"\xff\xff"])
-    call = mine.channel.stream_unary(methods.REPORT.path, bytes, methods.REPORT.reply.FromString).future(
-        sent, timeout=HANG_S, metadata=mine._metadata
-    )
+    call = mine.channel.stream_unary(
+        methods.REPORT.path, bytes, methods.REPORT.reply.FromString
+    ).future(sent, timeout=HANG_S, metadata=mine._metadata)
     assert set(rejected(call)) == {Refusal.MALFORMED}
 
 
@@ -163,7 +198,9 @@ def test_a_peer_with_many_uploads_is_busy_and_blocks_neither_servers_nor_other_c
     turned_away = [call for call in held if settled(call)]
     while len(turned_away) < 37:
         turned_away = [call for call in held if settled(call)]
-    assert {status_of(call) for call in turned_away} == {(grpc.StatusCode.RESOURCE_EXHAUSTED, Refusal.BUSY.value)}
+    assert {status_of(call) for call in turned_away} == {
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, Refusal.BUSY.value)
+    }
     assert running.client().report(task.run, 0, task.batch([1, 2])).accepted == 2
     assert desk.close(task.run, 0).phase is Phase.RELEASED
     assert desk.release(task.run, 0)
@@ -176,15 +213,24 @@ def settled(call: Any) -> bool:
     return bool(call.done())
 
 
-def test_all_clients_together_do_not_take_a_servers_place(start: Callable[..., Any], task: Any, uploads: Any) -> None:
-    running = start(tls={}, insecure=True, any_client=True, traffic={"max_uploads_per_client": 4, "max_uploads": 4})
+def test_all_clients_together_do_not_take_a_servers_place(
+    start: Callable[..., Any], task: Any, uploads: Any
+) -> None:
+    running = start(
+        tls={},
+        insecure=True,
+        any_client=True,
+        traffic={"max_uploads_per_client": 4, "max_uploads": 4},
+    )
     desk = opened(running, task)
     crowd = uploads(running, "library")
     for _ in range(4):
         crowd.begin(frame(task, total=1_000, data=b"x"))
     await_busy(running)
     with pytest.raises(UnreachableError, match="too many clients"):
-        RemoteReportDesk(running.access("client", "hospital"), retry=ONCE).report(task.run, 0, task.batch([1]))
+        RemoteReportDesk(running.access("client", "hospital"), retry=ONCE).report(
+            task.run, 0, task.batch([1])
+        )
     assert desk.enrolled() == 8
     assert desk.close(task.run, 0).phase is Phase.SHORT
 
@@ -201,9 +247,13 @@ def await_busy(running: Any) -> None:
         for_ever()
 
 
-def test_announced_bytes_of_all_uploads_are_bounded(start: Callable[..., Any], task: Any, uploads: Any) -> None:
+def test_announced_bytes_of_all_uploads_are_bounded(
+    start: Callable[..., Any], task: Any, uploads: Any
+) -> None:
     bounds = {"max_upload_bytes": 2**20, "max_uploads_per_client": 8}
-    running = start(tls={}, insecure=True, traffic=bounds, limits={"min_cohort": 2, "max_batch_bytes": 2**20})
+    running = start(
+        tls={}, insecure=True, traffic=bounds, limits={"min_cohort": 2, "max_batch_bytes": 2**20}
+    )
     opened(running, task)
     crowd = uploads(running, "library")
     first = crowd.begin(frame(task, total=2**20 - 100, data=b"x"))
@@ -216,7 +266,9 @@ def test_announced_bytes_of_all_uploads_are_bounded(start: Callable[..., Any], t
     assert running.client().report(task.run, 0, task.batch([1, 2, 3])).accepted == 3
 
 
-def test_an_aggregator_that_fails_says_so_without_the_words_of_its_error(plain: Any, task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_aggregator_that_fails_says_so_without_the_words_of_its_error(
+    plain: Any, task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from fedrec.errors import ProtocolError
     from fedrec_aggregator.core import Aggregator
 

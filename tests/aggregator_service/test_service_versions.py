@@ -1,4 +1,5 @@
-"""Callers and aggregators whose messages have other versions: adjacent ones work, others are told who is to upgrade."""
+"""Callers and aggregators whose messages have other versions: adjacent ones work, others are told
+who is to upgrade."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,15 +22,23 @@ def test_callers_of_adjacent_versions_are_served_and_others_refused_and_counted_
         with aggregator.client(retry=ONCE) as desk:
             assert desk.enroll([]) == 0
     monkeypatch.setattr(aggregator_client, "PROTOCOL", 4)
-    with aggregator.client(retry=ONCE) as desk, pytest.raises(RefusedError, match="client hospital speaks version 4") as failure:
+    with (
+        aggregator.client(retry=ONCE) as desk,
+        pytest.raises(RefusedError, match="client hospital speaks version 4") as failure,
+    ):
         desk.enroll([bytes(16)])
     assert failure.value.code == Refusal.WRONG_PROTOCOL
     assert not aggregator.owners()
 
 
-def test_an_aggregator_of_a_far_version_is_not_believed(start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_aggregator_of_a_far_version_is_not_believed(
+    start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     aggregator = start()
     monkeypatch.setattr(service, "PROTOCOL", 4)
-    with aggregator.server(retry=ONCE) as desk, pytest.raises(RefusedError, match=r"the aggregator at .* speaks version 4") as failure:
+    with (
+        aggregator.server(retry=ONCE) as desk,
+        pytest.raises(RefusedError, match=r"the aggregator at .* speaks version 4") as failure,
+    ):
         desk.enrolled()
     assert "Upgrade fedrec here" in failure.value.remedy

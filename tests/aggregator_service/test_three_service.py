@@ -1,4 +1,5 @@
-"""Three aggregators as services with mutual TLS: a training over them, who may ask them for what, and settings that must not start."""
+"""Three aggregators as services with mutual TLS: a training over them, who may ask them for what,
+and settings that must not start."""
 
 from __future__ import annotations
 
@@ -45,8 +46,14 @@ class Three:
     pins: dict[str, str]
 
     def access(self, place: int, who: str, **other: Any) -> Access:
-        pair = {"certificate": str(self.folder / f"{who}.pem"), "key": str(self.folder / f"{who}-key.pem")}
-        return Access(self.addresses[place], **({"pin": self.pins[PLACES[place]], "ca": str(self.folder / "ca.pem")} | pair | other))
+        pair = {
+            "certificate": str(self.folder / f"{who}.pem"),
+            "key": str(self.folder / f"{who}-key.pem"),
+        }
+        return Access(
+            self.addresses[place],
+            **({"pin": self.pins[PLACES[place]], "ca": str(self.folder / "ca.pem")} | pair | other),
+        )
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +64,13 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def content(certificates: Path, state: Path, place: int, addresses: list[str], **other: Any) -> dict[str, Any]:
-    own = {"certificate": str(certificates / f"aggregator-{place}.pem"), "key": str(certificates / f"aggregator-{place}-key.pem")}
+def content(
+    certificates: Path, state: Path, place: int, addresses: list[str], **other: Any
+) -> dict[str, Any]:
+    own = {
+        "certificate": str(certificates / f"aggregator-{place}.pem"),
+        "key": str(certificates / f"aggregator-{place}-key.pem"),
+    }
     return {
         "listen": addresses[place - 1],
         "state": str(state / f"aggregator-{place}"),
@@ -67,11 +79,20 @@ def content(certificates: Path, state: Path, place: int, addresses: list[str], *
         "simulation": True,
         "tls": {**own, "client_ca": str(certificates / "ca.pem")},
         "clients": [{"name": "client-1"}, {"name": "client-2"}],
-        "privacy": {"max_epsilon": PROMISE.epsilon, "delta": PROMISE.delta, "noise": "seeded", "seed": SEED},
+        "privacy": {
+            "max_epsilon": PROMISE.epsilon,
+            "delta": PROMISE.delta,
+            "noise": "seeded",
+            "seed": SEED,
+        },
         "limits": {"min_cohort": 5},
         "three_party": {
             "place": place,
-            "peers": [{"place": i, "address": address} for i, address in enumerate(addresses, 1) if i != place],
+            "peers": [
+                {"place": i, "address": address}
+                for i, address in enumerate(addresses, 1)
+                if i != place
+            ],
         },
     } | other
 
@@ -102,7 +123,11 @@ def three(certificates: Path, tmp_path: Path) -> Iterator[Three]:
     with ExitStack() as stack:
         for place in (1, 2, 3):
             served(validated(content(certificates, tmp_path, place, addresses)), stack)
-        known = {name.rpartition(":")[2]: pin for name, pin in read_pins(certificates / "pins.toml").items() if "aggregator" in name}
+        known = {
+            name.rpartition(":")[2]: pin
+            for name, pin in read_pins(certificates / "pins.toml").items()
+            if "aggregator" in name
+        }
         yield Three(certificates, addresses, known)
 
 
@@ -111,41 +136,78 @@ def there(three: Three, tmp_path: Path) -> Iterator[Federation]:
     """Two clients with certificates of their own, over the services."""
     with ExitStack() as stack:
         cores = stack.enter_context(closing(Cores(tmp_path / "unused")))
-        made = federation(cores, stack, "recipe=published", "model.steps=1", "model.encoder=id", "model.dimension=2", clients=2)
+        made = federation(
+            cores,
+            stack,
+            "recipe=published",
+            "model.steps=1",
+            "model.encoder=id",
+            "model.dimension=2",
+            clients=2,
+        )
         participants = []
         for each in made.participants:
-            ledger = stack.enter_context(closing(ClientLedger(tmp_path / each.name / "ledger.sqlite", limit=PROMISE)))
+            ledger = stack.enter_context(
+                closing(ClientLedger(tmp_path / each.name / "ledger.sqlite", limit=PROMISE))
+            )
             ways = [three.access(place, f"client-{each.name}") for place in range(3)]
             desks = [stack.enter_context(RemoteShareDesk(way, retry=QUICK)) for way in ways]
             way = ThreeWay(desks, names_of([three.pins[name] for name in PLACES]))
-            participants.append(Participant(each.name, each.users, ledger, way, tmp_path / each.name))
+            participants.append(
+                Participant(each.name, each.users, ledger, way, tmp_path / each.name)
+            )
         yield replace(made, participants=participants)
 
 
-def test_a_training_over_three_services_releases_the_loopback_s_bytes(there: Federation, three: Three) -> None:
+def test_a_training_over_three_services_releases_the_loopback_s_bytes(
+    there: Federation, three: Three
+) -> None:
     recipe = there.prepared.recipe
     with ExitStack() as stack:
-        desks = [stack.enter_context(RemoteReleaseDesk(three.access(place, "server"), retry=QUICK)) for place in range(3)]
-        link = AggregatedLink(there.terms, there.prepared.plan, ThreeDesk(desks), there, Patience(round_s=HANG_S, pause_s=0.05))
+        desks = [
+            stack.enter_context(RemoteReleaseDesk(three.access(place, "server"), retry=QUICK))
+            for place in range(3)
+        ]
+        link = AggregatedLink(
+            there.terms,
+            there.prepared.plan,
+            ThreeDesk(desks),
+            there,
+            Patience(round_s=HANG_S, pause_s=0.05),
+        )
         link.num_users = there.data.num_users
         there.join(there.terms)
-        ours, theirs = list(train(recipe, link, recipe.begin())), list(train(recipe, there.loopback, recipe.begin()))
+        ours, theirs = (
+            list(train(recipe, link, recipe.begin())),
+            list(train(recipe, there.loopback, recipe.begin())),
+        )
     assert len(ours) == len(theirs) == 2
-    assert all(pack_release(one.answer) == pack_release(other.answer) for one, other in zip(ours, theirs, strict=True))
+    assert all(
+        pack_release(one.answer) == pack_release(other.answer)
+        for one, other in zip(ours, theirs, strict=True)
+    )
 
 
-def test_nobody_but_the_two_peers_asks_for_standings_and_nobody_but_the_one_before_for_a_key(there: Federation, three: Three) -> None:
+def test_nobody_but_the_two_peers_asks_for_standings_and_nobody_but_the_one_before_for_a_key(
+    there: Federation, three: Three
+) -> None:
     for who in ("server", "client-client-1"):
         with RemotePeer(three.access(0, who)) as asking, pytest.raises(RefusedError) as refusal:
             asking.standing(RUN, 0)
         assert refusal.value.code == Refusal.FORBIDDEN
-    with RemotePeer(three.access(0, "aggregator-2")) as second, RemotePeer(three.access(0, "aggregator-3")) as third:
+    with (
+        RemotePeer(three.access(0, "aggregator-2")) as second,
+        RemotePeer(three.access(0, "aggregator-3")) as third,
+    ):
         assert second.standing(RUN, 0)[0].attempt == third.standing(RUN, 0)[0].attempt == 0
     desks = [RemoteReleaseDesk(three.access(place, "server"), retry=QUICK) for place in range(3)]
     desk = ThreeDesk(desks)
     desk.open_run(RUN, there.prepared.plan)
     desk.open_round(there.opening(there.first))
-    with RemotePeer(three.access(0, "aggregator-3")) as before, RemotePeer(three.access(0, "aggregator-2")) as after:
+    with (
+        RemotePeer(three.access(0, "aggregator-3")) as before,
+        RemotePeer(three.access(0, "aggregator-2")) as after,
+    ):
         assert len(before.key(RUN, 0, 1)) == 32
         with pytest.raises(RefusedError) as refusal:
             after.key(RUN, 0, 1)
@@ -154,13 +216,21 @@ def test_nobody_but_the_two_peers_asks_for_standings_and_nobody_but_the_one_befo
         one.hang_up()
 
 
-def test_a_key_that_is_not_pinned_is_no_peer_whatever_its_certificate_says(three: Three, tmp_path: Path) -> None:
+def test_a_key_that_is_not_pinned_is_no_peer_whatever_its_certificate_says(
+    three: Three, tmp_path: Path
+) -> None:
     """Another certificate of the same authority, of the same name."""
     for name in ("ca.pem", "ca-key.pem"):
         (tmp_path / name).write_bytes((three.folder / name).read_bytes())
     write_development_certificates(tmp_path, clients=[], three_aggregators=True)
-    pair = {"certificate": str(tmp_path / "aggregator-2.pem"), "key": str(tmp_path / "aggregator-2-key.pem")}
-    with RemotePeer(three.access(0, "aggregator-2", **pair)) as stranger, pytest.raises(RefusedError) as refusal:
+    pair = {
+        "certificate": str(tmp_path / "aggregator-2.pem"),
+        "key": str(tmp_path / "aggregator-2-key.pem"),
+    }
+    with (
+        RemotePeer(three.access(0, "aggregator-2", **pair)) as stranger,
+        pytest.raises(RefusedError) as refusal,
+    ):
         stranger.standing(RUN, 0)
     assert refusal.value.code == Refusal.FORBIDDEN
 
@@ -177,31 +247,61 @@ def test_the_doctor_asks_both_peers_and_says_which_of_them_does_not_take_this_on
 ) -> None:
     own = content(certificates, tmp_path / "own", 1, three.addresses)
     (tmp_path / "aggregator.toml").write_text(toml(own))
-    found = {check.name: check for check in aggregator_checks(tmp_path / "aggregator.toml", None, time.time, reach=True)}
+    found = {
+        check.name: check
+        for check in aggregator_checks(tmp_path / "aggregator.toml", None, time.time, reach=True)
+    }
     assert (found["aggregator 2"].verdict, found["aggregator 3"].verdict) == ("ok", "ok")
-    slow = {c.name: c for c in aggregator_checks(tmp_path / "aggregator.toml", None, lambda: time.time() - 3_600, reach=True)}
-    assert all(slow[name].verdict == "doubt" and "60 minutes apart" in slow[name].words for name in ("aggregator 2", "aggregator 3"))
-    second = {key: value.replace("aggregator-1", "aggregator-2") for key, value in own["tls"].items()}
+    slow = {
+        c.name: c
+        for c in aggregator_checks(
+            tmp_path / "aggregator.toml", None, lambda: time.time() - 3_600, reach=True
+        )
+    }
+    assert all(
+        slow[name].verdict == "doubt" and "60 minutes apart" in slow[name].words
+        for name in ("aggregator 2", "aggregator 3")
+    )
+    second = {
+        key: value.replace("aggregator-1", "aggregator-2") for key, value in own["tls"].items()
+    }
     own["three_party"] = {
         "place": 1,
-        "peers": [{"place": 2, "address": three.addresses[0], "pin": "a" * 64}, own["three_party"]["peers"][1]],
+        "peers": [
+            {"place": 2, "address": three.addresses[0], "pin": "a" * 64},
+            own["three_party"]["peers"][1],
+        ],
     }
     (tmp_path / "aggregator.toml").write_text(toml(own | {"tls": second}))
-    found = {check.name: check for check in aggregator_checks(tmp_path / "aggregator.toml", None, time.time, reach=True)}
+    found = {
+        check.name: check
+        for check in aggregator_checks(tmp_path / "aggregator.toml", None, time.time, reach=True)
+    }
     assert (found["aggregator 2"].verdict, found["aggregator 3"].verdict) == ("failure", "ok")
 
 
 def peers(*pins: str) -> dict[str, Any]:
-    return {"place": 1, "peers": [{"place": place, "address": "127.0.0.1:1", "pin": pin} for place, pin in zip((2, 3), pins, strict=True)]}
+    return {
+        "place": 1,
+        "peers": [
+            {"place": place, "address": "127.0.0.1:1", "pin": pin}
+            for place, pin in zip((2, 3), pins, strict=True)
+        ],
+    }
 
 
 @pytest.mark.parametrize("same", ["its peers'", "its own and a peer's"])
-def test_an_aggregator_does_not_start_where_two_of_three_have_one_key(certificates: Path, tmp_path: Path, same: str) -> None:
+def test_an_aggregator_does_not_start_where_two_of_three_have_one_key(
+    certificates: Path, tmp_path: Path, same: str
+) -> None:
     pins = read_pins(certificates / "pins.toml")
     own, other = pins["fedrec:aggregator:1"], pins["fedrec:aggregator:2"]
     table = peers(other, other) if same == "its peers'" else peers(other, own)
     with ExitStack() as stack, pytest.raises(SettingsError, match="different pins"):
-        served(validated(content(certificates, tmp_path, 1, ["127.0.0.1:0"] * 3, three_party=table)), stack)
+        served(
+            validated(content(certificates, tmp_path, 1, ["127.0.0.1:0"] * 3, three_party=table)),
+            stack,
+        )
 
 
 @pytest.mark.parametrize(

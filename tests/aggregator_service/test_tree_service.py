@@ -1,4 +1,5 @@
-"""A root and two leaves as services with mutual TLS: a training over them, who may take sums, and settings that must not start."""
+"""A root and two leaves as services with mutual TLS: a training over them, who may take sums, and
+settings that must not start."""
 
 from __future__ import annotations
 
@@ -48,22 +49,35 @@ class Tree:
     addresses: list[str]
 
     def access(self, place: int, who: str, **other: Any) -> Access:
-        pair = {"certificate": str(self.certificates / f"{who}.pem"), "key": str(self.certificates / f"{who}-key.pem")}
-        return Access(self.addresses[place], **({"ca": str(self.certificates / "ca.pem")} | pair | other))
+        pair = {
+            "certificate": str(self.certificates / f"{who}.pem"),
+            "key": str(self.certificates / f"{who}-key.pem"),
+        }
+        return Access(
+            self.addresses[place], **({"ca": str(self.certificates / "ca.pem")} | pair | other)
+        )
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tree")
-    write_development_certificates(folder, clients=["client-1", "client-2", "client-3"], leaves=dict.fromkeys(LEAVES, ()))
+    write_development_certificates(
+        folder, clients=["client-1", "client-2", "client-3"], leaves=dict.fromkeys(LEAVES, ())
+    )
     write_pins(folder)
     return folder
 
 
-def content(certificates: Path, state: Path, name: str, addresses: list[str], **other: Any) -> dict[str, Any]:
+def content(
+    certificates: Path, state: Path, name: str, addresses: list[str], **other: Any
+) -> dict[str, Any]:
     place = (*LEAVES, "root").index(name)
     file = "aggregator" if name == "root" else f"aggregator-{name}"
-    tls = {"certificate": f"{certificates}/{file}.pem", "key": f"{certificates}/{file}-key.pem", "client_ca": f"{certificates}/ca.pem"}
+    tls = {
+        "certificate": f"{certificates}/{file}.pem",
+        "key": f"{certificates}/{file}-key.pem",
+        "client_ca": f"{certificates}/ca.pem",
+    }
     common = {
         "listen": addresses[place],
         "state": str(state / name),
@@ -77,7 +91,12 @@ def content(certificates: Path, state: Path, name: str, addresses: list[str], **
         clients = [{"name": f"client-{number}"} for number in (1, 2, 3)]
         return common | {"clients": clients, "leaf": {"name": name, **ends[place]}} | other
     leaves = [{"name": leaf, "address": addresses[i], **ends[i]} for i, leaf in enumerate(LEAVES)]
-    privacy = {"max_epsilon": PROMISE.epsilon, "delta": PROMISE.delta, "noise": "seeded", "seed": SEED}
+    privacy = {
+        "max_epsilon": PROMISE.epsilon,
+        "delta": PROMISE.delta,
+        "noise": "seeded",
+        "seed": SEED,
+    }
     return common | {"simulation": True, "privacy": privacy, "leaves": leaves} | other
 
 
@@ -89,7 +108,9 @@ def served(settings: AggregatorSettings) -> Iterator[Address]:
         found.append(address)
         ready.set()
 
-    thread = threading.Thread(target=main.run, args=(settings,), kwargs={"ready": told, "stop": stop})
+    thread = threading.Thread(
+        target=main.run, args=(settings,), kwargs={"ready": told, "stop": stop}
+    )
     thread.start()
     try:
         assert ready.wait(HANG_S)
@@ -108,16 +129,34 @@ def tree(certificates: Path, tmp_path: Path) -> Iterator[Tree]:
         yield Tree(certificates, addresses)
 
 
-def test_a_training_over_leaves_and_root_gives_the_bytes_of_a_loopback(tree: Tree, tmp_path: Path) -> None:
+def test_a_training_over_leaves_and_root_gives_the_bytes_of_a_loopback(
+    tree: Tree, tmp_path: Path
+) -> None:
     data = events()
     prepared, terms = prepared_for(data)
     with ExitStack() as stack:
         participants = list[Participant]()
         for number, shard in enumerate(shards(data, 3), start=1):
-            desks = [stack.enter_context(RemoteReportDesk(tree.access(place, f"client-client-{number}"), retry=QUICK)) for place in (0, 1)]
-            ledger = stack.enter_context(closing(ClientLedger(tmp_path / f"{number}.sqlite", limit=PROMISE)))
+            desks = [
+                stack.enter_context(
+                    RemoteReportDesk(tree.access(place, f"client-client-{number}"), retry=QUICK)
+                )
+                for place in (0, 1)
+            ]
+            ledger = stack.enter_context(
+                closing(ClientLedger(tmp_path / f"{number}.sqlite", limit=PROMISE))
+            )
             users = LocalUsers(shard.events, ITEMS, shard.user_ids)
-            participants.append(Participant(shard.name, users, ledger, Leaves(desks, RANGES), tmp_path / shard.name, users_per_batch=2))
+            participants.append(
+                Participant(
+                    shard.name,
+                    users,
+                    ledger,
+                    Leaves(desks, RANGES),
+                    tmp_path / shard.name,
+                    users_per_batch=2,
+                )
+            )
         desk = stack.enter_context(RemoteReleaseDesk(tree.access(2, "server"), retry=QUICK))
         federation = Federation(data, prepared, terms, desk, Called(participants))
         clients, recipe = federation.clients, prepared.recipe
@@ -126,7 +165,9 @@ def test_a_training_over_leaves_and_root_gives_the_bytes_of_a_loopback(tree: Tre
         link = AggregatedLink(terms, prepared.plan, desk, clients, Patience(attempts=2))
         ours = list(train(recipe, link, recipe.begin()))
         theirs = list(train(recipe, federation.loopback, recipe.begin()))
-        assert [pack_release(each.answer) for each in ours] == [pack_release(each.answer) for each in theirs]
+        assert [pack_release(each.answer) for each in ours] == [
+            pack_release(each.answer) for each in theirs
+        ]
 
 
 def test_a_leaf_gives_its_sums_to_its_root_alone(tree: Tree) -> None:
@@ -136,10 +177,16 @@ def test_a_leaf_gives_its_sums_to_its_root_alone(tree: Tree) -> None:
             leaf.visit(LedgerHead(), nothing)
         with RemoteLeaf(tree.access(0, who), retry=ONCE) as leaf, pytest.raises(FedRecError):
             leaf.freeze("run", 0, digest="", attempt=1, epoch="")
-    with RemoteReleaseDesk(tree.access(0, "server"), retry=ONCE) as server, pytest.raises(RefusedError) as caught:
+    with (
+        RemoteReleaseDesk(tree.access(0, "server"), retry=ONCE) as server,
+        pytest.raises(RefusedError) as caught,
+    ):
         server.close("run", 0)
     assert caught.value.code == Refusal.FORBIDDEN
-    with RemoteReportDesk(tree.access(2, "client-client-1"), retry=ONCE) as client, pytest.raises(RefusedError) as caught:
+    with (
+        RemoteReportDesk(tree.access(2, "client-client-1"), retry=ONCE) as client,
+        pytest.raises(RefusedError) as caught,
+    ):
         client.enroll([bytes(16)])
     assert caught.value.code in {Refusal.NOT_ENROLLED, Refusal.FORBIDDEN}
 
@@ -152,10 +199,19 @@ def test_a_leaf_gives_its_sums_to_its_root_alone(tree: Tree) -> None:
         ("leaf-1", {"leaf": {"name": "leaf-1", "first": "8000", "last": "7fff"}}, "goes up"),
         ("leaf-1", {"pins": ""}, "root_pin is missing"),
         ("root", {"pins": ""}, "each needs its pin"),
-        ("root", {"leaves": [{"name": "leaf-1", "address": "a:1", "first": "0000", "last": "7fff"}]}, "no leaf owns"),
         (
             "root",
-            {"leaves": [{"name": n, "address": f"{n}:1", "first": f, "last": "ffff"} for n, f in (("leaf-1", "0000"), ("leaf-2", "7000"))]},
+            {"leaves": [{"name": "leaf-1", "address": "a:1", "first": "0000", "last": "7fff"}]},
+            "no leaf owns",
+        ),
+        (
+            "root",
+            {
+                "leaves": [
+                    {"name": n, "address": f"{n}:1", "first": f, "last": "ffff"}
+                    for n, f in (("leaf-1", "0000"), ("leaf-2", "7000"))
+                ]
+            },
             "two leaves own",
         ),
         (
@@ -170,9 +226,15 @@ def test_a_leaf_gives_its_sums_to_its_root_alone(tree: Tree) -> None:
         ),
     ],
 )
-def test_settings_that_are_no_tree_do_not_start(certificates: Path, tmp_path: Path, name: str, other: dict[str, Any], words: str) -> None:
+def test_settings_that_are_no_tree_do_not_start(
+    certificates: Path, tmp_path: Path, name: str, other: dict[str, Any], words: str
+) -> None:
     with pytest.raises(SettingsError, match=words):
-        validated(content(certificates, tmp_path, name, ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"], **other))
+        validated(
+            content(
+                certificates, tmp_path, name, ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"], **other
+            )
+        )
 
 
 def test_a_client_names_every_leaf(certificates: Path, tmp_path: Path) -> None:
@@ -182,13 +244,30 @@ def test_a_client_names_every_leaf(certificates: Path, tmp_path: Path) -> None:
         "key": f"{certificates}/client-client-1-key.pem",
     }
     leaves = [
-        {"name": leaf, "address": f"{leaf}:1", "first": f"{each.first:04x}", "last": f"{each.last:04x}", **pair}
+        {
+            "name": leaf,
+            "address": f"{leaf}:1",
+            "first": f"{each.first:04x}",
+            "last": f"{each.last:04x}",
+            **pair,
+        }
         for leaf, each in zip(LEAVES, RANGES, strict=True)
     ]
     link = {"address": "server:1", "certificate": pair["certificate"], "key": pair["key"]}
-    table = {"name": "client-1", "state": str(tmp_path), "data": {"path": "x"}, "superlink": link, "pins": f"{certificates}/pins.toml"}
-    found, known = client_settings(table | {"leaves": leaves}), read_pins(certificates / "pins.toml")
-    assert [leaf.pin for leaf in found.leaves] == [known[f"fedrec:aggregator:{leaf}"] for leaf in LEAVES]
+    table = {
+        "name": "client-1",
+        "state": str(tmp_path),
+        "data": {"path": "x"},
+        "superlink": link,
+        "pins": f"{certificates}/pins.toml",
+    }
+    found, known = (
+        client_settings(table | {"leaves": leaves}),
+        read_pins(certificates / "pins.toml"),
+    )
+    assert [leaf.pin for leaf in found.leaves] == [
+        known[f"fedrec:aggregator:{leaf}"] for leaf in LEAVES
+    ]
     for wrong, words in (
         ({"leaves": leaves[:1]}, "no leaf owns"),
         ({"leaves": leaves, "aggregator": pair | {"address": "a:1"}}, "give one of them"),

@@ -1,4 +1,5 @@
-"""Curves and comparisons: frames with every seed, intervals that are Student's, pictures as files."""
+"""Curves and comparisons: frames with every seed, intervals that are Student's, pictures as
+files."""
 
 from __future__ import annotations
 
@@ -17,13 +18,22 @@ matplotlib.use("agg")
 @pytest.fixture(scope="module")
 def curve() -> fedrec.PrivacyCurve:
     train, test = fedrec.Dataset.planted("small").split()
-    return fedrec.privacy_curve(fedrec.ItemBias(noise="seeded"), train, test, epsilons=[0.5, 5], seeds=range(3))
+    return fedrec.privacy_curve(
+        fedrec.ItemBias(noise="seeded"), train, test, epsilons=[0.5, 5], seeds=range(3)
+    )
 
 
 def test_every_epsilon_and_seed_has_a_row_and_every_control_one(curve: fedrec.PrivacyCurve) -> None:
     frame = curve.to_frame()
     ours = frame.filter(frame["method"] == "ItemBias")
-    assert list(zip(ours["epsilon"], ours["seed"], strict=True)) == [(0.5, 0), (0.5, 1), (0.5, 2), (5.0, 0), (5.0, 1), (5.0, 2)]
+    assert list(zip(ours["epsilon"], ours["seed"], strict=True)) == [
+        (0.5, 0),
+        (0.5, 1),
+        (0.5, 2),
+        (5.0, 0),
+        (5.0, 1),
+        (5.0, 2),
+    ]
     assert ours["rmse"].n_unique() > 3
     assert {"global mean", "item + user bias", "non-private ALS"} <= set(frame["method"])
     assert set(ours["unit"]) == {"user"}
@@ -39,7 +49,9 @@ def test_intervals_are_students_over_the_seeds(curve: fedrec.PrivacyCurve) -> No
 
 
 @pytest.mark.parametrize("kind", ["pdf", "svg", "png"])
-def test_the_picture_is_written_in_the_formats_of_papers(curve: fedrec.PrivacyCurve, kind: str, tmp_path: Path) -> None:
+def test_the_picture_is_written_in_the_formats_of_papers(
+    curve: fedrec.PrivacyCurve, kind: str, tmp_path: Path
+) -> None:
     axes = curve.plot()
     axes.figure.savefig(tmp_path / f"curve.{kind}")
     assert (tmp_path / f"curve.{kind}").stat().st_size > 2_000
@@ -56,13 +68,27 @@ def test_an_unknown_metric_is_refused_with_those_there_are(curve: fedrec.Privacy
 
 
 def test_runs_are_compared_in_one_frame(tmp_path: Path) -> None:
-    settings = {"data.preset": "small", "compare.als": False, "run.examples": 0, "evaluation.ranking": False}
+    settings = {
+        "data.preset": "small",
+        "compare.als": False,
+        "run.examples": 0,
+        "evaluation.ranking": False,
+    }
     runs = [
-        fedrec.simulate({"recipe": "dp-bias"}, settings=settings, epsilon=epsilon, noise="seeded", directory=tmp_path) for epsilon in (1, 5)
+        fedrec.simulate(
+            {"recipe": "dp-bias"},
+            settings=settings,
+            epsilon=epsilon,
+            noise="seeded",
+            directory=tmp_path,
+        )
+        for epsilon in (1, 5)
     ]
     frame = fedrec.compare(*(run.folder for run in runs))
     ours = frame.filter(frame["method"] == "dp-bias")
     assert ours["epsilon"].to_list() == [1.0, 5.0]
     assert set(ours["unit"]) == {"user (add/remove)"}
     assert "item mean" in set(frame["method"])
-    assert runs[0].frame.equals(frame.filter(frame["run"] == runs[0].folder.name).select(runs[0].frame.columns))
+    assert runs[0].frame.equals(
+        frame.filter(frame["run"] == runs[0].folder.name).select(runs[0].frame.columns)
+    )

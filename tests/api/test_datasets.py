@@ -1,4 +1,5 @@
-"""Data frames as data sets: polars, pandas, Arrow and mappings give the same rows, and what is wrong is said with a remedy."""
+"""Data frames as data sets: polars, pandas, Arrow and mappings give the same rows, and what is
+wrong is said with a remedy."""
 
 from __future__ import annotations
 
@@ -43,7 +44,10 @@ def same(one: fedrec.Dataset, other: fedrec.Dataset) -> None:
     assert one.source.catalogue == other.source.catalogue
 
 
-@pytest.mark.parametrize("kind", [pl.DataFrame, pd.DataFrame, dict, pl.LazyFrame, lambda rows: ArrowOnly(pl.DataFrame(rows))])
+@pytest.mark.parametrize(
+    "kind",
+    [pl.DataFrame, pd.DataFrame, dict, pl.LazyFrame, lambda rows: ArrowOnly(pl.DataFrame(rows))],
+)
 def test_every_kind_of_frame_is_the_same_data_set(kind: Any) -> None:
     expected = fedrec.Dataset.from_frame(pl.DataFrame(STARS), **RATED, time="at")
     same(fedrec.Dataset.from_frame(kind(STARS), **RATED, time="at"), expected)
@@ -54,13 +58,18 @@ def test_a_frame_and_the_parquet_file_it_came_from_are_the_same_data_set(tmp_pat
     frame = pl.DataFrame(STARS)
     frame.write_parquet(tmp_path / "log.parquet")
     columns = {"user": "user_id", "item": "movie", "rating": "stars", "timestamp": "at"}
-    of_file = fedrec.Dataset.from_file(tmp_path / "log.parquet", columns=columns, rating_range=(1, 5))
+    of_file = fedrec.Dataset.from_file(
+        tmp_path / "log.parquet", columns=columns, rating_range=(1, 5)
+    )
     same(fedrec.Dataset.from_frame(frame, **RATED, time="at"), of_file)
 
 
 def test_dates_of_pandas_are_times() -> None:
     frame = pd.DataFrame({**STARS, "at": pd.to_datetime(STARS["at"])})
-    same(fedrec.Dataset.from_frame(frame, **RATED, time="at"), fedrec.Dataset.from_frame(STARS, **RATED, time="at"))
+    same(
+        fedrec.Dataset.from_frame(frame, **RATED, time="at"),
+        fedrec.Dataset.from_frame(STARS, **RATED, time="at"),
+    )
 
 
 def test_repeated_clicks_are_merged_and_counted_and_repeated_ratings_resolved_as_asked() -> None:
@@ -78,11 +87,22 @@ def test_a_threshold_makes_clicks_of_ratings() -> None:
 
 
 def test_items_come_with_titles_and_features() -> None:
-    items = pd.DataFrame({"movie": [10, 20, 30, 40], "title": ["Ten", "Twenty", "Thirty", "Forty"], "genre": ["a|b", "a", None, "b"]})
+    items = pd.DataFrame(
+        {
+            "movie": [10, 20, 30, 40],
+            "title": ["Ten", "Twenty", "Thirty", "Forty"],
+            "genre": ["a|b", "a", None, "b"],
+        }
+    )
     data = fedrec.Dataset.from_frame(STARS, **RATED, items=items)
     assert data.item_ids == ("10", "20", "30", "40")
     assert data.source.catalogue.titles == ("Ten", "Twenty", "Thirty", "Forty")
-    assert data.source.features.bags["genre"].counts.toarray().tolist() == [[1, 1], [1, 0], [0, 0], [0, 1]]
+    assert data.source.features.bags["genre"].counts.toarray().tolist() == [
+        [1, 1],
+        [1, 0],
+        [0, 0],
+        [0, 1],
+    ]
 
 
 def test_data_that_comes_divided_is_split_as_it_came() -> None:
@@ -95,19 +115,49 @@ def test_data_that_comes_divided_is_split_as_it_came() -> None:
 
 BAD: dict[str, tuple[Any, dict[str, Any], str, str]] = {
     "a list": ([1, 2], {}, "a list is no frame", "polars or pandas"),
-    "no such column": (STARS, {"user": "user", "item": "movie"}, "no column 'user'", "Did you mean 'user_id'"),
-    "a mistyped column": (STARS, {"user": "user_id", "item": "movi"}, "no column 'movi'", "Did you mean 'movie'"),
+    "no such column": (
+        STARS,
+        {"user": "user", "item": "movie"},
+        "no column 'user'",
+        "Did you mean 'user_id'",
+    ),
+    "a mistyped column": (
+        STARS,
+        {"user": "user_id", "item": "movi"},
+        "no column 'movi'",
+        "Did you mean 'movie'",
+    ),
     "a mistyped time": (STARS, {**NAMES, "time": "att"}, "no column 'att'", "time="),
     "no scale": (STARS, {**NAMES, "rating": "stars"}, "no rating_range", "[1, 5]"),
     "a scale upside down": (STARS, {**RATED, "rating_range": (5, 1)}, "is no scale", "[1, 5]"),
     "off the scale": (STARS, {**RATED, "rating_range": (1, 4)}, "row 0", "clip"),
-    "text for ratings": ({**STARS, "stars": list("abcde")}, RATED, "cannot be read", "Ratings must be numbers"),
-    "a missing user": ({**STARS, "user_id": ["ann", None, "bob", "bob", "eve"]}, RATED, "row 1", "Fill the value"),
+    "text for ratings": (
+        {**STARS, "stars": list("abcde")},
+        RATED,
+        "cannot be read",
+        "Ratings must be numbers",
+    ),
+    "a missing user": (
+        {**STARS, "user_id": ["ann", None, "bob", "bob", "eve"]},
+        RATED,
+        "row 1",
+        "Fill the value",
+    ),
     "not a time": ({**STARS, "at": ["x"] * 5}, {**RATED, "time": "at"}, "row 0", "Fill the value"),
     "twice": ({**STARS, "movie": [10, 10, 10, 30, 30]}, RATED, "row 1", "duplicates"),
     "an unknown policy": (STARS, {**RATED, "duplicates": "first"}, "not a policy", "last"),
-    "no rows": ({"user_id": [], "movie": [], "stars": []}, RATED, "holds no rows", "row for each event"),
-    "a threshold without ratings": (STARS, {**NAMES, "click_threshold": 4}, "needs ratings", "rating="),
+    "no rows": (
+        {"user_id": [], "movie": [], "stars": []},
+        RATED,
+        "holds no rows",
+        "row for each event",
+    ),
+    "a threshold without ratings": (
+        STARS,
+        {**NAMES, "click_threshold": 4},
+        "needs ratings",
+        "rating=",
+    ),
     "an item twice": (STARS, {**RATED, "items": {"movie": [10, 10]}}, "items, row 1", "one row"),
     "uneven columns": ({"user": [1], "item": [1, 2]}, {}, "cannot be read", "one type"),
 }
@@ -125,10 +175,18 @@ def test_a_bad_frame_is_refused_with_its_cause_and_a_remedy(name: str) -> None:
 
 
 def test_recbole_reads_what_is_written_and_gives_the_same_events(tmp_path: Path) -> None:
-    items = pd.DataFrame({"movie": [10, 20, 30], "title": ["Ten", "Twenty one", "Thirty"], "genre": ["a|b c", "a", None]})
+    items = pd.DataFrame(
+        {
+            "movie": [10, 20, 30],
+            "title": ["Ten", "Twenty one", "Thirty"],
+            "genre": ["a|b c", "a", None],
+        }
+    )
     data = fedrec.Dataset.from_frame(STARS, **RATED, time="at", items=items)
     folder = data.to_recbole(tmp_path, "films")
-    assert (folder / "films.inter").read_text().splitlines()[0] == "user_id:token\titem_id:token\trating:float\ttimestamp:float"
+    assert (folder / "films.inter").read_text().splitlines()[
+        0
+    ] == "user_id:token\titem_id:token\trating:float\ttimestamp:float"
     again = fedrec.Dataset.from_file(folder, "recbole", rating_range=(1, 5))
     same(again, data)
     assert again.source.features.bags["genre"].vocabulary == ("a", "b_c")

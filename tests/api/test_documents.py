@@ -20,9 +20,13 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.slow
 @pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
 def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
-    code = "\n".join(re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL))
+    code = "\n".join(
+        re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    )
     assert "import fedrec" in code
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S
+    )
     assert done.returncode == 0, done.stderr[-3_000:]
 
 
@@ -33,7 +37,10 @@ def test_the_readme_says_in_its_first_lines_what_the_field_calls_it() -> None:
     text = (ROOT / "README.md").read_text()
     assert "pip install fedrec" in text
     assert text.count("```python") == 1
-    assert len(re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0].splitlines()) <= 12
+    assert (
+        len(re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0].splitlines())
+        <= 12
+    )
 
 
 def test_the_citation_is_of_this_version() -> None:
@@ -45,5 +52,10 @@ def test_the_citation_is_of_this_version() -> None:
 
 def test_the_site_has_every_page() -> None:
     site = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
-    named = {page for part in site["nav"] for pages in part.values() for page in ([pages] if isinstance(pages, str) else pages)}
+    named = {
+        page
+        for part in site["nav"]
+        for pages in part.values()
+        for page in ([pages] if isinstance(pages, str) else pages)
+    }
     assert named == {path.name for path in (ROOT / "docs").glob("*.md")}

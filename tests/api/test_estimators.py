@@ -1,4 +1,5 @@
-"""Estimators: the bytes of the command line, the conventions of scikit-learn, and lists for people that training never saw."""
+"""Estimators: the bytes of the command line, the conventions of scikit-learn, and lists for people
+that training never saw."""
 
 from __future__ import annotations
 
@@ -15,7 +16,13 @@ import fedrec
 from fedrec.errors import BudgetExceededError, DataError, RunError, SettingsError
 from fedrec_cli.main import guarded
 
-KEYS = ["data.preset=small", "privacy.noise=seeded", "compare.als=false", "run.examples=0", "evaluation.cutoffs=[10,20]"]
+KEYS = [
+    "data.preset=small",
+    "privacy.noise=seeded",
+    "compare.als=false",
+    "run.examples=0",
+    "evaluation.cutoffs=[10,20]",
+]
 
 
 @pytest.fixture(scope="module")
@@ -34,16 +41,34 @@ def clicks() -> tuple[fedrec.TrainingSet, fedrec.TestSet]:
 
 
 def test_the_command_line_simulate_and_fit_give_the_same_bytes_and_metrics(
-    parts: tuple[fedrec.TrainingSet, fedrec.TestSet], model: fedrec.Recommender, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    parts: tuple[fedrec.TrainingSet, fedrec.TestSet],
+    model: fedrec.Recommender,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     keys = [*KEYS, f"run.directory={tmp_path / 'cli'}"]
     assert guarded(["simulate", *(word for key in keys for word in ("--set", key)), "--json"]) == 0
     printed: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
-    settings = {"data.preset": "small", "compare.als": False, "run.examples": 0, "evaluation.cutoffs": [10, 20]}
+    settings = {
+        "data.preset": "small",
+        "compare.als": False,
+        "run.examples": 0,
+        "evaluation.cutoffs": [10, 20],
+    }
     run = fedrec.simulate({}, settings=settings, noise="seeded", directory=tmp_path / "api")
-    assert run.metrics == printed["metrics"] == fedrec.evaluate(model, parts[1], controls=False).metrics
+    assert (
+        run.metrics
+        == printed["metrics"]
+        == fedrec.evaluate(model, parts[1], controls=False).metrics
+    )
     kept = model.save(tmp_path / "model")
-    for name in ("model.safetensors", "manifest.json", "popularity.safetensors", "training.json", "README.md"):
+    for name in (
+        "model.safetensors",
+        "manifest.json",
+        "popularity.safetensors",
+        "training.json",
+        "README.md",
+    ):
         of_cli = (Path(printed["run_dir"]) / "model" / name).read_bytes()
         assert of_cli == (run.folder / "model" / name).read_bytes()
         assert of_cli == (kept / name).read_bytes()
@@ -57,19 +82,27 @@ def test_the_guarantee_prints_its_unit_and_what_must_not_be_done(model: fedrec.R
     assert "seeded noise: an experiment" in words
     assert "per user" in model._repr_html_()
     free = fedrec.ItemBias(epsilon=math.inf).fit(fedrec.Dataset.planted("small"))
-    assert repr(free.guarantee) == "no privacy (epsilon infinite, per user (add/remove, number of users public))"
+    assert (
+        repr(free.guarantee)
+        == "no privacy (epsilon infinite, per user (add/remove, number of users public))"
+    )
 
 
 def test_parameters_follow_scikit_learn() -> None:
     model = fedrec.MatrixFactorization(epsilon=2, settings={"evaluation.ranking": False})
     copy = type(model)(**model.get_params())
     assert copy.get_params() == model.get_params()
-    assert repr(model.set_params(epsilon=3, seed=9)) == "MatrixFactorization(epsilon=3, seed=9, settings={'evaluation.ranking': False})"
+    assert (
+        repr(model.set_params(epsilon=3, seed=9))
+        == "MatrixFactorization(epsilon=3, seed=9, settings={'evaluation.ranking': False})"
+    )
     with pytest.raises(SettingsError, match="no parameter 'eps'"):
         model.set_params(eps=1)
 
 
-def test_a_new_user_gets_a_list_without_training_and_never_what_was_given(model: fedrec.Recommender) -> None:
+def test_a_new_user_gets_a_list_without_training_and_never_what_was_given(
+    model: fedrec.Recommender,
+) -> None:
     known = list(model.item_ids[:5])
     frame = model.recommend(history=known, k=3)
     assert frame.columns == ["rank", "item", "title", "score"]
@@ -98,14 +131,23 @@ def test_users_of_the_training_set_are_named_by_their_ids(
     listed = model.recommend(users=[ids.user_ids[7]], k=5)
     assert listed.drop("user").equals(model.recommend(history=rated, k=5))
     pairs = pl.DataFrame({"user": [ids.user_ids[7]], "item": [ids.item_ids[0]]})
-    assert model.predict(pairs)["prediction"][0] == model.predict(history=rated, items=[ids.item_ids[0]])["prediction"][0]
+    assert (
+        model.predict(pairs)["prediction"][0]
+        == model.predict(history=rated, items=[ids.item_ids[0]])["prediction"][0]
+    )
 
 
 def test_a_saved_model_is_loaded_and_saved_again(model: fedrec.Recommender, tmp_path: Path) -> None:
     loaded = fedrec.load(model.save(tmp_path / "one"))
-    assert (type(loaded), loaded.item_ids, repr(loaded.guarantee)) == (type(model), model.item_ids, repr(model.guarantee))
+    assert (type(loaded), loaded.item_ids, repr(loaded.guarantee)) == (
+        type(model),
+        model.item_ids,
+        repr(model.guarantee),
+    )
     loaded.save(tmp_path / "two")
-    assert (tmp_path / "one" / "model.safetensors").read_bytes() == (tmp_path / "two" / "model.safetensors").read_bytes()
+    assert (tmp_path / "one" / "model.safetensors").read_bytes() == (
+        tmp_path / "two" / "model.safetensors"
+    ).read_bytes()
     card = (tmp_path / "two" / "README.md").read_text()
     assert "epsilon 5 at delta 1e-05 per user" in card
     assert "Do not release this model" in card
@@ -114,9 +156,14 @@ def test_a_saved_model_is_loaded_and_saved_again(model: fedrec.Recommender, tmp_
     assert len(loaded.export(tmp_path / "bundle.safetensors")) >= 16
 
 
-def test_a_server_in_a_thread_answers_and_stops(clicks: tuple[fedrec.TrainingSet, fedrec.TestSet]) -> None:
+def test_a_server_in_a_thread_answers_and_stops(
+    clicks: tuple[fedrec.TrainingSet, fedrec.TestSet],
+) -> None:
     model = fedrec.ItemItem(epsilon=5).fit(clicks[0])
-    with model.serve(port=0, background=True) as served, urllib.request.urlopen(f"{served.url}/v1/models") as answer:
+    with (
+        model.serve(port=0, background=True) as served,
+        urllib.request.urlopen(f"{served.url}/v1/models") as answer,
+    ):
         assert answer.status == 200
         assert json.load(answer)
 
@@ -126,7 +173,10 @@ def test_an_experiment_is_served_only_where_it_is_asked_for(model: fedrec.Recomm
         model.serve(port=0, background=True)
 
 
-@pytest.mark.parametrize(("kind", "needs"), [(fedrec.ItemItem, "clicks"), (fedrec.Popularity, "clicks"), (fedrec.ItemBias, "ratings")])
+@pytest.mark.parametrize(
+    ("kind", "needs"),
+    [(fedrec.ItemItem, "clicks"), (fedrec.Popularity, "clicks"), (fedrec.ItemBias, "ratings")],
+)
 def test_every_estimator_trains_on_its_kind_and_refuses_the_other(
     kind: type[fedrec.Recommender],
     needs: str,
@@ -141,26 +191,39 @@ def test_every_estimator_trains_on_its_kind_and_refuses_the_other(
         kind(epsilon=5, noise="seeded").fit(wrong[0])
 
 
-def test_controls_and_verdicts_stand_beside_the_model(clicks: tuple[fedrec.TrainingSet, fedrec.TestSet]) -> None:
+def test_controls_and_verdicts_stand_beside_the_model(
+    clicks: tuple[fedrec.TrainingSet, fedrec.TestSet],
+) -> None:
     model = fedrec.Popularity(epsilon=5, noise="seeded").fit(clicks[0])
     found = fedrec.evaluate(model, clicks[1])
-    assert found.frame["method"].to_list() == ["Popularity", "popularity", "non-private item-item", "non-private ALS"]
+    assert found.frame["method"].to_list() == [
+        "Popularity",
+        "popularity",
+        "non-private item-item",
+        "non-private ALS",
+    ]
     assert {verdict.control for verdict in found.verdicts} >= {"popularity", "shuffled history"}
     assert "NO BETTER" in repr(found)
     assert fedrec.evaluate(model, clicks[1]).controls is found.controls  # measured once
 
 
 def test_a_budget_over_all_fits_on_the_same_people_is_kept() -> None:
-    log = {"user": [f"u{n}" for n in range(200) for _ in range(4)], "item": [(n * 7 + i * 3) % 11 for n in range(200) for i in range(4)]}
+    log = {
+        "user": [f"u{n}" for n in range(200) for _ in range(4)],
+        "item": [(n * 7 + i * 3) % 11 for n in range(200) for i in range(4)],
+    }
     train, _ = fedrec.Dataset.from_frame(log).split()
     settings = {"privacy.max_total_epsilon": 1.2}
     fedrec.Popularity(epsilon=1, delta=1e-5, settings=settings).fit(train)
     with pytest.raises(BudgetExceededError):
         fedrec.Popularity(epsilon=1, delta=1e-5, settings=settings).fit(train)
-    fedrec.Popularity(epsilon=1, delta=1e-5, noise="seeded", settings=settings).fit(train)  # an experiment is no release
+    # an experiment is no release
+    fedrec.Popularity(epsilon=1, delta=1e-5, noise="seeded", settings=settings).fit(train)
 
 
-def test_callbacks_are_told_of_every_round_and_of_the_end(parts: tuple[fedrec.TrainingSet, fedrec.TestSet], tmp_path: Path) -> None:
+def test_callbacks_are_told_of_every_round_and_of_the_end(
+    parts: tuple[fedrec.TrainingSet, fedrec.TestSet], tmp_path: Path
+) -> None:
     path = tmp_path / "rounds.jsonl"
     fedrec.ItemBias(noise="seeded").fit(parts[0], callbacks=[fedrec.JsonLines(path)])
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -180,7 +243,10 @@ MISUSED: dict[str, tuple[Any, str]] = {
     "a frame without items": (lambda m: m.predict({"user": ["1"]}), "no column 'item'"),
     "no such folder": (lambda m: fedrec.load("nowhere"), "holds no model"),
     "a number to fit": (lambda m: fedrec.ItemBias().fit(3), "needs a training set"),
-    "a mistyped key": (lambda m: fedrec.ItemBias(settings={"privacy.epsilonn": 1}).scenario(), "no key privacy.epsilonn"),
+    "a mistyped key": (
+        lambda m: fedrec.ItemBias(settings={"privacy.epsilonn": 1}).scenario(),
+        "no key privacy.epsilonn",
+    ),
     "an impossible epsilon": (lambda m: fedrec.ItemBias(epsilon=-1).scenario(), "greater than 0"),
     "an unknown method": (lambda m: fedrec.MatrixFactorization(method="als").scenario(), "recipe"),
     "an unknown scenario": (lambda m: fedrec.simulate("plantet"), "plantet"),

@@ -1,4 +1,5 @@
-"""A mechanism from outside the package: registered, trained, audited, tested by the contract class, saved and loaded."""
+"""A mechanism from outside the package: registered, trained, audited, tested by the contract class,
+saved and loaded."""
 
 from __future__ import annotations
 
@@ -57,9 +58,15 @@ class TestCappedCounts(RecipeContract):
 def test_the_contract_sees_reports_beyond_their_radius(monkeypatch: pytest.MonkeyPatch) -> None:
     contract = TestCappedCounts()
     made = contract.prepared(contract.data(), 5.0)
-    loud = fedrec.Prepared(made.recipe, {"capped-counts/report": lambda question, mine: _loud(made, question, mine)}, made.plan)
+    loud = fedrec.Prepared(
+        made.recipe,
+        {"capped-counts/report": lambda question, mine: _loud(made, question, mine)},
+        made.plan,
+    )
     quiet = contract._questions
-    monkeypatch.setattr(contract, "_questions", lambda data: [(question, loud) for question, _ in quiet(data)])
+    monkeypatch.setattr(
+        contract, "_questions", lambda data: [(question, loud) for question, _ in quiet(data)]
+    )
     with pytest.raises(AssertionError):
         contract.test_a_user_moves_every_release_by_at_most_its_radius()
 
@@ -77,14 +84,23 @@ def test_it_is_trained_and_reported_as_any_recipe(tmp_path: Path) -> None:
     run = fedrec.simulate("capped-counts", data, epsilon=5, settings=settings, directory=tmp_path)
     assert run.report().exists()
     assert repr(run.guarantee).startswith("(5, 1e-05)-DP per user (add/remove")
-    model = fedrec.MatrixFactorization(method="capped-counts", settings={"own.most": 10}, noise="seeded").fit(data)
-    assert fedrec.load(model.save(tmp_path / "model")).recommend(history=["1"], k=3).equals(model.recommend(history=["1"], k=3))
+    model = fedrec.MatrixFactorization(
+        method="capped-counts", settings={"own.most": 10}, noise="seeded"
+    ).fit(data)
+    assert (
+        fedrec.load(model.save(tmp_path / "model"))
+        .recommend(history=["1"], k=3)
+        .equals(model.recommend(history=["1"], k=3))
+    )
 
 
 def test_it_is_attacked_as_any_recipe() -> None:
     found = fedrec.audit("capped-counts", fedrec.Dataset.planted("small", kind="clicks"))
     assert found.exit_code == 0
-    assert {row["attack"] for row in found.rows()} == {"membership: length", "membership: ratio test"}
+    assert {row["attack"] for row in found.rows()} == {
+        "membership: length",
+        "membership: ratio test",
+    }
     assert all(row["measured_epsilon"] <= row["claimed_epsilon"] for row in found.rows())
 
 
@@ -93,13 +109,17 @@ def test_an_installed_package_is_found_by_its_entry_point(monkeypatch: pytest.Mo
     monkeypatch.syspath_prepend(str(EXAMPLE.parent))
     point = metadata.EntryPoint("capped-counts", "capped_counts:build", registry.GROUP)
     monkeypatch.setattr(
-        metadata, "entry_points", lambda **chosen: [point] if chosen.get("name", "capped-counts") == "capped-counts" else []
+        metadata,
+        "entry_points",
+        lambda **chosen: [point] if chosen.get("name", "capped-counts") == "capped-counts" else [],
     )
     sys.modules.pop("capped_counts", None)
     assert "capped-counts" in registry.outside()
     assert registry.find("capped-counts") is not None
     bad = metadata.EntryPoint("broken", "no_such_module:build", registry.GROUP)
-    monkeypatch.setattr(metadata, "entry_points", lambda **chosen: [bad] if chosen.get("name") == "broken" else [])
+    monkeypatch.setattr(
+        metadata, "entry_points", lambda **chosen: [bad] if chosen.get("name") == "broken" else []
+    )
     with pytest.raises(SettingsError, match="cannot be loaded"):
         registry.find("broken")
 
@@ -112,7 +132,10 @@ def test_an_installed_package_is_found_by_its_entry_point(monkeypatch: pytest.Mo
         ({"recipe": "capped-counts", "own": {"most": 0}}, "own.most"),
         ({"recipe": "capped-counts", "model": {"dimension": 3}}, "model.dimension says nothing"),
         ({"recipe": "capped-counts", "data": {"kind": "ratings"}}, "fits clicks"),
-        ({"recipe": "default", "own": {"most": 3}}, "own.most is of a recipe that an extension registers"),
+        (
+            {"recipe": "default", "own": {"most": 3}},
+            "own.most is of a recipe that an extension registers",
+        ),
     ],
 )
 def test_wrong_settings_are_refused(content: dict[str, object], cause: str) -> None:

@@ -1,4 +1,5 @@
-"""News recommenders from Python: a guarantee per click, lists from the serving bundle, and clear refusals."""
+"""News recommenders from Python: a guarantee per click, lists from the serving bundle, and clear
+refusals."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ pytest.importorskip("torch")  # of the extra news
 @pytest.mark.slow
 def test_news_are_trained_asked_and_exported(tmp_path: Path) -> None:
     settings = {"news.serving_epsilons": ["inf", 5]}
-    model = fedrec.NewsRecommender(epsilon=5, noise="seeded", settings=settings).fit(fedrec.NewsData.planted("small"))
+    model = fedrec.NewsRecommender(epsilon=5, noise="seeded", settings=settings).fit(
+        fedrec.NewsData.planted("small")
+    )
     assert repr(model.guarantee).startswith("(5, 1e-05)-DP per click (replace)")
     assert 0.5 < model.metrics["auc"] < 1
     history = ["N1", "N2", "no such news"]

@@ -1,4 +1,5 @@
-"""Estimators keep the conventions of scikit-learn: its own checks of parameters, its `clone`, and a search over a grid."""
+"""Estimators keep the conventions of scikit-learn: its own checks of parameters, its `clone`, and a
+search over a grid."""
 
 from __future__ import annotations
 
@@ -13,8 +14,18 @@ from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils import estimator_checks
 
-ESTIMATORS = [fedrec.MatrixFactorization, fedrec.ItemItem, fedrec.Popularity, fedrec.ItemBias, fedrec.NewsRecommender]
-CHECKS = ["check_parameters_default_constructible", "check_get_params_invariance", "check_set_params"]
+ESTIMATORS = [
+    fedrec.MatrixFactorization,
+    fedrec.ItemItem,
+    fedrec.Popularity,
+    fedrec.ItemBias,
+    fedrec.NewsRecommender,
+]
+CHECKS = [
+    "check_parameters_default_constructible",
+    "check_get_params_invariance",
+    "check_set_params",
+]
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -35,7 +46,10 @@ def test_a_clone_has_the_parameters_and_nothing_learned(estimator: Any) -> None:
 
 def test_a_grid_of_parameters_trains_one_model_each() -> None:
     train, _ = fedrec.Dataset.planted("small").split("random", seed=1)
-    fitted = [clone(fedrec.ItemBias(noise="seeded")).set_params(**chosen).fit(train) for chosen in ParameterGrid({"epsilon": [1, 5]})]
+    fitted = [
+        clone(fedrec.ItemBias(noise="seeded")).set_params(**chosen).fit(train)
+        for chosen in ParameterGrid({"epsilon": [1, 5]})
+    ]
     assert [model.guarantee.epsilon for model in fitted] == pytest.approx([1, 5])
     with pytest.raises(fedrec.SettingsError, match="no parameter 'eps'"):
         fitted[0].set_params(eps=1)

@@ -1,4 +1,5 @@
-"""The names of `import fedrec`: a kept list, the same for Python and for type checkers, loaded when they are used."""
+"""The names of `import fedrec`: a kept list, the same for Python and for type checkers, loaded when
+they are used."""
 
 from __future__ import annotations
 
@@ -19,11 +20,14 @@ from fedrec_simulations.commands import api_reference
 
 HERE = Path(__file__).parent
 KEPT = HERE / "surface.txt"
-MODULES = sorted(module.name for module in pkgutil.iter_modules(api.__path__, "fedrec_simulations.api."))
+MODULES = sorted(
+    module.name for module in pkgutil.iter_modules(api.__path__, "fedrec_simulations.api.")
+)
 
 
 def surface() -> str:
-    """A line for each public name: a function or class with its parameters, then the class's public methods and properties."""
+    """A line for each public name: a function or class with its parameters, then the class's public
+    methods and properties."""
     lines = list[str]()
     for name in sorted(set(fedrec.__all__) - {"__version__"}):
         value = getattr(fedrec, name)
@@ -37,24 +41,37 @@ def surface() -> str:
                 if member.startswith("_"):
                     continue
                 called = what.__func__ if isinstance(what, staticmethod) else what
-                words = ", ".join(p for p in inspect.signature(called).parameters if p != "self") if callable(called) else None
+                words = (
+                    ", ".join(p for p in inspect.signature(called).parameters if p != "self")
+                    if callable(called)
+                    else None
+                )
                 lines.append(f"    {member}" + ("" if words is None else f"({words})"))
     return "\n".join(lines) + "\n"
 
 
 def test_the_surface_is_the_kept_one() -> None:
-    """A change here is a change for everybody who uses fedrec: keep old names, or say in the changelog that they went."""
+    """A change here is a change for everybody who uses fedrec: keep old names, or say in the
+    changelog that they went."""
     assert surface() == KEPT.read_text()
 
 
 def test_type_checkers_see_the_same_names() -> None:
     stub = ast.parse(Path(fedrec.__file__).with_suffix(".pyi").read_text())
-    found = {alias.asname: node.module for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    found = {
+        alias.asname: node.module
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
     assert found == fedrec._PLACES
 
 
 def test_importing_fedrec_is_cheap() -> None:
-    words = "import sys, fedrec; print(*(m for m in ('numpy', 'torch', 'flwr', 'grpc', 'polars', 'pydantic') if m in sys.modules))"
+    words = (
+        "import sys, fedrec; print(*(m for m in ('numpy', 'torch', 'flwr', 'grpc', 'polars', "
+        "'pydantic') if m in sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 
@@ -74,7 +91,9 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 @pytest.mark.parametrize("name", ["fedrec", *MODULES])
 def test_every_example_runs(name: str) -> None:
-    found = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    found = doctest.testmod(
+        importlib.import_module(name), optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    )
     assert found.failed == 0
 
 
@@ -84,7 +103,9 @@ def test_every_public_thing_is_documented() -> None:
         assert inspect.getdoc(value), name
         if inspect.isclass(value) and value.__module__.startswith("fedrec_simulations.api"):
             for member, what in inspect.getmembers_static(value):
-                assert member.startswith("_") or isinstance(what, (str, bool)) or inspect.getdoc(what), f"{name}.{member}"
+                assert (
+                    member.startswith("_") or isinstance(what, (str, bool)) or inspect.getdoc(what)
+                ), f"{name}.{member}"
 
 
 def test_the_reference_page_is_made_of_the_docstrings() -> None:

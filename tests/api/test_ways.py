@@ -26,7 +26,12 @@ print(nbformat.writes(book))
 
 
 def run(script: str, folder: Path) -> str:
-    done = subprocess.run([sys.executable, str(DOCS / "examples" / script), str(folder)], capture_output=True, text=True, timeout=HANG_S)
+    done = subprocess.run(
+        [sys.executable, str(DOCS / "examples" / script), str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -35,7 +40,9 @@ def test_a_researcher_has_a_figure_and_its_numbers(tmp_path: Path) -> None:
     assert "PrivacyCurve of ItemItem" in run("researcher.py", tmp_path)
     assert {path.suffix for path in tmp_path.iterdir()} == {".pdf", ".svg", ".png", ".csv"}
     points = pl.read_csv(tmp_path / "points.csv")
-    assert points.filter(pl.col("method") == "ItemItem").group_by("epsilon").len()["len"].to_list() == [3, 3, 3]
+    assert points.filter(pl.col("method") == "ItemItem").group_by("epsilon").len()[
+        "len"
+    ].to_list() == [3, 3, 3]
     means = dict(pl.read_csv(tmp_path / "summary.csv").select("epsilon", "mean").iter_rows())
     assert means[1.0] < means[20.0], "tastes are planted: less noise finds more of them"
 
@@ -65,4 +72,6 @@ def test_a_notebook_runs_as_it_stands(path: Path, tmp_path: Path) -> None:
     cells = [cell for cell in json.loads(done.stdout)["cells"] if cell["cell_type"] == "code"]
     assert all(output["output_type"] != "error" for cell in cells for output in cell["outputs"])
     kept = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
-    assert all(not cell["outputs"] and cell["execution_count"] is None for cell in kept), "kept without outputs"
+    assert all(not cell["outputs"] and cell["execution_count"] is None for cell in kept), (
+        "kept without outputs"
+    )

@@ -1,6 +1,7 @@
 """Graph of all modules from their syntax trees, and what of it breaks `rules.toml`.
 
-python tests/architecture/graph.py          # violations, one a line; nothing where the tree keeps the rules
+python tests/architecture/graph.py          # violations, one a line; nothing where the tree keeps
+the rules
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ def sources() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Module:
-    """What one module names. uses: full dotted names of whatever it imports or reaches through an import, with the function in which.
-    calls: names of called functions, of methods with a dot before, with the function in which."""
+    """What one module names. uses: full dotted names of whatever it imports or reaches through an
+    import, with the function in which. calls: names of called functions, of methods with a dot
+    before, with the function in which."""
 
     name: str
     imports: frozenset[str]
@@ -55,7 +57,8 @@ class Module:
 
 @cache
 def read(name: str, text: str) -> Module:
-    """A module's imports at any depth: relative ones in full, those under TYPE_CHECKING, and those by name."""
+    """A module's imports at any depth: relative ones in full, those under TYPE_CHECKING, and those
+    by name."""
     page, own = name.endswith(".__init__"), name.removesuffix(".__init__")
     imports, aliases, computed = set[str](), dict[str, str](), False
     tree = ast.parse(text)
@@ -63,7 +66,9 @@ def read(name: str, text: str) -> Module:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 imports.add(alias.name)
-                aliases[alias.asname or alias.name.split(".")[0]] = alias.name if alias.asname else alias.name.split(".")[0]
+                aliases[alias.asname or alias.name.split(".")[0]] = (
+                    alias.name if alias.asname else alias.name.split(".")[0]
+                )
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
@@ -84,8 +89,14 @@ def read(name: str, text: str) -> Module:
         if isinstance(node, ast.FunctionDef) and node.returns is not None:
             returns[inside] = ast.unparse(node.returns)
         if isinstance(node, ast.Call):
-            calls.append((_called(node) if isinstance(node.func, ast.Name) else f".{_called(node)}", inside))
-            if _called(node) == "getattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
+            calls.append(
+                (_called(node) if isinstance(node.func, ast.Name) else f".{_called(node)}", inside)
+            )
+            if (
+                _called(node) == "getattr"
+                and len(node.args) > 1
+                and isinstance(node.args[1], ast.Constant)
+            ):
                 uses.append((f"{_full(node.args[0], aliases)}.{node.args[1].value}", inside))
         elif isinstance(node, ast.Attribute | ast.Name) and (full := _full(node, aliases)):
             uses.append((full, inside))
@@ -103,11 +114,18 @@ def _walk(node: ast.AST, inside: str) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _called(node: ast.Call) -> str:
-    return node.func.id if isinstance(node.func, ast.Name) else node.func.attr if isinstance(node.func, ast.Attribute) else ""
+    return (
+        node.func.id
+        if isinstance(node.func, ast.Name)
+        else node.func.attr
+        if isinstance(node.func, ast.Attribute)
+        else ""
+    )
 
 
 def _full(node: ast.AST, aliases: Mapping[str, str]) -> str:
-    """The dotted name behind a chain of attributes that begins with an imported name; "" for any other."""
+    """The dotted name behind a chain of attributes that begins with an imported name; "" for any
+    other."""
     parts = list[str]()
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -118,12 +136,20 @@ def _full(node: ast.AST, aliases: Mapping[str, str]) -> str:
 
 
 def edges(modules: Mapping[str, Module]) -> dict[str, set[str]]:
-    """From each module to those of ours that it imports: `from a import b` means a.b where that is a module."""
+    """From each module to those of ours that it imports: `from a import b` means a.b where that is
+    a module."""
     found = defaultdict[str, set[str]](set)
     for name, module in modules.items():
         for imported in module.imports:
             parts = imported.split(".")
-            known = next((".".join(parts[:n]) for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in modules), None)
+            known = next(
+                (
+                    ".".join(parts[:n])
+                    for n in range(len(parts), 0, -1)
+                    if ".".join(parts[:n]) in modules
+                ),
+                None,
+            )
             if known is not None and known != name:
                 found[name].add(known)
     return found
@@ -131,7 +157,13 @@ def edges(modules: Mapping[str, Module]) -> dict[str, set[str]]:
 
 def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
     """Groups of nodes that reach each other (Tarjan 1972), each sorted."""
-    index, low, stack, on, found = dict[str, int](), dict[str, int](), list[str](), set[str](), list[list[str]]()
+    index, low, stack, on, found = (
+        dict[str, int](),
+        dict[str, int](),
+        list[str](),
+        set[str](),
+        list[list[str]](),
+    )
 
     def visit(node: str) -> None:
         index[node] = low[node] = len(index)
@@ -158,8 +190,12 @@ def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
 
 
 def room_of(name: str, rooms: Iterable[str]) -> str:
-    """The longest declared name that a module begins with; "" for none. A package's own page alone is the room of its bare name."""
-    return max((room for room in rooms if name == room or name.startswith(f"{room}.")), key=len, default="")
+    """The longest declared name that a module begins with; "" for none.
+
+    A package's own page alone is the room of its bare name."""
+    return max(
+        (room for room in rooms if name == room or name.startswith(f"{room}.")), key=len, default=""
+    )
 
 
 def violations(of: Sources, declared: Mapping[str, Any] | None = None) -> list[str]:
@@ -178,14 +214,18 @@ def violations(of: Sources, declared: Mapping[str, Any] | None = None) -> list[s
     )
 
 
-def _rooms(graph: Mapping[str, set[str]], modules: Iterable[str], rooms: Mapping[str, list[str]]) -> Iterator[str]:
+def _rooms(
+    graph: Mapping[str, set[str]], modules: Iterable[str], rooms: Mapping[str, list[str]]
+) -> Iterator[str]:
     for name in modules:
         own = room_of(name, rooms)
         if own == "" or (own == "fedrec" and name != "fedrec"):
             yield f"{name}: in no room of rules.toml"
         for other in graph.get(name, ()):
             room = room_of(other, rooms)
-            whole = "fedrec.*" in rooms.get(own, []) and (room == "fedrec" or room.startswith("fedrec."))
+            whole = "fedrec.*" in rooms.get(own, []) and (
+                room == "fedrec" or room.startswith("fedrec.")
+            )
             if room not in {own, *rooms.get(own, [])} and not whole:
                 yield f"{name}: imports {other}, which {own} may not"
 
@@ -198,7 +238,11 @@ def _third_party(modules: Mapping[str, Module], allowed: Mapping[str, list[str]]
 
 
 def _by_name(modules: Mapping[str, Module], allowed: list[str]) -> Iterator[str]:
-    return (f"{name}: imports by a name that is no constant" for name, module in modules.items() if module.computed and name not in allowed)
+    return (
+        f"{name}: imports by a name that is no constant"
+        for name, module in modules.items()
+        if module.computed and name not in allowed
+    )
 
 
 def _noise(modules: Mapping[str, Module], declared: Mapping[str, Any]) -> Iterator[str]:
@@ -223,17 +267,32 @@ def _noise(modules: Mapping[str, Module], declared: Mapping[str, Any]) -> Iterat
             yield f"{where}: listed as drawing noise, and draws none"
         elif price not in returned:
             yield f"{where}: returns {returned or 'nothing declared'}, without the price {price}"
-    yield from (f"{where}: listed as drawing noise, and draws none" for where in charged if where not in drawing)
+    yield from (
+        f"{where}: listed as drawing noise, and draws none"
+        for where in charged
+        if where not in drawing
+    )
 
 
 def _cycles(graph: Mapping[str, set[str]], declared: Mapping[str, Any]) -> Iterator[str]:
     listed = sorted(sorted(group) for group in declared["cycles"]["modules"])
     found = circles(graph)
-    yield from (f"modules import each other: {', '.join(group)}" for group in found if group not in listed)
-    yield from (f"no circle any more, take it off the list: {', '.join(group)}" for group in listed if group not in found)
+    yield from (
+        f"modules import each other: {', '.join(group)}" for group in found if group not in listed
+    )
+    yield from (
+        f"no circle any more, take it off the list: {', '.join(group)}"
+        for group in listed
+        if group not in found
+    )
     rooms = declared["rooms"]
     wide = {
-        room: [r for other in may for r in (rooms if other == "fedrec.*" else [other]) if other != "fedrec.*" or r.startswith("fedrec.")]
+        room: [
+            r
+            for other in may
+            for r in (rooms if other == "fedrec.*" else [other])
+            if other != "fedrec.*" or r.startswith("fedrec.")
+        ]
         for room, may in rooms.items()
     }
     yield from (f"rooms may import each other: {', '.join(group)}" for group in circles(wide))

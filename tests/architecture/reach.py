@@ -2,8 +2,9 @@
 
 python -m tests.architecture.reach          # those of the tree, one a line
 
-By names: a definition is reached where its name stands in code that is reached, in any module, so that what is listed is surely
-unreached, and what shares a name with something else may be missed. Code that runs on import is reached; an import alone reaches nothing.
+By names: a definition is reached where its name stands in code that is reached, in any module, so
+that what is listed is surely unreached, and what shares a name with something else may be missed.
+Code that runs on import is reached; an import alone reaches nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,18 @@ from dataclasses import dataclass
 
 from tests.architecture.graph import PACKAGES, Sources, rules, sources
 
-_PLAIN = {"dataclass", "cache", "lru_cache", "contextmanager", "njit", "overload", "runtime_checkable", "final", "jit", "vectorize"}
+_PLAIN = {
+    "dataclass",
+    "cache",
+    "lru_cache",
+    "contextmanager",
+    "njit",
+    "overload",
+    "runtime_checkable",
+    "final",
+    "jit",
+    "vectorize",
+}
 """Decorators that register a function nowhere."""
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
@@ -55,14 +67,27 @@ def unreached(tree: Sources, templates: str = "") -> set[str]:
             names |= found.uses
 
 
-def _definition(module: str, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> Definition:
+def _definition(
+    module: str, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+) -> Definition:
     registered = any(_last(one) not in _PLAIN for one in node.decorator_list)
-    return Definition(module, node.name, frozenset(_names(node)), registered or node.name == "main" or node.name.startswith("__"))
+    return Definition(
+        module,
+        node.name,
+        frozenset(_names(node)),
+        registered or node.name == "main" or node.name.startswith("__"),
+    )
 
 
 def _last(decorator: ast.expr) -> str:
     inner = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return inner.attr if isinstance(inner, ast.Attribute) else inner.id if isinstance(inner, ast.Name) else ""
+    return (
+        inner.attr
+        if isinstance(inner, ast.Attribute)
+        else inner.id
+        if isinstance(inner, ast.Name)
+        else ""
+    )
 
 
 def _names(node: ast.AST, *, strings: bool = False) -> set[str]:
@@ -83,7 +108,9 @@ def _named(node: ast.AST, strings: bool) -> Iterator[str]:
 
 def pages() -> str:
     """All templates of the tree."""
-    return "\n".join(path.read_text() for package in PACKAGES for path in sorted(package.rglob("*.html")))
+    return "\n".join(
+        path.read_text() for package in PACKAGES for path in sorted(package.rglob("*.html"))
+    )
 
 
 def allowed() -> Mapping[str, str]:

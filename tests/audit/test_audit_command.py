@@ -7,8 +7,25 @@ from fedrec.settings import load
 from fedrec_simulations.audit.command import Audit, run
 from fedrec_simulations.audit.finding import Finding
 
-NEWS = ["recipe=privaterec", "data.format=planted-news", "data.preset=small", "privacy.unit=click", "privacy.epsilon=5"]
-KEYS = {"attack", "variant", "claimed_epsilon", "measured_epsilon", "confidence", "unit", "neighbours", "delta", "verdict", "by"}
+NEWS = [
+    "recipe=privaterec",
+    "data.format=planted-news",
+    "data.preset=small",
+    "privacy.unit=click",
+    "privacy.epsilon=5",
+]
+KEYS = {
+    "attack",
+    "variant",
+    "claimed_epsilon",
+    "measured_epsilon",
+    "confidence",
+    "unit",
+    "neighbours",
+    "delta",
+    "verdict",
+    "by",
+}
 
 
 @pytest.mark.parametrize(
@@ -25,7 +42,9 @@ KEYS = {"attack", "variant", "claimed_epsilon", "measured_epsilon", "confidence"
         ([*NEWS, "news.variant=centralized", "privacy.epsilon=inf"], 0),
     ],
 )
-def test_the_exit_code_is_zero_only_where_no_bound_exceeds_its_claim(overrides: list[str], code: int) -> None:
+def test_the_exit_code_is_zero_only_where_no_bound_exceeds_its_claim(
+    overrides: list[str], code: int
+) -> None:
     audit = run(load(None, overrides), quick=True)
     assert audit.exit_code == code
     assert audit.findings

@@ -10,7 +10,8 @@ from fedrec_simulations.audit.bounds import Counts, limits, lower_bound, region,
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (5.0, 1e-5)])
 def test_a_bound_is_below_the_truth_in_a_thousand_audits(epsilon: float, delta: float) -> None:
-    """At 90% confidence and 1,000 independent audits of a mechanism that is exactly as private as claimed.
+    """At 90% confidence and 1,000 independent audits of a mechanism that is exactly as private as
+    claimed.
 
     Alarms are then Binomial(1000, <= .1); more than 131 have a probability below 1e-3.
     """
@@ -18,14 +19,23 @@ def test_a_bound_is_below_the_truth_in_a_thousand_audits(epsilon: float, delta: 
     alarms = 0
     for _ in range(1000):
         inside, outside = rng.normal(mu, size=400), rng.normal(size=400)
-        alarms += lower_bound(inside, outside, delta=delta, gaussian=True, confidence=0.9).epsilon > epsilon
+        alarms += (
+            lower_bound(inside, outside, delta=delta, gaussian=True, confidence=0.9).epsilon
+            > epsilon
+        )
     assert alarms <= 131
 
 
 def test_a_bound_comes_close_with_many_draws_and_half_the_noise_is_caught() -> None:
     rng, mu = np.random.default_rng(2), mu_for(5.0, 1e-5)
-    for factor, low, high in ((1, 4.5, 5.0), (2, 9.9, epsilon_of(2 * mu, 1e-5)), (1 / 2, 1.9, epsilon_of(mu / 2, 1e-5))):
-        found = lower_bound(rng.normal(factor * mu, size=40_000), rng.normal(size=40_000), delta=1e-5, gaussian=True)
+    for factor, low, high in (
+        (1, 4.5, 5.0),
+        (2, 9.9, epsilon_of(2 * mu, 1e-5)),
+        (1 / 2, 1.9, epsilon_of(mu / 2, 1e-5)),
+    ):
+        found = lower_bound(
+            rng.normal(factor * mu, size=40_000), rng.normal(size=40_000), delta=1e-5, gaussian=True
+        )
         assert low <= found.epsilon <= high
         assert (found.by, found.draws, found.confidence) == ("gaussian", 80_000, 0.999)
 
@@ -33,7 +43,10 @@ def test_a_bound_comes_close_with_many_draws_and_half_the_noise_is_caught() -> N
 def test_the_region_bound_of_randomised_response_assumes_nothing_and_is_nearly_epsilon() -> None:
     rng, epsilon = np.random.default_rng(3), 2.0
     keep = 1 / (1 + math.exp(-epsilon))
-    inside, outside = (rng.random(40_000) < keep).astype(float), (rng.random(40_000) >= keep).astype(float)
+    inside, outside = (
+        (rng.random(40_000) < keep).astype(float),
+        (rng.random(40_000) >= keep).astype(float),
+    )
     found = lower_bound(inside, outside, delta=1e-5, gaussian=False)
     assert found.by == "region"
     assert 1.85 < found.epsilon <= epsilon
@@ -48,7 +61,8 @@ def test_limits_are_clopper_and_pearsons() -> None:
 
 
 def test_the_region_holds_with_equality_for_the_worst_pair_of_gaussians() -> None:
-    """At the threshold where delta(epsilon) is reached, log((TPR - delta) / FPR) is epsilon: with counts so large that limits are tight."""
+    """At the threshold where delta(epsilon) is reached, log((TPR - delta) / FPR) is epsilon: with
+    counts so large that limits are tight."""
     mu, epsilon, delta = 1.0, 1.5, delta_of(1.0, 1.5)
     threshold = mu / 2 + epsilon / mu
     tpr, fpr, n = special.ndtr(mu - threshold), special.ndtr(-threshold), 10**13
@@ -59,6 +73,9 @@ def test_the_region_holds_with_equality_for_the_worst_pair_of_gaussians() -> Non
 
 def test_chance_shows_nothing() -> None:
     rng = np.random.default_rng(4)
-    assert lower_bound(rng.normal(size=5000), rng.normal(size=5000), delta=1e-5, gaussian=True).epsilon < 0.1
+    assert (
+        lower_bound(rng.normal(size=5000), rng.normal(size=5000), delta=1e-5, gaussian=True).epsilon
+        < 0.1
+    )
     assert region(*limits(Counts(0, 100, 0, 100), 0.999), 1e-5)[0] == 0.0
     assert through_gdp(*limits(Counts(0, 100, 0, 100), 0.999), 1e-5)[0] < 0

@@ -31,7 +31,9 @@ def prepared_with(*overrides: str) -> tuple[Prepared, Interactions]:
 
 def with_half_the_noise(plan: Plan) -> Plan:
     """The same promise, kept by half of the noise that it needs."""
-    return replace(plan, releases=tuple(replace(release, mu=2 * release.mu) for release in plan.releases))
+    return replace(
+        plan, releases=tuple(replace(release, mu=2 * release.mu) for release in plan.releases)
+    )
 
 
 @pytest.mark.parametrize("recipe", ["default", "published"])
@@ -43,17 +45,36 @@ def test_the_right_noise_passes_and_half_of_it_is_caught(recipe: str) -> None:
     assert ratio.measured <= length.measured <= 5.0
     if recipe == "default":  # every report has norm exactly 1, so an attack comes close
         assert length.tightness > 0.999
-        assert ratio.tightness > 0.75  # .87 to .91 over three seeds: a bound at 99.9%, .70 to .81 from a quarter of the draws
+        # .87 to .91 over three seeds: a bound at 99.9%, .70 to .81 from a quarter of the draws
+        assert ratio.tightness > 0.75
     broken = replace(prepared.recipe, plan=with_half_the_noise(prepared.plan))
-    caught = membership(replace(prepared, recipe=broken, plan=broken.plan), data, variant=recipe, draws=DRAWS, streams=Streams(1))
+    caught = membership(
+        replace(prepared, recipe=broken, plan=broken.plan),
+        data,
+        variant=recipe,
+        draws=DRAWS,
+        streams=Streams(1),
+    )
     assert [finding.verdict for finding in caught] == ["EXCEEDED", "EXCEEDED"]
 
 
 def test_one_rating_of_the_published_recipe_exceeds_its_claim_as_its_note_says() -> None:
-    """AM-SSP Theorem 1 leaves out that the user vector is refit: the claim is not established, and here it is shown false."""
-    model = {"dimension": 4, "steps": 3, "user_ridge": 1, "item_ridge": 10, "user_radius": 0.5, "target_radius": 1}
+    """AM-SSP Theorem 1 leaves out that the user vector is refit: the claim is not established, and
+    here it is shown false."""
+    model = {
+        "dimension": 4,
+        "steps": 3,
+        "user_ridge": 1,
+        "item_ridge": 10,
+        "user_radius": 0.5,
+        "target_radius": 1,
+    }
     model |= {"encoder_steps": 50, "learning_rate": 0.005}
-    prepared, data = prepared_with("recipe=published", "privacy.unit=example", *(f"model.{name}={value}" for name, value in model.items()))
+    prepared, data = prepared_with(
+        "recipe=published",
+        "privacy.unit=example",
+        *(f"model.{name}={value}" for name, value in model.items()),
+    )
     length, ratio = membership(prepared, data, variant="published", draws=DRAWS, streams=Streams(1))
     assert not length.claim.established
     assert (length.verdict, ratio.verdict) == ("EXCEEDED", "EXCEEDED")
@@ -66,7 +87,9 @@ def test_removing_a_user_end_to_end_moves_every_sum_by_its_own_reports_alone() -
     exposures = exposed(prepared, data, questions, data.users == user)
     mine = np.unique(data.items[data.users == user])
     for exposure in exposures:
-        for block, without, inside in zip(exposure.question.blocks, exposure.without, exposure.inside, strict=True):
+        for block, without, inside in zip(
+            exposure.question.blocks, exposure.without, exposure.inside, strict=True
+        ):
             touched = np.flatnonzero((without != inside).any(1))
             if block.name == "pairs":  # a Gram of some items: the rows are places among them
                 own = np.flatnonzero(np.isin(exposure.question.public["items"], mine))
@@ -98,27 +121,40 @@ def test_openings_of_checked_clients_are_in_the_view_of_one_aggregator_and_witho
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nine findings, of 0.1% false alarms each where they are drawn."""
-    prepared, data = prepared_with("privacy.aggregation=three-party", "privacy.hostile_clients=checked", "recipe=dp-bias")
+    prepared, data = prepared_with(
+        "privacy.aggregation=three-party", "privacy.hostile_clients=checked", "recipe=dp-bias"
+    )
     exposures = most_exposed(prepared, data, asked(prepared, data, Streams(1)))
     outside, with_one, *_ = views(prepared.plan)
     costs = sum(e.opened.squared_mu for e in exposures if e.opened)
     planned = sum(mu**2 for e in exposures for mu in opening_mu(e.question).values())
-    assert 0 < costs < planned / 2  # an opening has 20 |z|^2 on average, charged are 126.5 |z|^2, and z is shorter than it may be
+    # an opening has 20 |z|^2 on average, charged are 126.5 |z|^2, and z is shorter than it may be
+    assert 0 < costs < planned / 2
     alone = [replace(exposure, opened=None) for exposure in exposures]
     assert exact_mu(exposures, prepared.plan, outside) == exact_mu(alone, prepared.plan, outside)
-    assert exact_mu(exposures, prepared.plan, with_one) ** 2 == pytest.approx(exact_mu(alone, prepared.plan, with_one) ** 2 + costs)
+    assert exact_mu(exposures, prepared.plan, with_one) ** 2 == pytest.approx(
+        exact_mu(alone, prepared.plan, with_one) ** 2 + costs
+    )
     found = membership(prepared, data, variant="dp-bias", draws=DRAWS, streams=Streams(1))
     assert [finding.verdict for finding in found] == ["holds"] * 9
     quiet = layout.own_noise
-    monkeypatch.setattr(replays, "own_noise", lambda checked, key, attempts: quiet(checked, key, attempts=attempts) // 1_000)
-    caught = opened_finding("checks", "dp-bias", exposures, prepared.plan, draws=DRAWS, streams=Streams(1))
+    monkeypatch.setattr(
+        replays,
+        "own_noise",
+        lambda checked, key, attempts: quiet(checked, key, attempts=attempts) // 1_000,
+    )
+    caught = opened_finding(
+        "checks", "dp-bias", exposures, prepared.plan, draws=DRAWS, streams=Streams(1)
+    )
     assert caught.verdict == "EXCEEDED"
 
 
 def test_the_server_with_any_one_of_three_aggregators_proves_no_more_than_is_claimed_and_without_one_noise_it_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Seven findings of 0.1% false alarms. With aggregator 2's noise left out, what 0 or 1 leave of the noise is one party's."""
+    """Seven findings of 0.1% false alarms.
+
+    With aggregator 2's noise left out, what 0 or 1 leave of the noise is one party's."""
     prepared, data = prepared_with("privacy.aggregation=three-party", "recipe=dp-bias")
     found = membership(prepared, data, variant="dp-bias", draws=DRAWS, streams=Streams(1))
     assert [finding.verdict for finding in found] == ["holds"] * 8
@@ -126,7 +162,12 @@ def test_the_server_with_any_one_of_three_aggregators_proves_no_more_than_is_cla
     assert all(finding.tightness > 0.75 for finding in found)
     sound = releases.party_noise
 
-    def lazy(question: Question, plan: Plan, noise: releases.Source, shapes: Sequence[tuple[int, ...]] = ()) -> Iterator[np.ndarray]:
+    def lazy(
+        question: Question,
+        plan: Plan,
+        noise: releases.Source,
+        shapes: Sequence[tuple[int, ...]] = (),
+    ) -> Iterator[np.ndarray]:
         share = 0 if isinstance(noise, releases.PartyStreams) and noise.party == 2 else 1
         return (share * drawn for drawn in sound(question, plan, noise, shapes))
 

@@ -1,4 +1,5 @@
-"""The attack on the whole command: under its claim as things are, above it with each planted bug that no single mechanism shows."""
+"""The attack on the whole command: under its claim as things are, above it with each planted bug
+that no single mechanism shows."""
 
 from __future__ import annotations
 
@@ -43,8 +44,11 @@ def few_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_the_bound_of_the_whole_command_lies_under_its_claim_and_above_half_of_it_where_reports_are_full(name: str) -> None:
-    """Those of the default recipe have the full radius; the published one leaves some of it unused."""
+def test_the_bound_of_the_whole_command_lies_under_its_claim_and_above_half_of_it_where_reports_are_full(
+    name: str,
+) -> None:
+    """Those of the default recipe have the full radius; the published one leaves some of it
+    unused."""
     found = whole_finding(scenario_of(name), runs=1_000)
     assert found.verdict == "holds"
     assert found.measured > (2.5 if "recipe=default" in SYSTEMS[name] else 0)
@@ -57,7 +61,9 @@ def by_number(patch: pytest.MonkeyPatch) -> None:
     def split(scenario: Scenario, dataset: Dataset) -> Split:
         honest = load_split(scenario, dataset)
         events = dataset.interactions
-        kept = Streams(scenario.split.seed).numpy("split").permutation(len(events)) >= len(events) // 5
+        kept = (
+            Streams(scenario.split.seed).numpy("split").permutation(len(events)) >= len(events) // 5
+        )
         return replace(honest, train=events.select(kept))
 
     patch.setattr(whole, "load_split", split)
@@ -66,40 +72,63 @@ def by_number(patch: pytest.MonkeyPatch) -> None:
 def half_of_the_noise(patch: pytest.MonkeyPatch) -> None:
     """Every release has half of its std."""
     honest = releases._integers
-    patch.setattr(releases, "_integers", lambda *given, std, **rest: honest(*given, std=std / 2, **rest))
+    patch.setattr(
+        releases, "_integers", lambda *given, std, **rest: honest(*given, std=std / 2, **rest)
+    )
 
 
 def no_noise_on_means(patch: pytest.MonkeyPatch) -> None:
     """The mean of all users leaves exactly."""
     honest = releases._integers
     patch.setattr(
-        releases, "_integers", lambda block, shape, *, std, **rest: honest(block, shape, std=std * (block.name != "mean"), **rest)
+        releases,
+        "_integers",
+        lambda block, shape, *, std, **rest: honest(
+            block, shape, std=std * (block.name != "mean"), **rest
+        ),
     )
 
 
 def one_key_for_a_question(patch: pytest.MonkeyPatch) -> None:
     """All blocks of a question have the same noise."""
     honest = Streams.key
-    patch.setattr(Streams, "key", lambda self, name, *, round=0: honest(self, name.split("/")[0], round=round))
+    patch.setattr(
+        Streams, "key", lambda self, name, *, round=0: honest(self, name.split("/")[0], round=round)
+    )
 
 
-@pytest.mark.parametrize("plant", [by_number, half_of_the_noise, no_noise_on_means, one_key_for_a_question])
+@pytest.mark.parametrize(
+    "plant", [by_number, half_of_the_noise, no_noise_on_means, one_key_for_a_question]
+)
 def test_with_a_planted_bug_the_bound_is_above_the_claim(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    assert whole_finding(scenario_of("ratings", "privacy.epsilon=2"), runs=400).verdict == "EXCEEDED"
+    assert (
+        whole_finding(scenario_of("ratings", "privacy.epsilon=2"), runs=400).verdict == "EXCEEDED"
+    )
 
 
-def test_the_operating_systems_noise_is_attacked_where_the_scenario_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Noise that is the same in every run. The bound of 60 runs is 3.6, below the claim of 5; of 100 and of 200 it is 72."""
-    monkeypatch.setattr("fedrec.randomness.SystemStreams.key", lambda self, name, *, round=0: bytes(32))
-    assert whole_finding(scenario_of("ratings", "privacy.noise=system"), runs=200).verdict == "EXCEEDED"
+def test_the_operating_systems_noise_is_attacked_where_the_scenario_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Noise that is the same in every run.
+
+    The bound of 60 runs is 3.6, below the claim of 5; of 100 and of 200 it is 72."""
+    monkeypatch.setattr(
+        "fedrec.randomness.SystemStreams.key", lambda self, name, *, round=0: bytes(32)
+    )
+    assert (
+        whole_finding(scenario_of("ratings", "privacy.noise=system"), runs=200).verdict
+        == "EXCEEDED"
+    )
 
 
 def test_the_two_files_differ_in_one_persons_rows_alone(tmp_path: Path) -> None:
     pair = planted_neighbours(scenario_of("ratings"), tmp_path)
-    inside, outside = ((tmp_path / f"{name}.csv").read_text().splitlines() for name in ("with", "without"))
+    inside, outside = (
+        (tmp_path / f"{name}.csv").read_text().splitlines() for name in ("with", "without")
+    )
     assert [line for line in inside if not line.startswith(PERSON)] == outside
     assert inside[1].startswith(PERSON)
     one, other = (load_dataset(scenario) for scenario in (pair.inside, pair.outside))
@@ -110,8 +139,16 @@ def test_the_two_files_differ_in_one_persons_rows_alone(tmp_path: Path) -> None:
 def test_the_score_of_independent_noise_has_the_distance_that_gdp_says() -> None:
     rng, d = np.random.default_rng(1), [np.full(4, 0.3), np.full(9, 0.2)]
     mu = math.sqrt(sum(float(part @ part) for part in d))
-    sides = [[[Seen(sign * part / 2 + rng.normal(size=len(part)), part) for part in d] for _ in range(4_000)] for sign in (1, -1)]
-    R = whole._covariance([(run, s) for side, s in zip(sides, (-0.5, 0.5), strict=True) for run in side])
+    sides = [
+        [
+            [Seen(sign * part / 2 + rng.normal(size=len(part)), part) for part in d]
+            for _ in range(4_000)
+        ]
+        for sign in (1, -1)
+    ]
+    R = whole._covariance(
+        [(run, s) for side, s in zip(sides, (-0.5, 0.5), strict=True) for run in side]
+    )
     np.testing.assert_allclose(R, np.eye(2), atol=0.05)
     inside, outside = ([whole._score(run, R) for run in side] for side in sides)
     assert np.mean(inside) - np.mean(outside) == pytest.approx(mu**2, rel=0.1)
@@ -119,9 +156,13 @@ def test_the_score_of_independent_noise_has_the_distance_that_gdp_says() -> None
 
 
 def test_the_bound_from_moments_is_below_the_truth_as_often_as_it_says_and_near_it() -> None:
-    """At 90% and 1,000 audits of a mechanism exactly as private as claimed: more than 131 alarms have a probability below 1e-3."""
+    """At 90% and 1,000 audits of a mechanism exactly as private as claimed: more than 131 alarms
+    have a probability below 1e-3."""
     rng, mu = np.random.default_rng(1), mu_for(1.0, 1e-5)
-    found = [mu_of_moments(rng.normal(mu, size=2_000), rng.normal(size=2_000), confidence=0.9) for _ in range(1_000)]
+    found = [
+        mu_of_moments(rng.normal(mu, size=2_000), rng.normal(size=2_000), confidence=0.9)
+        for _ in range(1_000)
+    ]
     assert sum(each > mu for each in found) <= 131
     assert np.median(found) > 0.7 * mu
     assert separation_bound(rng.normal(8, size=200), rng.normal(size=200), delta=1e-5).epsilon > 14
@@ -135,7 +176,9 @@ def test_a_claim_of_small_epsilon_takes_more_runs() -> None:
     assert runs[-1] == 1_000
 
 
-def test_the_command_prints_one_row_and_ends_with_five_where_the_bound_is_above(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_prints_one_row_and_ends_with_five_where_the_bound_is_above(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     honest = run(scenario_of("clicks"), quick=True, whole=True)
     assert (honest.exit_code, len(honest.rows())) == (0, 1)
     assert honest.rows()[0]["attack"] == "whole command"

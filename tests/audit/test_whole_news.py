@@ -1,4 +1,5 @@
-"""The attack on the whole command for news: under its claims as things are, above with half of the noise or a split by place."""
+"""The attack on the whole command for news: under its claims as things are, above with half of the
+noise or a split by place."""
 
 from __future__ import annotations
 
@@ -13,24 +14,44 @@ from fedrec.settings import Scenario, load
 from fedrec_simulations.audit import whole, whole_news
 from fedrec_simulations.audit.whole_news import whole_news_findings
 
-NEWS = ["recipe=privaterec", "data.format=planted-news", "data.preset=small", "privacy.noise=seeded"]
+NEWS = [
+    "recipe=privaterec",
+    "data.format=planted-news",
+    "data.preset=small",
+    "privacy.noise=seeded",
+]
 
 
 def scenario_of(variant: str, epsilon: float) -> Scenario:
     unit = "user" if variant == "central" else "click"
     rounds = ["news.rounds=2"] if variant == "central" else []
-    return load(None, [*NEWS, f"news.variant={variant}", f"privacy.unit={unit}", f"privacy.epsilon={epsilon}", *rounds])
+    return load(
+        None,
+        [
+            *NEWS,
+            f"news.variant={variant}",
+            f"privacy.unit={unit}",
+            f"privacy.epsilon={epsilon}",
+            *rounds,
+        ],
+    )
 
 
-def test_a_click_of_additive_stays_under_its_claim_and_not_with_a_third_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_click_of_additive_stays_under_its_claim_and_not_with_a_third_of_the_noise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     history = next(whole_news_findings(scenario_of("additive", 3.0), runs=120))
     assert (history.verdict, history.attack) == ("holds", "whole command: history")
     honest = gaussian.add_row_by_row
-    monkeypatch.setattr(gaussian, "add_row_by_row", lambda sums, *, std, **rest: honest(sums, std=std / 3, **rest))
+    monkeypatch.setattr(
+        gaussian, "add_row_by_row", lambda sums, *, std, **rest: honest(sums, std=std / 3, **rest)
+    )
     assert next(whole_news_findings(scenario_of("additive", 3.0), runs=120)).verdict == "EXCEEDED"
 
 
-def test_a_user_of_central_stays_under_its_claim_and_not_where_users_are_divided_by_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_of_central_stays_under_its_claim_and_not_where_users_are_divided_by_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(whole, "_TRAININGS", 3)
     (found,) = whole_news_findings(scenario_of("central", 2.0), runs=120)
     assert found.verdict == "holds"
@@ -48,7 +69,11 @@ def test_a_user_of_central_stays_under_its_claim_and_not_where_users_are_divided
 def test_the_two_folders_differ_in_one_click() -> None:
     for role, changed in (("history", {"history"}), ("label", {"clicked"})):
         one, other = whole_news._sides(scenario_of("additive", 3.0), role)
-        different = {name for name in vars(one.train) if not np.array_equal(getattr(one.train, name), getattr(other.train, name))}
+        different = {
+            name
+            for name in vars(one.train)
+            if not np.array_equal(getattr(one.train, name), getattr(other.train, name))
+        }
         assert different == changed
 
 

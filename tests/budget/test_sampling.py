@@ -14,7 +14,9 @@ KEY = Streams(7).key("sampling")
 def interactions_of(histories: list[set[int]]) -> Interactions:
     users = np.repeat(np.arange(len(histories)), [len(h) for h in histories])
     items = np.array([j for h in histories for j in h], np.int64)
-    return Interactions.from_columns(users, items, None, num_users=len(histories), num_items=M, value_range=(0, 1), kind="clicks")
+    return Interactions.from_columns(
+        users, items, None, num_users=len(histories), num_items=M, value_range=(0, 1), kind="clicks"
+    )
 
 
 histories = st.lists(st.sets(st.integers(0, M - 1), max_size=M), min_size=1, max_size=12)
@@ -22,24 +24,40 @@ histories = st.lists(st.sets(st.integers(0, M - 1), max_size=M), min_size=1, max
 
 @settings(max_examples=60, deadline=None)
 @given(histories, st.integers(1, 45), st.booleans())
-def test_every_user_keeps_exactly_the_smaller_of_the_limit_and_its_items(h: list[set[int]], limit: int, biased: bool) -> None:
+def test_every_user_keeps_exactly_the_smaller_of_the_limit_and_its_items(
+    h: list[set[int]], limit: int, biased: bool
+) -> None:
     data = interactions_of(h)
     flat = np.ones(M)  # equal counts everywhere: ties must not let a user pass the limit
-    mask = sampling.tail(data, flat, limit=limit, key=KEY) if biased else sampling.uniform(data, limit=limit, key=KEY)
-    kept = np.add.reduceat(np.append(mask, False), data.user_ptr[:-1]) * (np.diff(data.user_ptr) > 0)
+    mask = (
+        sampling.tail(data, flat, limit=limit, key=KEY)
+        if biased
+        else sampling.uniform(data, limit=limit, key=KEY)
+    )
+    kept = np.add.reduceat(np.append(mask, False), data.user_ptr[:-1]) * (
+        np.diff(data.user_ptr) > 0
+    )
     np.testing.assert_array_equal(kept, np.minimum([len(x) for x in h], limit))
 
 
 @settings(max_examples=40, deadline=None)
 @given(histories, st.integers(1, 10), st.integers(0, 11))
-def test_a_user_is_sampled_the_same_alone_and_in_company(h: list[set[int]], limit: int, user: int) -> None:
+def test_a_user_is_sampled_the_same_alone_and_in_company(
+    h: list[set[int]], limit: int, user: int
+) -> None:
     k = user % len(h)
     noisy = np.random.default_rng(0).normal(10, 5, M)
     data, alone = interactions_of(h), interactions_of(h).users_subset(np.array([k]))
     mine = slice(data.user_ptr[k], data.user_ptr[k + 1])
     for whole, single in (
-        (sampling.uniform(data, limit=limit, key=KEY), sampling.uniform(alone, limit=limit, key=KEY)),
-        (sampling.tail(data, noisy, limit=limit, key=KEY), sampling.tail(alone, noisy, limit=limit, key=KEY)),
+        (
+            sampling.uniform(data, limit=limit, key=KEY),
+            sampling.uniform(alone, limit=limit, key=KEY),
+        ),
+        (
+            sampling.tail(data, noisy, limit=limit, key=KEY),
+            sampling.tail(alone, noisy, limit=limit, key=KEY),
+        ),
     ):
         np.testing.assert_array_equal(whole[mine], single)
 
@@ -55,7 +73,8 @@ def test_tail_sampling_keeps_the_items_of_smallest_noisy_count() -> None:
 
 
 def test_uniform_sampling_draws_every_item_equally_often() -> None:
-    """4,000 users draw 10 of 40 items; each item's share has std .0068, and 5 std are left: false alarms below 1e-4."""
+    """4,000 users draw 10 of 40 items; each item's share has std .0068, and 5 std are left: false
+    alarms below 1e-4."""
     users = 4000
     data = interactions_of([set(range(M))] * users)
     shares = np.bincount(data.items[sampling.uniform(data, limit=10, key=KEY)], minlength=M) / users
@@ -63,7 +82,8 @@ def test_uniform_sampling_draws_every_item_equally_often() -> None:
 
 
 def test_pairs_of_items_are_drawn_together_as_often_as_chance_says() -> None:
-    """Guards against a hash that orders items alike for all users: 780 pairs, 5.5 std, false alarms below 1e-4."""
+    """Guards against a hash that orders items alike for all users: 780 pairs, 5.5 std, false alarms
+    below 1e-4."""
     users = 4000
     data = interactions_of([set(range(M))] * users)
     chosen = sampling.uniform(data, limit=10, key=KEY).reshape(users, M).astype(float)
@@ -74,7 +94,10 @@ def test_pairs_of_items_are_drawn_together_as_often_as_chance_says() -> None:
 
 def test_another_key_gives_another_sample_and_ties_do_not_favour_small_numbers() -> None:
     data = interactions_of([set(range(M))] * 200)
-    one, other = (sampling.tail(data, np.ones(M), limit=10, key=Streams(seed).key("sampling")) for seed in (1, 2))
+    one, other = (
+        sampling.tail(data, np.ones(M), limit=10, key=Streams(seed).key("sampling"))
+        for seed in (1, 2)
+    )
     assert not np.array_equal(one, other)
     assert abs(float(data.items[one].mean()) - (M - 1) / 2) < 1.5  # std of the mean is .22
 
@@ -88,7 +111,8 @@ def test_a_limit_below_one_and_missing_counts_are_refused() -> None:
 
 
 def test_a_share_of_the_examples_is_drawn_one_by_one_and_the_same_in_any_company() -> None:
-    """16,000 examples: the kept share within 5 standard deviations of what was asked (false alarm below 1e-6)."""
+    """16,000 examples: the kept share within 5 standard deviations of what was asked (false alarm
+    below 1e-6)."""
     data = interactions_of([set(range(M))] * 400)
     for share in (0.1, 0.5):
         mask = sampling.share_of_examples(data, share=share, key=b"k")

@@ -14,14 +14,27 @@ from fedrec_cli.main import guarded
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    place, settings = tmp_path_factory.mktemp("runs"), {"data.preset": "small", "compare.als": False, "run.examples": 0}
+    place, settings = (
+        tmp_path_factory.mktemp("runs"),
+        {"data.preset": "small", "compare.als": False, "run.examples": 0},
+    )
     return [
-        str(fedrec.simulate({"recipe": "dp-bias"}, settings=settings, epsilon=epsilon, noise="seeded", directory=place).folder)
+        str(
+            fedrec.simulate(
+                {"recipe": "dp-bias"},
+                settings=settings,
+                epsilon=epsilon,
+                noise="seeded",
+                directory=place,
+            ).folder
+        )
         for epsilon in (1, 5)
     ]
 
 
-def test_the_table_has_every_method_of_every_run_best_first(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_has_every_method_of_every_run_best_first(
+    runs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert guarded(["compare", *runs]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:4] == ["run", "method", "guarantee", "rmse"]
@@ -31,7 +44,9 @@ def test_the_table_has_every_method_of_every_run_best_first(runs: list[str], cap
 
 
 @pytest.mark.parametrize("suffix", [".html", ".csv", ".pdf", ".svg", ".png"])
-def test_it_is_written_as(suffix: str, runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_written_as(
+    suffix: str, runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / f"compare{suffix}"
     assert guarded(["compare", *runs, "--output", str(path)]) == 0
     assert path.stat().st_size > 500
@@ -42,7 +57,9 @@ def test_it_is_written_as(suffix: str, runs: list[str], tmp_path: Path, capsys: 
     capsys.readouterr()
 
 
-def test_json_and_an_unknown_metric(runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_and_an_unknown_metric(
+    runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert guarded(["compare", *runs, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert {row["method"] for row in rows} >= {"dp-bias", "item mean"}

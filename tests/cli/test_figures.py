@@ -29,19 +29,29 @@ NONE = {"epsilon": math.inf, "delta": None, "unit": None, "noise": None, "privat
 
 def _compared() -> pl.DataFrame:
     ours = [
-        {"run": f"r{seed}", "method": "default", "epsilon": e, **PRIVATE, "rmse": 0.9 + seed / 100} for e in (1.0, 5.0) for seed in (1, 3)
+        {"run": f"r{seed}", "method": "default", "epsilon": e, **PRIVATE, "rmse": 0.9 + seed / 100}
+        for e in (1.0, 5.0)
+        for seed in (1, 3)
     ]
-    return pl.DataFrame([*ours, {"run": "r1", "method": "item mean", **NONE, "rmse": 1.0}], infer_schema_length=None)
+    return pl.DataFrame(
+        [*ours, {"run": "r1", "method": "item mean", **NONE, "rmse": 1.0}], infer_schema_length=None
+    )
 
 
 def _audit() -> str:
     claim = Guarantee(5.0, 1e-5, "user", "add/remove")
-    found = [Finding(name, "default", claim, at, by, 0.999) for name, at, by in (("ratio", 3.8, "gaussian"), ("nothing", math.nan, "none"))]
+    found = [
+        Finding(name, "default", claim, at, by, 0.999)
+        for name, at, by in (("ratio", 3.8, "gaussian"), ("nothing", math.nan, "none"))
+    ]
     return Audit(tuple(found)).page("planted")  # type: ignore[arg-type]
 
 
 PAGES = {
-    "report": (lambda: page.render(example()), {"curve", "lists-curve", "buckets-0", "convergence"}),
+    "report": (
+        lambda: page.render(example()),
+        {"curve", "lists-curve", "buckets-0", "convergence"},
+    ),
     "comparison": (lambda: comparison.page(_compared(), "rmse"), {"comparison"}),
     "seeds": (lambda: comparison.page(comparison.over_runs(_compared()), "rmse"), {"comparison"}),
     "audit": (_audit, {"claims"}),
@@ -54,12 +64,16 @@ def _rows(text: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("kind", PAGES)
-def test_every_chart_of_a_page_is_written_in_every_format(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_chart_of_a_page_is_written_in_every_format(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     made, names = PAGES[kind]
     (tmp_path / "report.html").write_text(made(), encoding="utf-8")
     assert guarded(["figures", str(tmp_path), "--json"]) == 0
     files = [Path(name) for name in json.loads(capsys.readouterr().out)]
-    assert {file.name for file in files} == {f"{name}.{ending}" for name in names for ending in FORMATS}
+    assert {file.name for file in files} == {
+        f"{name}.{ending}" for name in names for ending in FORMATS
+    }
     for file in files:
         assert file.parent == tmp_path / "figures"
         assert file.read_bytes().startswith(STARTS.get(file.suffix[1:], b""))
@@ -76,7 +90,9 @@ def test_a_figure_of_the_docs_carries_its_numbers(path: Path) -> None:
     assert chart.file("svg") == path.read_bytes()
 
 
-def test_numbers_of_runs_that_differ_in_their_seed_have_the_interval_that_the_table_shows(tmp_path: Path) -> None:
+def test_numbers_of_runs_that_differ_in_their_seed_have_the_interval_that_the_table_shows(
+    tmp_path: Path,
+) -> None:
     for frame in (_compared(), comparison.over_runs(_compared())):
         path = tmp_path / "page.html"
         path.write_text(comparison.page(frame, "rmse"), encoding="utf-8")
@@ -91,7 +107,11 @@ def test_numbers_of_runs_that_differ_in_their_seed_have_the_interval_that_the_ta
 
 def test_a_drawing_has_the_page_s_shapes_where_the_page_has_them() -> None:
     chart = LineChart(
-        "RMSE against ε", "ε", {"default": (Point(1, 0.9), Point(5, 0.8)), "other": (Point(1, 1.0),)}, (("mean", 1.1),), log=True
+        "RMSE against ε",
+        "ε",
+        {"default": (Point(1, 0.9), Point(5, 0.8)), "other": (Point(1, 1.0),)},
+        (("mean", 1.1),),
+        log=True,
     )
     svg = str(charts.lines_against(chart, name="c")).split("</svg>")[0].partition("<svg ")[2]
     root = ElementTree.fromstring(f"<svg {svg}</svg>")
@@ -104,17 +124,25 @@ def test_a_drawing_has_the_page_s_shapes_where_the_page_has_them() -> None:
 
 
 def test_a_method_has_one_colour_in_every_chart_and_the_page_has_that_colour() -> None:
-    assert chosen(["x", "default"])["default"] == chosen(["default", "x", "y"])["default"] == (1, False)
+    assert (
+        chosen(["x", "default"])["default"]
+        == chosen(["default", "x", "y"])["default"]
+        == (1, False)
+    )
     css = page.stylesheet()
     assert all(f"--c{n}: {colour};" in css for n, colour in enumerate(LIGHT, 1))
     slots = chosen([*SLOTS, "a", "b"])
     assert all(slots[name][0] == SLOTS[name] for name in SLOTS)
-    bars = dots.bucket_dots(BucketBars("RMSE", {"non-private ALS": (1.0,), "default": (0.5,)}), name="b")
+    bars = dots.bucket_dots(
+        BucketBars("RMSE", {"non-private ALS": (1.0,), "default": (0.5,)}), name="b"
+    )
     assert 'class="dot f2"' in bars
     assert 'class="dot f1"' in bars
 
 
-def test_what_has_no_chart_and_an_unknown_format_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_has_no_chart_and_an_unknown_format_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "report.html").write_text("<html></html>")
     assert guarded(["figures", str(tmp_path)]) == 6
     assert guarded(["figures", str(tmp_path / "none.html")]) == 6

@@ -1,4 +1,5 @@
-"""`fedrec simulate --seeds N`: several whole runs, and the means of what they measured with intervals."""
+"""`fedrec simulate --seeds N`: several whole runs, and the means of what they measured with
+intervals."""
 
 from __future__ import annotations
 
@@ -12,7 +13,13 @@ from scipy import stats
 from fedrec_cli.main import guarded
 from fedrec_simulations.report.comparison import half, over_runs
 
-QUICK = ["data.preset=small", "recipe=dp-bias", "compare.als=false", "run.examples=0", "privacy.noise=seeded"]
+QUICK = [
+    "data.preset=small",
+    "recipe=dp-bias",
+    "compare.als=false",
+    "run.examples=0",
+    "privacy.noise=seeded",
+]
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +33,10 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_seed_is_a_run_and_the_mean_and_interval_are_of_all(found: Path) -> None:
     content = json.loads((found / "seeds.json").read_text())
     assert content["seeds"] == [1, 2, 3]
-    values = [json.loads((Path(run) / "result.json").read_text())["metrics"]["rmse"] for run in content["runs"]]
+    values = [
+        json.loads((Path(run) / "result.json").read_text())["metrics"]["rmse"]
+        for run in content["runs"]
+    ]
     assert len(set(values)) == 3, "each seed has noise of its own"
     ours = next(method for method in content["methods"] if method["private"])
     assert ours["metrics"]["rmse"]["mean"] == pytest.approx(sum(values) / 3)
@@ -44,8 +54,18 @@ def test_the_page_and_the_table_show_intervals_and_name_every_run(found: Path) -
 
 
 def test_a_run_without_a_metric_does_not_lower_its_mean() -> None:
-    about = {"run": "a", "method": "m", "epsilon": 5.0, "delta": 1e-5, "unit": "user", "noise": "system", "private": True}
-    frame = over_runs(pl.DataFrame([{**about, "rmse": 1.0}, {**about, "rmse": 2.0}, {**about, "rmse": None}]))
+    about = {
+        "run": "a",
+        "method": "m",
+        "epsilon": 5.0,
+        "delta": 1e-5,
+        "unit": "user",
+        "noise": "system",
+        "private": True,
+    }
+    frame = over_runs(
+        pl.DataFrame([{**about, "rmse": 1.0}, {**about, "rmse": 2.0}, {**about, "rmse": None}])
+    )
     assert (frame["rmse"][0], frame["runs"][0]) == (1.5, 3)
     assert frame[half("rmse")][0] == pytest.approx(stats.t.ppf(0.975, 1) * 0.5)
     same = over_runs(pl.DataFrame([{**about, "rmse": 1.0}, {**about, "rmse": 1.0}]))

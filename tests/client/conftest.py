@@ -1,4 +1,5 @@
-"""A site in one process: planted users, a ledger on disk, and an aggregator that is real or only writes down what it gets."""
+"""A site in one process: planted users, a ledger on disk, and an aggregator that is real or only
+writes down what it gets."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ from fedrec_client.store import LocalUsers
 
 @dataclass
 class Desk:
-    """Counts every report id once, as an aggregator does, and keeps the bytes. `lost` messages never arrive; `turned_away` gives codes."""
+    """Counts every report id once, as an aggregator does, and keeps the bytes.
+
+    `lost` messages never arrive; `turned_away` gives codes."""
 
     enrolled: set[bytes] = field(default_factory=set)
     batches: list[bytes] = field(default_factory=list)
@@ -63,7 +66,8 @@ class Desk:
 
 @dataclass
 class Site:
-    """A client on `folder` that can be stopped and started again; `participant` is the running one."""
+    """A client on `folder` that can be stopped and started again; `participant` is the running
+    one."""
 
     folder: Path
     users: LocalUsers
@@ -77,7 +81,9 @@ class Site:
 
     def start(self) -> None:
         ledger = ClientLedger(self.folder / "ledger.sqlite", limit=self.limit, clock=self.clock)
-        self.participant = Participant("site", self.users, ledger, self.desk, self.folder, **self.options)
+        self.participant = Participant(
+            "site", self.users, ledger, self.desk, self.folder, **self.options
+        )
 
     def restart(self) -> None:
         """As after a kill: only the folder is left."""
@@ -99,17 +105,34 @@ class Run:
         self.item_ids = tuple(f"item {j}" for j in range(self.events.num_items))
         words = id_words([f"user {k}" for k in range(self.events.num_users)])
         self.events = e = replace(self.events, user_words=words, item_words=id_words(self.item_ids))
-        facts = PublicFacts(self.population or e.num_users, e.num_items, e.kind, e.value_range, self.features, Streams(1))
+        facts = PublicFacts(
+            self.population or e.num_users,
+            e.num_items,
+            e.kind,
+            e.value_range,
+            self.features,
+            Streams(1),
+        )
         self.prepared: Prepared = prepare(self.scenario, facts)
-        self.terms = Terms(self.name, client_recipe(self.scenario), e.kind, e.value_range, self.item_ids)
+        self.terms = Terms(
+            self.name, client_recipe(self.scenario), e.kind, e.value_range, self.item_ids
+        )
 
     @property
     def users(self) -> LocalUsers:
-        return LocalUsers(self.events, self.item_ids, tuple(f"user {k}" for k in range(self.events.num_users)))
+        return LocalUsers(
+            self.events, self.item_ids, tuple(f"user {k}" for k in range(self.events.num_users))
+        )
 
     @cached_property
     def _rounds(self) -> tuple[RoundDone, ...]:
-        link = Loopback(self.events, self.prepared.steps, self.prepared.plan, Streams(1), Ledger(self.prepared.plan.guarantee))
+        link = Loopback(
+            self.events,
+            self.prepared.steps,
+            self.prepared.plan,
+            Streams(1),
+            Ledger(self.prepared.plan.guarantee),
+        )
         return tuple(train(self.prepared.recipe, link, self.prepared.recipe.begin()))
 
     def rounds(self) -> list[RoundDone]:
@@ -123,17 +146,31 @@ class Run:
         return Invitation(self.name, self.prepared.plan, question)
 
     def digest(self, question: Question) -> str:
-        return question_digest(question_header(question, run=self.name, plan=self.prepared.plan.digest()))
+        return question_digest(
+            question_header(question, run=self.name, plan=self.prepared.plan.digest())
+        )
 
     def decoded(self, question: Question, batches: Sequence[bytes]) -> list[Batch]:
         digest = self.digest(question)
         kept = [batch for batch in batches if batch[4:36].hex() == digest]
-        return [unpack_reports(batch, question.blocks, digest, max_users=10_000, max_events_per_user=10_000) for batch in kept]
+        return [
+            unpack_reports(
+                batch, question.blocks, digest, max_users=10_000, max_events_per_user=10_000
+            )
+            for batch in kept
+        ]
 
 
-def small_run(*overrides: str, kind: str = "ratings", name: str = "run-1", features: bool = True) -> Run:
+def small_run(
+    *overrides: str, kind: str = "ratings", name: str = "run-1", features: bool = True
+) -> Run:
     dataset = planted(PlantedShape(users=30, items=50, events=360, kind=kind), seed=3)  # type: ignore[arg-type]
-    return Run(load(None, list(overrides)), dataset.interactions, dataset.features if features else None, name)
+    return Run(
+        load(None, list(overrides)),
+        dataset.interactions,
+        dataset.features if features else None,
+        name,
+    )
 
 
 @pytest.fixture(scope="session")

@@ -49,7 +49,14 @@ def opened(path: Path) -> Iterator[Callable[..., ClientLedger]]:
         ledger.close()
 
 
-def charged(ledger: ClientLedger, round: int, *names: str, run: str = "run", plan: Plan = PLAN, question: str = "") -> bool:
+def charged(
+    ledger: ClientLedger,
+    round: int,
+    *names: str,
+    run: str = "run",
+    plan: Plan = PLAN,
+    question: str = "",
+) -> bool:
     return ledger.charge(run, round, question or f"{round:064x}", plan, names)
 
 
@@ -82,11 +89,16 @@ def test_the_same_question_again_is_not_charged_again_also_after_a_restart(opene
 def test_the_reasons_to_refuse_have_their_codes_and_cost_nothing(opened: Any) -> None:
     ledger = opened()
     charged(ledger, 0, "counts")
-    assert code_of(lambda: charged(ledger, 0, "counts", question="f" * 64)) == Refusal.ALREADY_REPORTED
+    assert (
+        code_of(lambda: charged(ledger, 0, "counts", question="f" * 64)) == Refusal.ALREADY_REPORTED
+    )
     assert code_of(lambda: charged(ledger, 1, "counts")) == Refusal.WRONG_QUESTION
     assert code_of(lambda: charged(ledger, 1, "step/0", "step/0")) == Refusal.WRONG_QUESTION
     assert code_of(lambda: charged(ledger, 1, "step/0", plan=plan_of(2.9))) == Refusal.WRONG_PLAN
-    assert code_of(lambda: charged(ledger, 0, "counts", run="other", plan=plan_of(4.9))) == Refusal.BUDGET
+    assert (
+        code_of(lambda: charged(ledger, 0, "counts", run="other", plan=plan_of(4.9)))
+        == Refusal.BUDGET
+    )
     assert len(opened().entries) == 1
 
 
@@ -96,7 +108,14 @@ def test_runs_compose_exactly_and_the_last_that_fits_fits(opened: Any) -> None:
         charged(ledger, round, name, run="first")
     left = math.sqrt(mu_for(5.0, 1e-5) ** 2 - mu_for(3.0, 1e-5) ** 2)
     assert ledger.epsilon_left == pytest.approx(epsilon_of(left, 1e-5), rel=1e-9)
-    assert code_of(lambda: charged(ledger, 0, "counts", run="second", plan=plan_of(ledger.epsilon_left * 1.001))) == Refusal.BUDGET
+    assert (
+        code_of(
+            lambda: charged(
+                ledger, 0, "counts", run="second", plan=plan_of(ledger.epsilon_left * 1.001)
+            )
+        )
+        == Refusal.BUDGET
+    )
     rest = plan_of(ledger.epsilon_left * 0.999)
     for round, name in enumerate(("counts", "step/0", "step/1")):
         assert charged(ledger, round, name, run="second", plan=rest)
@@ -130,7 +149,9 @@ def test_a_second_process_is_refused_while_one_has_the_ledger(opened: Any, path:
         ClientLedger(path, limit=LIMIT)
 
 
-def test_the_secret_stays_the_same_and_is_readable_by_its_owner_alone(opened: Any, path: Path) -> None:
+def test_the_secret_stays_the_same_and_is_readable_by_its_owner_alone(
+    opened: Any, path: Path
+) -> None:
     secret = opened().secret
     assert len(secret) == 32
     assert opened().secret == secret
@@ -160,7 +181,9 @@ def test_an_entry_changed_or_dropped_is_noticed(opened: Any, path: Path, damage:
         opened()
 
 
-def test_a_database_put_back_to_an_earlier_state_is_noticed(opened: Any, path: Path, tmp_path: Path) -> None:
+def test_a_database_put_back_to_an_earlier_state_is_noticed(
+    opened: Any, path: Path, tmp_path: Path
+) -> None:
     charged(opened(), 0, "counts")
     opened().close()
     shutil.copy(path, tmp_path / "backup")
@@ -180,7 +203,9 @@ def test_either_file_lost_is_noticed(opened: Any, path: Path, lost: str) -> None
         opened()
 
 
-def test_a_crash_between_database_and_head_file_is_no_going_back(opened: Any, path: Path, monkeypatch: Any) -> None:
+def test_a_crash_between_database_and_head_file_is_no_going_back(
+    opened: Any, path: Path, monkeypatch: Any
+) -> None:
     ledger = opened()
     charged(ledger, 0, "counts")
     with monkeypatch.context() as patch:
@@ -192,7 +217,9 @@ def test_a_crash_between_database_and_head_file_is_no_going_back(opened: Any, pa
 
 
 @pytest.mark.parametrize("days", [-3, 3, -4000])
-def test_a_clock_that_jumps_and_comes_back_stops_no_charge_and_loses_none(opened: Any, days: float) -> None:
+def test_a_clock_that_jumps_and_comes_back_stops_no_charge_and_loses_none(
+    opened: Any, days: float
+) -> None:
     now = [1e9]
     ledger = opened(clock=lambda: now[0])
     charged(ledger, 0, "counts")
@@ -220,7 +247,9 @@ def test_entries_can_be_read_while_a_client_runs(opened: Any, path: Path) -> Non
 
 def test_a_full_disk_is_an_error_and_no_charge(opened: Any, path: Path) -> None:
     ledger = opened()
-    ledger._database.execute(f"PRAGMA max_page_count = {ledger._database.execute('PRAGMA page_count').fetchone()[0]}")
+    ledger._database.execute(
+        f"PRAGMA max_page_count = {ledger._database.execute('PRAGMA page_count').fetchone()[0]}"
+    )
     with pytest.raises(RunError, match="full"):
         charged(ledger, 0, "counts", run="a run with a name that does not fit a page" * 200)
     assert not ledger.entries

@@ -16,15 +16,24 @@ def test_the_example_is_a_settings_file(tmp_path: Path) -> None:
     settings = load(path)
     assert settings.name == "library"
     assert (settings.privacy.limit.epsilon, settings.privacy.limit.unit) == (5.0, "user")
-    assert settings.data.reader_options() == {"user": "reader", "item": "book", "rating": "stars", "rating_range": (1.0, 5.0)}
+    assert settings.data.reader_options() == {
+        "user": "reader",
+        "item": "book",
+        "rating": "stars",
+        "rating_range": (1.0, 5.0),
+    }
 
 
 def test_relative_paths_start_at_the_files_folder(tmp_path: Path) -> None:
     path = tmp_path / "client.toml"
-    path.write_text(EXAMPLE.replace("/var/lib/fedrec/client", "state").replace("/etc/fedrec/ca.pem", "ca.pem"))
+    path.write_text(
+        EXAMPLE.replace("/var/lib/fedrec/client", "state").replace("/etc/fedrec/ca.pem", "ca.pem")
+    )
     settings = load(path)
     assert settings.state == str(tmp_path / "state")
-    assert settings.aggregator.ca == settings.superlink.root_certificates == str(tmp_path / "ca.pem")
+    assert (
+        settings.aggregator.ca == settings.superlink.root_certificates == str(tmp_path / "ca.pem")
+    )
     assert settings.aggregator.token == settings.log == ""
 
 
@@ -70,7 +79,9 @@ def test_an_infinite_limit_is_spelled_out() -> None:
 
 
 @pytest.mark.parametrize("content", ["name = library", "\0", None])
-def test_a_file_that_is_missing_or_no_toml_is_refused_by_name(tmp_path: Path, content: str | None) -> None:
+def test_a_file_that_is_missing_or_no_toml_is_refused_by_name(
+    tmp_path: Path, content: str | None
+) -> None:
     path = tmp_path / "client.toml"
     if content is not None:
         path.write_text(content)

@@ -1,4 +1,5 @@
-"""A server that asks what no recipe asks: the client neither falls over, nor says anything that depends on an event."""
+"""A server that asks what no recipe asks: the client neither falls over, nor says anything that
+depends on an event."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def with_array(question: Question, name: str, array: Any) -> Question:
 
 def with_block(question: Question, **changes: Any) -> Question:
     release = question.releases[0]
-    return replace(question, releases=(replace(release, blocks=(replace(release.blocks[0], **changes),)),))
+    return replace(
+        question, releases=(replace(release, blocks=(replace(release.blocks[0], **changes),)),)
+    )
 
 
 CHANGES: dict[str, Any] = {
@@ -57,11 +60,18 @@ CHANGES: dict[str, Any] = {
     "more columns than bounds": lambda q: with_array(q, "phi", np.ones((50, 1_025), np.float32)),
     "unknown step": lambda q: replace(q, step="default/everything"),
     "step of another recipe": lambda q: replace(q, step="published/statistics"),
-    "release not in the plan": lambda q: replace(q, releases=(replace(q.releases[0], name="extra"),)),
+    "release not in the plan": lambda q: replace(
+        q, releases=(replace(q.releases[0], name="extra"),)
+    ),
     "no release": lambda q: replace(q, releases=()),
     "twice the release": lambda q: replace(q, releases=q.releases * 2),
     "more blocks": lambda q: replace(
-        q, releases=(replace(q.releases[0], blocks=(*q.releases[0].blocks, block("x", "linear", rows=1, width=1))),)
+        q,
+        releases=(
+            replace(
+                q.releases[0], blocks=(*q.releases[0].blocks, block("x", "linear", rows=1, width=1))
+            ),
+        ),
     ),
     "enormous blocks": lambda q: with_block(q, width=2**26),
     "more rows than items": lambda q: with_block(q, rows=2**31 - 1),
@@ -70,14 +80,20 @@ CHANGES: dict[str, Any] = {
     "finer steps than 15 bits": lambda q: with_block(q, coefficient_step=2.0**-40),
     "radius of nothing": lambda q: replace(q, releases=(replace(q.releases[0], radius=1e-300),)),
     "negative radius": lambda q: replace(q, releases=(replace(q.releases[0], radius=-1.0),)),
-    "infinite radius": lambda q: replace(q, releases=(replace(q.releases[0], radius=float("inf")),)),
-    "a radius its steps do not hold": lambda q: replace(q, releases=(replace(q.releases[0], radius=1e11),)),
+    "infinite radius": lambda q: replace(
+        q, releases=(replace(q.releases[0], radius=float("inf")),)
+    ),
+    "a radius its steps do not hold": lambda q: replace(
+        q, releases=(replace(q.releases[0], radius=1e11),)
+    ),
     "negative round": lambda q: replace(q, round=-1),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_question_that_no_recipe_asks_is_refused_free_of_charge_and_nothing_leaves(joined, run, change: str) -> None:
+def test_a_question_that_no_recipe_asks_is_refused_free_of_charge_and_nothing_leaves(
+    joined, run, change: str
+) -> None:
     answer = joined.participant.answer(run.invitation(CHANGES[change](step_of(run))))
     assert answer.refusal in {Refusal.MALFORMED, Refusal.TOO_LARGE, Refusal.WRONG_PLAN}, answer
     assert not joined.desk.batches
@@ -97,11 +113,15 @@ def test_a_list_of_items_that_is_none_is_refused(make_site, make_run, items: Any
     site = make_site(run.users, limit=Guarantee(100.0, 1e-5))
     site.participant.join(run.terms)
     tastes = next(question for question in run.questions() if question.step == "default/tastes")
-    assert site.participant.answer(run.invitation(with_array(tastes, "items", items))).refusal == Refusal.MALFORMED
+    assert (
+        site.participant.answer(run.invitation(with_array(tastes, "items", items))).refusal
+        == Refusal.MALFORMED
+    )
 
 
 def test_arrays_that_fail_on_one_item_only_do_not_tell_the_server_who_has_it(joined, run) -> None:
-    """A variance below zero has no square root: the solve of whoever rated that item fails, and only theirs."""
+    """A variance below zero has no square root: the solve of whoever rated that item fails, and
+    only theirs."""
     question = step_of(run)
     counts = np.bincount(run.events.items, minlength=50)
     item = int(np.flatnonzero((counts > 0) & (counts < 15))[-1])
@@ -121,7 +141,9 @@ def report_of(batch: Any, user: int) -> list[Any]:
     return [part.coefficients[start:end] for part in batch.reports.blocks]
 
 
-def test_a_step_that_makes_too_large_a_report_leaves_that_user_silent(make_site, run, monkeypatch) -> None:
+def test_a_step_that_makes_too_large_a_report_leaves_that_user_silent(
+    make_site, run, monkeypatch
+) -> None:
     site = make_site(run.users)
     site.participant.join(run.terms)
     question = run.questions()[0]
@@ -129,17 +151,34 @@ def test_a_step_that_makes_too_large_a_report_leaves_that_user_silent(make_site,
 
     def greedy(question: Question, mine: Any) -> Any:
         reports = honest(question, mine)
-        reports.blocks[0].coefficients[np.repeat(mine.user_words == run.events.user_words[17], np.diff(mine.user_ptr))] *= 3
+        reports.blocks[0].coefficients[
+            np.repeat(mine.user_words == run.events.user_words[17], np.diff(mine.user_ptr))
+        ] *= 3
         return reports
 
-    monkeypatch.setattr("fedrec_client.participant.client_steps", lambda recipe, kind: {question.step: greedy})
+    monkeypatch.setattr(
+        "fedrec_client.participant.client_steps", lambda recipe, kind: {question.step: greedy}
+    )
     assert site.participant.answer(run.invitation(question)).accepted == 30
     (batch,) = run.decoded(question, site.desk.batches)
     assert [k for k in range(30) if not any(part.any() for part in report_of(batch, k))] == [17]
 
 
 NUMBERS = st.one_of(st.floats(-1e30, 1e30), st.sampled_from([0.0, -1.0, 1e-38, 3e38]))
-NAMES = st.sampled_from(["phi", "bias", "variance", "omega", "mean", "alpha", "width", "scales_energy", "most_ratings", *UNITS])
+NAMES = st.sampled_from(
+    [
+        "phi",
+        "bias",
+        "variance",
+        "omega",
+        "mean",
+        "alpha",
+        "width",
+        "scales_energy",
+        "most_ratings",
+        *UNITS,
+    ]
+)
 
 
 @pytest.fixture(scope="module")
@@ -156,14 +195,21 @@ def is_refused(question: Question, step: Any, terms: Any) -> bool:
 
 
 @given(name=NAMES, number=NUMBERS, rows=st.integers(1, 50))
-def test_whatever_the_public_numbers_every_user_has_one_report_within_its_radius(run, asked, name: str, number: float, rows: int) -> None:
+def test_whatever_the_public_numbers_every_user_has_one_report_within_its_radius(
+    run, asked, name: str, number: float, rows: int
+) -> None:
     array = np.array(asked.public[name], np.float64)
     array[(slice(rows),) if array.ndim else ()] = number
-    question = with_array(asked, name, np.clip(array, -(2**40), 2**40).astype(np.int64) if name == "width" else array)
+    question = with_array(
+        asked, name, np.clip(array, -(2**40), 2**40).astype(np.int64) if name == "width" else array
+    )
     step, users = run.prepared.steps[question.step], np.arange(30)
     if is_refused(question, step, run.terms):
         return
     reports = answered(question, step, run.events, users)
     assert reports.num_users == 30
     assert (squared_norms(reports, question.releases) <= question.releases[0].radius ** 2).all()
-    pack_reports(Batch(np.zeros((30, 16), np.uint8), np.zeros((30, 16), np.uint8), reports), run.digest(question))
+    pack_reports(
+        Batch(np.zeros((30, 16), np.uint8), np.zeros((30, 16), np.uint8), reports),
+        run.digest(question),
+    )

@@ -1,4 +1,5 @@
-"""A client of news: charged before it tells, the same bytes when asked again, and what it refuses."""
+"""A client of news: charged before it tells, the same bytes when asked again, and what it
+refuses."""
 
 from __future__ import annotations
 
@@ -12,7 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution, from_gaussian_mechanism, from_randomized_response
+from dp_accounting.pld.privacy_loss_distribution import (
+    PrivacyLossDistribution,
+    from_gaussian_mechanism,
+    from_randomized_response,
+)
 
 from fedrec.data.features import PublicFeatures
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
@@ -37,7 +42,9 @@ from fedrec_client.click_ledger import Bound, ClickSpending
 from fedrec_client.news import NewsParticipant, NewsTrust, _digest
 from fedrec_client.readers import PRIVATE_COLUMNS, LocalReaders, read_news_shard, write_news_shard
 
-SHAPE = PlantedNewsShape(users=40, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0)
+SHAPE = PlantedNewsShape(
+    users=40, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0
+)
 LIMIT = Guarantee(5.0, 1e-5, "click", "replace")
 
 
@@ -63,7 +70,17 @@ def scenario(variant: str = "additive", *more: str) -> Scenario:
         f"privacy.epsilon={epsilon}",
         "news.users_per_round=16",
     ]
-    return load(None, ["recipe=privaterec", "data.format=planted-news", "news.history=12", "privacy.noise=seeded", *keys, *more])
+    return load(
+        None,
+        [
+            "recipe=privaterec",
+            "data.format=planted-news",
+            "news.history=12",
+            "privacy.noise=seeded",
+            *keys,
+            *more,
+        ],
+    )
 
 
 def terms(chosen: Scenario, readers: LocalReaders, run: str = "r1") -> Terms:
@@ -85,10 +102,15 @@ def client(readers: LocalReaders, tmp_path: Path) -> Iterator[Client]:
         numbers = iter(range(100))
 
         def make(
-            folder: Path | None = None, limit: Guarantee = LIMIT, max_user_epsilon: float = math.inf, **options: object
+            folder: Path | None = None,
+            limit: Guarantee = LIMIT,
+            max_user_epsilon: float = math.inf,
+            **options: object,
         ) -> NewsParticipant:
             where = folder or tmp_path / f"site-{next(numbers)}"
-            ledger = ClickSpending(where / "clicks.sqlite", limit=limit, max_user_epsilon=max_user_epsilon)
+            ledger = ClickSpending(
+                where / "clicks.sqlite", limit=limit, max_user_epsilon=max_user_epsilon
+            )
             stack.callback(ledger.close)
             return NewsParticipant("site", readers, ledger, where, **options)  # type: ignore[arg-type]
 
@@ -108,7 +130,9 @@ def test_asked_again_also_after_a_restart_it_tells_the_same_bytes_and_pays_nothi
     first.ledger.close()
     again = client(tmp_path / "kept")
     same = again.tell(report(chosen, readers))
-    assert {n: a.tobytes() for n, a in same.arrays.items()} == {n: a.tobytes() for n, a in told.arrays.items()}
+    assert {n: a.tobytes() for n, a in same.arrays.items()} == {
+        n: a.tobytes() for n, a in told.arrays.items()
+    }
     assert again.ledger.epsilon == spent
     assert len(again.ledger.runs) == 1
 
@@ -122,18 +146,24 @@ def test_its_noise_is_its_own_secret(readers: LocalReaders, client: Client) -> N
     assert (told[0] != told[1]).mean() > 0.99
 
 
-def test_another_question_in_the_same_round_is_refused(readers: LocalReaders, client: Client) -> None:
+def test_another_question_in_the_same_round_is_refused(
+    readers: LocalReaders, client: Client
+) -> None:
     chosen, one = scenario(), client()
     one.join(terms(chosen, readers))
     ask = report(chosen, readers)
     assert not one.tell(ask).answer.refusal
-    other = Ask(ask.run, 0, ask.users, ask.first_user, {"topics": ask.public["topics"][::-1].copy()})
+    other = Ask(
+        ask.run, 0, ask.users, ask.first_user, {"topics": ask.public["topics"][::-1].copy()}
+    )
     told = one.tell(other)
     assert told.answer.refusal == Refusal.ALREADY_REPORTED
     assert not told.arrays
 
 
-def test_a_second_run_past_the_limit_is_refused_before_anything_is_told(readers: LocalReaders, client: Client) -> None:
+def test_a_second_run_past_the_limit_is_refused_before_anything_is_told(
+    readers: LocalReaders, client: Client
+) -> None:
     chosen, one = scenario(), client()
     one.join(terms(chosen, readers))
     assert not one.tell(report(chosen, readers)).answer.refusal
@@ -144,26 +174,45 @@ def test_a_second_run_past_the_limit_is_refused_before_anything_is_told(readers:
 
 
 @pytest.mark.parametrize("variant", ["printed", "fedrec"])
-def test_what_is_not_established_needs_leave(variant: str, readers: LocalReaders, client: Client) -> None:
+def test_what_is_not_established_needs_leave(
+    variant: str, readers: LocalReaders, client: Client
+) -> None:
     chosen = scenario(variant)
     assert client().join(terms(chosen, readers)).refusal == Refusal.WRONG_PLAN
     endless = Guarantee(math.inf, 1e-5, "click", "replace")
-    assert not client(limit=endless, trust=NewsTrust(not_established=True)).join(terms(chosen, readers)).refusal
+    assert (
+        not client(limit=endless, trust=NewsTrust(not_established=True))
+        .join(terms(chosen, readers))
+        .refusal
+    )
 
 
-def test_categories_are_protected_unless_this_client_says_otherwise(readers: LocalReaders, client: Client) -> None:
+def test_categories_are_protected_unless_this_client_says_otherwise(
+    readers: LocalReaders, client: Client
+) -> None:
     category = readers.news.categories[0]
     chosen = scenario("additive", f"news.open_categories=['{category}']")
     assert client().join(terms(chosen, readers)).refusal == Refusal.WRONG_PLAN
-    assert not client(trust=NewsTrust(open_categories=frozenset({category}))).join(terms(chosen, readers)).refusal
+    assert (
+        not client(trust=NewsTrust(open_categories=frozenset({category})))
+        .join(terms(chosen, readers))
+        .refusal
+    )
 
 
 @pytest.mark.parametrize(
     "topics",
-    [np.zeros((3, 4), np.int64), np.full((500, 2), 2**20, np.int64), np.zeros((500, 2)), np.full((500, 2), -(2**40), np.int64)],
+    [
+        np.zeros((3, 4), np.int64),
+        np.full((500, 2), 2**20, np.int64),
+        np.zeros((500, 2)),
+        np.full((500, 2), -(2**40), np.int64),
+    ],
     ids=["too few rows", "too long", "no integers", "overflow"],
 )
-def test_rows_that_would_break_the_bound_are_refused_before_the_charge(topics: np.ndarray, readers: LocalReaders, client: Client) -> None:
+def test_rows_that_would_break_the_bound_are_refused_before_the_charge(
+    topics: np.ndarray, readers: LocalReaders, client: Client
+) -> None:
     chosen, one = scenario(), client()
     one.join(terms(chosen, readers))
     told = one.tell(Ask("r1", 0, readers.num_users, {"site": 0}, {"topics": topics}))
@@ -171,16 +220,34 @@ def test_rows_that_would_break_the_bound_are_refused_before_the_charge(topics: n
     assert not one.ledger.runs
 
 
-def test_in_rounds_a_user_answers_as_often_as_was_paid_for(readers: LocalReaders, client: Client) -> None:
+def test_in_rounds_a_user_answers_as_often_as_was_paid_for(
+    readers: LocalReaders, client: Client
+) -> None:
     chosen, one = scenario("local"), client()
     one.join(terms(chosen, readers))
-    refused = one.tell(Ask("r1", 1, readers.num_users, {"site": 0}, {"parameters": np.zeros(1, np.float32), "cohort": np.arange(4)}))
+    refused = one.tell(
+        Ask(
+            "r1",
+            1,
+            readers.num_users,
+            {"site": 0},
+            {"parameters": np.zeros(1, np.float32), "cohort": np.arange(4)},
+        )
+    )
     assert refused.answer.refusal == Refusal.MALFORMED
     assert one._made is not None
     parameters = one._made[2].model.parameters_vector()
 
     def ask(round: int, cohort: np.ndarray) -> str:
-        return one.tell(Ask("r1", round, readers.num_users, {"site": 0}, {"parameters": parameters, "cohort": cohort})).answer.refusal
+        return one.tell(
+            Ask(
+                "r1",
+                round,
+                readers.num_users,
+                {"site": 0},
+                {"parameters": parameters, "cohort": cohort},
+            )
+        ).answer.refusal
 
     assert not ask(1, np.arange(4))
     assert not ask(2, np.arange(4, 8))
@@ -192,22 +259,42 @@ def test_in_rounds_a_user_answers_as_often_as_was_paid_for(readers: LocalReaders
 def parameters(chosen: Scenario, readers: LocalReaders) -> np.ndarray:
     assert readers.vectors is not None
     form = rounds_of(chosen)
-    return news_model(chosen, readers.news, readers.vectors, basis=form.basis(chosen)).parameters_vector()
+    return news_model(
+        chosen, readers.news, readers.vectors, basis=form.basis(chosen)
+    ).parameters_vector()
 
 
-def gradient(chosen: Scenario, readers: LocalReaders, round: int, *, first: int = 0, users: int = 100, cohort: object = None) -> Ask:
+def gradient(
+    chosen: Scenario,
+    readers: LocalReaders,
+    round: int,
+    *,
+    first: int = 0,
+    users: int = 100,
+    cohort: object = None,
+) -> Ask:
     named = np.arange(first, first + 4) if cohort is None else np.asarray(cohort)
-    return Ask("r1", round, users, {"site": first}, {"parameters": parameters(chosen, readers), "cohort": named})
+    return Ask(
+        "r1",
+        round,
+        users,
+        {"site": first},
+        {"parameters": parameters(chosen, readers), "cohort": named},
+    )
 
 
 def test_the_users_numbers_stay_those_of_the_first_question_so_that_labels_are_told_once(
     asked_again: Scenario, readers: LocalReaders, client: Client, tmp_path: Path
 ) -> None:
-    """A server that could number users anew would have their labels randomised again, and a majority names them."""
+    """A server that could number users anew would have their labels randomised again, and a
+    majority names them."""
     one = client(tmp_path / "kept")
     one.join(terms(asked_again, readers))
     assert not one.tell(gradient(asked_again, readers, 1)).answer.refusal
-    for other in (gradient(asked_again, readers, 2, first=16), gradient(asked_again, readers, 2, users=101)):
+    for other in (
+        gradient(asked_again, readers, 2, first=16),
+        gradient(asked_again, readers, 2, users=101),
+    ):
         told = one.tell(other)
         assert (told.answer.refusal, dict(told.arrays)) == (Refusal.WRONG_PLAN, {})
     one.ledger.close()
@@ -215,7 +302,9 @@ def test_the_users_numbers_stay_those_of_the_first_question_so_that_labels_are_t
         shutil.rmtree(tmp_path / "kept" / folder)
     again = client(tmp_path / "kept")
     again.join(terms(asked_again, readers))
-    assert again.tell(gradient(asked_again, readers, 2, first=16)).answer.refusal == Refusal.WRONG_PLAN
+    assert (
+        again.tell(gradient(asked_again, readers, 2, first=16)).answer.refusal == Refusal.WRONG_PLAN
+    )
     assert not again.tell(gradient(asked_again, readers, 2)).answer.refusal
 
 
@@ -234,7 +323,8 @@ def test_labels_of_a_run_are_the_same_answers_in_every_round_and_attention_is_fr
     one.join(terms(asked_again, readers))
     for round in (1, 2):
         assert not one.tell(gradient(asked_again, readers, round)).answer.refusal
-    mine = [pair for pair in seen if len(pair[0]) == len(seen[-1][0])]  # of this client's users, not of the rehearsal's
+    # of this client's users, not of the rehearsal's
+    mine = [pair for pair in seen if len(pair[0]) == len(seen[-1][0])]
     assert len(mine) == 2
     assert mine[0][0] == mine[1][0]
     assert mine[0][1] != mine[1][1]
@@ -257,13 +347,18 @@ def test_whatever_a_client_lost_but_its_ledger_a_question_with_two_items_exchang
     assert again.tell(report(chosen, readers)).answer.refusal == Refusal.RUN_UNKNOWN
     assert not again.join(terms(chosen, readers)).refusal
     other = report(chosen, readers)
-    other = Ask(other.run, 0, other.users, other.first_user, {"topics": other.public["topics"][::-1].copy()})
+    other = Ask(
+        other.run, 0, other.users, other.first_user, {"topics": other.public["topics"][::-1].copy()}
+    )
     assert again.tell(other).answer.refusal == Refusal.ALREADY_REPORTED
     assert not again.tell(report(chosen, readers)).answer.refusal
 
 
-def test_noise_belongs_to_the_run_its_terms_the_user_the_data_and_the_question(readers: LocalReaders, client: Client) -> None:
-    """Any of them changed, all draws are others: two answers with the same noise would tell their difference exactly."""
+def test_noise_belongs_to_the_run_its_terms_the_user_the_data_and_the_question(
+    readers: LocalReaders, client: Client
+) -> None:
+    """Any of them changed, all draws are others: two answers with the same noise would tell their
+    difference exactly."""
     one, chosen = client(), scenario()
     run = one._open(terms(chosen, readers))
     fewer = readers.clicks.users_subset(np.arange(1, readers.num_users))
@@ -272,17 +367,29 @@ def test_noise_belongs_to_the_run_its_terms_the_user_the_data_and_the_question(r
         replace(run, terms_digest="b" * 64),
         replace(run, data_digest=_digest(fewer, one._names[1:])),
     ]
-    keys = [one._noise(run, "question").key(0, "news-report"), one._noise(run, "other").key(0, "news-report")]
-    keys += [one._noise(run, "question").key(1, "news-report"), one._noise(run, "question").key(0, "news-labels")]
+    keys = [
+        one._noise(run, "question").key(0, "news-report"),
+        one._noise(run, "other").key(0, "news-report"),
+    ]
+    keys += [
+        one._noise(run, "question").key(1, "news-report"),
+        one._noise(run, "question").key(0, "news-labels"),
+    ]
     keys += [one._noise(other, "question").key(0, "news-report") for other in others]
     assert len(set(keys)) == len(keys)
 
 
-def test_clicks_that_come_during_a_run_wait_for_the_next(readers: LocalReaders, tmp_path: Path) -> None:
-    """Otherwise the same noise on other data would tell what is new, and a refusal that something is."""
+def test_clicks_that_come_during_a_run_wait_for_the_next(
+    readers: LocalReaders, tmp_path: Path
+) -> None:
+    """Otherwise the same noise on other data would tell what is new, and a refusal that something
+    is."""
     chosen, kept = scenario(), tmp_path / "kept"
     told = []
-    for clicks in (readers.clicks, replace(readers.clicks, history=readers.clicks.history[::-1].copy())):
+    for clicks in (
+        readers.clicks,
+        replace(readers.clicks, history=readers.clicks.history[::-1].copy()),
+    ):
         with closing(ClickSpending(kept / "clicks.sqlite", limit=LIMIT)) as ledger:
             one = NewsParticipant("site", replace(readers, clicks=clicks), ledger, kept)
             one.join(terms(chosen, readers))
@@ -308,24 +415,43 @@ def test_a_question_that_invented_users_cannot_answer_is_refused_before_the_char
         "dp-fedrec": "news.local_update.per_user_gradients",
     }
     monkeypatch.setattr(f"fedrec.{name[variant]}", broken)
-    told = one.tell(report(chosen, readers) if variant == "additive" else gradient(chosen, readers, 1))
+    told = one.tell(
+        report(chosen, readers) if variant == "additive" else gradient(chosen, readers, 1)
+    )
     assert (told.answer.refusal, dict(told.arrays)) == (Refusal.MALFORMED, {})
     assert not one.ledger.runs
 
 
 @pytest.mark.parametrize("variant", ["local", "dp-fedrec"])
-def test_models_of_numbers_that_are_none_are_answered_as_any_other(variant: str, readers: LocalReaders, client: Client) -> None:
-    """Whether some user's vector overflows depends on its history: the answer is made all the same, of the noise alone."""
+def test_models_of_numbers_that_are_none_are_answered_as_any_other(
+    variant: str, readers: LocalReaders, client: Client
+) -> None:
+    """Whether some user's vector overflows depends on its history: the answer is made all the same,
+    of the noise alone."""
     chosen, one = scenario(variant), client()
     one.join(terms(chosen, readers))
     ask = gradient(chosen, readers, 1)
-    hostile = np.where(np.arange(len(ask.public["parameters"])) % 3 == 0, np.float32(3e38), ask.public["parameters"])
-    told = one.tell(Ask(ask.run, 1, ask.users, ask.first_user, {**ask.public, "parameters": hostile.astype(np.float32)}))
+    hostile = np.where(
+        np.arange(len(ask.public["parameters"])) % 3 == 0,
+        np.float32(3e38),
+        ask.public["parameters"],
+    )
+    told = one.tell(
+        Ask(
+            ask.run,
+            1,
+            ask.users,
+            ask.first_user,
+            {**ask.public, "parameters": hostile.astype(np.float32)},
+        )
+    )
     assert not told.answer.refusal
     assert set(told.arrays) == {"gradient", "weight", "loss"}
 
 
-def test_clicks_on_news_that_the_catalogue_leaves_out_are_padding_and_move_no_other(readers: LocalReaders) -> None:
+def test_clicks_on_news_that_the_catalogue_leaves_out_are_padding_and_move_no_other(
+    readers: LocalReaders,
+) -> None:
     chosen = scenario()
     shown = np.unique(readers.clicks.candidates)
     left_out = int(np.setdiff1d(readers.clicks.history, shown)[0])
@@ -335,10 +461,14 @@ def test_clicks_on_news_that_the_catalogue_leaves_out_are_padding_and_move_no_ot
     gone = readers.clicks.history == left_out
     assert gone.any()
     np.testing.assert_array_equal(found.history < 0, gone)
-    assert [named[j] for j in found.history[~gone]] == [readers.news.ids[j] for j in readers.clicks.history[~gone]]
+    assert [named[j] for j in found.history[~gone]] == [
+        readers.news.ids[j] for j in readers.clicks.history[~gone]
+    ]
 
 
-def test_an_impression_without_a_click_answers_as_the_others_do(readers: LocalReaders, tmp_path: Path) -> None:
+def test_an_impression_without_a_click_answers_as_the_others_do(
+    readers: LocalReaders, tmp_path: Path
+) -> None:
     """Neither a failure nor silence: both would tell that nothing was clicked."""
     clicked = readers.clicks.clicked.copy()
     first = slice(*readers.clicks.candidate_ptr[:2].tolist())
@@ -349,20 +479,25 @@ def test_an_impression_without_a_click_answers_as_the_others_do(readers: LocalRe
         with closing(ClickSpending(tmp_path / variant / "clicks.sqlite", limit=LIMIT)) as ledger:
             one = NewsParticipant("site", without, ledger, tmp_path / variant)
             one.join(terms(chosen, readers))
-            told = one.tell(report(chosen, readers) if variant == "additive" else gradient(chosen, readers, 1))
+            told = one.tell(
+                report(chosen, readers) if variant == "additive" else gradient(chosen, readers, 1)
+            )
             assert not told.answer.refusal
             if variant == "additive":
                 assert told.arrays["reported"][first].any()
                 assert len(told.arrays["users"]) == len(readers.clicks)
 
 
-def test_a_shard_survives_its_file_and_a_damaged_one_is_named(readers: LocalReaders, tmp_path: Path) -> None:
+def test_a_shard_survives_its_file_and_a_damaged_one_is_named(
+    readers: LocalReaders, tmp_path: Path
+) -> None:
     path = tmp_path / "site.safetensors"
     write_news_shard(path, readers)
     found = read_news_shard(path)
     assert found.news == readers.news
     assert found.user_ids == readers.user_ids
-    for name in PRIVATE_COLUMNS:  # the hashes of ids divide a data set, and a shard is a part already
+    # the hashes of ids divide a data set, and a shard is a part already
+    for name in PRIVATE_COLUMNS:
         np.testing.assert_array_equal(getattr(found.clicks, name), getattr(readers.clicks, name))
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(DataError, match="no shard of news"):
@@ -370,20 +505,31 @@ def test_a_shard_survives_its_file_and_a_damaged_one_is_named(readers: LocalRead
 
 
 def gaussians(*epsilons: float) -> tuple[GaussianEvent, ...]:
-    return tuple(GaussianEvent("report", mu_for(epsilon, 1e-5), "click", "replace") for epsilon in epsilons)
+    return tuple(
+        GaussianEvent("report", mu_for(epsilon, 1e-5), "click", "replace") for epsilon in epsilons
+    )
 
 
-def test_a_click_pays_for_its_label_in_one_run_and_for_the_history_in_another(tmp_path: Path) -> None:
-    """Against privacy loss distributions, in other code: a label at 5, then reports at 5 that see the click in the history."""
+def test_a_click_pays_for_its_label_in_one_run_and_for_the_history_in_another(
+    tmp_path: Path,
+) -> None:
+    """Against privacy loss distributions, in other code: a label at 5, then reports at 5 that see
+    the click in the history."""
     additive = Costs(gaussians(5.0), (PureEvent("label", 5.0),))
     reports_of_others = Costs(gaussians(5.0, 5.0), (PureEvent("label", 0.1),))
-    with closing(ClickSpending(tmp_path / "clicks.sqlite", limit=Guarantee(50.0, 1e-5, "click", "replace"))) as ledger:
+    with closing(
+        ClickSpending(tmp_path / "clicks.sqlite", limit=Guarantee(50.0, 1e-5, "click", "replace"))
+    ) as ledger:
         ledger.charge("a", additive)
         ledger.charge("b", reports_of_others)
         coin = pld_from_randomized_response(5.0)
-        both = coin.compose(from_gaussian_mechanism(1 / math.hypot(*(event.mu for event in gaussians(5.0, 5.0)))))
+        both = coin.compose(
+            from_gaussian_mechanism(1 / math.hypot(*(event.mu for event in gaussians(5.0, 5.0))))
+        )
         assert ledger.epsilon == pytest.approx(both.get_epsilon_for_delta(1e-5), rel=1e-3)
-        history_alone = from_gaussian_mechanism(1 / math.hypot(*(event.mu for event in gaussians(5.0, 5.0, 5.0))))
+        history_alone = from_gaussian_mechanism(
+            1 / math.hypot(*(event.mu for event in gaussians(5.0, 5.0, 5.0)))
+        )
         assert ledger.epsilon > history_alone.get_epsilon_for_delta(1e-5) + 1
 
 
@@ -396,27 +542,44 @@ def test_gradients_of_whole_losses_are_charged_to_labels_too(tmp_path: Path) -> 
     assert costs.labels == costs.history
     assert len(costs.labels) == 2
     label_first = Costs(gaussians(5.0), (PureEvent("label", 5.0),))
-    with closing(ClickSpending(tmp_path / "clicks.sqlite", limit=Guarantee(50.0, 1e-5, "click", "replace"))) as ledger:
+    with closing(
+        ClickSpending(tmp_path / "clicks.sqlite", limit=Guarantee(50.0, 1e-5, "click", "replace"))
+    ) as ledger:
         ledger.charge("labels", label_first)
         ledger.charge("gradients", costs)
-        both = pld_from_randomized_response(5.0).compose(from_gaussian_mechanism(1 / gaussians(5.0)[0].mu))
+        both = pld_from_randomized_response(5.0).compose(
+            from_gaussian_mechanism(1 / gaussians(5.0)[0].mu)
+        )
         assert ledger.epsilon == pytest.approx(both.get_epsilon_for_delta(1e-5), rel=1e-3)
 
 
 @pytest.mark.parametrize("variant", ["additive", "local", "dp-fedrec"])
-def test_a_run_past_the_limit_per_user_is_refused_before_anything_is_told(variant: str, readers: LocalReaders, client: Client) -> None:
-    """Decided by the scenario's longest history and the most impressions of anybody, whatever was clicked."""
+def test_a_run_past_the_limit_per_user_is_refused_before_anything_is_told(
+    variant: str, readers: LocalReaders, client: Client
+) -> None:
+    """Decided by the scenario's longest history and the most impressions of anybody, whatever was
+    clicked."""
     chosen, labels = scenario(variant), int(np.bincount(readers.clicks.users).max())
-    whole = epsilon_of_person(training_costs(chosen, users=readers.num_users), 1e-5, clicks=chosen.news.history, labels=labels)
+    whole = epsilon_of_person(
+        training_costs(chosen, users=readers.num_users),
+        1e-5,
+        clicks=chosen.news.history,
+        labels=labels,
+    )
     clicks = readers.clicks
-    nothing = replace(readers, clicks=replace(clicks, history=clicks.history[:0], history_ptr=0 * clicks.history_ptr))
+    nothing = replace(
+        readers,
+        clicks=replace(clicks, history=clicks.history[:0], history_ptr=0 * clicks.history_ptr),
+    )
     causes = []
     for site in (readers, nothing):
         for limit, refused in ((0.99 * whole, True), (1.01 * whole, False)):
             one = client(max_user_epsilon=limit)
             one.users = site
             one.join(terms(chosen, readers))
-            told = one.tell(report(chosen, readers) if variant == "additive" else gradient(chosen, readers, 1))
+            told = one.tell(
+                report(chosen, readers) if variant == "additive" else gradient(chosen, readers, 1)
+            )
             assert bool(told.answer.refusal) == refused == (not one.ledger.runs)
             causes += [told.answer.cause] if refused else []
     assert causes[0] == causes[1]
@@ -426,12 +589,18 @@ def test_a_run_past_the_limit_per_user_is_refused_before_anything_is_told(varian
 def test_the_limit_per_user_holds_over_all_runs_together(tmp_path: Path) -> None:
     costs, bound = Costs(gaussians(5.0), (PureEvent("label", 5.0),)), Bound(history=20, labels=3)
     mu = gaussians(5.0)[0].mu
-    with closing(ClickSpending(tmp_path / "clicks.sqlite", limit=Guarantee(50.0, 1e-5, "click", "replace"))) as ledger:
+    with closing(
+        ClickSpending(tmp_path / "clicks.sqlite", limit=Guarantee(50.0, 1e-5, "click", "replace"))
+    ) as ledger:
         ledger.charge("a", costs, bound)
         ledger.charge("b", replace(costs, labels=()), bound)
         both = epsilon_of_person(Costs(costs.history * 2, costs.labels), 1e-5, clicks=20, labels=3)
         assert ledger.person_epsilon == pytest.approx(both, rel=1e-9)
-        assert epsilon_of(20 * mu * math.sqrt(2), 1e-5) < both < epsilon_of(20 * mu * math.sqrt(2), 1e-5) + 15.01
+        assert (
+            epsilon_of(20 * mu * math.sqrt(2), 1e-5)
+            < both
+            < epsilon_of(20 * mu * math.sqrt(2), 1e-5) + 15.01
+        )
     limited = {"limit": Guarantee(50.0, 1e-5, "click", "replace"), "max_user_epsilon": 1.01 * both}
     with closing(ClickSpending(tmp_path / "clicks.sqlite", **limited)) as ledger:  # type: ignore[arg-type]
         with pytest.raises(RefusedError, match="limit per user"):
@@ -440,7 +609,9 @@ def test_the_limit_per_user_holds_over_all_runs_together(tmp_path: Path) -> None
 
 
 def test_a_run_that_does_not_say_how_much_it_sees_costs_a_person_everything(tmp_path: Path) -> None:
-    with closing(ClickSpending(tmp_path / "clicks.sqlite", limit=LIMIT, max_user_epsilon=1e9)) as ledger:
+    with closing(
+        ClickSpending(tmp_path / "clicks.sqlite", limit=LIMIT, max_user_epsilon=1e9)
+    ) as ledger:
         with pytest.raises(RefusedError, match="limit per user"):
             ledger.charge("a", Costs(gaussians(1.0), ()))
         assert not ledger.runs
@@ -449,12 +620,18 @@ def test_a_run_that_does_not_say_how_much_it_sees_costs_a_person_everything(tmp_
 def test_labels_of_earlier_runs_are_not_forgotten(tmp_path: Path) -> None:
     """Three answers about one label add up, also in a ledger that is opened again."""
     for number in range(3):
-        with closing(ClickSpending(tmp_path / "clicks.sqlite", limit=Guarantee(50.0, 1e-5, "click", "replace"))) as ledger:
+        with closing(
+            ClickSpending(
+                tmp_path / "clicks.sqlite", limit=Guarantee(50.0, 1e-5, "click", "replace")
+            )
+        ) as ledger:
             ledger.charge(f"run-{number}", Costs((), (PureEvent("label", 2.0),)))
             assert ledger.epsilon == pytest.approx(2.0 * (number + 1), rel=1e-4)
 
 
-def test_a_ledger_knows_who_answered_what_and_an_answer_that_is_struck_out_is_noticed(tmp_path: Path) -> None:
+def test_a_ledger_knows_who_answered_what_and_an_answer_that_is_struck_out_is_noticed(
+    tmp_path: Path,
+) -> None:
     path, everybody = tmp_path / "clicks.sqlite", np.ones(11, bool)
     with closing(ClickSpending(path, limit=LIMIT)) as ledger:
         ledger.charge("a", Costs(gaussians(1.0, 1.0), ()), Bound("t", "d", 20, 3))
@@ -467,7 +644,12 @@ def test_a_ledger_knows_who_answered_what_and_an_answer_that_is_struck_out_is_no
         with pytest.raises(RefusedError, match="more than 2 times"):
             ledger.answer("a", 3, "third", np.arange(11) == 10, most=2)
         assert ledger.answer("a", 3, "third", np.arange(11) == 9, most=2)
-        for other in (Bound("u", "d", 20, 3), Bound("t", "e", 20, 3), Bound("t", "d", 21, 3), Bound("t", "d", 20, 4)):
+        for other in (
+            Bound("u", "d", 20, 3),
+            Bound("t", "e", 20, 3),
+            Bound("t", "d", 21, 3),
+            Bound("t", "d", 20, 4),
+        ):
             with pytest.raises(RefusedError, match="bound to"):
                 ledger.charge("a", Costs(gaussians(1.0, 1.0), ()), other)
     with closing(sqlite3.connect(path)) as database, database:
@@ -490,6 +672,8 @@ def test_a_ledger_composes_runs_by_role_and_notices_a_changed_entry(tmp_path: Pa
     assert 2.0 < ledger.epsilon < 5.0
     ledger.close()
     with sqlite3.connect(tmp_path / "clicks.sqlite") as database:
-        database.execute("UPDATE entries SET content = '{\"history\": [], \"labels\": []}' WHERE run = 'a'")
+        database.execute(
+            "UPDATE entries SET content = '{\"history\": [], \"labels\": []}' WHERE run = 'a'"
+        )
     with pytest.raises(RunError, match="chain is broken"):
         ClickSpending(tmp_path / "clicks.sqlite", limit=LIMIT)

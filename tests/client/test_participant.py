@@ -25,13 +25,22 @@ RUNS: dict[str, dict[str, Any]] = {
     "default, clicks": {"kind": "clicks"},
     "published": {"overrides": PUBLISHED},
     "published, clicks": {"overrides": PUBLISHED, "kind": "clicks"},
-    "published, resampled": {"overrides": (*PUBLISHED, "model.resamples=2", "model.example_share=0.5", "model.max_items_per_user=5")},
+    "published, resampled": {
+        "overrides": (
+            *PUBLISHED,
+            "model.resamples=2",
+            "model.example_share=0.5",
+            "model.max_items_per_user=5",
+        )
+    },
 }
 GENEROUS = Guarantee(100.0, 1e-5)
 
 
 @pytest.mark.parametrize("which", RUNS)
-def test_what_leaves_in_every_round_of_every_recipe_is_what_the_same_users_report_in_one_process(make_run, make_site, which: str) -> None:
+def test_what_leaves_in_every_round_of_every_recipe_is_what_the_same_users_report_in_one_process(
+    make_run, make_site, which: str
+) -> None:
     arguments = dict(RUNS[which])
     run = make_run(*arguments.pop("overrides", ()), **arguments)
     site = make_site(run.users, limit=GENEROUS, options={"users_per_batch": 7})
@@ -47,20 +56,32 @@ def test_what_leaves_in_every_round_of_every_recipe_is_what_the_same_users_repor
 
 def flat(reports: list[Reports], question: Any) -> list[bytes]:
     """Every column of some reports put together."""
-    parts = [[reports_.items for reports_ in reports], [np.diff(reports_.user_ptr) for reports_ in reports]]
+    parts = [
+        [reports_.items for reports_ in reports],
+        [np.diff(reports_.user_ptr) for reports_ in reports],
+    ]
     for b in range(len(question.blocks)):
-        parts += [[r.blocks[b].coefficients for r in reports], [r.blocks[b].vectors for r in reports]]
+        parts += [
+            [r.blocks[b].coefficients for r in reports],
+            [r.blocks[b].vectors for r in reports],
+        ]
     return [np.concatenate(part).tobytes() for part in parts]
 
 
-def test_an_aggregator_whose_ledger_went_back_gets_no_user_no_charge_and_no_report(site, run) -> None:
+def test_an_aggregator_whose_ledger_went_back_gets_no_user_no_charge_and_no_report(
+    site, run
+) -> None:
     """Over runs and restarts: what was seen in one run is remembered in the next."""
     heads = {number: grown(LedgerHead(), ["aa"] * number) for number in range(9)}
     now = [6]
 
     def grow(since: LedgerHead, charged: int) -> LedgerGrowth:
         if since != heads.get(since.number) or since.number > now[0]:
-            raise RefusedError(Refusal.STALE_LEDGER.value, "the aggregator's ledger does not hold what was seen", "Restore it.")
+            raise RefusedError(
+                Refusal.STALE_LEDGER.value,
+                "the aggregator's ledger does not hold what was seen",
+                "Restore it.",
+            )
         return LedgerGrowth(heads[now[0]], ("aa",) * (now[0] - since.number))
 
     site.desk.grow = grow
@@ -70,8 +91,14 @@ def test_an_aggregator_whose_ledger_went_back_gets_no_user_no_charge_and_no_repo
     enrolled, before = set(site.desk.enrolled), site.participant.ledger.entries
     assert site.participant.join(run.terms).refusal == Refusal.STALE_LEDGER
     assert site.participant.join(replace(run.terms, run="run-2")).refusal == Refusal.STALE_LEDGER
-    assert site.participant.answer(run.invitation(run.questions()[0])).refusal == Refusal.STALE_LEDGER
-    assert (site.desk.enrolled, site.desk.batches, site.participant.ledger.entries) == (enrolled, [], before)
+    assert (
+        site.participant.answer(run.invitation(run.questions()[0])).refusal == Refusal.STALE_LEDGER
+    )
+    assert (site.desk.enrolled, site.desk.batches, site.participant.ledger.entries) == (
+        enrolled,
+        [],
+        before,
+    )
     now[0] = 7
     assert not site.participant.join(run.terms).refusal
     site.participant.ledger.keep_ledger_head(LedgerHead())  # as --new-aggregator-ledger does
@@ -117,7 +144,9 @@ def test_the_same_invitation_again_sends_the_same_bytes_and_is_charged_once(site
 
 
 @pytest.mark.parametrize("arrived", [0, 1, 3])
-def test_killed_between_charge_and_last_batch_a_client_resends_what_is_missing_and_is_charged_once(make_site, run, arrived: int) -> None:
+def test_killed_between_charge_and_last_batch_a_client_resends_what_is_missing_and_is_charged_once(
+    make_site, run, arrived: int
+) -> None:
     site = make_site(run.users, options={"users_per_batch": 8})
     site.participant.join(run.terms)
     invitation = run.invitation(run.questions()[0])
@@ -136,7 +165,9 @@ def test_nothing_leaves_before_the_charge_is_durable(site, run, monkeypatch) -> 
     site.participant.join(run.terms)
     charged_when_sent = []
     report = site.desk.report
-    site.desk.report = lambda *message: charged_when_sent.append(len(site.participant.ledger.entries)) or report(*message)
+    site.desk.report = lambda *message: (
+        charged_when_sent.append(len(site.participant.ledger.entries)) or report(*message)
+    )
     for question in run.questions()[:2]:
         site.participant.answer(run.invitation(question))
     assert charged_when_sent == [1, 2]
@@ -172,24 +203,39 @@ def test_a_release_asked_for_again_in_a_later_round_is_refused(site, run) -> Non
     site.participant.join(run.terms)
     question = run.questions()[0]
     site.participant.answer(run.invitation(question))
-    assert site.participant.answer(run.invitation(replace(question, round=7))).refusal == Refusal.WRONG_QUESTION
+    assert (
+        site.participant.answer(run.invitation(replace(question, round=7))).refusal
+        == Refusal.WRONG_QUESTION
+    )
 
 
 def test_a_plan_that_changes_during_a_run_is_refused(site, run, make_run) -> None:
     site.participant.join(run.terms)
     first, second = run.questions()[:2]
     site.participant.answer(run.invitation(first))
-    weaker = replace(run.prepared.plan, guarantee=Guarantee(4.0, 1e-5), releases=make_run("privacy.epsilon=4").prepared.plan.releases)
-    assert site.participant.answer(replace(run.invitation(second), plan=weaker)).refusal == Refusal.WRONG_PLAN
+    weaker = replace(
+        run.prepared.plan,
+        guarantee=Guarantee(4.0, 1e-5),
+        releases=make_run("privacy.epsilon=4").prepared.plan.releases,
+    )
+    assert (
+        site.participant.answer(replace(run.invitation(second), plan=weaker)).refusal
+        == Refusal.WRONG_PLAN
+    )
 
 
 def test_terms_that_change_during_a_run_are_refused_and_the_first_ones_kept(site, run) -> None:
     site.participant.join(run.terms)
-    assert site.participant.join(replace(run.terms, items=run.terms.items[::-1])).refusal == Refusal.WRONG_PLAN
+    assert (
+        site.participant.join(replace(run.terms, items=run.terms.items[::-1])).refusal
+        == Refusal.WRONG_PLAN
+    )
     question = run.questions()[0]
     assert site.participant.answer(run.invitation(question)).accepted == 30
     expected = run.prepared.steps[question.step](question, run.events)
-    assert flat([batch.reports for batch in run.decoded(question, site.desk.batches)], question) == flat([expected], question)
+    assert flat(
+        [batch.reports for batch in run.decoded(question, site.desk.batches)], question
+    ) == flat([expected], question)
 
 
 def test_a_plan_too_weak_for_the_limit_is_refused_before_its_first_round(make_site, run) -> None:
@@ -206,9 +252,12 @@ def test_the_limit_holds_over_all_runs_together(make_site, make_run) -> None:
     site = make_site(one.users, limit=Guarantee(4.5, 1e-5))
     for run in (one, other):
         site.participant.join(run.terms)
-    assert {site.participant.answer(one.invitation(question)).refusal for question in one.questions()} == {""}
+    assert {
+        site.participant.answer(one.invitation(question)).refusal for question in one.questions()
+    } == {""}
     site.restart()
-    assert site.participant.answer(other.invitation(other.questions()[0])).refusal == ""  # sqrt(2) of mu is well below 4.5
+    # sqrt(2) of mu is well below 4.5
+    assert site.participant.answer(other.invitation(other.questions()[0])).refusal == ""
     third = make_run("privacy.epsilon=3", name="third")
     site.participant.join(third.terms)
     assert site.participant.answer(third.invitation(third.questions()[0])).refusal == Refusal.BUDGET
@@ -219,9 +268,13 @@ def test_a_plan_per_example_or_without_a_proof_is_refused(site, run, make_run) -
     question, plan = run.questions()[0], run.prepared.plan
     per_example = replace(plan, guarantee=replace(plan.guarantee, unit="example"))
     doubtful = replace(plan, guarantee=replace(plan.guarantee, established=False))
-    three = among_three(plan, calibrated_for="one-corrupt")  # its noise is for shares: one aggregator must not get a report for it
+    # its noise is for shares: one aggregator must not get a report for it
+    three = among_three(plan, calibrated_for="one-corrupt")
     for refused in (per_example, doubtful, three):
-        assert site.participant.answer(replace(run.invitation(question), plan=refused)).refusal == Refusal.WRONG_PLAN
+        assert (
+            site.participant.answer(replace(run.invitation(question), plan=refused)).refusal
+            == Refusal.WRONG_PLAN
+        )
     examples = make_run(*PUBLISHED, "privacy.unit=example", name="examples")
     assert site.participant.join(examples.terms).refusal == Refusal.WRONG_PLAN
     assert not site.desk.batches
@@ -230,13 +283,21 @@ def test_a_plan_per_example_or_without_a_proof_is_refused(site, run, make_run) -
 def test_a_plan_that_spends_more_than_it_says_is_refused(site, run) -> None:
     site.participant.join(run.terms)
     plan = run.prepared.plan
-    lie = replace(plan, releases=tuple(replace(release, mu=2 * release.mu) for release in plan.releases))
-    assert site.participant.answer(replace(run.invitation(run.questions()[0]), plan=lie)).refusal == Refusal.WRONG_PLAN
+    lie = replace(
+        plan, releases=tuple(replace(release, mu=2 * release.mu) for release in plan.releases)
+    )
+    assert (
+        site.participant.answer(replace(run.invitation(run.questions()[0]), plan=lie)).refusal
+        == Refusal.WRONG_PLAN
+    )
 
 
 def test_a_run_without_privacy_needs_an_infinite_limit(make_site, make_run) -> None:
     run = make_run("privacy.epsilon=inf")
-    strict, willing = make_site(run.users, "strict"), make_site(run.users, "willing", limit=Guarantee(math.inf, 1e-5))
+    strict, willing = (
+        make_site(run.users, "strict"),
+        make_site(run.users, "willing", limit=Guarantee(math.inf, 1e-5)),
+    )
     for site in (strict, willing):
         site.participant.join(run.terms)
     invitation = run.invitation(run.questions()[0])
@@ -251,11 +312,21 @@ def test_a_run_about_another_kind_of_data_is_refused(site, make_run) -> None:
 @pytest.mark.parametrize("name", ["../../x", "/etc/x", "", "a/b", "x" * 121, ".hidden"])
 def test_a_run_whose_name_leads_out_of_the_folder_is_refused(site, run, name: str) -> None:
     assert site.participant.join(replace(run.terms, run=name)).refusal == Refusal.MALFORMED
-    assert site.participant.answer(replace(run.invitation(run.questions()[0]), run=name)).refusal == Refusal.MALFORMED
+    assert (
+        site.participant.answer(replace(run.invitation(run.questions()[0]), run=name)).refusal
+        == Refusal.MALFORMED
+    )
 
 
 @pytest.mark.parametrize(
-    "change", [{"recipe": "{}]"}, {"recipe": '{"recipe": "other"}'}, {"value_range": (1.0, math.nan)}, {"items": ()}, {"items": ("a", "a")}]
+    "change",
+    [
+        {"recipe": "{}]"},
+        {"recipe": '{"recipe": "other"}'},
+        {"value_range": (1.0, math.nan)},
+        {"items": ()},
+        {"items": ("a", "a")},
+    ],
 )
 def test_terms_that_are_none_are_refused(site, run, change: dict[str, Any]) -> None:
     answer = site.participant.join(replace(run.terms, **change))
@@ -272,13 +343,20 @@ def test_an_aggregator_that_does_not_answer_an_enrolment_is_an_answer(site, run)
 
 
 @pytest.mark.parametrize("code", [Refusal.NOT_ENROLLED, Refusal.WRONG_CERTIFICATE])
-def test_an_aggregator_that_refuses_leaves_its_words_with_the_client(site, run, code: Refusal) -> None:
+def test_an_aggregator_that_refuses_leaves_its_words_with_the_client(
+    site, run, code: Refusal
+) -> None:
     def refuse(*request: Any) -> Any:
-        raise RefusedError(code.value, "words for the client alone", "Ask the aggregator's operator.")
+        raise RefusedError(
+            code.value, "words for the client alone", "Ask the aggregator's operator."
+        )
 
     site.participant.join(run.terms)
     site.desk.enroll = site.desk.report = refuse
-    for answer in (site.participant.join(run.terms), site.participant.answer(run.invitation(run.questions()[0]))):
+    for answer in (
+        site.participant.join(run.terms),
+        site.participant.answer(run.invitation(run.questions()[0])),
+    ):
         assert answer.refusal == code
         assert "words" not in answer.cause
 
@@ -303,7 +381,9 @@ def test_a_user_too_large_for_the_aggregator_costs_the_others_nothing(site, run)
         return Refusal.TOO_LARGE if lengths.max() == longest else None
 
     site.desk.turned_away = greedy
-    assert site.participant.answer(run.invitation(run.questions()[0])) == Answer("site", 30, 30 - too_many, {"too-large": too_many})
+    assert site.participant.answer(run.invitation(run.questions()[0])) == Answer(
+        "site", 30, 30 - too_many, {"too-large": too_many}
+    )
 
 
 def test_what_is_kept_of_a_round_is_what_left(make_site, run) -> None:
@@ -321,13 +401,22 @@ def test_what_is_kept_of_a_round_is_what_left(make_site, run) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [1, 20])
-def test_a_client_of_143_ratings_sends_at_most_4_kilobytes_in_every_round_of_a_movielens_sized_run(make_run, make_site, epsilon) -> None:
+def test_a_client_of_143_ratings_sends_at_most_4_kilobytes_in_every_round_of_a_movielens_sized_run(
+    make_run, make_site, epsilon
+) -> None:
     rng, users, items = np.random.default_rng(1), 20, 3_706
-    chosen = np.concatenate([np.sort(rng.choice(items, 143, replace=False)) for _ in range(users)]).astype(np.int32)
+    chosen = np.concatenate(
+        [np.sort(rng.choice(items, 143, replace=False)) for _ in range(users)]
+    ).astype(np.int32)
     ratings = rng.integers(1, 6, len(chosen)).astype(np.float32)
     events = Interactions(np.arange(users + 1) * 143, chosen, ratings, items, (1.0, 5.0))
-    run = replace(make_run(f"privacy.epsilon={epsilon}", features=False), events=events, population=6_040)
-    site = make_site(replace(run.users, events=events.users_subset(np.array([0])), user_ids=("user 0",)), limit=GENEROUS)
+    run = replace(
+        make_run(f"privacy.epsilon={epsilon}", features=False), events=events, population=6_040
+    )
+    site = make_site(
+        replace(run.users, events=events.users_subset(np.array([0])), user_ids=("user 0",)),
+        limit=GENEROUS,
+    )
     site.participant.join(run.terms)
     questions = run.questions()
     for question in questions:
@@ -338,16 +427,26 @@ def test_a_client_of_143_ratings_sends_at_most_4_kilobytes_in_every_round_of_a_m
 
 def test_a_user_of_10_000_ratings_reports_in_one_message(make_run, make_site) -> None:
     items = 12_000
-    events = Interactions(np.array([0, 10_000]), np.arange(10_000, dtype=np.int32), np.full(10_000, 4, np.float32), items, (1.0, 5.0))
+    events = Interactions(
+        np.array([0, 10_000]),
+        np.arange(10_000, dtype=np.int32),
+        np.full(10_000, 4, np.float32),
+        items,
+        (1.0, 5.0),
+    )
     run = replace(make_run(*PUBLISHED), events=events)
     site = make_site(run.users)
     site.participant.join(run.terms)
-    assert [site.participant.answer(run.invitation(question)).accepted for question in run.questions()] == [1, 1, 1]
+    assert [
+        site.participant.answer(run.invitation(question)).accepted for question in run.questions()
+    ] == [1, 1, 1]
     assert len(site.desk.batches) == 3
 
 
 def test_what_a_user_reports_does_not_depend_on_the_others(make_run, make_site, run) -> None:
-    lonely = replace(run.users, events=run.events.users_subset(np.array([11])), user_ids=("user 11",))
+    lonely = replace(
+        run.users, events=run.events.users_subset(np.array([11])), user_ids=("user 11",)
+    )
     site, alone = make_site(run.users, limit=GENEROUS), make_site(lonely, "alone", limit=GENEROUS)
     for one in (site, alone):
         one.participant.join(run.terms)
@@ -360,8 +459,11 @@ def test_what_a_user_reports_does_not_depend_on_the_others(make_run, make_site, 
         assert flat([mine], question) == flat([single.reports], question)
 
 
-def test_a_site_with_a_limit_of_its_own_is_heard_and_charged_so_much_and_no_more(make_run, make_site) -> None:
-    """Each coefficient is its weight of the plain report's, cut towards zero; the ledger holds the announced limit, not the run's."""
+def test_a_site_with_a_limit_of_its_own_is_heard_and_charged_so_much_and_no_more(
+    make_run, make_site
+) -> None:
+    """Each coefficient is its weight of the plain report's, cut towards zero; the ledger holds the
+    announced limit, not the run's."""
     run = make_run(*PUBLISHED, "privacy.personal_epsilons={1=0.5,5=0.5}")
     site = make_site(run.users, limit=GENEROUS, options={"personal_epsilon": 2.0})
     plain = make_site(run.users, "plain", limit=GENEROUS)
@@ -371,17 +473,23 @@ def test_a_site_with_a_limit_of_its_own_is_heard_and_charged_so_much_and_no_more
     for question in run.questions():
         for each in (site, plain):
             assert each.participant.answer(run.invitation(question)).accepted == 30
-        heard, whole = (run.decoded(question, each.desk.batches)[0].reports for each in (site, plain))
+        heard, whole = (
+            run.decoded(question, each.desk.batches)[0].reports for each in (site, plain)
+        )
         for ours, theirs in zip(heard.blocks, whole.blocks, strict=True):
             np.testing.assert_array_equal(ours.coefficients, np.trunc(theirs.coefficients * share))
     assert site.participant.ledger.epsilon == pytest.approx(1.0, rel=1e-6)
     assert plain.participant.ledger.epsilon == pytest.approx(5.0, rel=1e-6)
 
 
-def test_a_site_with_a_limit_of_its_own_refuses_a_run_that_announces_none_as_small(make_run, make_site) -> None:
+def test_a_site_with_a_limit_of_its_own_refuses_a_run_that_announces_none_as_small(
+    make_run, make_site
+) -> None:
     for overrides in ((), ("privacy.personal_epsilons={3=0.5,5=0.5}",)):
         run = make_run(*PUBLISHED, *overrides)
-        site = make_site(run.users, f"site-{len(overrides)}", limit=GENEROUS, options={"personal_epsilon": 2.0})
+        site = make_site(
+            run.users, f"site-{len(overrides)}", limit=GENEROUS, options={"personal_epsilon": 2.0}
+        )
         assert site.participant.join(run.terms).refusal == Refusal.BUDGET
         assert not site.desk.enrolled
         assert not site.participant.ledger.entries

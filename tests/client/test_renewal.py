@@ -1,4 +1,5 @@
-"""What a client reports is what its people hold when a run begins; what its limit does not hold it refuses before anybody is charged."""
+"""What a client reports is what its people hold when a run begins; what its limit does not hold it
+refuses before anybody is charged."""
 
 from __future__ import annotations
 
@@ -51,7 +52,9 @@ def test_data_that_cannot_be_read_any_more_says_so_without_its_words(tmp_path: P
         assert caught.value.__suppress_context__
 
 
-def test_a_new_run_asks_what_people_hold_then_and_enrols_who_joined(make_site: Callable[..., Any], run: Any) -> None:
+def test_a_new_run_asks_what_people_hold_then_and_enrols_who_joined(
+    make_site: Callable[..., Any], run: Any
+) -> None:
     site = make_site(run.users, limit=Guarantee(20.0, 1e-5))
     found = list[Any]()
     site.participant._renew = lambda: found.pop() if found else None
@@ -68,20 +71,25 @@ def test_a_new_run_asks_what_people_hold_then_and_enrols_who_joined(make_site: C
     )
     found.append(replace(before, events=more, user_ids=(*before.user_ids, "newcomer")))
     site.participant.join(run.terms)
-    assert (site.participant.users, len(found)) == (before, 1)  # a run goes on with what it began with
+    # a run goes on with what it began with
+    assert (site.participant.users, len(found)) == (before, 1)
     answer = site.participant.join(replace(run.terms, run="run-2"))
     assert (answer.users, answer.refusal) == (before.num_users + 1, "")
     assert site.participant.users.user_ids[-1] == "newcomer"
 
 
-def test_a_run_that_the_limit_does_not_hold_is_refused_before_anybody_enrols(make_site: Callable[..., Any], run: Any) -> None:
+def test_a_run_that_the_limit_does_not_hold_is_refused_before_anybody_enrols(
+    make_site: Callable[..., Any], run: Any
+) -> None:
     site = make_site(run.users, limit=Guarantee(4.99, 1e-5))
     answer = site.participant.join(run.terms)
     assert (answer.refusal, site.participant.ledger.entries) == (Refusal.BUDGET, ())
     assert not site.desk.enrolled
 
 
-def test_terms_that_promise_less_than_the_plan_takes_do_not_pass_the_limit(make_site: Callable[..., Any], run: Any) -> None:
+def test_terms_that_promise_less_than_the_plan_takes_do_not_pass_the_limit(
+    make_site: Callable[..., Any], run: Any
+) -> None:
     """A server may write anything into the terms: the plan decides at every charge."""
     site = make_site(run.users, limit=Guarantee(4.99, 1e-5))
     recipe = json.loads(run.terms.recipe)
@@ -89,4 +97,8 @@ def test_terms_that_promise_less_than_the_plan_takes_do_not_pass_the_limit(make_
     lying: Terms = replace(run.terms, recipe=json.dumps(recipe, sort_keys=True))
     assert site.participant.join(lying).refusal == ""
     answer = site.participant.answer(run.invitation(run.questions()[0]))
-    assert (answer.refusal, answer.accepted, site.participant.ledger.entries) == (Refusal.BUDGET, 0, ())
+    assert (answer.refusal, answer.accepted, site.participant.ledger.entries) == (
+        Refusal.BUDGET,
+        0,
+        (),
+    )

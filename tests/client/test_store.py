@@ -16,13 +16,21 @@ from fedrec.federation.protocol import Terms
 from fedrec_client.settings import ClientData
 from fedrec_client.store import LocalUsers, read_shard, read_users, write_shard
 
-EVENTS = Interactions(np.array([0, 2, 2, 5]), np.array([0, 2, 0, 1, 2], np.int32), np.array([1, 5, 3, 4, 2.5], np.float32), 3, (1.0, 5.0))
+EVENTS = Interactions(
+    np.array([0, 2, 2, 5]),
+    np.array([0, 2, 0, 1, 2], np.int32),
+    np.array([1, 5, 3, 4, 2.5], np.float32),
+    3,
+    (1.0, 5.0),
+)
 USERS = LocalUsers(EVENTS, ("alien", "brazil", "casablanca"), ("ann", "bob", "cleo"))
 TERMS = Terms("run", "{}", "ratings", (1.0, 5.0), ("casablanca", "dune", "alien", "brazil"))
 
 
 def same(one: Interactions, other: Interactions) -> bool:
-    columns = ((getattr(one, name), getattr(other, name)) for name in ("user_ptr", "items", "values"))
+    columns = (
+        (getattr(one, name), getattr(other, name)) for name in ("user_ptr", "items", "values")
+    )
     public = ("num_items", "value_range", "kind")
     return all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in columns) and all(
         getattr(one, n) == getattr(other, n) for n in public
@@ -53,7 +61,10 @@ def test_another_kind_or_a_narrower_scale_is_refused_whatever_the_events_are() -
             users.translate(replace(TERMS, kind="clicks"))
         with pytest.raises(DataError, match="scale"):
             users.translate(replace(TERMS, value_range=(2.0, 5.0)))
-    assert same(USERS.translate(replace(TERMS, value_range=(0.0, 10.0))), replace(USERS.translate(TERMS), value_range=(0.0, 10.0)))
+    assert same(
+        USERS.translate(replace(TERMS, value_range=(0.0, 10.0))),
+        replace(USERS.translate(TERMS), value_range=(0.0, 10.0)),
+    )
 
 
 def test_values_off_the_runs_scale_are_clipped_where_the_settings_say_so() -> None:
@@ -74,12 +85,22 @@ def test_users_and_items_have_one_name_each() -> None:
 
 
 @given(lengths=st.lists(st.integers(0, 6), max_size=8), ids=st.text(max_size=20), data=st.data())
-def test_a_shard_gives_back_exactly_what_was_written(tmp_path_factory: Any, lengths: list[int], ids: str, data: Any) -> None:
+def test_a_shard_gives_back_exactly_what_was_written(
+    tmp_path_factory: Any, lengths: list[int], ids: str, data: Any
+) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 9)))
     pointer = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    items = np.concatenate([np.empty(0), *(np.sort(rng.choice(7, n, replace=False)) for n in lengths)]).astype(np.int32)
-    events = Interactions(pointer, items, rng.uniform(0.5, 5, len(items)).astype(np.float32), 7, (0.5, 5.0))
-    written = LocalUsers(events, tuple(f"{ids}{j}" for j in range(7)), tuple(f"{ids}\n{k}" for k in range(len(lengths))))
+    items = np.concatenate(
+        [np.empty(0), *(np.sort(rng.choice(7, n, replace=False)) for n in lengths)]
+    ).astype(np.int32)
+    events = Interactions(
+        pointer, items, rng.uniform(0.5, 5, len(items)).astype(np.float32), 7, (0.5, 5.0)
+    )
+    written = LocalUsers(
+        events,
+        tuple(f"{ids}{j}" for j in range(7)),
+        tuple(f"{ids}\n{k}" for k in range(len(lengths))),
+    )
     path = tmp_path_factory.mktemp("shard") / "shard.safetensors"
     write_shard(path, written.events, written.item_ids, written.user_ids)
     read = read_users(ClientData(path=str(path)))
@@ -105,14 +126,21 @@ DAMAGE: dict[str, dict[str, Any]] = {
 def test_a_shard_that_is_inconsistent_is_refused_by_name(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "users.safetensors"
     write_shard(path, EVENTS, USERS.item_ids, USERS.user_ids)
-    metadata = {"format": "fedrec-shard/1", "kind": "ratings", "lowest": (1.0).hex(), "highest": (5.0).hex()}
+    metadata = {
+        "format": "fedrec-shard/1",
+        "kind": "ratings",
+        "lowest": (1.0).hex(),
+        "highest": (5.0).hex(),
+    }
     save_file({**load_file(path), **DAMAGE[damage]}, path, metadata)
     with pytest.raises(DataError, match="is no shard"):
         read_shard(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100, b"\xff" * 8 + b"{}"])
-def test_a_file_that_is_no_shard_is_refused_and_a_missing_one_too(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_shard_is_refused_and_a_missing_one_too(
+    tmp_path: Path, content: bytes
+) -> None:
     path = tmp_path / "users.safetensors"
     with pytest.raises(DataError, match="does not exist"):
         read_shard(path)
@@ -135,20 +163,31 @@ def test_a_bad_row_names_its_file_and_line(tmp_path: Path) -> None:
     table.write_text("user,item,rating\nbob,alien,5\nann,brazil,9\n")
     with pytest.raises(MalformedRowError, match=r"log\.csv, line 3"):
         read_users(ClientData(path=str(table), rating_range=(1, 5)))
-    assert read_users(ClientData(path=str(table), rating_range=(1, 5), out_of_range="clip")).events.values.max() == 5
+    assert (
+        read_users(
+            ClientData(path=str(table), rating_range=(1, 5), out_of_range="clip")
+        ).events.values.max()
+        == 5
+    )
 
 
 def test_ratings_become_clicks_at_the_threshold_and_clicks_never_ratings(tmp_path: Path) -> None:
     path = tmp_path / "users.safetensors"
     write_shard(path, EVENTS, USERS.item_ids, USERS.user_ids)
     clicks = read_users(ClientData(path=str(path), kind="clicks", click_threshold=3)).events
-    assert (clicks.items.tolist(), clicks.values.tolist(), clicks.kind) == ([2, 0, 1], [1, 1, 1], "clicks")
+    assert (clicks.items.tolist(), clicks.values.tolist(), clicks.kind) == (
+        [2, 0, 1],
+        [1, 1, 1],
+        "clicks",
+    )
     write_shard(path, clicks, USERS.item_ids, USERS.user_ids)
     with pytest.raises(SettingsError, match="needs ratings"):
         read_users(ClientData(path=str(path), kind="ratings"))
 
 
-def test_a_table_of_another_make_is_read_as_the_settings_say_and_repeated_clicks_are_merged(tmp_path: Path) -> None:
+def test_a_table_of_another_make_is_read_as_the_settings_say_and_repeated_clicks_are_merged(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "log.txt").write_text("ann;alien\nann;alien\nbob;brazil\n")
     said = ClientData(path=str(tmp_path / "log.txt"), separator="semicolon", header="no")
     users = read_users(said)
@@ -167,10 +206,15 @@ def test_options_that_say_nothing_about_a_shard_are_refused(tmp_path: Path) -> N
         read_users(ClientData(path=str(tmp_path / "users.safetensors"), columns={"user": "u"}))
 
 
-def test_devices_that_call_their_users_alike_draw_differently_and_each_the_same_every_time(make_run: Any, make_site: Any) -> None:
-    """What a client draws for a user hangs on its own pseudonym: not on a number, and not on an id that others use too."""
+def test_devices_that_call_their_users_alike_draw_differently_and_each_the_same_every_time(
+    make_run: Any, make_site: Any
+) -> None:
+    """What a client draws for a user hangs on its own pseudonym: not on a number, and not on an id
+    that others use too."""
     run = make_run()
-    me = LocalUsers(replace(run.events.users_subset(np.array([0])), user_words=None), run.item_ids, ("me",))
+    me = LocalUsers(
+        replace(run.events.users_subset(np.array([0])), user_words=None), run.item_ids, ("me",)
+    )
     sites = [make_site(me, name) for name in ("one", "other")]
     words = [site.participant._translated(run.terms).user_words for site in (*sites, sites[0])]
     assert words[0] == words[2] != words[1]

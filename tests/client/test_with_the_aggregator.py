@@ -1,4 +1,5 @@
-"""Participants towards the real aggregator's rules: what is released is what one process would have released."""
+"""Participants towards the real aggregator's rules: what is released is what one process would have
+released."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ RUNS: dict[str, dict[str, Any]] = {
     "default": {},
     "default, no features": {"features": False, "overrides": ("privacy.epsilon=20",)},
     "default, clicks": {"kind": "clicks"},
-    "published": {"overrides": ("recipe=published", "model.dimension=3", "model.steps=2", "model.encoder=id")},
+    "published": {
+        "overrides": ("recipe=published", "model.dimension=3", "model.steps=2", "model.encoder=id")
+    },
 }
 
 
@@ -34,7 +37,8 @@ def aggregator(tmp_path: Path) -> Iterator[Aggregator]:
 
 
 class Flaky:
-    """Loses a third of the messages, on their way there or the receipts on their way back, and the first of each."""
+    """Loses a third of the messages, on their way there or the receipts on their way back, and the
+    first of each."""
 
     def __init__(self, desk: Any) -> None:
         self.desk, self.rng, self.lost = desk, np.random.default_rng(1), ["there", "back"]
@@ -57,7 +61,9 @@ class Flaky:
 
 
 @pytest.mark.parametrize("which", RUNS)
-def test_two_sites_release_the_bytes_that_one_process_releases(make_run, make_site, aggregator, which: str) -> None:
+def test_two_sites_release_the_bytes_that_one_process_releases(
+    make_run, make_site, aggregator, which: str
+) -> None:
     arguments = dict(RUNS[which])
     run = make_run(*arguments.pop("overrides", ()), **arguments)
     sites = list(two_sites(run, make_site, aggregator))
@@ -69,13 +75,20 @@ def test_two_sites_release_the_bytes_that_one_process_releases(make_run, make_si
         answers = [site.participant.answer(run.invitation(done.question)) for site in sites]
         assert [answer.accepted for answer in answers] == [12, 18]
         status = aggregator.close(run.name, done.question.round)
-        assert (status.phase, status.reported, status.clipped, dict(status.rejected)) == (Phase.RELEASED, 30, 0, {})
+        assert (status.phase, status.reported, status.clipped, dict(status.rejected)) == (
+            Phase.RELEASED,
+            30,
+            0,
+            {},
+        )
         assert aggregator.release(run.name, done.question.round) == pack_release(done.answer)
 
 
 def test_lost_messages_and_restarts_count_every_user_once(make_run, make_site, aggregator) -> None:
     run = make_run()
-    site = make_site(run.users, desk=Flaky(aggregator.client_desk("site")), options={"users_per_batch": 20})
+    site = make_site(
+        run.users, desk=Flaky(aggregator.client_desk("site")), options={"users_per_batch": 20}
+    )
     site.participant.join(run.terms)
     aggregator.open_run(run.name, run.prepared.plan)
     for done in run.rounds():
@@ -85,10 +98,14 @@ def test_lost_messages_and_restarts_count_every_user_once(make_run, make_site, a
         status = aggregator.close(run.name, done.question.round)
         assert (status.phase, status.reported) == (Phase.RELEASED, 30)
         assert aggregator.release(run.name, done.question.round) == pack_release(done.answer)
-    assert site.participant.ledger.epsilon == pytest.approx(run.prepared.plan.guarantee.epsilon, rel=1e-9)
+    assert site.participant.ledger.epsilon == pytest.approx(
+        run.prepared.plan.guarantee.epsilon, rel=1e-9
+    )
 
 
-def test_users_whose_reports_cannot_be_made_are_counted_as_any_others(make_run, make_site, aggregator) -> None:
+def test_users_whose_reports_cannot_be_made_are_counted_as_any_others(
+    make_run, make_site, aggregator
+) -> None:
     run = make_run()
     site = make_site(run.users, desk=aggregator.client_desk("site"), limit=Guarantee(50.0, 1e-5))
     site.participant.join(run.terms)
@@ -106,7 +123,13 @@ def two_sites(run: Any, make_site: Any, aggregator: Aggregator) -> Iterator[Any]
         ids = tuple(f"user {k}" for k in some)
         users = replace(run.users, events=run.events.users_subset(some), user_ids=ids)
         options = {"users_per_batch": 5}
-        yield make_site(users, name, desk=aggregator.client_desk(name), limit=Guarantee(50.0, 1e-5), options=options)
+        yield make_site(
+            users,
+            name,
+            desk=aggregator.client_desk(name),
+            limit=Guarantee(50.0, 1e-5),
+            options=options,
+        )
 
 
 def opened(aggregator: Aggregator, run: Any, question: Any) -> None:

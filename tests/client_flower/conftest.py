@@ -55,12 +55,29 @@ class Post:
     terms: Terms = TERMS
 
     def join(self) -> Message:
-        return self.message("query.join", RecordDict({"fedrec": ConfigRecord({"terms": deflated(pack_terms(self.terms))})}))
+        return self.message(
+            "query.join",
+            RecordDict({"fedrec": ConfigRecord({"terms": deflated(pack_terms(self.terms))})}),
+        )
 
-    def ask(self, *, earlier: Mapping[str, npt.NDArray[np.generic]] | None = None, **public: npt.NDArray[np.generic]) -> Message:
-        header, plan = pack_invitation(Invitation("run", PLAN, Question(3, "step", public, (SPEC,))))
-        arrays = ArrayRecord({name: as_sent(payload) for name, payload in coded(public, earlier or {}).items()})
-        return self.message("query.ask", RecordDict({"fedrec": ConfigRecord({"header": header, "plan": plan}), "public": arrays}))
+    def ask(
+        self,
+        *,
+        earlier: Mapping[str, npt.NDArray[np.generic]] | None = None,
+        **public: npt.NDArray[np.generic],
+    ) -> Message:
+        header, plan = pack_invitation(
+            Invitation("run", PLAN, Question(3, "step", public, (SPEC,)))
+        )
+        arrays = ArrayRecord(
+            {name: as_sent(payload) for name, payload in coded(public, earlier or {}).items()}
+        )
+        return self.message(
+            "query.ask",
+            RecordDict(
+                {"fedrec": ConfigRecord({"header": header, "plan": plan}), "public": arrays}
+            ),
+        )
 
     def message(self, kind: str, content: RecordDict) -> Message:
         metadata = Metadata(7, "message", 1, 2, "", "", 1e9, 3600.0, kind)

@@ -16,7 +16,14 @@ from flwr.supernode.main import create_app
 from flwr.supernode.nodestate import NodeState, NodeStateFactory
 
 from fedrec.errors import SettingsError
-from fedrec_client.executor import PINNED_FLOWER, Executor, RuntimeApi, Task, require_pinned_flower, unpacked_bytes
+from fedrec_client.executor import (
+    PINNED_FLOWER,
+    Executor,
+    RuntimeApi,
+    Task,
+    require_pinned_flower,
+    unpacked_bytes,
+)
 from fedrec_client.flower import client_app
 from tests.waiting import until
 
@@ -25,13 +32,21 @@ NODE = 2
 
 
 class Node:
-    """A SuperNode's state and its real runtime API on loopback, without a SuperLink: the test hands messages in itself."""
+    """A SuperNode's state and its real runtime API on loopback, without a SuperLink: the test hands
+    messages in itself."""
 
     def __init__(self) -> None:
         factory = NodeStateFactory(ObjectStoreFactory())
         self.state: NodeState = factory.state()
         self.state.set_node_id(NODE)
-        server = uvicorn.Config(create_app(factory, SECRET), host="127.0.0.1", port=0, log_level="error", lifespan="off", ws="none")
+        server = uvicorn.Config(
+            create_app(factory, SECRET),
+            host="127.0.0.1",
+            port=0,
+            log_level="error",
+            lifespan="off",
+            ws="none",
+        )
         self._server = uvicorn.Server(server)
         self._thread = threading.Thread(target=self._server.run)
         self._thread.start()
@@ -42,12 +57,20 @@ class Node:
         self._server.should_exit = True
         self._thread.join()
 
-    def post(self, message: Message, *, kind: TaskType = TaskType.CLIENT_APP, bundle: bytes = b"not even a zip") -> str:
+    def post(
+        self,
+        message: Message,
+        *,
+        kind: TaskType = TaskType.CLIENT_APP,
+        bundle: bytes = b"not even a zip",
+    ) -> str:
         """As `start_client_internal` does with what a SuperLink sent."""
         run = Run.create_empty(message.metadata.run_id)
         run.fab_hash = self.state.store_fab(Fab("", bundle, {}))
         self.state.store_run(run)
-        self.state.set_run_series_context(run.series_id, Context(run.run_id, NODE, {}, RecordDict(), {}))
+        self.state.set_run_series_context(
+            run.series_id, Context(run.run_id, NODE, {}, RecordDict(), {})
+        )
         name = message.object_id
         message.metadata.__dict__["_message_id"] = name
         self.state.create_task(kind, run.run_id, run.fab_hash)
@@ -106,8 +129,11 @@ def test_a_task_is_answered_by_the_installed_app_and_its_bundle_is_not_opened(
     assert node.state.get_tasks()[0].status.status == "finished"
 
 
-def test_arrays_of_many_chunks_arrive(participant: Any, post: Any, node: Node, runtime: RuntimeApi) -> None:
-    V = np.random.default_rng(1).random((500_000, 4))  # 16 MB that cannot be written shorter: four chunks of five
+def test_arrays_of_many_chunks_arrive(
+    participant: Any, post: Any, node: Node, runtime: RuntimeApi
+) -> None:
+    # 16 MB that cannot be written shorter: four chunks of five
+    V = np.random.default_rng(1).random((500_000, 4))
     node.post(post.ask(V=V))
     assert executor(participant, node).step(runtime)
     assert post.answer(node.content(node.reply())).accepted == 1
@@ -136,12 +162,19 @@ def test_a_message_larger_than_the_limit_is_an_error_reply_and_is_forgotten(
     assert node.state.object_store.get(asked) is None
 
 
-def test_small_chunks_named_often_are_not_unpacked(participant: Any, post: Any, node: Node, runtime: RuntimeApi) -> None:
+def test_small_chunks_named_often_are_not_unpacked(
+    participant: Any, post: Any, node: Node, runtime: RuntimeApi
+) -> None:
     message = post.ask(V=np.random.default_rng(1).random(100))
     array = message.content["public"]["V"]
     chunk = array.slice_array()[0]
     array.__dict__["_chunks"] = [chunk] * 10_000
-    assert unpacked_bytes({name: part.deflate() for name, part in get_all_nested_objects(message).items()}) > 2_000_000
+    assert (
+        unpacked_bytes(
+            {name: part.deflate() for name, part in get_all_nested_objects(message).items()}
+        )
+        > 2_000_000
+    )
     node.post(message)
     assert executor(participant, node, max_message_bytes=1_000_000).step(runtime)
     assert node.reply().has_error()
@@ -157,7 +190,9 @@ def test_an_agents_task_is_refused_so_that_the_node_does_not_wait_for_ever(
     assert not participant.terms
 
 
-def test_a_message_of_another_type_is_an_error_reply_in_our_words(participant: Any, post: Any, node: Node, runtime: RuntimeApi) -> None:
+def test_a_message_of_another_type_is_an_error_reply_in_our_words(
+    participant: Any, post: Any, node: Node, runtime: RuntimeApi
+) -> None:
     node.post(post.message("train", RecordDict()))
     assert executor(participant, node).step(runtime)
     assert node.reply().error.reason == "the client cannot read this message"
@@ -174,7 +209,9 @@ def test_a_task_that_cannot_even_be_begun_does_not_end_the_client(
     assert not participant.terms
 
 
-def test_a_node_that_goes_away_in_the_middle_of_a_task_is_survived(participant: Any, post: Any) -> None:
+def test_a_node_that_goes_away_in_the_middle_of_a_task_is_survived(
+    participant: Any, post: Any
+) -> None:
     first, second = Node(), Node()
     address = [first.address]
 
@@ -201,7 +238,9 @@ def test_a_node_that_goes_away_in_the_middle_of_a_task_is_survived(participant: 
     second.close()
 
 
-def test_a_long_answer_is_kept_alive_by_heartbeats(participant: Any, post: Any, node: Node, runtime: RuntimeApi) -> None:
+def test_a_long_answer_is_kept_alive_by_heartbeats(
+    participant: Any, post: Any, node: Node, runtime: RuntimeApi
+) -> None:
     beats = []
     acknowledged = node.state.acknowledge_task_heartbeat
     node.state.acknowledge_task_heartbeat = lambda task: beats.append(task) or acknowledged(task)  # type: ignore[method-assign]
@@ -214,7 +253,9 @@ def test_a_long_answer_is_kept_alive_by_heartbeats(participant: Any, post: Any, 
             return participant.join(terms)
 
     node.post(post.join())
-    assert Executor(client_app(Slow()), lambda: node.address, SECRET, heartbeat_s=0.01).step(runtime)  # type: ignore[arg-type]
+    assert Executor(client_app(Slow()), lambda: node.address, SECRET, heartbeat_s=0.01).step(
+        runtime
+    )  # type: ignore[arg-type]
     assert post.answer(node.content(node.reply())).users == 2
 
 
@@ -223,5 +264,7 @@ def test_another_version_of_flower_is_refused_by_name() -> None:
         require_pinned_flower("1.99.0")
 
 
-def test_the_pinned_version_is_the_one_that_the_project_asks_for(pytestconfig: pytest.Config) -> None:
+def test_the_pinned_version_is_the_one_that_the_project_asks_for(
+    pytestconfig: pytest.Config,
+) -> None:
     assert f'"flwr=={PINNED_FLOWER}"' in (pytestconfig.rootpath / "pyproject.toml").read_text()

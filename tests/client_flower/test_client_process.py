@@ -45,8 +45,13 @@ def test_answers_refusals_and_the_budget_are_counted() -> None:
     answer = Answer("library", users=5, accepted=3, rejected={"busy": 2})
     question: Any = SimpleNamespace(question=SimpleNamespace(round=3))
     assert worker_main.Counted(Site(answer), metrics).answer(question) == answer  # type: ignore[arg-type]
-    assert shown(metrics) >= {'fedrec_waiting{reason="server"} 1.0', 'fedrec_phase{phase="idle"} 1.0'}
-    worker_main.Counted(Site(Answer("library", 5, refusal=Refusal.BUDGET)), metrics).answer(question)  # type: ignore[arg-type]
+    assert shown(metrics) >= {
+        'fedrec_waiting{reason="server"} 1.0',
+        'fedrec_phase{phase="idle"} 1.0',
+    }
+    worker_main.Counted(Site(Answer("library", 5, refusal=Refusal.BUDGET)), metrics).answer(
+        question
+    )  # type: ignore[arg-type]
     assert shown(metrics) >= {
         "fedrec_users_enrolled 5.0",
         "fedrec_round 3.0",
@@ -78,8 +83,14 @@ def settings(tmp_path: Path, **changed: object) -> Any:
     ("changed", "said"),
     [
         ({"metrics": "9464"}, "metrics: an address is"),
-        ({"superlink": {"address": "server.example.org:1", "insecure": True}}, "superlink.insecure"),
-        ({"aggregator": {"address": "aggregator.example.org:1", "insecure": True}}, "aggregator.insecure"),
+        (
+            {"superlink": {"address": "server.example.org:1", "insecure": True}},
+            "superlink.insecure",
+        ),
+        (
+            {"aggregator": {"address": "aggregator.example.org:1", "insecure": True}},
+            "aggregator.insecure",
+        ),
     ],
 )
 def test_a_client_that_cannot_run_says_so_and_leaves_nothing_running_or_locked(
@@ -92,11 +103,21 @@ def test_a_client_that_cannot_run_says_so_and_leaves_nothing_running_or_locked(
 
 
 def test_a_client_at_rest_loads_nothing_that_only_answering_needs() -> None:
-    code = "import sys, fedrec_client.main; print(*({'scipy', 'numba', 'polars', 'dp_accounting', 'torch'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""
+    code = (
+        "import sys, fedrec_client.main; print(*({'scipy', 'numba', 'polars', 'dp_accounting', "
+        "'torch'} & set(sys.modules)))"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == ""
+    )
 
 
-def test_a_worker_ends_when_nothing_is_asked_and_another_answers_the_next_message(tmp_path: Path, post: Any) -> None:
+def test_a_worker_ends_when_nothing_is_asked_and_another_answers_the_next_message(
+    tmp_path: Path, post: Any
+) -> None:
     metrics, context = Metrics("client", "0"), Context(7, 2, {}, RecordDict(), {})
     with Worker(settings(tmp_path, idle_s=0), metrics) as worker:
         assert worker.begin() == 2
@@ -111,12 +132,20 @@ def test_a_worker_ends_when_nothing_is_asked_and_another_answers_the_next_messag
 def test_what_a_worker_cannot_open_is_raised_here_with_its_exit_code(tmp_path: Path) -> None:
     chosen = settings(tmp_path)
     (tmp_path / "ratings.csv").write_text("user,item,rating\nfirst,a,9\n")
-    with Worker(chosen, Metrics("client", "0")) as worker, pytest.raises(DataError, match="line 2") as found:
+    with (
+        Worker(chosen, Metrics("client", "0")) as worker,
+        pytest.raises(DataError, match="line 2") as found,
+    ):
         worker.begin()
     assert found.value.exit_code == DataError.exit_code
 
 
 def test_a_client_at_rest_keeps_its_folder_to_itself(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
-    with locked(tmp_path / "state" / "client"), pytest.raises(RunError, match="in use by another process"):
-        main.run(settings(tmp_path, superlink={"address": "server.example.org:1", "insecure": True}))
+    with (
+        locked(tmp_path / "state" / "client"),
+        pytest.raises(RunError, match="in use by another process"),
+    ):
+        main.run(
+            settings(tmp_path, superlink={"address": "server.example.org:1", "insecure": True})
+        )

@@ -33,7 +33,9 @@ def test_terms_arrive_as_they_were_sent(participant: Any, post: Any) -> None:
     assert (answer.client, answer.users, answer.refusal) == ("library", 2, "")
 
 
-def test_arrays_arrive_with_their_types_shapes_and_bytes_scalars_too(participant: Any, post: Any) -> None:
+def test_arrays_arrive_with_their_types_shapes_and_bytes_scalars_too(
+    participant: Any, post: Any
+) -> None:
     answer = post.through(client_app(participant), post.ask(**ARRAYS))
     assert (answer.accepted, dict(answer.rejected)) == (1, {"busy": 1})
     (invitation,) = participant.invitations
@@ -48,7 +50,9 @@ def test_arrays_arrive_with_their_types_shapes_and_bytes_scalars_too(participant
 def npy(content: bytes, **header: object) -> Array:
     """An .npy file with a header of our choice."""
     stream = io.BytesIO()
-    np.lib.format.write_array_header_1_0(stream, {"descr": "<f8", "fortran_order": False, "shape": (2,), **header})
+    np.lib.format.write_array_header_1_0(
+        stream, {"descr": "<f8", "fortran_order": False, "shape": (2,), **header}
+    )
     return Array("float64", (2,), "numpy.ndarray", stream.getvalue() + content)
 
 
@@ -67,8 +71,14 @@ HOSTILE = {
 
 @pytest.mark.parametrize("case", HOSTILE)
 @pytest.mark.parametrize("kind", ["query.ask", "query.tell"])
-def test_a_hostile_array_is_refused_before_it_is_allocated(participant: Any, post: Any, kind: str, case: str) -> None:
-    message = post.ask(V=np.zeros(2)) if kind == "query.ask" else post.message(kind, RecordDict({"fedrec": ConfigRecord({"ask": b"{}"})}))
+def test_a_hostile_array_is_refused_before_it_is_allocated(
+    participant: Any, post: Any, kind: str, case: str
+) -> None:
+    message = (
+        post.ask(V=np.zeros(2))
+        if kind == "query.ask"
+        else post.message(kind, RecordDict({"fedrec": ConfigRecord({"ask": b"{}"})}))
+    )
     message.content["public"] = ArrayRecord({"V": HOSTILE[case]})
     answer = post.through(client_app(participant), message)
     assert answer.refusal == "malformed"
@@ -76,10 +86,17 @@ def test_a_hostile_array_is_refused_before_it_is_allocated(participant: Any, pos
     assert not participant.invitations
 
 
-def test_one_small_array_under_many_names_counts_as_often_as_it_is_named(participant: Any, post: Any) -> None:
+def test_one_small_array_under_many_names_counts_as_often_as_it_is_named(
+    participant: Any, post: Any
+) -> None:
     message = post.ask(V=np.zeros(2))
-    message.content["public"] = ArrayRecord({f"V{number}": Array(np.zeros(1000)) for number in range(20)})
-    assert post.through(client_app(participant, max_public_bytes=100_000), message).refusal == "too-large"
+    message.content["public"] = ArrayRecord(
+        {f"V{number}": Array(np.zeros(1000)) for number in range(20)}
+    )
+    assert (
+        post.through(client_app(participant, max_public_bytes=100_000), message).refusal
+        == "too-large"
+    )
 
 
 def test_an_array_that_is_not_the_announced_one_is_refused(participant: Any, post: Any) -> None:
@@ -89,10 +106,20 @@ def test_an_array_that_is_not_the_announced_one_is_refused(participant: Any, pos
     assert not participant.invitations
 
 
-def test_terms_that_unpack_to_more_than_a_quarter_of_what_a_question_may_hold_are_refused(participant: Any, post: Any) -> None:
-    message = post.message("query.join", RecordDict({"fedrec": ConfigRecord({"terms": deflated(b" " * 10**6)})}))
-    assert post.through(client_app(participant, max_public_bytes=100_000), message).refusal == "too-large"
-    assert post.through(client_app(participant, max_public_bytes=10**7), message).refusal == "malformed"
+def test_terms_that_unpack_to_more_than_a_quarter_of_what_a_question_may_hold_are_refused(
+    participant: Any, post: Any
+) -> None:
+    message = post.message(
+        "query.join", RecordDict({"fedrec": ConfigRecord({"terms": deflated(b" " * 10**6)})})
+    )
+    assert (
+        post.through(client_app(participant, max_public_bytes=100_000), message).refusal
+        == "too-large"
+    )
+    assert (
+        post.through(client_app(participant, max_public_bytes=10**7), message).refusal
+        == "malformed"
+    )
     assert not participant.terms
 
 
@@ -111,24 +138,49 @@ def test_what_the_question_before_held_is_not_sent_again(participant: Any, post:
     assert all(arrived[name].tobytes() == array.tobytes() for name, array in NOW.items())
 
 
-def test_a_device_that_missed_a_round_says_so_and_answers_when_it_gets_everything(participant: Any, post: Any) -> None:
+def test_a_device_that_missed_a_round_says_so_and_answers_when_it_gets_everything(
+    participant: Any, post: Any
+) -> None:
     app = client_app(participant)
     assert post.through(app, post.ask(earlier=BEFORE, **NOW)).refusal == "arrays-unknown"
     assert not participant.invitations
     assert post.through(app, post.ask(**NOW)).accepted == 1
-    assert post.through(app, post.ask(earlier=BEFORE, **NOW)).accepted == 1  # asked again, it has them all
+    # asked again, it has them all
+    assert post.through(app, post.ask(earlier=BEFORE, **NOW)).accepted == 1
 
 
-def test_a_device_that_starts_again_has_what_it_had(participant: Any, post: Any, tmp_path: Path) -> None:
+def test_a_device_that_starts_again_has_what_it_had(
+    participant: Any, post: Any, tmp_path: Path
+) -> None:
     kept = tmp_path / "public.safetensors"
-    assert post.through(client_app(participant, held=HeldArrays(kept)), post.ask(**BEFORE)).accepted == 1
-    assert post.through(client_app(participant, held=HeldArrays(kept)), post.ask(earlier=BEFORE, **NOW)).accepted == 1
-    assert post.through(client_app(participant, held=HeldArrays(kept)), post.ask(earlier=BEFORE, **NOW)).accepted == 1
+    assert (
+        post.through(client_app(participant, held=HeldArrays(kept)), post.ask(**BEFORE)).accepted
+        == 1
+    )
+    assert (
+        post.through(
+            client_app(participant, held=HeldArrays(kept)), post.ask(earlier=BEFORE, **NOW)
+        ).accepted
+        == 1
+    )
+    assert (
+        post.through(
+            client_app(participant, held=HeldArrays(kept)), post.ask(earlier=BEFORE, **NOW)
+        ).accepted
+        == 1
+    )
     kept.write_bytes(b"damaged")
-    assert post.through(client_app(participant, held=HeldArrays(kept)), post.ask(earlier=NOW, **BEFORE)).refusal == "arrays-unknown"
+    assert (
+        post.through(
+            client_app(participant, held=HeldArrays(kept)), post.ask(earlier=NOW, **BEFORE)
+        ).refusal
+        == "arrays-unknown"
+    )
 
 
-def test_a_step_that_writes_into_its_arrays_changes_nothing_that_is_kept(participant: Any, post: Any) -> None:
+def test_a_step_that_writes_into_its_arrays_changes_nothing_that_is_kept(
+    participant: Any, post: Any
+) -> None:
     app = client_app(participant)
     assert post.through(app, post.ask(**BEFORE)).accepted == 1
     participant.invitations[0].question.public["V"][:] = 9.0
@@ -140,31 +192,54 @@ def test_a_step_that_writes_into_its_arrays_changes_nothing_that_is_kept(partici
 def test_a_question_that_is_refused_leaves_what_was_kept(participant: Any, post: Any) -> None:
     app, broken = client_app(participant), post.ask(**NOW)
     assert post.through(app, post.ask(**BEFORE)).accepted == 1
-    broken.content["public"] = ArrayRecord({"V": as_sent(encode(NOW["V"] + 1)), "mean": as_sent(encode(NOW["mean"]))})
+    broken.content["public"] = ArrayRecord(
+        {"V": as_sent(encode(NOW["V"] + 1)), "mean": as_sent(encode(NOW["mean"]))}
+    )
     assert post.through(app, broken).refusal == "wrong-question"
     assert post.through(app, post.ask(earlier=BEFORE, **NOW)).accepted == 1
 
 
-def test_arrays_larger_than_the_limit_are_refused_by_what_is_announced(participant: Any, post: Any) -> None:
+def test_arrays_larger_than_the_limit_are_refused_by_what_is_announced(
+    participant: Any, post: Any
+) -> None:
     message = post.ask(V=np.zeros((10_000, 2)))
     assert len(message.content["public"]["V"].data) < 200
-    assert post.through(client_app(participant, max_public_bytes=100_000), message).refusal == "too-large"
+    assert (
+        post.through(client_app(participant, max_public_bytes=100_000), message).refusal
+        == "too-large"
+    )
 
 
 MALFORMED = {
     "nothing": RecordDict(),
     "another record": RecordDict({"fedrec": ArrayRecord()}),
-    "text for bytes": RecordDict({"fedrec": ConfigRecord({"terms": "{}", "header": "{}", "plan": "{}"})}),
-    "no json": RecordDict({"fedrec": ConfigRecord({"terms": b"\xff", "header": b"\xff", "plan": b"\xff"})}),
-    "deep json": RecordDict({"fedrec": ConfigRecord({"terms": b"[" * 9999, "header": b"[" * 9999, "plan": b"[" * 99999})}),
-    "other keys": RecordDict({"fedrec": ConfigRecord({"terms": b'{"a": 1}', "header": b'{"a": 1}', "plan": b'{"a": 1}'})}),
-    "a list": RecordDict({"fedrec": ConfigRecord({"terms": b"[]", "header": b"[]", "plan": b"[]"})}),
+    "text for bytes": RecordDict(
+        {"fedrec": ConfigRecord({"terms": "{}", "header": "{}", "plan": "{}"})}
+    ),
+    "no json": RecordDict(
+        {"fedrec": ConfigRecord({"terms": b"\xff", "header": b"\xff", "plan": b"\xff"})}
+    ),
+    "deep json": RecordDict(
+        {
+            "fedrec": ConfigRecord(
+                {"terms": b"[" * 9999, "header": b"[" * 9999, "plan": b"[" * 99999}
+            )
+        }
+    ),
+    "other keys": RecordDict(
+        {"fedrec": ConfigRecord({"terms": b'{"a": 1}', "header": b'{"a": 1}', "plan": b'{"a": 1}'})}
+    ),
+    "a list": RecordDict(
+        {"fedrec": ConfigRecord({"terms": b"[]", "header": b"[]", "plan": b"[]"})}
+    ),
 }
 
 
 @pytest.mark.parametrize("case", MALFORMED)
 @pytest.mark.parametrize("kind", ["query.join", "query.ask"])
-def test_what_cannot_be_read_is_an_answer_with_a_refusal_and_no_crash(participant: Any, post: Any, kind: str, case: str) -> None:
+def test_what_cannot_be_read_is_an_answer_with_a_refusal_and_no_crash(
+    participant: Any, post: Any, kind: str, case: str
+) -> None:
     answer = post.through(client_app(participant), post.message(kind, MALFORMED[case]))
     assert answer.refusal in {"malformed", "wrong-plan"}
     assert answer.client == "library"
@@ -200,7 +275,9 @@ def test_the_words_of_a_fault_reach_neither_the_server_nor_the_log(
         answer = post.through(client_app(participant), post.ask(V=np.zeros(2)))
     assert answer.refusal == code
     assert SECRET not in answer.cause
-    assert SECRET not in "".join(f"{record.getMessage()} {record.__dict__}" for record in caplog.records)
+    assert SECRET not in "".join(
+        f"{record.getMessage()} {record.__dict__}" for record in caplog.records
+    )
 
 
 def test_the_app_that_a_bundle_names_answers_nothing(post: Any) -> None:

@@ -1,4 +1,5 @@
-"""Versions of the messages over Flower: who is too far away hears it, takes no part, and holds up nobody."""
+"""Versions of the messages over Flower: who is too far away hears it, takes no part, and holds up
+nobody."""
 
 from typing import Any
 
@@ -13,8 +14,13 @@ from fedrec_simulations.runtimes.in_process_grid import InProcessGrid
 from tests.client_flower.conftest import TERMS, Recorder
 
 
-@pytest.mark.parametrize(("said", "heard"), [(None, True), (1, True), (2, True), (3, True), (4, False), ("2", True), ("x", False)])
-def test_a_client_answers_a_server_of_an_adjacent_version_only(said: object, heard: bool, participant: Recorder, post: Any) -> None:
+@pytest.mark.parametrize(
+    ("said", "heard"),
+    [(None, True), (1, True), (2, True), (3, True), (4, False), ("2", True), ("x", False)],
+)
+def test_a_client_answers_a_server_of_an_adjacent_version_only(
+    said: object, heard: bool, participant: Recorder, post: Any
+) -> None:
     message = post.join()
     if said is not None:
         message.content["fedrec"][FIELD] = said

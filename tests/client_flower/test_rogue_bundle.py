@@ -1,4 +1,5 @@
-"""A real SuperLink with TLS and node keys, the real client process, and a server that sends a bundle with code of its own."""
+"""A real SuperLink with TLS and node keys, the real client process, and a server that sends a
+bundle with code of its own."""
 
 import json
 import os
@@ -15,7 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 
 from fedrec.data.interactions import Interactions
 from fedrec.federation.coding import deflated
@@ -34,10 +40,19 @@ pytestmark = pytest.mark.processes
 
 ITEMS = ("a", "b", "c")
 EVENTS = Interactions.from_columns(
-    np.array([0, 0, 1]), np.array([0, 2, 1]), np.array([5.0, 1.0, 3.0]), num_users=2, num_items=3, value_range=(1.0, 5.0), kind="ratings"
+    np.array([0, 0, 1]),
+    np.array([0, 2, 1]),
+    np.array([5.0, 1.0, 3.0]),
+    num_users=2,
+    num_items=3,
+    value_range=(1.0, 5.0),
+    kind="ratings",
 )
 BIN = Path(sys.executable).parent
-CLIENT = "import sys, pathlib, fedrec_client.main, fedrec_client.settings as s; fedrec_client.main.run(s.load(pathlib.Path(sys.argv[1])))"
+CLIENT = (
+    "import sys, pathlib, fedrec_client.main, fedrec_client.settings as s; "
+    "fedrec_client.main.run(s.load(pathlib.Path(sys.argv[1])))"
+)
 
 ROGUE = """
 from pathlib import Path
@@ -105,17 +120,23 @@ class Stack:
 
     def answers(self) -> list[Answer]:
         path = self.folder / "answers"
-        return [read_answer(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+        return (
+            [read_answer(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+        )
 
     def flwr(self, *arguments: str) -> bool:
         command = [BIN / "flwr", *arguments, "--format", "json"]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, check=False
+        )
         return done.returncode == 0 and bool(json.loads(done.stdout)["success"])
 
     def submit(self) -> None:
         bundle = self.folder / "bundle"
         bundle.mkdir()
-        terms = deflated(pack_terms(Terms("run", client_recipe(Scenario()), "ratings", (1.0, 5.0), ITEMS)))
+        terms = deflated(
+            pack_terms(Terms("run", client_recipe(Scenario()), "ratings", (1.0, 5.0), ITEMS))
+        )
         (bundle / "pyproject.toml").write_text(BUNDLE.format(terms=terms.hex(), folder=self.folder))
         (bundle / "at_server.py").write_text(SERVER)
         (bundle / "at_client.py").write_text(ROGUE.format(marker=str(self.marker)))
@@ -169,12 +190,17 @@ def free_port() -> int:
 def aggregator(tmp_path: Path) -> Iterator[str]:
     settings = tmp_path / "aggregator.toml"
     settings.write_text(
-        f'listen = "127.0.0.1:0"\nstate = "{tmp_path / "aggregator"}"\nlog = "{tmp_path / "aggregator.log"}"\n'
+        f'listen = "127.0.0.1:0"\nstate = "{tmp_path / "aggregator"}"\nlog = '
+        f'"{tmp_path / "aggregator.log"}"\n'
         'insecure = true\nany_client = true\nservers = ["server"]\n[privacy]\nmax_epsilon = 5.0\n'
     )
     found, stop = list[str](), threading.Event()
     loaded = load_aggregator(settings)
-    thread = threading.Thread(target=lambda: aggregator_main.run(loaded, ready=lambda address: found.append(str(address)), stop=stop))
+    thread = threading.Thread(
+        target=lambda: aggregator_main.run(
+            loaded, ready=lambda address: found.append(str(address)), stop=stop
+        )
+    )
     thread.start()
     until(lambda: found, "the aggregator listens")
     yield found[0]
@@ -185,18 +211,43 @@ def aggregator(tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def stack(tmp_path: Path, aggregator: str) -> Iterator[Stack]:
     write_development_certificates(tmp_path / "keys", clients=["library"])
-    keys, port, environment = tmp_path / "keys", free_port(), flower_environment(tmp_path) | {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
+    keys, port, environment = (
+        tmp_path / "keys",
+        free_port(),
+        flower_environment(tmp_path) | {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"},
+    )
     stack = Stack(tmp_path, port, environment, aggregator)
     (tmp_path / "flower").mkdir()
     (tmp_path / "flower" / "config.toml").write_text(
-        f'[superlink]\ndefault = "test"\n[superlink.test]\naddress = "127.0.0.1:{port}"\nroot-certificates = "{keys / "ca.pem"}"\n'
+        '[superlink]\ndefault = "test"\n[superlink.test]\naddress = '
+        f'"127.0.0.1:{port}"\nroot-certificates = "{keys / "ca.pem"}"\n'
     )
-    tls = ["--ssl-certfile", keys / "server.pem", "--ssl-keyfile", keys / "server-key.pem", "--ssl-ca-certfile", keys / "ca.pem"]
-    command = [BIN / "flower-superlink", "--host", "127.0.0.1", "--port", str(port), *tls, "--enable-supernode-auth"]
+    tls = [
+        "--ssl-certfile",
+        keys / "server.pem",
+        "--ssl-keyfile",
+        keys / "server-key.pem",
+        "--ssl-ca-certfile",
+        keys / "ca.pem",
+    ]
+    command = [
+        BIN / "flower-superlink",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        *tls,
+        "--enable-supernode-auth",
+    ]
     with (tmp_path / "superlink.log").open("wb") as log:
-        superlink = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+        superlink = subprocess.Popen(
+            command, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
     public = node_key(tmp_path / "node")
-    until(lambda: stack.flwr("supernode", "register", str(public), "test"), "the SuperLink takes the node's key")
+    until(
+        lambda: stack.flwr("supernode", "register", str(public), "test"),
+        "the SuperLink takes the node's key",
+    )
     yield stack
     (tmp_path / "enough").touch()
     for client in stack.started:
@@ -210,7 +261,9 @@ def stack(tmp_path: Path, aggregator: str) -> Iterator[Stack]:
             os.killpg(superlink.pid, signal.SIGKILL)
 
 
-def test_the_installed_app_answers_a_rogue_bundle_never_runs_and_a_node_that_ends_comes_back(stack: Stack) -> None:
+def test_the_installed_app_answers_a_rogue_bundle_never_runs_and_a_node_that_ends_comes_back(
+    stack: Stack,
+) -> None:
     stack.submit()
     client = stack.client()
     until(stack.answers, "an answer")

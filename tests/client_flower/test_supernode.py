@@ -15,7 +15,12 @@ from fedrec.errors import SettingsError
 from fedrec.operations import parent_death
 from fedrec_client.executor import RuntimeApi, TaskLostError
 from fedrec_client.settings import SuperLinkAccess
-from fedrec_client.supernode import FLOWER_ENVIRONMENT, SuperNode, flower_environment, supernode_command
+from fedrec_client.supernode import (
+    FLOWER_ENVIRONMENT,
+    SuperNode,
+    flower_environment,
+    supernode_command,
+)
 from tests.waiting import until
 
 pytestmark = pytest.mark.processes
@@ -44,7 +49,9 @@ def nobody() -> str:
 
 @pytest.fixture
 def node(tmp_path: Path, nobody: str) -> Iterator[SuperNode]:
-    running = SuperNode(SuperLinkAccess(address=nobody, insecure=True), tmp_path / "state", first_pause_s=0.01)
+    running = SuperNode(
+        SuperLinkAccess(address=nobody, insecure=True), tmp_path / "state", first_pause_s=0.01
+    )
     running.start()
     yield running
     running.stop()
@@ -71,7 +78,9 @@ def test_stopping_ends_the_child_and_forgets_its_address(node: SuperNode) -> Non
     assert (node.pid, node.address) == (0, "")
 
 
-def test_the_secret_is_for_its_owner_alone_and_new_every_time(tmp_path: Path, node: SuperNode, nobody: str) -> None:
+def test_the_secret_is_for_its_owner_alone_and_new_every_time(
+    tmp_path: Path, node: SuperNode, nobody: str
+) -> None:
     path = tmp_path / "state" / "runtime.secret"
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.read_bytes() == node.secret
@@ -81,7 +90,10 @@ def test_the_secret_is_for_its_owner_alone_and_new_every_time(tmp_path: Path, no
 
 def test_who_asks_without_the_secret_gets_no_task(node: SuperNode) -> None:
     until(lambda: listens(node.address))
-    with closing(RuntimeApi(node.address, b"")) as stranger, pytest.raises(TaskLostError, match="status 401"):
+    with (
+        closing(RuntimeApi(node.address, b"")) as stranger,
+        pytest.raises(TaskLostError, match="status 401"),
+    ):
         stranger.call("acquire-task", AcquireTaskRequest(), AcquireTaskResponse, {})
 
 
@@ -109,7 +121,9 @@ def test_a_child_bound_to_its_parent_does_not_outlive_a_killed_parent() -> None:
 
 def test_a_child_bound_to_its_parent_has_no_more_memory_than_it_may() -> None:
     greedy = [sys.executable, "-c", "bytearray(2**30)"]
-    done = subprocess.run(parent_death.command(greedy, max_bytes=2**29), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        parent_death.command(greedy, max_bytes=2**29), capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     assert "MemoryError" in done.stderr
 
@@ -122,7 +136,9 @@ def test_flowers_calls_home_are_off_and_its_files_stay_in_the_state_folder(tmp_p
 
 
 def test_the_command_isolates_processes_and_listens_on_loopback(tmp_path: Path) -> None:
-    access = SuperLinkAccess(address="server.example.org:7002", root_certificates="ca.pem", auth_private_key="node")
+    access = SuperLinkAccess(
+        address="server.example.org:7002", root_certificates="ca.pem", auth_private_key="node"
+    )
     command = " ".join(supernode_command(access, tmp_path, 7003))
     assert "--isolation process --superexec-auth-secret-file" in command
     assert "--host 127.0.0.1 --port 7003" in command
@@ -132,7 +148,11 @@ def test_the_command_isolates_processes_and_listens_on_loopback(tmp_path: Path) 
 
 def test_by_the_way_a_node_talks_to_loopback_alone(tmp_path: Path) -> None:
     access = SuperLinkAccess(
-        address="server.example.org:7002", root_certificates="ca.pem", certificate="client.pem", key="client-key.pem", pin="0" * 64
+        address="server.example.org:7002",
+        root_certificates="ca.pem",
+        certificate="client.pem",
+        key="client-key.pem",
+        pin="0" * 64,
     )
     command = " ".join(supernode_command(access, tmp_path, 7003, way="127.0.0.1:7004"))
     assert "--superlink 127.0.0.1:7004" in command
@@ -144,14 +164,32 @@ def test_by_the_way_a_node_talks_to_loopback_alone(tmp_path: Path) -> None:
     ("access", "said"),
     [
         (SuperLinkAccess(address="server.example.org:7002", insecure=True), "insecure"),
-        (SuperLinkAccess(address="127.0.0.1:1", insecure=True, auth_private_key=__file__), "insecure"),
+        (
+            SuperLinkAccess(address="127.0.0.1:1", insecure=True, auth_private_key=__file__),
+            "insecure",
+        ),
         (SuperLinkAccess(address="127.0.0.1", auth_private_key=__file__), "address"),
-        (SuperLinkAccess(address="127.0.0.1:1", root_certificates="/nowhere/ca.pem", auth_private_key=__file__), "root_certificates"),
-        (SuperLinkAccess(address="127.0.0.1:1", certificate="/nowhere/own.pem", key=__file__), "certificate"),
-        (SuperLinkAccess(address="127.0.0.1:1", auth_private_key="/nowhere/key"), "auth_private_key"),
+        (
+            SuperLinkAccess(
+                address="127.0.0.1:1",
+                root_certificates="/nowhere/ca.pem",
+                auth_private_key=__file__,
+            ),
+            "root_certificates",
+        ),
+        (
+            SuperLinkAccess(address="127.0.0.1:1", certificate="/nowhere/own.pem", key=__file__),
+            "certificate",
+        ),
+        (
+            SuperLinkAccess(address="127.0.0.1:1", auth_private_key="/nowhere/key"),
+            "auth_private_key",
+        ),
     ],
 )
-def test_settings_that_cannot_work_are_refused_before_anything_starts(tmp_path: Path, access: SuperLinkAccess, said: str) -> None:
+def test_settings_that_cannot_work_are_refused_before_anything_starts(
+    tmp_path: Path, access: SuperLinkAccess, said: str
+) -> None:
     with pytest.raises(SettingsError, match=said):
         SuperNode(access, tmp_path).start()
     assert not (tmp_path / "runtime.secret").exists()

@@ -1,4 +1,5 @@
-"""One small federation over every transport: an aggregator, three clients with ledgers, and what a server needs to reach them."""
+"""One small federation over every transport: an aggregator, three clients with ledgers, and what a
+server needs to reach them."""
 
 from __future__ import annotations
 
@@ -16,7 +17,15 @@ from fedrec.data.planted import PlantedShape, planted
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.leaves import even_ranges
 from fedrec.federation.messages import Question
-from fedrec.federation.protocol import Answer, Broadcast, Invitation, Opening, ReleaseDesk, ReportDesk, Terms
+from fedrec.federation.protocol import (
+    Answer,
+    Broadcast,
+    Invitation,
+    Opening,
+    ReleaseDesk,
+    ReportDesk,
+    Terms,
+)
 from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.versions import FIELD, PROTOCOL
 from fedrec.federation.wire import question_digest, question_header
@@ -52,7 +61,14 @@ SEED, RUN, MIN_COHORT, CLIENTS = 7, "contract", 15, 3
 PROMISE = Guarantee(5.0, 1e-5)
 ITEMS = tuple(f"item-{j}" for j in range(20))
 TOO_SMALL = Bounds(batch_bytes=1)
-TRANSPORTS = ("core", "leaves", "flower", "grpc", "flower and grpc", "flower and grpc between versions")
+TRANSPORTS = (
+    "core",
+    "leaves",
+    "flower",
+    "grpc",
+    "flower and grpc",
+    "flower and grpc between versions",
+)
 
 
 @dataclass
@@ -70,7 +86,9 @@ class Called:
 
 @dataclass
 class Federation:
-    """What the tests of a transport may use. `data` is everybody's, for the loopback that they are compared with."""
+    """What the tests of a transport may use.
+
+    `data` is everybody's, for the loopback that they are compared with."""
 
     data: Interactions
     prepared: Prepared
@@ -86,11 +104,15 @@ class Federation:
 
     @property
     def link(self) -> AggregatedLink:
-        return AggregatedLink(self.terms, self.prepared.plan, self.desk, self.clients, Patience(attempts=1))
+        return AggregatedLink(
+            self.terms, self.prepared.plan, self.desk, self.clients, Patience(attempts=1)
+        )
 
     @property
     def loopback(self) -> Loopback:
-        return Loopback(self.data, self.prepared.steps, self.prepared.plan, Streams(SEED), Ledger(PROMISE))
+        return Loopback(
+            self.data, self.prepared.steps, self.prepared.plan, Streams(SEED), Ledger(PROMISE)
+        )
 
     def invitation(self, question: Question) -> Invitation:
         return Invitation(RUN, self.prepared.plan, question)
@@ -105,7 +127,9 @@ Found = Callable[..., Federation]
 
 def events(*, changed_user: int | None = None) -> Interactions:
     """Ratings of 24 users, or the same with the ratings of one user turned around."""
-    data = planted(PlantedShape(users=24, items=len(ITEMS), events=130, least_events=3), seed=SEED).interactions
+    data = planted(
+        PlantedShape(users=24, items=len(ITEMS), events=130, least_events=3), seed=SEED
+    ).interactions
     if changed_user is None:
         return data
     low, high = data.value_range
@@ -116,46 +140,87 @@ def events(*, changed_user: int | None = None) -> Interactions:
 
 
 @pytest.fixture(params=TRANSPORTS)
-def found(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Found]:
-    """Founds federations over one transport. `unwilling`: numbers of clients that enrol, then refuse every question."""
+def found(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Found]:
+    """Founds federations over one transport.
+
+    `unwilling`: numbers of clients that enrol, then refuse every question."""
     with ExitStack() as stack:
         count = iter(range(100))
 
         def make(*, changed_user: int | None = None, unwilling: Collection[int] = ()) -> Federation:
             data = events(changed_user=changed_user)
             if "versions" in request.param:
-                monkeypatch.setattr(service, "KEY", "not-read")  # an aggregator that neither says nor reads a version
-            return stack.enter_context(_federation(request.param, tmp_path / str(next(count)), data, unwilling))
+                # an aggregator that neither says nor reads a version
+                monkeypatch.setattr(service, "KEY", "not-read")
+            return stack.enter_context(
+                _federation(request.param, tmp_path / str(next(count)), data, unwilling)
+            )
 
         yield make
 
 
 def prepared_for(data: Interactions) -> tuple[Prepared, Terms]:
     """A recipe of one step, and the terms of a run of it."""
-    scenario = load(None, [f"seed={SEED}", "recipe=published", "model.steps=1", "model.encoder=id", "model.dimension=2"])
-    facts = PublicFacts(data.num_users, data.num_items, data.kind, data.value_range, None, Streams(SEED))
-    return prepare(scenario, facts), Terms(RUN, client_recipe(scenario), data.kind, data.value_range, ITEMS)
+    scenario = load(
+        None,
+        [
+            f"seed={SEED}",
+            "recipe=published",
+            "model.steps=1",
+            "model.encoder=id",
+            "model.dimension=2",
+        ],
+    )
+    facts = PublicFacts(
+        data.num_users, data.num_items, data.kind, data.value_range, None, Streams(SEED)
+    )
+    return prepare(scenario, facts), Terms(
+        RUN, client_recipe(scenario), data.kind, data.value_range, ITEMS
+    )
 
 
 @contextmanager
-def _federation(transport: str, folder: Path, data: Interactions, unwilling: Collection[int]) -> Iterator[Federation]:
+def _federation(
+    transport: str, folder: Path, data: Interactions, unwilling: Collection[int]
+) -> Iterator[Federation]:
     prepared, terms = prepared_for(data)
     with ExitStack() as stack:
-        desks = _over_grpc(folder) if "grpc" in transport else _of_leaves(folder) if "leaves" in transport else _at_hand(folder)
+        desks = (
+            _over_grpc(folder)
+            if "grpc" in transport
+            else _of_leaves(folder)
+            if "leaves" in transport
+            else _at_hand(folder)
+        )
         desk, desk_of = stack.enter_context(desks)
         participants = [
-            _participant(shard, folder, TOO_SMALL if number in unwilling else Bounds(), desk_of(shard.name), stack)
+            _participant(
+                shard,
+                folder,
+                TOO_SMALL if number in unwilling else Bounds(),
+                desk_of(shard.name),
+                stack,
+            )
             for number, shard in enumerate(shards(data, CLIENTS))
         ]
-        nodes: dict[int, App] = {node: client_app(participant) for node, participant in enumerate(participants, start=2)}
+        nodes: dict[int, App] = {
+            node: client_app(participant) for node, participant in enumerate(participants, start=2)
+        }
         if "versions" in transport:
             nodes = {node: _of_version_1(app) for node, app in nodes.items()}
-        clients: Broadcast = FlowerBroadcast(InProcessGrid(nodes), 60.0) if "flower" in transport else Called(participants)
+        clients: Broadcast = (
+            FlowerBroadcast(InProcessGrid(nodes), 60.0)
+            if "flower" in transport
+            else Called(participants)
+        )
         yield Federation(data, prepared, terms, desk, clients)
 
 
 def _of_version_1(app: App) -> App:
-    """Neither side says its version to the other, as before messages had one: each takes the other for version 1."""
+    """Neither side says its version to the other, as before messages had one: each takes the other
+    for version 1."""
 
     def silent(content: RecordDict) -> None:
         said = content[MESSAGE]
@@ -171,7 +236,9 @@ def _of_version_1(app: App) -> App:
     return called
 
 
-def _participant(shard: Shard, folder: Path, bounds: Bounds, desk: ReportDesk | Leaves, stack: ExitStack) -> Participant:
+def _participant(
+    shard: Shard, folder: Path, bounds: Bounds, desk: ReportDesk | Leaves, stack: ExitStack
+) -> Participant:
     own = folder / shard.name
     ledger = stack.enter_context(closing(ClientLedger(own / "ledger.sqlite", limit=PROMISE)))
     users = LocalUsers(shard.events, ITEMS, shard.user_ids)
@@ -193,8 +260,13 @@ def _of_leaves(folder: Path) -> Iterator[Desks]:
     """A root and three leaves, each client's users at all of them."""
     ranges, limits = even_ranges(3), Limits(min_cohort=MIN_COHORT)
     with ExitStack() as stack:
-        ledgers = [stack.enter_context(closing(ReleaseLedger(folder / f"leaf-{i}", limit=None))) for i in range(3)]
-        leaves = [LeafAggregator(ledgers[i], limits, name=f"leaf-{i}", range=ranges[i]) for i in range(3)]
+        ledgers = [
+            stack.enter_context(closing(ReleaseLedger(folder / f"leaf-{i}", limit=None)))
+            for i in range(3)
+        ]
+        leaves = [
+            LeafAggregator(ledgers[i], limits, name=f"leaf-{i}", range=ranges[i]) for i in range(3)
+        ]
         ledger = stack.enter_context(closing(ReleaseLedger(folder / "aggregator", limit=PROMISE)))
         listed = [Leaf(leaf.name, leaf, leaf.range) for leaf in leaves]
         root = RootAggregator(ledger, limits, noise=Streams(SEED), leaves=listed)
@@ -214,7 +286,12 @@ def _over_grpc(folder: Path) -> Iterator[Desks]:
             "insecure": True,
             "simulation": True,
             "any_client": True,
-            "privacy": {"max_epsilon": PROMISE.epsilon, "delta": PROMISE.delta, "noise": "seeded", "seed": SEED},
+            "privacy": {
+                "max_epsilon": PROMISE.epsilon,
+                "delta": PROMISE.delta,
+                "noise": "seeded",
+                "seed": SEED,
+            },
             "limits": {"min_cohort": MIN_COHORT},
         }
     )

@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from fedrec.data.features import FeatureBag, PublicFeatures, bag_of, idf_weighted, joined, soft_bag, svd_embedding, words
+from fedrec.data.features import (
+    FeatureBag,
+    PublicFeatures,
+    bag_of,
+    idf_weighted,
+    joined,
+    soft_bag,
+    svd_embedding,
+    words,
+)
 from fedrec.data.metadata import metadata_bags, read_metadata, split_names, title_year
 from fedrec.errors import DataError, MalformedRowError
 
@@ -30,7 +39,9 @@ def test_words_are_lower_case_without_stop_words_or_numbers():
 
 
 def test_soft_weights_fall_on_neighbouring_knots_and_sum_to_one():
-    counts = soft_bag(np.array([1985.0, np.nan]), (1980, 1990, 2000, 2010, 2020, 2030)).counts.toarray()
+    counts = soft_bag(
+        np.array([1985.0, np.nan]), (1980, 1990, 2000, 2010, 2020, 2030)
+    ).counts.toarray()
     assert counts[0, 0] == counts[0, 1] > counts[0, 2] > 0
     assert counts[0].sum() == pytest.approx(1)
     assert counts[0, 5] == counts[1].sum() == 0
@@ -69,11 +80,16 @@ def test_svd_embedding_pads_with_zeros_beyond_the_rank():
 
 def test_svd_embedding_is_the_same_twice():
     features = random_features(2)
-    np.testing.assert_array_equal(svd_embedding(features, dimension=8, seed=1), svd_embedding(features, dimension=8, seed=1))
+    np.testing.assert_array_equal(
+        svd_embedding(features, dimension=8, seed=1), svd_embedding(features, dimension=8, seed=1)
+    )
 
 
 def test_bags_of_different_lengths_are_refused():
-    bags = {"a": bag_of([["x"]]), "b": FeatureBag((), sparse.csr_matrix(np.zeros((2, 0), np.float32)))}
+    bags = {
+        "a": bag_of([["x"]]),
+        "b": FeatureBag((), sparse.csr_matrix(np.zeros((2, 0), np.float32))),
+    }
     with pytest.raises(ValueError, match="one row per item"):
         PublicFeatures(bags)
 
@@ -85,7 +101,9 @@ def test_only_selects_bags_and_refuses_unknown_names():
 
 
 def test_roles_are_taken_off_and_a_person_counts_once():
-    assert split_names("John Lasseter (original story by, with others), Pete Docter (screenplay by), John Lasseter") == [
+    assert split_names(
+        "John Lasseter (original story by, with others), Pete Docter (screenplay by), John Lasseter"
+    ) == [
         "John Lasseter",
         "Pete Docter",
     ]
@@ -110,7 +128,12 @@ RECORD = {
 
 def test_metadata_becomes_one_bag_per_category_with_empty_rows_where_nothing_is_known(tmp_path):
     path = tmp_path / "metadata.jsonl"
-    path.write_text("\n".join(json.dumps(r) for r in (RECORD, RECORD | {"movieId": 7, "runtime": "90 min"}, {"movieId": 99})))
+    path.write_text(
+        "\n".join(
+            json.dumps(r)
+            for r in (RECORD, RECORD | {"movieId": 7, "runtime": "90 min"}, {"movieId": 99})
+        )
+    )
     bags, known = read_metadata(path, ["7", "5", "1"], min_items=1)
     assert known == 2
     assert bags["genre"].vocabulary == ("Comedy", "Drama")

@@ -1,4 +1,5 @@
-"""Readers of MIND on files in its format that the tests write, and on real samples where there are any."""
+"""Readers of MIND on files in its format that the tests write, and on real samples where there are
+any."""
 
 from __future__ import annotations
 
@@ -16,7 +17,17 @@ from fedrec.data.vectors import read_vectors
 from fedrec.errors import DataError, MalformedRowError
 from fedrec.randomness import Streams
 
-ENTITY = json.dumps([{"Label": "PGA Tour", "Type": "O", "WikidataId": "Q910409", "Confidence": 1.0, "OccurrenceOffsets": [0]}])
+ENTITY = json.dumps(
+    [
+        {
+            "Label": "PGA Tour",
+            "Type": "O",
+            "WikidataId": "Q910409",
+            "Confidence": 1.0,
+            "OccurrenceOffsets": [0],
+        }
+    ]
+)
 NEWS = [
     f"N1\tsports\tgolf\tPGA Tour winners\tA gallery.\thttps://x\t{ENTITY}\t{ENTITY}",
     "N2\tnews\tnewsus\tTitle two\t\thttps://x\t[]\t",
@@ -54,7 +65,9 @@ def test_news_have_their_texts_categories_and_distinct_entities(news: News) -> N
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_behaviors_are_users_histories_and_candidates_in_the_order_of_the_file(tmp_path: Path, news: News, end: str) -> None:
+def test_behaviors_are_users_histories_and_candidates_in_the_order_of_the_file(
+    tmp_path: Path, news: News, end: str
+) -> None:
     found = read_behaviors(write(tmp_path / "behaviors.tsv", ROWS, end), news)
     assert found.num_news == 3
     assert histories(found) == [[0, 1], []]
@@ -71,13 +84,21 @@ def test_a_last_line_without_an_end_is_read(tmp_path: Path, news: News) -> None:
 
 
 def test_a_test_file_has_no_labels(tmp_path: Path, news: News) -> None:
-    found = read_behaviors(write(tmp_path / "behaviors.tsv", [f"1\tU9\t{TIME}\tN1\tN3 N2", f"2\tU9\t{TIME}\tN1\tN1"]), news)
+    found = read_behaviors(
+        write(tmp_path / "behaviors.tsv", [f"1\tU9\t{TIME}\tN1\tN3 N2", f"2\tU9\t{TIME}\tN1\tN1"]),
+        news,
+    )
     assert found.candidates.tolist() == [2, 1, 0]
     assert not found.clicked.any()
 
 
-def test_blocks_of_any_size_give_the_same(tmp_path: Path, news: News, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path / "behaviors.tsv", [*ROWS, f"4\tU7\t{TIME}\tN3\tN1-0 N2-1", f"5\tU4\t{TIME}\t\tN1-1 N2-0"])
+def test_blocks_of_any_size_give_the_same(
+    tmp_path: Path, news: News, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(
+        tmp_path / "behaviors.tsv",
+        [*ROWS, f"4\tU7\t{TIME}\tN3\tN1-0 N2-1", f"5\tU4\t{TIME}\t\tN1-1 N2-0"],
+    )
     whole = read_behaviors(path, news)
     monkeypatch.setattr(fedrec.data.behaviors, "_BLOCK_BYTES", 20)
     for column, values in vars(read_behaviors(path, news)).items():
@@ -97,7 +118,10 @@ GOOD = f"\tU9\t{TIME}\tN1\tN3-1 N2-0"
         (f"7\t\t{TIME}\tN1\tN3-1", "a user id"),
         ("7\tU9\t2019-11-15 10:22\tN1\tN3-1", "a time as in"),
         (f"7\tU9\t{TIME}\tN1\tN3-1 N2", "news ids with -0 or -1, one blank between, found 'N2'"),
-        (f"7\tU9\t{TIME}\tN1\tN3-1 N2-2", "news ids with -0 or -1, one blank between, found 'N2-2'"),
+        (
+            f"7\tU9\t{TIME}\tN1\tN3-1 N2-2",
+            "news ids with -0 or -1, one blank between, found 'N2-2'",
+        ),
         (f"7\tU9\t{TIME}\tN1\t", "news ids with -0 or -1"),
         (f"7\tU9\t{TIME}\tN1\tN3-1  N2-0", "news ids with -0 or -1"),
         (f"7\tU9\t{TIME}\tN1\t -1 N2-0", "news ids with -0 or -1"),
@@ -105,12 +129,20 @@ GOOD = f"\tU9\t{TIME}\tN1\tN3-1 N2-0"
         (f"7\tU9\t{TIME}\tN1  N2\tN3-1", "news ids, one blank between"),
         (f"7\tU9\t{TIME}\tN1\tN3-1 N8-0", "news that news.tsv has, found 'N8'"),
         (f"7\tU6\t{TIME}\tN1 N8\tN3-1", "news that news.tsv has, found 'N8'"),
-        (f"7\tU9\t{TIME}\tN2 N1\tN3-1", "a history that continues or begins the user's others, found 'N2 N1'"),
+        (
+            f"7\tU9\t{TIME}\tN2 N1\tN3-1",
+            "a history that continues or begins the user's others, found 'N2 N1'",
+        ),
     ],
 )
 @pytest.mark.parametrize("block_bytes", [20, 1 << 20])
 def test_a_bad_line_is_named(
-    tmp_path: Path, news: News, monkeypatch: pytest.MonkeyPatch, row: str, expected: str, block_bytes: int
+    tmp_path: Path,
+    news: News,
+    monkeypatch: pytest.MonkeyPatch,
+    row: str,
+    expected: str,
+    block_bytes: int,
 ) -> None:
     monkeypatch.setattr(fedrec.data.behaviors, "_BLOCK_BYTES", block_bytes)
     path = write(tmp_path / "behaviors.tsv", [*ROWS, row, f"8{GOOD}"])
@@ -135,9 +167,16 @@ def test_missing_and_empty_files_are_refused(tmp_path: Path, news: News) -> None
         read_behaviors(tmp_path / "behaviors.tsv", news)
 
 
-def test_of_growing_histories_the_shortest_is_taken_so_that_no_label_is_in_it(tmp_path: Path, news: News) -> None:
-    rows = [f"{i}\tU9\t{TIME}\t{history}\tN3-1 N2-0" for i, history in enumerate(["N1 N2", "N1", "N1 N2 N3"], start=1)]
-    found = read_behaviors(write(tmp_path / "behaviors.tsv", [*rows, f"4\tU8\t{TIME}\tN3 N2\tN1-1 N2-0"]), news)
+def test_of_growing_histories_the_shortest_is_taken_so_that_no_label_is_in_it(
+    tmp_path: Path, news: News
+) -> None:
+    rows = [
+        f"{i}\tU9\t{TIME}\t{history}\tN3-1 N2-0"
+        for i, history in enumerate(["N1 N2", "N1", "N1 N2 N3"], start=1)
+    ]
+    found = read_behaviors(
+        write(tmp_path / "behaviors.tsv", [*rows, f"4\tU8\t{TIME}\tN3 N2\tN1-1 N2-0"]), news
+    )
     assert histories(found) == [[0], [2, 1]]
 
 
@@ -165,7 +204,11 @@ def test_splits_share_one_catalogue_and_dev_is_the_test(tmp_path: Path) -> None:
         write(tmp_path / split / "behaviors.tsv", rows)
     mind = read_mind(tmp_path)
     assert list(mind.splits) == ["train", "dev"]
-    assert mind.news == read_news(tmp_path / "train/news.tsv") == merge_news([mind.news, read_news(tmp_path / "dev/news.tsv")])
+    assert (
+        mind.news
+        == read_news(tmp_path / "train/news.tsv")
+        == merge_news([mind.news, read_news(tmp_path / "dev/news.tsv")])
+    )
     log = mind.click_log(streams=Streams(0))
     assert log.test.num_users == 2
     assert log.train.num_users + log.validation.num_users == 40
@@ -194,8 +237,14 @@ def test_a_bad_news_line_is_named(tmp_path: Path, row: str, expected: str) -> No
 
 def test_entity_embeddings_and_glove_are_read_by_what_is_wanted(tmp_path: Path) -> None:
     entities = write(tmp_path / "entity_embedding.vec", ["Q41\t0.5\t-1\t", "Q7\t2\t3\t"])
-    assert {name: vector.tolist() for name, vector in read_vectors(entities).items()} == {"Q41": [0.5, -1.0], "Q7": [2.0, 3.0]}
-    glove = write(tmp_path / "glove.txt", ["the 1 2 3", "a 4 5 6", ". . . 7 8 9", "the 0 0 0", "bad 1 x 3", "naïve 1e-1 0 1"])
+    assert {name: vector.tolist() for name, vector in read_vectors(entities).items()} == {
+        "Q41": [0.5, -1.0],
+        "Q7": [2.0, 3.0],
+    }
+    glove = write(
+        tmp_path / "glove.txt",
+        ["the 1 2 3", "a 4 5 6", ". . . 7 8 9", "the 0 0 0", "bad 1 x 3", "naïve 1e-1 0 1"],
+    )
     found = read_vectors(glove, wanted={"the", "naïve", ". . .", "absent"})
     assert {name: vector.tolist() for name, vector in found.items()} == {
         "the": [1, 2, 3],
@@ -221,15 +270,23 @@ def test_a_file_that_holds_no_vectors_is_refused(tmp_path: Path) -> None:
 
 def test_the_real_samples_hold_what_a_line_by_line_count_finds(real_data: Path) -> None:
     folder = real_data / "mind-sample"
-    for name, impressions, clicks in (("MINDsmall_train-5000", 5000, 7542), ("MINDdemo_opt", 4532, 7377)):
+    for name, impressions, clicks in (
+        ("MINDsmall_train-5000", 5000, 7542),
+        ("MINDdemo_opt", 4532, 7377),
+    ):
         mind = read_mind(folder / name, unknown="add")
         (part,) = mind.splits.values()
-        rows = [line.split("\t") for line in (folder / name / "behaviors.tsv").read_text().splitlines()]
+        rows = [
+            line.split("\t") for line in (folder / name / "behaviors.tsv").read_text().splitlines()
+        ]
         assert (len(part), int(part.clicked.sum())) == (impressions, clicks)
         assert part.num_users == len({row[1] for row in rows})
         for i in (0, 17, impressions - 1):
             shown = slice(part.candidate_ptr[i], part.candidate_ptr[i + 1])
-            tokens = [f"{mind.news.ids[j]}-{int(y)}" for j, y in zip(part.candidates[shown], part.clicked[shown], strict=True)]
+            tokens = [
+                f"{mind.news.ids[j]}-{int(y)}"
+                for j, y in zip(part.candidates[shown], part.clicked[shown], strict=True)
+            ]
             assert " ".join(tokens) == rows[i][4]
             user = part.users[i]
             mine = part.history[part.history_ptr[user] : part.history_ptr[user + 1]]

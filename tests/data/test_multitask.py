@@ -11,25 +11,37 @@ from fedrec.randomness import Streams
 
 @pytest.mark.parametrize("skew", [1.0, 2.0])
 def test_users_take_part_in_twenty_tasks_on_average(skew: float) -> None:
-    """The mean over 10,000 users of a sum of 100 coins has a std below .04: a seed in 10,000 would be .16 off."""
+    """The mean over 10,000 users of a sum of 100 coins has a std below .04: a seed in 10,000 would
+    be .16 off."""
     planted = planted_tasks(TaskShape(skew=skew), streams=Streams(3))
     assert planted.share.sum() == pytest.approx(20)
     assert len(planted.data.labels) / 10_000 == pytest.approx(20, abs=0.16)
 
 
 def test_shares_follow_the_power_law_of_the_skew() -> None:
-    """E q of density a q^(a - 1) is a / (a + 1), E q^2 is a / (a + 2): the second moment in units of the mean tells a. 4 sigma is .03."""
+    """E q of density a q^(a - 1) is a / (a + 1), E q^2 is a / (a + 2): the second moment in units
+    of the mean tells a. 4 sigma is .03."""
     for a in (1.0, 2.0):
         share = planted_tasks(TaskShape(users=2, tasks=5_000, skew=a), streams=Streams(1)).share
-        assert np.mean(share**2) / np.mean(share) ** 2 == pytest.approx((a + 1) ** 2 / (a * (a + 2)), abs=0.03)
+        assert np.mean(share**2) / np.mean(share) ** 2 == pytest.approx(
+            (a + 1) ** 2 / (a * (a + 2)), abs=0.03
+        )
 
 
 def test_labels_are_the_planted_products_up_to_the_stated_noise() -> None:
     planted = planted_tasks(TaskShape(users=2_000, label_noise=0.05), streams=Streams(1))
     labels = planted.data.labels
-    residual = labels.values - np.einsum("ed,ed->e", planted.data.features[labels.users], planted.theta[labels.items])
+    residual = labels.values - np.einsum(
+        "ed,ed->e", planted.data.features[labels.users], planted.theta[labels.items]
+    )
     assert residual.std() == pytest.approx(0.05, rel=0.02)
-    assert max(np.linalg.norm(planted.theta, axis=1).max(), np.linalg.norm(planted.data.features, axis=1).max()) <= 1
+    assert (
+        max(
+            np.linalg.norm(planted.theta, axis=1).max(),
+            np.linalg.norm(planted.data.features, axis=1).max(),
+        )
+        <= 1
+    )
 
 
 def test_a_subset_of_users_keeps_their_features_and_labels() -> None:

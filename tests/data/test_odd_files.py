@@ -1,4 +1,5 @@
-"""Tables as people have them: compressed, with any separator, without a header, with dates, with repeated clicks, divided already."""
+"""Tables as people have them: compressed, with any separator, without a header, with dates, with
+repeated clicks, divided already."""
 
 from __future__ import annotations
 
@@ -13,7 +14,11 @@ from fedrec.data.dataset import Dataset
 from fedrec.data.read import read
 from fedrec.errors import DataError, LeakageError, MalformedRowError, SettingsError
 
-ROWS = [("ann", "x", "4", "2001-09-09"), ("bob", "y", "2.5", "2001-09-10"), ("ann", "y", "5", "2001-09-11")]
+ROWS = [
+    ("ann", "x", "4", "2001-09-09"),
+    ("bob", "y", "2.5", "2001-09-10"),
+    ("ann", "y", "5", "2001-09-11"),
+]
 SECONDS = [999_993_600, 1_000_166_400, 1_000_080_000]
 RATED = {"rating_range": (0.5, 5.0), "timestamp": "timestamp"}
 
@@ -34,9 +39,20 @@ def is_as_it_should_be(data: Dataset) -> None:
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize(
     ("name", "separator"),
-    [("a.csv", ","), ("a.tsv", "\t"), ("a.csv", ";"), ("a.dat", "::"), ("a.txt", "|"), ("a.txt", "\t"), ("a.txt", " "), ("a.csv", "\t")],
+    [
+        ("a.csv", ","),
+        ("a.tsv", "\t"),
+        ("a.csv", ";"),
+        ("a.dat", "::"),
+        ("a.txt", "|"),
+        ("a.txt", "\t"),
+        ("a.txt", " "),
+        ("a.csv", "\t"),
+    ],
 )
-def test_any_separator_is_found_and_gzip_unpacked(name: str, separator: str, compressed: bool, tmp_path: Path) -> None:
+def test_any_separator_is_found_and_gzip_unpacked(
+    name: str, separator: str, compressed: bool, tmp_path: Path
+) -> None:
     content, path = lines(separator).encode(), tmp_path / (f"{name}.gz" if compressed else name)
     path.write_bytes(gzip.compress(content) if compressed else content)
     data = read(path, **RATED)
@@ -46,7 +62,9 @@ def test_any_separator_is_found_and_gzip_unpacked(name: str, separator: str, com
 
 
 @pytest.mark.parametrize("said", ["semicolon", ";"])
-def test_a_separator_that_is_said_is_taken_and_an_impossible_one_refused(said: str, tmp_path: Path) -> None:
+def test_a_separator_that_is_said_is_taken_and_an_impossible_one_refused(
+    said: str, tmp_path: Path
+) -> None:
     (tmp_path / "a.csv").write_text('user;item;rating;timestamp\n"ann";"x;, y";4;2001-09-09\n')
     data = read(tmp_path / "a.csv", separator=said, **RATED)
     assert data.catalogue.item_ids == ("x;, y",)
@@ -59,8 +77,12 @@ def test_a_separator_that_is_said_is_taken_and_an_impossible_one_refused(said: s
         read(tmp_path / "b.csv")
 
 
-def test_without_a_header_columns_are_numbers_and_users_items_and_ratings_come_first(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text(lines(",", header=False).replace("ann", "7").replace("bob", "8"))
+def test_without_a_header_columns_are_numbers_and_users_items_and_ratings_come_first(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.csv").write_text(
+        lines(",", header=False).replace("ann", "7").replace("bob", "8")
+    )
     data = read(tmp_path / "a.csv", rating_range=(0.5, 5.0), timestamp="4")
     assert data.catalogue.user_ids == ("7", "8")
     assert data.interactions.times is not None
@@ -95,12 +117,16 @@ def test_without_a_header_columns_are_numbers_and_users_items_and_ratings_come_f
         ("1000000000000000", 1e9),
     ],
 )
-def test_times_are_seconds_or_iso_dates_or_smaller_units_that_are_told(text: str, seconds: float, tmp_path: Path) -> None:
+def test_times_are_seconds_or_iso_dates_or_smaller_units_that_are_told(
+    text: str, seconds: float, tmp_path: Path
+) -> None:
     (tmp_path / "a.csv").write_text(f"user,item,when\na,x,{text}\n")
     data = read(tmp_path / "a.csv", timestamp="when")
     assert data.interactions.times is not None
     assert data.interactions.times.tolist() == [seconds]
-    assert any("seconds, guessed" in note for note in data.provenance.report.notes) == (len(text) > 10 and text.isdigit())
+    assert any("seconds, guessed" in note for note in data.provenance.report.notes) == (
+        len(text) > 10 and text.isdigit()
+    )
 
 
 def test_dates_of_parquet_are_times(tmp_path: Path) -> None:
@@ -129,7 +155,9 @@ def test_dates_of_parquet_are_times(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("compressed", [False, True])
-def test_the_first_bad_line_is_named_whatever_the_separator(content: str, line: int, named: str, compressed: bool, tmp_path: Path) -> None:
+def test_the_first_bad_line_is_named_whatever_the_separator(
+    content: str, line: int, named: str, compressed: bool, tmp_path: Path
+) -> None:
     path = tmp_path / ("a.txt.gz" if compressed else "a.txt")
     path.write_bytes(gzip.compress(content.encode()) if compressed else content.encode())
     with pytest.raises(MalformedRowError, match=named) as caught:
@@ -150,7 +178,9 @@ def test_a_damaged_archive_and_a_bad_date_are_named(tmp_path: Path) -> None:
         read(tmp_path / "a.csv", timestamp="when")
 
 
-def test_repeated_clicks_are_merged_and_counted_and_repeated_ratings_refused(tmp_path: Path) -> None:
+def test_repeated_clicks_are_merged_and_counted_and_repeated_ratings_refused(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "clicks.csv").write_text("user,item,when\na,x,5\na,x,9\na,x,7\nb,x,1\n")
     data = read(tmp_path / "clicks.csv", timestamp="when")
     assert (len(data.interactions), data.provenance.report.duplicates_resolved) == (2, 2)
@@ -168,15 +198,22 @@ def divided(folder: Path, suffix: str = ".csv", **more: str) -> Path:
     parts = {"train": "a,x,4\nb,y,2\n", "validation": "a,y,5\n", "test": "b,x,1\nc,z,3\n"} | more
     for name, rows in parts.items():
         content = f"user,item,rating\n{rows}".encode()
-        (folder / f"{name}{suffix}").write_bytes(gzip.compress(content) if suffix.endswith(".gz") else content)
+        (folder / f"{name}{suffix}").write_bytes(
+            gzip.compress(content) if suffix.endswith(".gz") else content
+        )
     return folder
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
-def test_own_training_validation_and_test_rows_share_one_catalogue(suffix: str, tmp_path: Path) -> None:
+def test_own_training_validation_and_test_rows_share_one_catalogue(
+    suffix: str, tmp_path: Path
+) -> None:
     folder = divided(tmp_path / "parts", suffix)
     named = {name: str(folder / f"{name}{suffix}") for name in ("validation", "test")}
-    for data in (read(folder, rating_range=(1, 5)), read(folder / f"train{suffix}", rating_range=(1, 5), **named)):
+    for data in (
+        read(folder, rating_range=(1, 5)),
+        read(folder / f"train{suffix}", rating_range=(1, 5), **named),
+    ):
         assert data.given_validation is not None
         assert data.given_test is not None
         assert data.catalogue.user_ids == ("a", "b", "c")
@@ -187,7 +224,9 @@ def test_own_training_validation_and_test_rows_share_one_catalogue(suffix: str, 
         assert len(data.provenance.files) == 3
 
 
-def test_parts_may_have_ids_of_other_types_and_none_has_a_row_of_an_earlier_one(tmp_path: Path) -> None:
+def test_parts_may_have_ids_of_other_types_and_none_has_a_row_of_an_earlier_one(
+    tmp_path: Path,
+) -> None:
     pl.DataFrame({"user": [1, 2], "item": [5, 6]}).write_parquet(tmp_path / "train.parquet")
     (tmp_path / "held.csv").write_text("user,item\n1,6\n2,6\n2,7\n")
     data = read(tmp_path / "train.parquet", test=str(tmp_path / "held.csv"))
@@ -211,12 +250,16 @@ def test_folders_and_files_that_contradict_each_other_are_refused(tmp_path: Path
         read(folder, rating_range=(1, 5))
     with pytest.raises(DataError, match=r"absent\.csv is missing"):
         read(folder / "train.csv", test=str(folder / "absent.csv"), rating_range=(1, 5))
-    pl.DataFrame({"user": ["q"], "item": ["x"], "rating": [3.0], "target": [True]}).write_parquet(tmp_path / "test.parquet")
+    pl.DataFrame({"user": ["q"], "item": ["x"], "rating": [3.0], "target": [True]}).write_parquet(
+        tmp_path / "test.parquet"
+    )
     with pytest.raises(DataError, match="users are held out"):
         read(folder / "train.csv", test=str(tmp_path / "test.parquet"), rating_range=(1, 5))
 
 
-def test_a_text_file_that_is_no_table_of_rows_is_refused_and_not_read_as_one(tmp_path: Path) -> None:
+def test_a_text_file_that_is_no_table_of_rows_is_refused_and_not_read_as_one(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "a.txt").write_text("0 1 2 3\n1 5\n")
     with pytest.raises(MalformedRowError, match="line 2: expected 4 fields"):
         read(tmp_path / "a.txt", rating_range=(1, 5))
@@ -224,7 +267,9 @@ def test_a_text_file_that_is_no_table_of_rows_is_refused_and_not_read_as_one(tmp
 
 def test_a_table_of_items_may_have_another_separator_and_be_packed(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("user,item\na,x\nb,y\n")
-    (tmp_path / "items.csv.gz").write_bytes(gzip.compress(b"item;title;genre\nx;One, two;Drama|Comedy\ny;Three;Drama\nz;Four;Drama\n"))
+    (tmp_path / "items.csv.gz").write_bytes(
+        gzip.compress(b"item;title;genre\nx;One, two;Drama|Comedy\ny;Three;Drama\nz;Four;Drama\n")
+    )
     data = read(tmp_path / "a.csv", item_features=str(tmp_path / "items.csv.gz"))
     assert data.catalogue.titles == ("One, two", "Three", "Four")
     assert data.features.bags["genre"].vocabulary == ("Comedy", "Drama")
@@ -236,5 +281,9 @@ def test_lists_of_clicks_may_have_validation_clicks(tmp_path: Path) -> None:
     data = read(tmp_path)
     assert data.given_validation is not None
     assert data.given_test is not None
-    assert (len(data.interactions), data.given_validation.items.tolist(), data.given_test.items.tolist()) == (3, [3], [4])
+    assert (
+        len(data.interactions),
+        data.given_validation.items.tolist(),
+        data.given_test.items.tolist(),
+    ) == (3, [3], [4])
     assert data.provenance.report.duplicates_resolved == 1

@@ -1,4 +1,5 @@
-"""From the file on: one person's rows in or out of the *file*, and what everybody else's rows become, by the ids of the file."""
+"""From the file on: one person's rows in or out of the *file*, and what everybody else's rows
+become, by the ids of the file."""
 
 from __future__ import annotations
 
@@ -47,7 +48,12 @@ def log_of(seed: int, *, users: int = 60, items: int = 25) -> list[Row]:
     """Ratings in no order; ids are texts or numbers with gaps, and some users' times repeat."""
     rng = np.random.default_rng(seed)
     rows = [
-        Row(f"{7 * k + 3}", f"{3 * int(j) + 1}", float(rng.integers(1, 6)), int(1_000_000 + rng.integers(1, 90) * 1_000))
+        Row(
+            f"{7 * k + 3}",
+            f"{3 * int(j) + 1}",
+            float(rng.integers(1, 6)),
+            int(1_000_000 + rng.integers(1, 90) * 1_000),
+        )
         for k in range(users)
         for j in rng.choice(items, rng.integers(1, 18), replace=False)
     ]
@@ -55,19 +61,31 @@ def log_of(seed: int, *, users: int = 60, items: int = 25) -> list[Row]:
 
 
 def by_user(events: Interactions, numbers: np.ndarray | None, catalogue: Catalogue) -> Rows:
-    """Rows by external ids; `numbers` are the data set's numbers of the users, where a part has others."""
+    """Rows by external ids; `numbers` are the data set's numbers of the users, where a part has
+    others."""
     owners = events.users if numbers is None else numbers[events.users]
     times = np.zeros(len(events), np.int64) if events.times is None else events.times
     found: Rows = {}
-    for user, item, value, time in zip(owners.tolist(), events.items.tolist(), events.values.tolist(), times.tolist(), strict=True):
-        found.setdefault(catalogue.user_ids[user], set()).add((catalogue.item_ids[item], value, time))
+    for user, item, value, time in zip(
+        owners.tolist(), events.items.tolist(), events.values.tolist(), times.tolist(), strict=True
+    ):
+        found.setdefault(catalogue.user_ids[user], set()).add(
+            (catalogue.item_ids[item], value, time)
+        )
     return found
 
 
 def parts_of(split: Split, dataset: Dataset) -> Iterator[tuple[str, Rows]]:
     yield "train", by_user(split.train, split.train_users, dataset.catalogue)
     for name, fold in (("validation", split.validation), ("test", split.test)):
-        yield f"{name} history", by_user(fold.history, fold.users if fold.users is not None else split.train_users, dataset.catalogue)
+        yield (
+            f"{name} history",
+            by_user(
+                fold.history,
+                fold.users if fold.users is not None else split.train_users,
+                dataset.catalogue,
+            ),
+        )
         yield f"{name} targets", by_user(fold.targets, fold.users, dataset.catalogue)
 
 
@@ -75,26 +93,53 @@ def written(folder: Path, form: str, rows: list[Row]) -> Path:
     """One file (or two, with the items) of the rows in a format."""
     folder.mkdir()
     if form == "ml-1m":
-        (folder / "ratings.dat").write_text("".join(f"{r.user}::{r.item}::{r.rating:g}::{r.time}\n" for r in rows))
-        (folder / "movies.dat").write_text("".join(f"{3 * j + 1}::Film {j} (1990)::Drama\n" for j in range(25)), "latin-1")
+        (folder / "ratings.dat").write_text(
+            "".join(f"{r.user}::{r.item}::{r.rating:g}::{r.time}\n" for r in rows)
+        )
+        (folder / "movies.dat").write_text(
+            "".join(f"{3 * j + 1}::Film {j} (1990)::Drama\n" for j in range(25)), "latin-1"
+        )
         return folder
     if form == "clicks-lists":
-        halves = {"train.txt": [r for r in rows if r.time % 2_000], "test.txt": [r for r in rows if not r.time % 2_000]}
+        halves = {
+            "train.txt": [r for r in rows if r.time % 2_000],
+            "test.txt": [r for r in rows if not r.time % 2_000],
+        }
         for name, part in halves.items():
             mine: dict[str, list[str]] = {}
             for row in part:
                 mine.setdefault(row.user, []).append(row.item)
-            (folder / name).write_text("".join(f"{user} {' '.join(found)}\n" for user, found in mine.items()))
+            (folder / name).write_text(
+                "".join(f"{user} {' '.join(found)}\n" for user, found in mine.items())
+            )
         return folder
-    (folder / "items.csv").write_text("item,title\n" + "".join(f"{3 * j + 1},Thing {j}\n" for j in range(25)))
-    (folder / "log.csv").write_text("user,item,rating,time\n" + "".join(f"{r.user},{r.item},{r.rating:g},{r.time}\n" for r in rows))
+    (folder / "items.csv").write_text(
+        "item,title\n" + "".join(f"{3 * j + 1},Thing {j}\n" for j in range(25))
+    )
+    (folder / "log.csv").write_text(
+        "user,item,rating,time\n"
+        + "".join(f"{r.user},{r.item},{r.rating:g},{r.time}\n" for r in rows)
+    )
     return folder / "log.csv"
 
 
-def scenario_of(path: Path, form: str, split: dict[str, object], data: dict[str, object]) -> Scenario:
+def scenario_of(
+    path: Path, form: str, split: dict[str, object], data: dict[str, object]
+) -> Scenario:
     columns = {"timestamp": "time", "rating": "rating"}
-    table = {"columns": columns, "rating_range": [1, 5], "features_path": str(path.parent / "items.csv")} if form == "table" else {}
-    return validated({"data": {"path": str(path), "format": form, **table, **data}, "split": split}, source="the test")
+    table = (
+        {
+            "columns": columns,
+            "rating_range": [1, 5],
+            "features_path": str(path.parent / "items.csv"),
+        }
+        if form == "table"
+        else {}
+    )
+    return validated(
+        {"data": {"path": str(path), "format": form, **table, **data}, "split": split},
+        source="the test",
+    )
 
 
 SPLITS: dict[str, tuple[str, dict[str, object], dict[str, object]]] = {
@@ -108,20 +153,31 @@ SPLITS: dict[str, tuple[str, dict[str, object], dict[str, object]]] = {
     "ratings as clicks": ("table", {"kind": "random"}, {"kind": "clicks", "click_threshold": 3}),
     "the last of repeated rows": ("table", {"kind": "random"}, {"duplicates": "last"}),
     "the mean of repeated rows": ("table", {"kind": "leave-last-out"}, {"duplicates": "mean"}),
-    "ratings off the scale dropped": ("table", {"kind": "random"}, {"out_of_range": "drop", "rating_range": [2, 4]}),
-    "ratings off the scale clipped": ("table", {"kind": "random"}, {"out_of_range": "clip", "rating_range": [2, 4]}),
+    "ratings off the scale dropped": (
+        "table",
+        {"kind": "random"},
+        {"out_of_range": "drop", "rating_range": [2, 4]},
+    ),
+    "ratings off the scale clipped": (
+        "table",
+        {"kind": "random"},
+        {"out_of_range": "clip", "rating_range": [2, 4]},
+    ),
 }
 
 
 @pytest.mark.parametrize("name", SPLITS)
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_removing_one_user_from_the_file_changes_no_other_persons_rows(name: str, seed: int, tmp_path: Path) -> None:
+def test_removing_one_user_from_the_file_changes_no_other_persons_rows(
+    name: str, seed: int, tmp_path: Path
+) -> None:
     form, split, data = SPLITS[name]
     rows = log_of(seed)
     if "duplicates" in data:
         rows = [*rows, *(Row(r.user, r.item, 6 - r.rating, r.time + 500) for r in rows[::7])]
     sizes = Counter(row.user for row in rows)
-    gone = [user for user in sorted(sizes, key=int) if sizes[user] > 9][seed]  # one of the first, so that the numbers after it shift
+    # one of the first, so that the numbers after it shift
+    gone = [user for user in sorted(sizes, key=int) if sizes[user] > 9][seed]
     found = []
     for folder, kept in (("with", rows), ("without", [row for row in rows if row.user != gone])):
         chosen = scenario_of(written(tmp_path / folder, form, kept), form, split, data)
@@ -150,22 +206,37 @@ def test_neither_the_order_of_the_rows_nor_numbering_moves_a_row(name: str, tmp_
 
 SUMS: dict[str, dict[str, object]] = {
     "the default recipe": {"recipe": "default"},
-    "at most some items of a user": {"recipe": "published", "model": {"weights": "constant", "max_items_per_user": 3, "encoder": "id"}},
-    "items of the tail": {"recipe": "published", "model": {"max_items_per_user": 3, "sampling": "tail", "encoder": "id"}},
-    "a share of the examples": {"recipe": "published", "model": {"resamples": 2, "example_share": 0.5, "weights": "uniform"}},
+    "at most some items of a user": {
+        "recipe": "published",
+        "model": {"weights": "constant", "max_items_per_user": 3, "encoder": "id"},
+    },
+    "items of the tail": {
+        "recipe": "published",
+        "model": {"max_items_per_user": 3, "sampling": "tail", "encoder": "id"},
+    },
+    "a share of the examples": {
+        "recipe": "published",
+        "model": {"resamples": 2, "example_share": 0.5, "weights": "uniform"},
+    },
 }
 
 
 @pytest.mark.parametrize("kind", ["random", "held-out-users", "leave-last-out"])
 @pytest.mark.parametrize("name", SUMS)
-def test_removing_one_user_from_the_file_moves_no_rounds_sums_by_more_than_the_radius(name: str, kind: str, tmp_path: Path) -> None:
+def test_removing_one_user_from_the_file_moves_no_rounds_sums_by_more_than_the_radius(
+    name: str, kind: str, tmp_path: Path
+) -> None:
     """The first user of the file leaves, so that every other user's number shifts."""
     rows = log_of(4)
     gone = min((row.user for row in rows), key=int)
     trains = []
     for folder, kept in (("with", rows), ("without", [row for row in rows if row.user != gone])):
         path = written(tmp_path / folder, "ml-1m", kept)
-        content = {"data": {"path": str(path), "format": "ml-1m"}, "split": {"kind": kind}, **SUMS[name]}
+        content = {
+            "data": {"path": str(path), "format": "ml-1m"},
+            "split": {"kind": kind},
+            **SUMS[name],
+        }
         scenario = validated(content, source="the test")
         dataset = load_dataset(scenario)
         split = load_split(scenario, dataset)
@@ -175,7 +246,9 @@ def test_removing_one_user_from_the_file_moves_no_rounds_sums_by_more_than_the_r
     moved = 0.0
     for done in train(
         prepared.recipe,
-        Loopback(trains[0], prepared.steps, prepared.plan, Streams(1), Ledger(prepared.plan.guarantee)),
+        Loopback(
+            trains[0], prepared.steps, prepared.plan, Streams(1), Ledger(prepared.plan.guarantee)
+        ),
         prepared.recipe.begin(),
     ):
         both = [sums_of(done.question, prepared.steps, data) for data in trains]
@@ -185,15 +258,24 @@ def test_removing_one_user_from_the_file_moves_no_rounds_sums_by_more_than_the_r
             for spec in release.blocks:
                 one, other = next(blocks)
                 squares += float((((one - other) * spec.step) ** 2).sum())
-            assert math.sqrt(squares) <= release.radius * (1 + 1e-9), (done.question.step, release.name)
+            assert math.sqrt(squares) <= release.radius * (1 + 1e-9), (
+                done.question.step,
+                release.name,
+            )
             moved = max(moved, math.sqrt(squares) / release.radius)
     assert moved > 0.1 or kind == "held-out-users", "the user is seen at all"
 
 
-def sums_of(question: Question, steps: Mapping[str, ClientStep], data: Interactions) -> tuple[np.ndarray, ...]:
+def sums_of(
+    question: Question, steps: Mapping[str, ClientStep], data: Interactions
+) -> tuple[np.ndarray, ...]:
     sums = ExactSums(question.blocks)
     for start in range(0, data.num_users, 16):
-        sums.add(steps[question.step](question, data.users_subset(np.arange(start, min(start + 16, data.num_users)))))
+        sums.add(
+            steps[question.step](
+                question, data.users_subset(np.arange(start, min(start + 16, data.num_users)))
+            )
+        )
     return sums.blocks
 
 
@@ -207,25 +289,38 @@ CATALOGUES = {
 
 
 @pytest.mark.parametrize("name", CATALOGUES)
-def test_a_catalogue_that_is_read_off_everybodys_rows_is_said_not_to_be_covered(name: str, tmp_path: Path) -> None:
+def test_a_catalogue_that_is_read_off_everybodys_rows_is_said_not_to_be_covered(
+    name: str, tmp_path: Path
+) -> None:
     form, data, said = CATALOGUES[name]
     path = written(tmp_path / "data", form, log_of(1))
     if name == "ratings without films":
         (path / "movies.dat").unlink()
-    chosen = scenario_of(path, form, {"kind": "given" if form == "clicks-lists" else "random"}, data)
+    chosen = scenario_of(
+        path, form, {"kind": "given" if form == "clicks-lists" else "random"}, data
+    )
     found = load_split(chosen, load_dataset(chosen)).not_covered
-    assert [sentence.startswith(start) for sentence, start in zip(found, said, strict=True)] == [True] * len(said)
+    assert [sentence.startswith(start) for sentence, start in zip(found, said, strict=True)] == [
+        True
+    ] * len(said)
 
 
-def test_an_item_that_the_table_of_items_does_not_name_is_said_not_to_be_covered(tmp_path: Path) -> None:
+def test_an_item_that_the_table_of_items_does_not_name_is_said_not_to_be_covered(
+    tmp_path: Path,
+) -> None:
     path = written(tmp_path / "data", "table", [*log_of(1), Row("3", "99999", 4.0, 5)])
     chosen = scenario_of(path, "table", {"kind": "random"}, {})
-    assert load_dataset(chosen).provenance.not_covered == ("the items that items.csv does not name: they are read off everybody's rows",)
+    assert load_dataset(chosen).provenance.not_covered == (
+        "the items that items.csv does not name: they are read off everybody's rows",
+    )
 
 
 def test_cuts_in_time_that_are_read_off_the_data_are_said_not_to_be_covered(tmp_path: Path) -> None:
     path = written(tmp_path / "data", "ml-1m", log_of(1))
-    for cuts, covered in (({}, False), ({"cuts": ["1970-01-12T16:00:00", "1970-01-12T20:30:00Z"]}, True)):
+    for cuts, covered in (
+        ({}, False),
+        ({"cuts": ["1970-01-12T16:00:00", "1970-01-12T20:30:00Z"]}, True),
+    ):
         chosen = scenario_of(path, "ml-1m", {"kind": "temporal", **cuts}, {})
         found = load_split(chosen, load_dataset(chosen)).not_covered
         assert bool(found) is not covered
@@ -245,14 +340,21 @@ def readers_of(log: ClickLog, news: News, names: dict[int, str]) -> dict[str, di
         for k, word in enumerate(part.user_words.tolist()):
             shown = np.isin(np.repeat(part.users, np.diff(part.candidate_ptr)), k) & part.clicked
             history = part.history[part.history_ptr[k] : part.history_ptr[k + 1]]
-            mine[names[word]] = [news.ids[j] for j in history], [news.ids[j] for j in part.candidates[shown]]
+            mine[names[word]] = (
+                [news.ids[j] for j in history],
+                [news.ids[j] for j in part.candidates[shown]],
+            )
     return found
 
 
-def test_removing_one_user_from_the_log_moves_no_other_readers_part_history_or_labels(tmp_path: Path) -> None:
+def test_removing_one_user_from_the_log_moves_no_other_readers_part_history_or_labels(
+    tmp_path: Path,
+) -> None:
     rng = np.random.default_rng(2)
     rows = [
-        Row(str(5 * k + 2), str(3 * int(j) + 1), 5.0, 1_000 * k + n + 1) for k in range(80) for n, j in enumerate(rng.permutation(25)[:12])
+        Row(str(5 * k + 2), str(3 * int(j) + 1), 5.0, 1_000 * k + n + 1)
+        for k in range(80)
+        for n, j in enumerate(rng.permutation(25)[:12])
     ]
     protocol = ClickLogProtocol(least_likes=6, history=6, labels=3, candidates=6)
     found = []
@@ -260,7 +362,9 @@ def test_removing_one_user_from_the_log_moves_no_other_readers_part_history_or_l
         rated = read_rated_films(written(tmp_path / folder, "ml-1m", kept))
         ids = sorted({row.user for row in rows})
         names = dict(zip(id_words(ids).tolist(), ids, strict=True))
-        found.append(readers_of(click_log(rated.ratings, protocol, streams=Streams(1)), rated.news, names))
+        found.append(
+            readers_of(click_log(rated.ratings, protocol, streams=Streams(1)), rated.news, names)
+        )
     whole, less = found
     assert any(part.pop("12", None) for part in whole.values())
     assert whole == less
@@ -268,7 +372,10 @@ def test_removing_one_user_from_the_log_moves_no_other_readers_part_history_or_l
 
 def test_removing_one_user_from_behaviors_moves_no_other_readers_part(tmp_path: Path) -> None:
     news = [f"N{j}\tsports\tgolf\tTitle {j}\t\thttps://x\t[]\t[]" for j in range(6)]
-    lines = [f"{n}\tU{n * 7}\t11/15/2019 10:22:32 AM\tN{n % 6}\tN{(n + 1) % 6}-1 N{(n + 2) % 6}-0" for n in range(60)]
+    lines = [
+        f"{n}\tU{n * 7}\t11/15/2019 10:22:32 AM\tN{n % 6}\tN{(n + 1) % 6}-1 N{(n + 2) % 6}-0"
+        for n in range(60)
+    ]
     found = []
     for folder, kept in (("with", lines), ("without", lines[:3] + lines[4:])):
         where = tmp_path / folder / "train"
@@ -278,7 +385,9 @@ def test_removing_one_user_from_behaviors_moves_no_other_readers_part(tmp_path: 
         mind = read_mind(where)
         ids = [f"U{n * 7}" for n in range(60)]
         names = dict(zip(id_words(ids).tolist(), ids, strict=True))
-        found.append(readers_of(mind.click_log(streams=Streams(3), held_out_users=True), mind.news, names))
+        found.append(
+            readers_of(mind.click_log(streams=Streams(3), held_out_users=True), mind.news, names)
+        )
     whole, less = found
     assert any(part.pop("U21", None) for part in whole.values())
     assert whole == less

@@ -27,21 +27,32 @@ def _same(one: Dataset, other: Dataset) -> None:
     assert one.catalogue.item_ids == other.catalogue.item_ids
     assert one.catalogue.titles == other.catalogue.titles
     place = {name: k for k, name in enumerate(one.catalogue.user_ids)}
-    mine = one.interactions.users_subset(np.array([place[name] for name in other.catalogue.user_ids]))
+    mine = one.interactions.users_subset(
+        np.array([place[name] for name in other.catalogue.user_ids])
+    )
     for name in ("user_ptr", "items", "values", "times", "user_words", "item_words"):
         np.testing.assert_array_equal(getattr(mine, name), getattr(other.interactions, name))
     assert one.features.bags.keys() == other.features.bags.keys()
     for name, bag in other.features.bags.items():
         assert one.features.bags[name].vocabulary == bag.vocabulary
         for part in ("data", "indices", "indptr"):
-            np.testing.assert_array_equal(getattr(one.features.bags[name].counts, part), getattr(bag.counts, part))
+            np.testing.assert_array_equal(
+                getattr(one.features.bags[name].counts, part), getattr(bag.counts, part)
+            )
 
 
 def _csv(path: Path, dataset: Dataset) -> Path:
     events = dataset.interactions
-    columns = {"who": events.users + 1, "what": events.items + 1, "stars": events.values, "at": events.times}
+    columns = {
+        "who": events.users + 1,
+        "what": events.items + 1,
+        "stars": events.values,
+        "at": events.times,
+    }
     shuffled = np.random.default_rng(1).permutation(len(events))
-    pl.DataFrame({name: np.asarray(column)[shuffled] for name, column in columns.items()}).write_csv(path)
+    pl.DataFrame(
+        {name: np.asarray(column)[shuffled] for name, column in columns.items()}
+    ).write_csv(path)
     return path
 
 
@@ -55,7 +66,9 @@ _CSV = [
 
 
 def test_planted_partitions_are_the_planted_data_set(tmp_path: Path) -> None:
-    made = partition(load(None, ["data.preset=small"]), str(tmp_path / "parts"), parts=4, resume=False)
+    made = partition(
+        load(None, ["data.preset=small"]), str(tmp_path / "parts"), parts=4, resume=False
+    )
     assert (made["parts"], made["users"], made["events"]) == (4, 300, 7_500)
     read_again, before = read(tmp_path / "parts"), planted(SHAPES["small"], seed=1)
     _same(read_again, before)
@@ -63,7 +76,9 @@ def test_planted_partitions_are_the_planted_data_set(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["log.csv", "log.csv.gz", "log.parquet"])
-def test_a_table_in_batches_is_the_table_read_whole(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_in_batches_is_the_table_read_whole(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fedrec.data.table_batches._BATCH_BYTES", 10_000)
     monkeypatch.setattr("fedrec.data.table_batches._BATCH_ROWS", 700)
     path = _csv(tmp_path / "log.csv", planted(SHAPES["small"], seed=2))
@@ -84,10 +99,15 @@ def test_a_table_in_batches_is_the_table_read_whole(tmp_path: Path, name: str, m
     assert found.provenance.files == whole.provenance.files
 
 
-def test_batches_are_many_where_a_file_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_many_where_a_file_is_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fedrec.data.table_batches._BATCH_BYTES", 10_000)
     path = _csv(tmp_path / "log.csv", planted(SHAPES["small"], seed=2))
-    asked = asked_table(path, TableOptions(user="who", item="what", rating="stars", timestamp="at", rating_range=(1, 5)))
+    asked = asked_table(
+        path,
+        TableOptions(user="who", item="what", rating="stars", timestamp="at", rating_range=(1, 5)),
+    )
     lengths = [len(frame) for frame, _ in row_batches(asked)]
     assert len(lengths) > 5
     assert sum(lengths) == 7_500
@@ -95,29 +115,45 @@ def test_batches_are_many_where_a_file_is_large(tmp_path: Path, monkeypatch: pyt
 
 def test_a_part_is_divided_as_within_the_whole(tmp_path: Path) -> None:
     dataset = planted(SHAPES["small"], seed=3)
-    partition(load(None, ["data.preset=small", "seed=3"]), str(tmp_path / "parts"), parts=5, resume=False)
-    data, whole = open_partitions(str(tmp_path / "parts")), random_split(dataset.interactions, seed=7)
+    partition(
+        load(None, ["data.preset=small", "seed=3"]), str(tmp_path / "parts"), parts=5, resume=False
+    )
+    data, whole = (
+        open_partitions(str(tmp_path / "parts")),
+        random_split(dataset.interactions, seed=7),
+    )
     for index in range(5):
         part = data.read_part(index)
         own = random_split(part.events, seed=7, some_users=True)
         np.testing.assert_array_equal(own.train.items, whole.train.users_subset(part.numbers).items)
-        np.testing.assert_array_equal(own.test.targets.items, whole.test.targets.users_subset(part.numbers).items)
+        np.testing.assert_array_equal(
+            own.test.targets.items, whole.test.targets.users_subset(part.numbers).items
+        )
 
 
 def test_given_parts_stay_given(tmp_path: Path) -> None:
     dataset = planted(SHAPES["small"], seed=1)
     split = random_split(dataset.interactions, seed=1)
-    given = replace(dataset, interactions=split.train, given_test=split.test.targets, given_validation=split.validation.targets)
+    given = replace(
+        dataset,
+        interactions=split.train,
+        given_test=split.test.targets,
+        given_validation=split.validation.targets,
+    )
     work = partitioning.open_output(str(tmp_path / "parts"), parts=2, source="", resume=False)
     partitioning.partition_dataset(given, str(tmp_path / "parts"), work, parts=2)
     found = read(tmp_path / "parts")
     assert found.given_test is not None
     assert found.given_validation is not None
     np.testing.assert_array_equal(found.given_test.items, split.test.targets.items)
-    np.testing.assert_array_equal(found.given_validation.user_ptr, split.validation.targets.user_ptr)
+    np.testing.assert_array_equal(
+        found.given_validation.user_ptr, split.validation.targets.user_ptr
+    )
 
 
-def test_an_interrupted_command_is_finished_with_resume_and_to_the_same_bytes(tmp_path: Path) -> None:
+def test_an_interrupted_command_is_finished_with_resume_and_to_the_same_bytes(
+    tmp_path: Path,
+) -> None:
     path = _csv(tmp_path / "log.csv", planted(SHAPES["small"], seed=2))
     scenario = load(None, [f'data.path="{path}"', *_CSV])
 
@@ -154,7 +190,9 @@ def test_a_damaged_part_is_refused(tmp_path: Path) -> None:
         open_partitions(str(tmp_path / "parts"))
 
 
-def test_a_malformed_row_is_named_by_its_line_in_any_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_malformed_row_is_named_by_its_line_in_any_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fedrec.data.table_batches._BATCH_BYTES", 200)
     rows = ["user,item,rating", *(f"{k},{k % 7},3" for k in range(60))]
     rows[41] = "40,5,many"
@@ -164,20 +202,28 @@ def test_a_malformed_row_is_named_by_its_line_in_any_batch(tmp_path: Path, monke
         partition(scenario, str(tmp_path / "parts"), parts=2, resume=False)
 
 
-def test_a_repeated_row_is_named_by_its_line_in_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_row_is_named_by_its_line_in_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fedrec.data.table_batches._BATCH_BYTES", 200)
     rows = ["user,item,rating", *(f"{k},{k % 7},3" for k in range(60)), "10,3,4"]
     (tmp_path / "log.csv").write_text("\n".join(rows) + "\n")
     words = [f'data.path="{tmp_path / "log.csv"}"', "data.rating_range=[1,5]"]
     with pytest.raises(MalformedRowError, match=r"line 62.*line 12 again"):
         partition(load(None, words), str(tmp_path / "parts"), parts=3, resume=False)
-    partition(load(None, [*words, "data.duplicates=last"]), str(tmp_path / "last"), parts=3, resume=False)
+    partition(
+        load(None, [*words, "data.duplicates=last"]), str(tmp_path / "last"), parts=3, resume=False
+    )
     assert read(tmp_path / "last").provenance.report.duplicates_resolved == 1
 
 
 @pytest.mark.parametrize("words", ["recipe=privaterec", "data.keep_users=10"])
 def test_what_no_part_can_decide_is_refused(tmp_path: Path, words: str) -> None:
-    asked = [words, "privacy.unit=click", "data.format=planted-news"] if words.startswith("recipe") else [words]
+    asked = (
+        [words, "privacy.unit=click", "data.format=planted-news"]
+        if words.startswith("recipe")
+        else [words]
+    )
     with pytest.raises(SettingsError, match="partition"):
         partition(load(None, asked), str(tmp_path / "parts"), parts=2, resume=False)
 

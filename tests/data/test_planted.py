@@ -56,18 +56,31 @@ def test_chunks_of_any_size_join_to_the_whole(data):
     assert len(chunks) > 5
     assert max(len(chunk.interactions) for chunk in chunks) <= 7_000 + SHAPE.most_events
     for name in ("items", "values", "times"):
-        np.testing.assert_array_equal(np.concatenate([getattr(c.interactions, name) for c in chunks]), getattr(data.interactions, name))
-    assert [c.first_user for c in chunks] == [0, *np.cumsum([c.interactions.num_users for c in chunks])[:-1]]
+        np.testing.assert_array_equal(
+            np.concatenate([getattr(c.interactions, name) for c in chunks]),
+            getattr(data.interactions, name),
+        )
+    assert [c.first_user for c in chunks] == [
+        0,
+        *np.cumsum([c.interactions.num_users for c in chunks])[:-1],
+    ]
 
 
 def test_written_parts_and_items_read_back_to_the_same_data_set(tmp_path, data):
     files = write_parquet(tmp_path, SHAPE, seed=3, events_per_chunk=20_000)
     assert files[-1].name == "items.csv"
-    options = {"rating": "rating", "timestamp": "timestamp", "rating_range": (1, 5), "item_features": files[-1]}
+    options = {
+        "rating": "rating",
+        "timestamp": "timestamp",
+        "rating_range": (1, 5),
+        "item_features": files[-1],
+    }
     back = read(tmp_path, "table", **options)
     assert back.catalogue == data.catalogue
     for name in ("user_ptr", "items", "values", "times"):
-        np.testing.assert_array_equal(getattr(back.interactions, name), getattr(data.interactions, name))
+        np.testing.assert_array_equal(
+            getattr(back.interactions, name), getattr(data.interactions, name)
+        )
     for name, bag in back.features.bags.items():
         if name != "title":
             assert bag.counts.sum() == data.features.bags[name].counts.sum()
@@ -82,7 +95,8 @@ def test_the_long_tail_is_long(data):
 
 
 def test_the_noise_floor_is_what_the_truth_leaves_over(data, truth):
-    """The ratings' deviations from their planted means have the size that the noise gives them, and no linear trace of the truth."""
+    """The ratings' deviations from their planted means have the size that the noise gives them, and
+    no linear trace of the truth."""
     events = data.interactions
     left = events.values - truth.expected(events)
     assert 0.9 * SHAPE.noise_std < truth.noise_floor(events) < 1.05 * SHAPE.noise_std
@@ -98,7 +112,8 @@ def test_planted_signals_have_their_declared_sizes(truth):
 
 
 def test_the_better_features_explain_item_vectors_the_better_they_predict_unseen_items():
-    """Share of variance that ridge regression on public coordinates explains of the last quarter of the items, fitted on the others."""
+    """Share of variance that ridge regression on public coordinates explains of the last quarter of
+    the items, fitted on the others."""
 
     def share(explained: float) -> float:
         shape = replace(SHAPE, items=1200, explained=explained)
@@ -119,8 +134,12 @@ def test_clicks_follow_popularity_and_affinity():
     assert np.all(events.values == 1)
     counts = np.bincount(events.items, minlength=300)
     assert np.corrcoef(np.log1p(counts), np.log(truth.popularity))[0, 1] > 0.7
-    clicked = np.einsum("nd,nd->n", truth.user_vectors[events.users], truth.item_vectors[events.items]).mean()
-    strangers = np.einsum("nd,nd->n", truth.user_vectors[np.roll(events.users, 777)], truth.item_vectors[events.items]).mean()
+    clicked = np.einsum(
+        "nd,nd->n", truth.user_vectors[events.users], truth.item_vectors[events.items]
+    ).mean()
+    strangers = np.einsum(
+        "nd,nd->n", truth.user_vectors[np.roll(events.users, 777)], truth.item_vectors[events.items]
+    ).mean()
     assert clicked > strangers + 0.1
 
 
@@ -130,13 +149,19 @@ def test_a_shape_that_cannot_be_met_is_refused():
 
 
 def test_presets_have_the_shapes_they_are_named_for():
-    assert (SHAPES["ml10m"].users, SHAPES["ml10m"].items, SHAPES["ml10m"].events) == (69_878, 10_677, 10_000_000)
+    assert (SHAPES["ml10m"].users, SHAPES["ml10m"].items, SHAPES["ml10m"].events) == (
+        69_878,
+        10_677,
+        10_000_000,
+    )
     assert SHAPES["ml10m_x10"].events == 10 * SHAPES["ml10m"].events
 
 
 def test_sizes_alone_make_a_shape_with_the_strengths_of_the_presets():
     shape = shape_of_sizes(2_000, 500, 50_000)
-    assert shape == PlantedShape(users=2_000, items=500, events=50_000, least_events=20, value_range=(0.5, 5.0), step=0.5)
+    assert shape == PlantedShape(
+        users=2_000, items=500, events=50_000, least_events=20, value_range=(0.5, 5.0), step=0.5
+    )
     assert shape_of_sizes(2_000, 500, 8_000).least_events == 4
     wide = shape_of_sizes(300, 120, 7_500, value_range=(0.0, 9.0), step=1.0)
     assert (wide.mean, wide.noise_std) == pytest.approx((2 * (3.6 - 0.5), 1.5))

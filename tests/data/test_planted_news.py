@@ -41,7 +41,10 @@ def test_candidates_are_distinct_and_no_click_is_also_in_the_history_or_in_a_lat
     part = data.log.train
     rows = part.candidates.reshape(-1, 37)
     assert all(len(set(row)) == 37 for row in rows.tolist())
-    clicks: list[set[int]] = [set(part.history[a:b].tolist()) for a, b in zip(part.history_ptr[:-1], part.history_ptr[1:], strict=True)]
+    clicks: list[set[int]] = [
+        set(part.history[a:b].tolist())
+        for a, b in zip(part.history_ptr[:-1], part.history_ptr[1:], strict=True)
+    ]
     assert [len(c) for c in clicks] == np.diff(part.history_ptr).tolist()
     for user, row, clicked in zip(part.users, rows, part.clicked.reshape(-1, 37), strict=True):
         assert not clicks[user] & set(row.tolist())
@@ -49,8 +52,14 @@ def test_candidates_are_distinct_and_no_click_is_also_in_the_history_or_in_a_lat
 
 
 def test_one_click_an_impression_or_two_in_the_declared_share():
-    assert {int(row.sum()) for row in planted_news(SHAPE, seed=1).log.train.clicked.reshape(-1, 37)} == {1}
-    some = planted_news(replace(SHAPE, several=0.25), seed=1).log.train.clicked.reshape(-1, 37).sum(axis=1)
+    assert {
+        int(row.sum()) for row in planted_news(SHAPE, seed=1).log.train.clicked.reshape(-1, 37)
+    } == {1}
+    some = (
+        planted_news(replace(SHAPE, several=0.25), seed=1)
+        .log.train.clicked.reshape(-1, 37)
+        .sum(axis=1)
+    )
     assert set(some) == {1, 2}
     assert abs(np.mean(some == 2) - 0.25) < 5 * np.sqrt(0.25 * 0.75 / len(some))  # p < 1e-6
 
@@ -58,7 +67,8 @@ def test_one_click_an_impression_or_two_in_the_declared_share():
 def test_the_place_of_the_click_tells_nothing(data):
     places = np.flatnonzero(data.log.train.clicked) % 37
     expected = len(places) / 37
-    assert (((np.bincount(places, minlength=37) - expected) ** 2) / expected).sum() < 91  # chi-square, 36 degrees of freedom, p < 1e-6
+    # chi-square, 36 degrees of freedom, p < 1e-6
+    assert (((np.bincount(places, minlength=37) - expected) ** 2) / expected).sum() < 91
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not(data):
@@ -73,14 +83,25 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(data):
 
 
 def subcategory_counts(data):
-    """A personal score from what anybody can see: how often the history has the candidate's subcategory, and its category."""
-    kinds = [np.unique(column, return_inverse=True)[1] for column in (data.news.subcategories, data.news.categories)]
+    """A personal score from what anybody can see: how often the history has the candidate's
+    subcategory, and its category."""
+    kinds = [
+        np.unique(column, return_inverse=True)[1]
+        for column in (data.news.subcategories, data.news.categories)
+    ]
 
     def score(part: Impressions) -> np.ndarray:
         total = np.zeros(len(part.candidates))
         for kind in kinds:
             counts = np.zeros((part.num_users, kind.max() + 1))
-            np.add.at(counts, (np.repeat(np.arange(part.num_users), np.diff(part.history_ptr)), kind[part.history]), 1)
+            np.add.at(
+                counts,
+                (
+                    np.repeat(np.arange(part.num_users), np.diff(part.history_ptr)),
+                    kind[part.history],
+                ),
+                1,
+            )
             total += counts[np.repeat(part.users, 37), kind[part.candidates]]
         return total
 
@@ -89,7 +110,9 @@ def subcategory_counts(data):
 
 def test_the_truth_ranks_far_above_popularity_and_is_learnable_from_histories(data):
     train, test = data.log.train, data.log.test
-    seen = np.bincount(train.history, minlength=1200) + np.bincount(train.candidates[train.clicked], minlength=1200)
+    seen = np.bincount(train.history, minlength=1200) + np.bincount(
+        train.candidates[train.clicked], minlength=1200
+    )
     popularity = evaluate_impressions(seen[test.candidates].astype(float), test).auc
     oracle = evaluate_impressions(data.utilities["test"], test).auc
     counted = evaluate_impressions(subcategory_counts(data)(test), test).auc
@@ -106,7 +129,10 @@ def test_clicks_follow_the_softmax_of_the_utilities(data):
     chance /= chance.sum(axis=1, keepdims=True)
     hit = data.log.train.clicked.reshape(-1, 37)
     # The sum of the clicked candidates' chances has this mean and variance under the softmax.
-    mean, variance = (chance**2).sum(), ((chance**3).sum(axis=1) - (chance**2).sum(axis=1) ** 2).sum()
+    mean, variance = (
+        (chance**2).sum(),
+        ((chance**3).sum(axis=1) - (chance**2).sum(axis=1) ** 2).sum(),
+    )
     assert abs(chance[hit].sum() - mean) < 5 * np.sqrt(variance)  # p < 1e-6
 
 
@@ -119,10 +145,16 @@ def test_interests_drift_so_that_late_clicks_say_more_than_early_ones():
         counts = np.zeros((part.num_users, 18))
         users = np.repeat(np.arange(part.num_users), table.shape[1])[table.ravel() >= 0]
         np.add.at(counts, (users, kind[table.ravel()[table.ravel() >= 0]]), 1)
-        return evaluate_impressions(counts[np.repeat(part.users, 37), kind[part.candidates]], part).auc
+        return evaluate_impressions(
+            counts[np.repeat(part.users, 37), kind[part.candidates]], part
+        ).auc
 
     starts = part.history_ptr[:-1, None] + np.arange(5)
-    early = np.where(starts < part.history_ptr[1:, None], part.history[np.minimum(starts, len(part.history) - 1)], -1)
+    early = np.where(
+        starts < part.history_ptr[1:, None],
+        part.history[np.minimum(starts, len(part.history) - 1)],
+        -1,
+    )
     assert auc(part.last_clicks(5)) > auc(early) + 0.02
 
 
@@ -144,8 +176,12 @@ def test_sizes_that_cannot_be_are_refused(change):
 
 
 def test_tastes_join_categories_that_interests_keep_apart_without_them():
-    """Correlations of interests between categories over 4,000 people: at random a standard deviation of .016."""
-    apart, joined = (_interests(replace(SHAPE, users=4000, tastes=tastes), np.random.default_rng(5))[0] for tastes in (0, 4))
+    """Correlations of interests between categories over 4,000 people: at random a standard
+    deviation of .016."""
+    apart, joined = (
+        _interests(replace(SHAPE, users=4000, tastes=tastes), np.random.default_rng(5))[0]
+        for tastes in (0, 4)
+    )
     between = {}
     for name, wide in (("apart", apart), ("joined", joined)):
         categories = wide.reshape(4000, 18, SHAPE.subcategories).mean(axis=2)

@@ -12,19 +12,40 @@ from fedrec.data.dataset import Catalogue, Dataset, Provenance, ReadReport
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
-from fedrec.data.public_sources import PUBLIC_USERS, SIMILAR_ITEMS, with_public_users, with_similar_items, with_users_made_public
+from fedrec.data.public_sources import (
+    PUBLIC_USERS,
+    SIMILAR_ITEMS,
+    with_public_users,
+    with_similar_items,
+    with_users_made_public,
+)
 from fedrec.errors import DataError, MalformedRowError, PrivacyError
 from fedrec.randomness import Streams
 
 ITEMS = ("x", "y", "z")
 
 
-def some_data(user_ids: tuple[str, ...], rows: list[tuple[int, int, float, int]], items: tuple[str, ...] = ITEMS) -> Dataset:
+def some_data(
+    user_ids: tuple[str, ...],
+    rows: list[tuple[int, int, float, int]],
+    items: tuple[str, ...] = ITEMS,
+) -> Dataset:
     users, numbers, values, times = (np.array(column) for column in zip(*rows, strict=True))
     events = Interactions.from_columns(
-        users, numbers, values, num_users=len(user_ids), num_items=len(items), value_range=(1.0, 5.0), times=times
+        users,
+        numbers,
+        values,
+        num_users=len(user_ids),
+        num_items=len(items),
+        value_range=(1.0, 5.0),
+        times=times,
     )
-    return Dataset(events, Catalogue(items, None, user_ids), PublicFeatures({}), Provenance("test", (), ReadReport(0, 0)))
+    return Dataset(
+        events,
+        Catalogue(items, None, user_ids),
+        PublicFeatures({}),
+        Provenance("test", (), ReadReport(0, 0)),
+    )
 
 
 PRIVATE = some_data(("1", "2"), [(0, 0, 5, 100), (0, 1, 4, 101), (1, 2, 3, 102)])
@@ -56,15 +77,20 @@ def test_public_users_are_matched_by_item_id() -> None:
 
 def test_a_public_user_who_is_a_private_user_is_refused() -> None:
     with pytest.raises(PrivacyError, match="user '2' and 0 more are private and public"):
-        with_public_users(PRIVATE, some_data(("2", "9"), [(0, 0, 2, 1), (1, 0, 2, 1)]), same_ids=True)
+        with_public_users(
+            PRIVATE, some_data(("2", "9"), [(0, 0, 2, 1), (1, 0, 2, 1)]), same_ids=True
+        )
 
 
 def test_where_ids_say_nothing_users_with_a_private_history_are_left_out() -> None:
-    """User "1" of the source is somebody else than the private "1"; its "2" is the private "1" under another number."""
+    """User "1" of the source is somebody else than the private "1"; its "2" is the private "1"
+    under another number."""
     public = some_data(("1", "2"), [(0, 0, 5, 500), (1, 0, 5, 100), (1, 1, 4, 101), (1, 2, 4, 900)])
     found = with_public_users(PRIVATE, public, same_ids=False)
     assert found.features.bags[PUBLIC_USERS].vocabulary == ("1",)
-    assert found.provenance.report.notes == ("1 public users, 1 more left out because they are private users",)
+    assert found.provenance.report.notes == (
+        "1 public users, 1 more left out because they are private users",
+    )
 
 
 def test_public_users_of_other_items_are_refused() -> None:

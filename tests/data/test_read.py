@@ -52,11 +52,16 @@ def test_click_lists_and_matrices_hold_the_same_clicks(tmp_path):
     (tmp_path / "a" / "test.txt").write_text("0 3\n")
     train = sparse.csr_matrix(([1.0, 1.0, 1.0], ([0, 0, 2], [2, 0, 1])), shape=(3, 4))
     sparse.save_npz(tmp_path / "b" / "toy_train.npz", train)
-    sparse.save_npz(tmp_path / "b" / "toy_test.npz", sparse.csr_matrix(([1.0], ([0], [3])), shape=(3, 4)))
+    sparse.save_npz(
+        tmp_path / "b" / "toy_test.npz", sparse.csr_matrix(([1.0], ([0], [3])), shape=(3, 4))
+    )
     lists, matrices = read(tmp_path / "a"), read(tmp_path / "b")
     assert lists.provenance.format == "clicks-lists"
     assert matrices.provenance.format == "clicks-npz"
-    for one, other in ((lists.interactions, matrices.interactions), (lists.given_test, matrices.given_test)):
+    for one, other in (
+        (lists.interactions, matrices.interactions),
+        (lists.given_test, matrices.given_test),
+    ):
         np.testing.assert_array_equal(one.user_ptr, other.user_ptr)
         np.testing.assert_array_equal(one.items, other.items)
         assert one.kind == other.kind == "clicks"
@@ -88,7 +93,12 @@ def test_provenance_holds_the_digest_of_what_was_read(tmp_path):
 def test_yelp2018_has_the_sizes_of_the_lightgcn_split(real_data):
     data = read(real_data / "implicit/yelp2018")
     events = data.interactions
-    assert (events.num_users, events.num_items, len(events), len(data.given_test)) == (31_668, 38_048, 1_237_259, 324_147)
+    assert (events.num_users, events.num_items, len(events), len(data.given_test)) == (
+        31_668,
+        38_048,
+        1_237_259,
+        324_147,
+    )
     again = read(real_data / "implicit/yelp2018/test.txt", "clicks-lists").interactions
     np.testing.assert_array_equal(again.users, data.given_test.users)
     np.testing.assert_array_equal(again.items, data.given_test.items)

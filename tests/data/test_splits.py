@@ -7,10 +7,24 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from fedrec.data.interactions import Interactions
-from fedrec.data.splits import Fold, Split, check_no_leak, given, held_out_users, leave_last_out, random_split, temporal
+from fedrec.data.splits import (
+    Fold,
+    Split,
+    check_no_leak,
+    given,
+    held_out_users,
+    leave_last_out,
+    random_split,
+    temporal,
+)
 from fedrec.errors import DataError, LeakageError
 
-SPLITS = {"random": random_split, "held-out": held_out_users, "temporal": temporal, "leave-last-out": leave_last_out}
+SPLITS = {
+    "random": random_split,
+    "held-out": held_out_users,
+    "temporal": temporal,
+    "leave-last-out": leave_last_out,
+}
 
 
 def events_of(seed: int, users: int, items: int, density: float) -> Interactions:
@@ -20,32 +34,53 @@ def events_of(seed: int, users: int, items: int, density: float) -> Interactions
     known[:12, :3] = True
     u, j = np.nonzero(known)
     values, times = rng.integers(1, 6, len(u)).astype(np.float32), rng.permutation(len(u)) + 1
-    return Interactions.from_columns(u, j, values, num_users=users, num_items=items, value_range=(1, 5), times=times)
+    return Interactions.from_columns(
+        u, j, values, num_users=users, num_items=items, value_range=(1, 5), times=times
+    )
 
 
-def triples(events: Interactions, users: np.ndarray | None = None) -> list[tuple[int, int, float, int]]:
+def triples(
+    events: Interactions, users: np.ndarray | None = None
+) -> list[tuple[int, int, float, int]]:
     """(user of the data set, item, value, time) of every event."""
     numbers = events.users if users is None else users[events.users]
-    return list(zip(numbers.tolist(), events.items.tolist(), events.values.tolist(), events.times.tolist(), strict=True))
+    return list(
+        zip(
+            numbers.tolist(),
+            events.items.tolist(),
+            events.values.tolist(),
+            events.times.tolist(),
+            strict=True,
+        )
+    )
 
 
 def pieces(split: Split) -> list[list[tuple[int, int, float, int]]]:
     parts = [triples(split.train, split.train_users)]
     for fold in (split.validation, split.test):
-        parts += [triples(fold.targets, fold.users)] + ([] if fold.history is split.train else [triples(fold.history, fold.users)])
+        parts += [triples(fold.targets, fold.users)] + (
+            [] if fold.history is split.train else [triples(fold.history, fold.users)]
+        )
     return parts
 
 
 @pytest.mark.parametrize("name", SPLITS)
 @settings(max_examples=40)
 @drawn(
-    seed=st.integers(0, 2**32), data=st.integers(0, 10**6), users=st.integers(12, 40), items=st.integers(3, 30), density=st.floats(0, 0.9)
+    seed=st.integers(0, 2**32),
+    data=st.integers(0, 10**6),
+    users=st.integers(12, 40),
+    items=st.integers(3, 30),
+    density=st.floats(0, 0.9),
 )
-def test_every_split_is_a_partition_without_leak_and_a_function_of_the_seed(name, seed, data, users, items, density):
+def test_every_split_is_a_partition_without_leak_and_a_function_of_the_seed(
+    name, seed, data, users, items, density
+):
     events = events_of(data, users, items, density)
     try:
         split = SPLITS[name](events, seed=seed)
-    except DataError:  # shares are met in expectation: of a few users or events, a part may get none
+    except DataError:
+        # shares are met in expectation: of a few users or events, a part may get none
         assume(False)
     check_no_leak(split)
     everything = [event for part in pieces(split) for event in part]
@@ -57,7 +92,8 @@ def test_every_split_is_a_partition_without_leak_and_a_function_of_the_seed(name
 @pytest.mark.parametrize("name", ["random", "held-out"])
 def test_another_seed_is_another_split(name):
     events = events_of(1, 40, 30, 0.5)
-    one, other = (SPLITS[name](events, seed=seed) for seed in (1, 2))  # not their digests, which name the seed
+    # not their digests, which name the seed
+    one, other = (SPLITS[name](events, seed=seed) for seed in (1, 2))
     assert set(triples(one.train, one.train_users)) != set(triples(other.train, other.train_users))
 
 
@@ -65,7 +101,8 @@ def test_random_split_is_80_10_10_and_train_is_the_history():
     events = events_of(1, 40, 30, 0.5)
     split = random_split(events, seed=3)
     n = len(events)
-    for fold in (split.validation, split.test):  # a binomial number, within four of its standard deviations
+    # a binomial number, within four of its standard deviations
+    for fold in (split.validation, split.test):
         assert abs(len(fold.targets) - n / 10) < 4 * np.sqrt(0.09 * n)
     assert split.validation.history is split.train
     assert split.test.history is split.train
@@ -109,19 +146,30 @@ def test_leave_last_out_takes_each_users_two_latest_events():
     for k in range(events.num_users):
         times = np.sort(events.times[events.user_ptr[k] : events.user_ptr[k + 1]])
         expected = times[-2:] if len(times) >= 3 else []
-        found = [fold.targets.times[fold.targets.user_ptr[k] : fold.targets.user_ptr[k + 1]] for fold in (split.validation, split.test)]
+        found = [
+            fold.targets.times[fold.targets.user_ptr[k] : fold.targets.user_ptr[k + 1]]
+            for fold in (split.validation, split.test)
+        ]
         np.testing.assert_array_equal(np.concatenate(found), expected)
 
 
 def test_leave_last_out_breaks_ties_by_the_seed_alone():
     events = events_of(5, 30, 20, 0.5)
-    events = replace(events, times=np.repeat(np.arange(1, 4), [len(events) // 3, len(events) // 3, len(events) - 2 * (len(events) // 3)]))
+    events = replace(
+        events,
+        times=np.repeat(
+            np.arange(1, 4),
+            [len(events) // 3, len(events) // 3, len(events) - 2 * (len(events) // 3)],
+        ),
+    )
     digests = {leave_last_out(events, seed=seed).describe()["sha256"] for seed in (1, 1, 2)}
     assert len(digests) == 2
 
 
 @pytest.mark.parametrize("make", [temporal, leave_last_out])
-@pytest.mark.parametrize(("times", "reason"), [(None, "no times"), ("zeros", "unknown"), ("constant", "same time")])
+@pytest.mark.parametrize(
+    ("times", "reason"), [(None, "no times"), ("zeros", "unknown"), ("constant", "same time")]
+)
 def test_times_that_cannot_order_events_are_refused_with_the_reason(make, times, reason):
     events = events_of(6, 30, 20, 0.5)
     clock = np.array(events.times)
@@ -141,21 +189,33 @@ def test_given_split_keeps_the_sources_test_events_and_refuses_shared_ones():
     assert split.test.targets is test
     assert len(split.train) + len(split.validation.targets) == len(train)
     assert set(triples(split.train) + triples(split.validation.targets)) == set(triples(train))
-    with pytest.raises(LeakageError, match="events are in the history of test and in the targets of test"):
+    with pytest.raises(
+        LeakageError, match="events are in the history of test and in the targets of test"
+    ):
         given(events, test, seed=1)
 
 
 def leaking() -> dict[str, Split]:
     events = events_of(8, 40, 20, 0.5)
-    random, held, past = random_split(events, seed=0), held_out_users(events, seed=0), temporal(events, seed=0)
+    random, held, past = (
+        random_split(events, seed=0),
+        held_out_users(events, seed=0),
+        temporal(events, seed=0),
+    )
     return {
-        "an event in train and in the test targets": replace(random, train=events, test=Fold(random.train, random.test.targets)),
+        "an event in train and in the test targets": replace(
+            random, train=events, test=Fold(random.train, random.test.targets)
+        ),
         "a history that holds its targets": replace(random, test=Fold(events, random.test.targets)),
         "the same targets in both folds": replace(random, test=random.validation),
-        "a held-out user in train": replace(held, train=events, train_users=np.arange(40, dtype=np.int32)),
+        "a held-out user in train": replace(
+            held, train=events, train_users=np.arange(40, dtype=np.int32)
+        ),
         "a held-out user in both folds": replace(held, test=held.validation),
         "held-out users that are not named": replace(held, test=replace(held.test, users=None)),
-        "a held-out history with its targets": replace(held, test=replace(held.test, history=held.test.targets)),
+        "a held-out history with its targets": replace(
+            held, test=replace(held.test, history=held.test.targets)
+        ),
         "train events later than the cut": replace(past, cuts=(past.cuts[0] - 1, past.cuts[1])),
         "test events before the cut": replace(past, cuts=(past.cuts[0], past.cuts[1] + 1)),
     }

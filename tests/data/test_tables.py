@@ -7,8 +7,20 @@ import pytest
 from fedrec.data.read import read
 from fedrec.errors import DataError, MalformedRowError, SettingsError
 
-NAMES = {"user": "who", "item": "what", "rating": "stars", "timestamp": "when", "rating_range": (1, 5)}
-ROWS = {"who": ["b", "a", "a"], "what": ["x", "y,z", "x"], "stars": [4.0, 1.5, 5.0], "when": [30.0, 20.0, 10.0], "other": ["p", "q", "r"]}
+NAMES = {
+    "user": "who",
+    "item": "what",
+    "rating": "stars",
+    "timestamp": "when",
+    "rating_range": (1, 5),
+}
+ROWS = {
+    "who": ["b", "a", "a"],
+    "what": ["x", "y,z", "x"],
+    "stars": [4.0, 1.5, 5.0],
+    "when": [30.0, 20.0, 10.0],
+    "other": ["p", "q", "r"],
+}
 
 
 def write(folder: Path, suffix: str) -> Path:
@@ -52,8 +64,10 @@ def test_a_folder_of_parquet_parts_is_one_table(tmp_path):
 
 
 @pytest.mark.parametrize(("bad", "expected"), [
-    ("a,x,3", "4 fields"), ("a,x,3,4,5", "4 fields"), ("a,x,three,4", "a finite number as stars"), ("a,,3,4", "an id as what"),
-    ("a,x,,4", "a finite number as stars"), ("a,x,inf,4", "a finite number as stars"), ("a,x,3,soon", r"or an ISO date\) as when"),
+    ("a,x,3", "4 fields"), ("a,x,3,4,5", "4 fields"), ("a,x,three,4", "a finite number as stars"),
+    ("a,,3,4", "an id as what"),
+    ("a,x,,4", "a finite number as stars"), ("a,x,inf,4", "a finite number as stars"),
+    ("a,x,3,soon", r"or an ISO date\) as when"),
     ("", "4 fields"),
     ("a,x,6,4", r"a rating in \[1, 5\]"), ("b,x,2,4", "one row per user and item"),
 ])  # fmt: skip
@@ -86,22 +100,29 @@ def test_a_null_in_parquet_is_a_malformed_row(tmp_path):
 
 
 def test_an_item_table_gives_titles_bags_and_items_nobody_met(tmp_path):
-    (tmp_path / "items.csv").write_text("what,title,genre\nx,The Blue Door,Drama|Comedy\nn,Never Seen,Drama\n")
+    (tmp_path / "items.csv").write_text(
+        "what,title,genre\nx,The Blue Door,Drama|Comedy\nn,Never Seen,Drama\n"
+    )
     data = read(write(tmp_path, ".csv"), **NAMES, item_features=tmp_path / "items.csv")
     assert data.catalogue.item_ids == ("x", "n", "y,z")
     assert data.catalogue.titles == ("The Blue Door", "Never Seen", "y,z")
     assert data.features.bags["genre"].vocabulary == ("Comedy", "Drama")
-    np.testing.assert_array_equal(data.features.bags["genre"].counts.toarray(), [[1, 1], [0, 1], [0, 0]])
+    np.testing.assert_array_equal(
+        data.features.bags["genre"].counts.toarray(), [[1, 1], [0, 1], [0, 0]]
+    )
     assert data.provenance.report.notes == ("1 of 2 items with events are not in items.csv",)
     np.testing.assert_array_equal(data.interactions.items, [0, 2, 0])
 
 
 def recbole(folder: Path) -> Path:
     header = "user_id:token\titem_id:token\trating:float\ttimestamp:float\n"
-    (folder / "toy.inter").write_text(header + "1\t20\t4\t978300760.0\n1\t3\t5\t978302109.0\n2\t3\t1\t978301968.0\n")
+    (folder / "toy.inter").write_text(
+        header + "1\t20\t4\t978300760.0\n1\t3\t5\t978302109.0\n2\t3\t1\t978301968.0\n"
+    )
     (folder / "toy.item").write_text(
         "item_id:token\tmovie_title:token_seq\trelease_year:token\tclass:token_seq\tprice:float\n"
-        '3\tGrumpier "Old" Men\t1995\tComedy Romance\t2.5\n20\tMoney Train\t1995\tAction Comedy\t1.0\n'
+        '3\tGrumpier "Old" Men\t1995\tComedy Romance\t2.5\n20\tMoney Train\t1995\tAction '
+        "Comedy\t1.0\n"
     )
     return folder
 
@@ -131,14 +152,26 @@ def test_an_untyped_recbole_header_is_line_one(tmp_path):
     assert raised.value.line == 1
 
 
-@pytest.mark.parametrize("content", ["\n", "who,what,stars,when\n", "who,what,stars,when", "\x00", "a,b\n1,2\n"])
+@pytest.mark.parametrize(
+    "content", ["\n", "who,what,stars,when\n", "who,what,stars,when", "\x00", "a,b\n1,2\n"]
+)
 def test_a_table_without_rows_or_header_is_a_data_error(tmp_path, content):
     (tmp_path / "log.csv").write_text(content)
     with pytest.raises(DataError):
         read(tmp_path / "log.csv", **NAMES)
 
 
-@pytest.mark.parametrize("content", ["\n", "what,title\n", "what,title\nx,a\nx,b\n", "what,title\n,a\n", "what,title\nx\n", "name\nx\n"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "\n",
+        "what,title\n",
+        "what,title\nx,a\nx,b\n",
+        "what,title\n,a\n",
+        "what,title\nx\n",
+        "name\nx\n",
+    ],
+)
 def test_a_bad_item_table_is_a_data_error(tmp_path, content):
     (tmp_path / "items.csv").write_text(content)
     with pytest.raises(DataError):

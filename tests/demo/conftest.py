@@ -29,8 +29,27 @@ class Demonstration:
 def demonstration(tmp_path_factory: pytest.TempPathFactory) -> Demonstration:
     place = tmp_path_factory.mktemp("demo")
     words = [word for key in SMALLEST for word in ("--set", key)]
-    command = [sys.executable, "-m", "fedrec_cli", "demo", "--deployment", "--json", "--seed", "2", "--keep", "kept", *words]
-    process = subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "fedrec_cli",
+        "demo",
+        "--deployment",
+        "--json",
+        "--seed",
+        "2",
+        "--keep",
+        "kept",
+        *words,
+    ]
+    process = subprocess.Popen(
+        command,
+        cwd=place,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ,
+        text=True,
+    )
     out, errors = process.communicate()
     assert process.returncode == 0, errors
     return Demonstration(json.loads(out.splitlines()[-1]), place / "kept", errors, process.pid)

@@ -1,4 +1,5 @@
-"""What one process makes of two trainings is what real parties make of them, over Flower's messages in this process."""
+"""What one process makes of two trainings is what real parties make of them, over Flower's messages
+in this process."""
 
 from __future__ import annotations
 
@@ -23,14 +24,24 @@ from fedrec_simulations.runtimes.in_process import SLOWEST_ROUND_S, parties
 pytestmark = pytest.mark.processes
 
 
-def test_two_trainings_by_real_parties_the_second_from_the_first_are_those_of_one_process(tmp_path: Path) -> None:
-    trial = Trial(load(None, ["data.preset=small", "privacy.noise=seeded", "privacy.epsilon=3.5"]), tmp_path)
+def test_two_trainings_by_real_parties_the_second_from_the_first_are_those_of_one_process(
+    tmp_path: Path,
+) -> None:
+    trial = Trial(
+        load(None, ["data.preset=small", "privacy.noise=seeded", "privacy.epsilon=3.5"]), tmp_path
+    )
     there = trial.deployment(Supervisor())
     catalogue, facts = trial.people.dataset.catalogue, trial.facts
     public = PublicData(catalogue.item_ids, facts.kind, facts.value_range, facts.features)
     for training in range(TRAININGS):
         runs = Runs(there.server)
-        trainings = Trainings(runs, Schedule(there.server, again=training > 0), guarantee_of(trial.scenario), noise="seeded", name="demo")
+        trainings = Trainings(
+            runs,
+            Schedule(there.server, again=training > 0),
+            guarantee_of(trial.scenario),
+            noise="seeded",
+            name="demo",
+        )
         with parties(trial.job(training), catalogue, clients=2) as cast:
             for entry in trainings.each(lambda seconds: None):
                 rounds = run_rounds(
@@ -39,7 +50,9 @@ def test_two_trainings_by_real_parties_the_second_from_the_first_are_those_of_on
                     cast.aggregator,
                     FlowerBroadcast(cast.grid(), SLOWEST_ROUND_S),
                     trainings.folder,
-                    gathering=Gathering(expected_users=facts.num_users, min_clients=2, timeout_s=0.0),
+                    gathering=Gathering(
+                        expected_users=facts.num_users, min_clients=2, timeout_s=0.0
+                    ),
                     patience=Patience(SLOWEST_ROUND_S, attempts=1),
                     run=entry.run,
                     planned=trainings.planned,

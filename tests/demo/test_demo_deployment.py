@@ -1,4 +1,5 @@
-"""`fedrec demo --deployment --json` with real processes: what it says is what the parties' folders hold, and nobody is left."""
+"""`fedrec demo --deployment --json` with real processes: what it says is what the parties' folders
+hold, and nobody is left."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ from tests.waiting import HANG_S, until
 pytestmark = pytest.mark.processes
 
 
-def test_it_trains_twice_answers_from_each_model_and_gives_a_single_process_s_bytes_after_a_kill(demonstration: Any) -> None:
+def test_it_trains_twice_answers_from_each_model_and_gives_a_single_process_s_bytes_after_a_kill(
+    demonstration: Any,
+) -> None:
     content = demonstration.content
     assert content.keys() >= {"trained", "answers", "spent", "killed", "same_bytes", "seconds"}
     assert len(set(content["trained"])) == 2
@@ -42,16 +45,29 @@ def test_what_was_spent_is_what_every_ledger_says(demonstration: Any) -> None:
     assert training["unit"].startswith("per user (add/remove")
     assert training["ledgers_agree"] is True
     assert serving["unit"] == "per click (replace)"
-    assert serving["answers"] == len(read_answers(demonstration.folder / "person" / "state" / "ledger.sqlite")) == 2
-    charged = [entry.run for entry in read_entries(demonstration.folder / "client-1" / "ledger.sqlite")]
-    runs = [run["run"] for run in json.loads((demonstration.folder / "server" / "runs.json").read_text())["runs"]]
+    assert (
+        serving["answers"]
+        == len(read_answers(demonstration.folder / "person" / "state" / "ledger.sqlite"))
+        == 2
+    )
+    charged = [
+        entry.run for entry in read_entries(demonstration.folder / "client-1" / "ledger.sqlite")
+    ]
+    runs = [
+        run["run"]
+        for run in json.loads((demonstration.folder / "server" / "runs.json").read_text())["runs"]
+    ]
     assert list(dict.fromkeys(charged)) == runs
 
 
 def test_the_kill_is_in_the_log_and_no_process_of_it_is_left(demonstration: Any) -> None:
     victim = demonstration.content["killed"]["party"]
     starts = {"aggregator": "listening", "server": "server-started"}.get(victim, "client-started")
-    said = [json.loads(line) for line in (demonstration.folder / victim / "process.log").read_text().splitlines() if line.startswith("{")]
+    said = [
+        json.loads(line)
+        for line in (demonstration.folder / victim / "process.log").read_text().splitlines()
+        if line.startswith("{")
+    ]
     assert sum(line["event"] == starts for line in said) >= 2
     assert running(demonstration.folder) == []
 
@@ -59,8 +75,16 @@ def test_the_kill_is_in_the_log_and_no_process_of_it_is_left(demonstration: Any)
 def test_ctrl_c_ends_every_process_and_frees_the_ports(tmp_path: Path) -> None:
     words = [word for key in SMALLEST for word in ("--set", key)]
     command = [sys.executable, "-m", "fedrec_cli", "demo", "--deployment", "--keep", "kept", *words]
-    listens = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background job, and so this process, may ignore it
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=listens)
+    # a shell's background job, and so this process, may ignore it
+    listens = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=listens,
+    )
     told = tmp_path / "kept" / "aggregator" / "address.json"
     until(lambda: told.exists() or process.poll() is not None, "an aggregator that listens")
     host, port = json.loads(told.read_text())["address"].split(":")

@@ -1,4 +1,5 @@
-"""Parts of the demonstration without processes: who is invented, who is killed when, what is printed, what is refused."""
+"""Parts of the demonstration without processes: who is invented, who is killed when, what is
+printed, what is refused."""
 
 from __future__ import annotations
 
@@ -28,14 +29,23 @@ from tests.demo.conftest import SMALLEST
 @pytest.fixture(scope="module")
 def trial(tmp_path_factory: pytest.TempPathFactory) -> Trial:
     return Trial(
-        load(None, ["data.preset=small", "privacy.noise=seeded", "recipe=published", "model.steps=1"]), tmp_path_factory.mktemp("trial")
+        load(
+            None, ["data.preset=small", "privacy.noise=seeded", "recipe=published", "model.steps=1"]
+        ),
+        tmp_path_factory.mktemp("trial"),
     )
 
 
-def test_later_ratings_come_on_top_of_the_earlier_ones_and_test_ratings_never_reach_a_site(trial: Trial) -> None:
+def test_later_ratings_come_on_top_of_the_earlier_ones_and_test_ratings_never_reach_a_site(
+    trial: Trial,
+) -> None:
     pairs = [
         {(int(k), int(j)) for k, j in zip(events.users, events.items, strict=True)}
-        for events in (trial.people.events(0), trial.people.events(1), trial.people.split.test.targets)
+        for events in (
+            trial.people.events(0),
+            trial.people.events(1),
+            trial.people.split.test.targets,
+        )
     ]
     assert pairs[0] < pairs[1]
     assert not pairs[1] & pairs[2]
@@ -50,15 +60,21 @@ def test_the_person_s_history_grows_between_the_questions_and_can_be_read(trial:
 
 def test_the_limit_of_all_parties_is_that_of_two_trainings_together(trial: Trial) -> None:
     limit, once = trial.files(0).job.limit, trial.alone(0).prepared.plan.guarantee
-    assert mu_for(limit.epsilon, limit.delta) == pytest.approx(math.sqrt(2) * mu_for(once.epsilon, once.delta), rel=1e-6)
+    assert mu_for(limit.epsilon, limit.delta) == pytest.approx(
+        math.sqrt(2) * mu_for(once.epsilon, once.delta), rel=1e-6
+    )
 
 
-def test_every_party_is_killed_by_some_seed_and_always_in_a_round_that_there_is(trial: Trial) -> None:
+def test_every_party_is_killed_by_some_seed_and_always_in_a_round_that_there_is(
+    trial: Trial,
+) -> None:
     there = trial.deployment(Supervisor())
     rounds = [trial.alone(number).rounds for number in range(2)]
     strikes = [strike(seed, there, rounds) for seed in range(200)]
     assert {one.party for one in strikes} == set(there.parties)
-    assert {(one.training, one.round) for one in strikes} == {(t, r) for t in range(2) for r in range(rounds[t])}
+    assert {(one.training, one.round) for one in strikes} == {
+        (t, r) for t in range(2) for r in range(rounds[t])
+    }
     assert strikes[:3] == [strike(seed, there, rounds) for seed in range(3)]
 
 
@@ -80,7 +96,13 @@ def content(**more: Any) -> dict[str, Any]:
         ],
         "spent": {
             "training": {"unit": unit, "epsilon": 5.2, "delta": 1e-5, "limit": 5.2, "trainings": 2},
-            "serving": {"unit": "per click (replace)", "epsilon": 5.0, "delta": 1e-5, "limit": 20.0, "answers": 1},
+            "serving": {
+                "unit": "per click (replace)",
+                "epsilon": 5.0,
+                "delta": 1e-5,
+                "limit": 20.0,
+                "answers": 1,
+            },
         },
         "trainings": [{"metrics": {"rmse": 0.81}}, {"metrics": {"rmse": 0.79}}],
         "killed": {"party": "server", "training": 1, "round": 4},
@@ -119,23 +141,39 @@ def test_a_model_that_differs_is_said_and_without_seeded_noise_nothing_is_claime
     assert "bytes" not in shown.facts(content(noise="system", same_bytes=None))
 
 
-@pytest.mark.parametrize(("hostile", "words"), [("trusted-sites", "not checked"), ("checked", "bounded by checks")])
-def test_of_three_aggregators_it_is_said_what_two_could_read_and_what_is_not_counted(hostile: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("hostile", "words"), [("trusted-sites", "not checked"), ("checked", "bounded by checks")]
+)
+def test_of_three_aggregators_it_is_said_what_two_could_read_and_what_is_not_counted(
+    hostile: str, words: str
+) -> None:
     told = shown.facts(content(aggregation="three-party", hostile_clients=hostile))["three-party"]
     assert "any two of them together can read every report" in told
     assert "not yet reviewed" in told
     assert words in told
     assert "three-party" not in shown.facts(content())
-    table = shown.parties_table([Seen("aggregator-1", "shares", "masked parts", 1_200, 50, "names")])
+    table = shown.parties_table(
+        [Seen("aggregator-1", "shares", "masked parts", 1_200, 50, "names")]
+    )
     assert "tell each other is not counted" in str(table.caption)
 
 
 def test_the_end_of_a_log_is_short_and_a_missing_log_is_said(tmp_path: Path) -> None:
     log = tmp_path / "process.log"
     assert tail(log) == ["(it wrote no log)"]
-    line = {"time": "2026-01-01T10:11:12.000+00:00", "level": "error", "party": "server", "event": "server-failed", "code": "budget"}
+    line = {
+        "time": "2026-01-01T10:11:12.000+00:00",
+        "level": "error",
+        "party": "server",
+        "event": "server-failed",
+        "code": "budget",
+    }
     log.write_text("\n".join([*map(str, range(40)), json.dumps(line), "error: no room"]))
-    assert tail(log, lines=3) == ["39", '10:11:12 error   server-failed {"code": "budget"}', "error: no room"]
+    assert tail(log, lines=3) == [
+        "39",
+        '10:11:12 error   server-failed {"code": "budget"}',
+        "error: no room",
+    ]
 
 
 def test_a_folder_that_holds_something_is_not_used(tmp_path: Path) -> None:
@@ -145,11 +183,21 @@ def test_a_folder_that_holds_something_is_not_used(tmp_path: Path) -> None:
     assert (tmp_path / "mine").read_text() == "kept"
 
 
-def test_flags_of_a_deployment_need_one_and_news_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_of_a_deployment_need_one_and_news_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert guarded(["demo", "--keep", "somewhere"]) == 2
     assert guarded(["demo", "--seed", "1"]) == 2
-    news = ["recipe=privaterec", "data.format=planted-news", "data.preset=small", "data.keep_users=0", "privacy.unit=click"]
-    assert guarded(["demo", "--deployment", *(word for key in news for word in ("--set", key))]) == 2
+    news = [
+        "recipe=privaterec",
+        "data.format=planted-news",
+        "data.preset=small",
+        "data.keep_users=0",
+        "privacy.unit=click",
+    ]
+    assert (
+        guarded(["demo", "--deployment", *(word for key in news for word in ("--set", key))]) == 2
+    )
     assert "ratings or clicks" in capsys.readouterr().err
 
 
@@ -162,7 +210,12 @@ def test_a_failure_shows_which_party_failed_with_the_end_of_its_log_and_ends_all
     class Failing(Supervisor):
         def start(self, name: str, verb: Any, *, log: Path, ends: bool = False) -> None:
             companies.append(self)
-            super().start(name, ["aggregator", "--settings", str(tmp_path / "missing.toml")], log=log, ends=ends)
+            super().start(
+                name,
+                ["aggregator", "--settings", str(tmp_path / "missing.toml")],
+                log=log,
+                ends=ends,
+            )
 
     monkeypatch.setattr("fedrec_simulations.demo.deployment.Supervisor", Failing)
     with pytest.raises(RunError, match="the aggregator ended with exit code"):

@@ -1,4 +1,5 @@
-"""Dockerfile and compose.yaml as far as they can be examined without a daemon: form, commands, settings, who shares what with whom."""
+"""Dockerfile and compose.yaml as far as they can be examined without a daemon: form, commands,
+settings, who shares what with whom."""
 
 from __future__ import annotations
 
@@ -23,11 +24,19 @@ from fedrec_server.serving import settings as serving
 
 ROOT = Path(__file__).parents[2]
 LINES = re.sub(r"\\\n\s*", " ", (ROOT / "Dockerfile").read_text()).splitlines()
-INSTRUCTIONS = [tuple(line.split(maxsplit=1)) for line in LINES if line and not line.startswith("#")]
+INSTRUCTIONS = [
+    tuple(line.split(maxsplit=1)) for line in LINES if line and not line.startswith("#")
+]
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 ROLES = {name: service for name, service in SERVICES.items() if name != "prepare"}
-LOADERS = {"aggregator": aggregator.load, "server": server.load, "site-1": client.load, "site-2": client.load, "serve": serving.load}
+LOADERS = {
+    "aggregator": aggregator.load,
+    "server": server.load,
+    "site-1": client.load,
+    "site-2": client.load,
+    "serve": serving.load,
+}
 
 
 def said(instruction: str) -> list[str]:
@@ -41,19 +50,31 @@ def volumes(service: dict[str, Any]) -> dict[str, str]:
 
 def test_the_image_is_of_a_fixed_base_without_compiler_package_manager_or_root() -> None:
     (base,) = [value.partition("=")[2] for value in said("ARG") if value.startswith("PYTHON=")]
-    assert re.fullmatch(r"python:3\.11\.\d+-slim-[a-z]+", base)  # neither latest nor a tag that moves to another Python
+    # neither latest nor a tag that moves to another Python
+    assert re.fullmatch(r"python:3\.11\.\d+-slim-[a-z]+", base)
     assert said("FROM") == ["${PYTHON} AS build", "${PYTHON}"]
     install = said("RUN")[-1]
     assert "--only-binary :all:" in install
     assert "--constraint /tmp/constraints.txt" in install
-    assert not any(word in run for run in said("RUN") for word in ("apt-get", "gcc", "curl ", "sudo", "--editable"))
+    assert not any(
+        word in run
+        for run in said("RUN")
+        for word in ("apt-get", "gcc", "curl ", "sudo", "--editable")
+    )
     assert said("USER") == ["10001:10001"]
     names = [name for name, _ in INSTRUCTIONS]
-    assert names.index("USER") < names.index("HEALTHCHECK") < names.index("ENTRYPOINT") < names.index("CMD")
+    assert (
+        names.index("USER")
+        < names.index("HEALTHCHECK")
+        < names.index("ENTRYPOINT")
+        < names.index("CMD")
+    )
     assert json.loads(said("ENTRYPOINT")[0]) == ["fedrec"]  # exec form: signals reach it
 
 
-def test_the_health_check_and_the_default_command_are_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_health_check_and_the_default_command_are_of_the_command_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     program, *words = json.loads(said("HEALTHCHECK")[0].partition(" CMD ")[2])
     assert program == "fedrec"
     assert guarded([*words, "--help"]) == 0
@@ -62,12 +83,20 @@ def test_the_health_check_and_the_default_command_are_of_the_command_line(capsys
     assert {there for service in ROLES.values() for there in volumes(service)} >= {words[-1]}
 
 
-def test_what_is_copied_is_what_the_wheel_is_built_of_and_the_ignore_file_lets_nothing_else_in() -> None:
-    copied = {source for line in said("COPY") if "--from" not in line for source in line.split()[:-1]}
+def test_what_is_copied_is_what_the_wheel_is_built_of_and_the_ignore_file_lets_nothing_else_in() -> None:  # fmt: skip
+    copied = {
+        source for line in said("COPY") if "--from" not in line for source in line.split()[:-1]
+    }
     assert all((ROOT / source).exists() for source in copied)
-    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"][
+        "targets"
+    ]["wheel"]["packages"]
     assert {package.split("/")[0] for package in packages} <= copied
-    rules = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
+    rules = [
+        line
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if not line.startswith("#")
+    ]
     assert rules[0] == "*"
     assert {rule[1:] for rule in rules if rule.startswith("!")} == copied
 
@@ -86,11 +115,22 @@ def test_a_role_can_write_little_gains_nothing_and_is_told_settings_that_load(
     mounted = volumes(service)
     settings = ROOT / mounted["/etc/fedrec/settings.toml"]
     pins = tmp_path / "pins.toml"
-    pins.write_text("".join(f'"fedrec:{who}" = "{"0" * 64}"\n' for who in ("aggregator:aggregator", "server:server", "client:site-1")))
-    (tmp_path / "settings.toml").write_text(settings.read_text().replace("/etc/fedrec/keys/pins.toml", str(pins)))
+    pins.write_text(
+        "".join(
+            f'"fedrec:{who}" = "{"0" * 64}"\n'
+            for who in ("aggregator:aggregator", "server:server", "client:site-1")
+        )
+    )
+    (tmp_path / "settings.toml").write_text(
+        settings.read_text().replace("/etc/fedrec/keys/pins.toml", str(pins))
+    )
     loaded = LOADERS[name](tmp_path / "settings.toml")
-    for path in re.findall(r'"(/[^"]+)"', settings.read_text()):  # each lies in something that is mounted
-        assert any(path.startswith(there) for there in (*mounted, *(tmpfs.split(":")[0] for tmpfs in service["tmpfs"]))), path
+    # each lies in something that is mounted
+    for path in re.findall(r'"(/[^"]+)"', settings.read_text()):
+        assert any(
+            path.startswith(there)
+            for there in (*mounted, *(tmpfs.split(":")[0] for tmpfs in service["tmpfs"]))
+        ), path
     named = {source.split("/")[0] for source in mounted.values() if not source.startswith(".")}
     assert named <= set(COMPOSE["volumes"])
     if name in ("site-1", "site-2"):
@@ -105,57 +145,87 @@ def test_sites_share_no_network_no_volume_and_no_key_and_only_serving_is_publish
     assert not set(volumes(ROLES["site-1"]).values()) & set(volumes(ROLES["site-2"]).values())
     assert [name for name, service in SERVICES.items() if "ports" in service] == ["serve"]
     assert all(port.startswith("127.0.0.1:") for port in ROLES["serve"]["ports"])
-    assert [name for name, service in SERVICES.items() if "authority" in volumes(service).values()] == ["prepare"]
+    assert [
+        name for name, service in SERVICES.items() if "authority" in volumes(service).values()
+    ] == ["prepare"]
     assert SERVICES["prepare"]["network_mode"] == "none"
-    writable = {name: [line for line in service["volumes"] if not line.endswith(":ro")] for name, service in ROLES.items()}
+    writable = {
+        name: [line for line in service["volumes"] if not line.endswith(":ro")]
+        for name, service in ROLES.items()
+    }
     states = {name: [f"state-{name}:/var/lib/fedrec"] for name in ROLES if name != "serve"}
     assert writable == states | {"serve": []}
 
 
 def test_each_waits_for_what_it_needs_and_calls_it_by_its_service_s_name() -> None:
     assert all(set(service.get("depends_on", {})) <= set(SERVICES) for service in SERVICES.values())
-    assert ROLES["aggregator"]["depends_on"] == {"prepare": {"condition": "service_completed_successfully"}}
+    assert ROLES["aggregator"]["depends_on"] == {
+        "prepare": {"condition": "service_completed_successfully"}
+    }
     for name in ("server", "site-1", "site-2"):
         settings = tomllib.loads((ROOT / "deploy" / "compose" / f"{name}.toml").read_text())
         assert ROLES[name]["depends_on"]["aggregator"] == {"condition": "service_healthy"}
         assert settings["aggregator"]["address"] == "aggregator:7001"
         if name != "server":
             assert settings["superlink"]["address"] == "server:7002"
-            assert set(ROLES[name]["networks"]) <= set(ROLES["server"]["networks"]) & set(ROLES["aggregator"]["networks"])
+            assert set(ROLES[name]["networks"]) <= set(ROLES["server"]["networks"]) & set(
+                ROLES["aggregator"]["networks"]
+            )
 
 
 def test_the_scenario_s_comment_says_how_many_runs_fit_the_limit() -> None:
     from fedrec.privacy.accounting import epsilon_of, mu_for
 
     path = ROOT / "deploy" / "compose" / "scenario.toml"
-    one, limit = load(path).privacy, tomllib.loads((path.parent / "aggregator.toml").read_text())["privacy"]["max_epsilon"]
+    one, limit = (
+        load(path).privacy,
+        tomllib.loads((path.parent / "aggregator.toml").read_text())["privacy"]["max_epsilon"],
+    )
     mu = mu_for(one.epsilon, one.delta)
     assert epsilon_of(mu * 10**0.5, one.delta) <= limit < epsilon_of(mu * 11**0.5, one.delta)
     assert "Ten runs at epsilon 3 fit the limit of 12." in path.read_text()
 
 
-def test_the_one_shot_service_gives_each_party_its_own_files_and_does_nothing_twice(tmp_path: Path) -> None:
-    specification = importlib.util.spec_from_file_location("prepare", ROOT / "deploy" / "compose" / "prepare.py")
+def test_the_one_shot_service_gives_each_party_its_own_files_and_does_nothing_twice(
+    tmp_path: Path,
+) -> None:
+    specification = importlib.util.spec_from_file_location(
+        "prepare", ROOT / "deploy" / "compose" / "prepare.py"
+    )
     assert specification is not None
     assert specification.loader is not None
     prepare = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(prepare)
-    folders = [there.rpartition("/")[2] for there in volumes(SERVICES["prepare"]) if there.startswith("/volumes/")]
+    folders = [
+        there.rpartition("/")[2]
+        for there in volumes(SERVICES["prepare"])
+        if there.startswith("/volumes/")
+    ]
     for folder in folders:
         (tmp_path / folder).mkdir()
     prepare.main(tmp_path, "small")
     kept = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     for folder in (name for name in folders if name.startswith("keys-")):
-        keys = {path.name for path in (tmp_path / folder).iterdir() if path.name.endswith("-key.pem")}
+        keys = {
+            path.name for path in (tmp_path / folder).iterdir() if path.name.endswith("-key.pem")
+        }
         assert len(keys) == 1
         assert "ca-key.pem" not in keys
         assert (tmp_path / folder).stat().st_mode & 0o777 == 0o700
     pinned = set(read_pins(tmp_path / "keys-site-1" / "pins.toml"))
-    assert pinned == {"fedrec:aggregator:aggregator", "fedrec:server:server", "fedrec:client:site-1", "fedrec:client:site-2"}
+    assert pinned == {
+        "fedrec:aggregator:aggregator",
+        "fedrec:server:server",
+        "fedrec:client:site-1",
+        "fedrec:client:site-2",
+    }
     users = list[set[str]]()
     for site in ("site-1", "site-2"):
         content = (ROOT / "deploy" / "compose" / f"{site}.toml").read_text()
-        for name, value in (("/srv/data", tmp_path / f"data-{site}"), ("/etc/fedrec/keys", tmp_path / f"keys-{site}")):
+        for name, value in (
+            ("/srv/data", tmp_path / f"data-{site}"),
+            ("/etc/fedrec/keys", tmp_path / f"keys-{site}"),
+        ):
             content = content.replace(name, str(value))
         (tmp_path / "settings.toml").write_text(content)
         users.append(set(read_site(client.load(tmp_path / "settings.toml").data).user_ids))

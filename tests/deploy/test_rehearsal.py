@@ -1,8 +1,10 @@
-"""docs/deploy.md carried out: aggregator, server with serving, and two sites, each a host of its own in a network namespace.
+"""docs/deploy.md carried out: aggregator, server with serving, and two sites, each a host of its
+own in a network namespace.
 
-Settings and commands are the page's, but for folders, sizes and the program's path. FEDREC_BIN names the folder of another installation's
-`fedrec`, such as one of a wheel in a clean environment (`make rehearsal`). Without it this one's is rehearsed, and only in CI: it takes
-a minute and a half of a core. Needs root and iproute2.
+Settings and commands are the page's, but for folders, sizes and the program's path. FEDREC_BIN
+names the folder of another installation's `fedrec`, such as one of a wheel in a clean environment
+(`make rehearsal`). Without it this one's is rehearsed, and only in CI: it takes a minute and a half
+of a core. Needs root and iproute2.
 """
 
 from __future__ import annotations
@@ -43,9 +45,16 @@ except OSError:
 
 
 def command(start: str) -> list[str]:
-    """The command of the page that begins so, the shortest where there are several, without the word fedrec."""
-    lines = {line for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) for line in block.splitlines()}
-    return shlex.split(min((line for line in lines if line.startswith(f"fedrec {start}")), key=len))[1:]
+    """The command of the page that begins so, the shortest where there are several, without the
+    word fedrec."""
+    lines = {
+        line
+        for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+        for line in block.splitlines()
+    }
+    return shlex.split(
+        min((line for line in lines if line.startswith(f"fedrec {start}")), key=len)
+    )[1:]
 
 
 def settings(name: str) -> str:
@@ -54,7 +63,8 @@ def settings(name: str) -> str:
 
 @dataclass
 class Host:
-    """One machine: a folder for /etc/fedrec, /var/lib/fedrec, /srv and the home of who works there; a namespace for its network."""
+    """One machine: a folder for /etc/fedrec, /var/lib/fedrec, /srv and the home of who works there;
+    a namespace for its network."""
 
     name: str
     folder: Path
@@ -75,15 +85,27 @@ class Host:
 
     def run(self, words: Sequence[str], *, expected: int = 0) -> str:
         """What a command of this host prints; it works in /etc/fedrec."""
-        done = subprocess.run(self._there([str(FEDREC), *map(self.here, words)]), **self._how(), timeout=HANG_S, capture_output=True)  # type: ignore[call-overload]
+        done = subprocess.run(
+            self._there([str(FEDREC), *map(self.here, words)]),
+            **self._how(),
+            timeout=HANG_S,
+            capture_output=True,
+        )  # type: ignore[call-overload]
         said = done.stdout.decode() + done.stderr.decode()
-        assert done.returncode == expected, f"{self.name}: fedrec {' '.join(words)}: {done.returncode}\n{said[-4_000:]}"
+        assert done.returncode == expected, (
+            f"{self.name}: fedrec {' '.join(words)}: {done.returncode}\n{said[-4_000:]}"
+        )
         return str(done.stdout.decode())
 
     def start(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
         """A party, as a service would start it."""
         with (self.folder / f"{words[0]}.log").open("ab") as log:
-            started = subprocess.Popen(self._there([str(FEDREC), *map(self.here, words)]), stdout=log, stderr=log, **self._how())  # type: ignore[call-overload]
+            started = subprocess.Popen(
+                self._there([str(FEDREC), *map(self.here, words)]),
+                stdout=log,
+                stderr=log,
+                **self._how(),
+            )  # type: ignore[call-overload]
         self.processes.append(started)
         return started
 
@@ -102,21 +124,48 @@ class Host:
 
     def _connected(self, other: str, port: int) -> str:
         words = self._there([sys.executable, "-c", _CONNECT, f"{other}.example.org", str(port)])
-        return subprocess.run(words, **self._how(), capture_output=True, check=True).stdout.decode().strip()  # type: ignore[call-overload, no-any-return]
+        return (
+            subprocess.run(words, **self._how(), capture_output=True, check=True)
+            .stdout.decode()
+            .strip()
+        )  # type: ignore[call-overload, no-any-return]
 
     def _there(self, words: Sequence[str]) -> list[str]:
-        named = 'mount --bind "$0" /etc/hosts && exec "$@"'  # `ip netns exec` has its own mounts already
-        return ["ip", "netns", "exec", self.namespace, "sh", "-c", named, str(self.hosts_file), *words]
+        # `ip netns exec` has its own mounts already
+        named = 'mount --bind "$0" /etc/hosts && exec "$@"'
+        return [
+            "ip",
+            "netns",
+            "exec",
+            self.namespace,
+            "sh",
+            "-c",
+            named,
+            str(self.hosts_file),
+            *words,
+        ]
 
     def _how(self) -> dict[str, object]:
-        kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-        quiet = {"HOME": str(self.folder / "home"), "OMP_NUM_THREADS": "1", "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", "")}
-        return {"cwd": self.folder / "etc" / "fedrec", "env": kept | {name: value for name, value in quiet.items() if value}}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("PYTHONPATH", "VIRTUAL_ENV")
+        }
+        quiet = {
+            "HOME": str(self.folder / "home"),
+            "OMP_NUM_THREADS": "1",
+            "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", ""),
+        }
+        return {
+            "cwd": self.folder / "etc" / "fedrec",
+            "env": kept | {name: value for name, value in quiet.items() if value},
+        }
 
 
 @pytest.fixture
 def hosts(tmp_path: Path) -> Iterator[dict[str, Host]]:
-    """Four hosts on one bridge; the two sites' ports are isolated, so that these reach everybody but each other."""
+    """Four hosts on one bridge; the two sites' ports are isolated, so that these reach everybody
+    but each other."""
     if not {"CI", "FEDREC_BIN"} & set(os.environ):
         pytest.skip("takes minutes: make rehearsal, or CI=1")
     if shutil.which("ip") is None or os.geteuid() != 0:
@@ -124,7 +173,10 @@ def hosts(tmp_path: Path) -> Iterator[dict[str, Host]]:
     mark = f"fd{os.getpid() % 10**6}"
     names = tmp_path / "hosts"
     addresses = {name: f"10.213.78.{number}" for number, name in enumerate(HOSTS, start=1)}
-    names.write_text("127.0.0.1 localhost\n" + "".join(f"{address} {name}.example.org\n" for name, address in addresses.items()))
+    names.write_text(
+        "127.0.0.1 localhost\n"
+        + "".join(f"{address} {name}.example.org\n" for name, address in addresses.items())
+    )
     with ExitStack() as stack:
         made = dict[str, Host]()
         try:
@@ -135,7 +187,19 @@ def hosts(tmp_path: Path) -> Iterator[dict[str, Host]]:
             for number, (name, address) in enumerate(addresses.items()):
                 inside, port = f"{mark}-{name}", f"{mark}p{number}"
                 _ip(stack, "netns", "add", inside)
-                _ip(stack, *middle, "add", port, "type", "veth", "peer", "name", "eth0", "netns", inside)
+                _ip(
+                    stack,
+                    *middle,
+                    "add",
+                    port,
+                    "type",
+                    "veth",
+                    "peer",
+                    "name",
+                    "eth0",
+                    "netns",
+                    inside,
+                )
                 _ip(stack, *middle, "set", port, "master", "middle", "up")
                 if name in ("hospital", "library"):
                     _ip(stack, *middle, "set", port, "type", "bridge_slave", "isolated", "on")
@@ -158,12 +222,17 @@ def hosts(tmp_path: Path) -> Iterator[dict[str, Host]]:
 def _ip(stack: ExitStack, *words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True)
     if words[:2] == ("netns", "add"):
-        stack.callback(subprocess.run, ["ip", "netns", "delete", words[2]], check=False, capture_output=True)
+        stack.callback(
+            subprocess.run, ["ip", "netns", "delete", words[2]], check=False, capture_output=True
+        )
 
 
 def _furnish(hosts: dict[str, Host], folder: Path) -> None:
-    """What the page takes for granted: certificates from an operator's own machine, settings, data of the sites and of the items."""
-    office = Host("office", folder / "office", hosts["server"].namespace, hosts["server"].hosts_file)
+    """What the page takes for granted: certificates from an operator's own machine, settings, data
+    of the sites and of the items."""
+    office = Host(
+        "office", folder / "office", hosts["server"].namespace, hosts["server"].hosts_file
+    )
     for name in ("etc/fedrec", "home"):
         (office.folder / name).mkdir(parents=True)
     office.run(command("certs certificates --client hospital --client library --aggregator-host"))
@@ -172,11 +241,20 @@ def _furnish(hosts: dict[str, Host], folder: Path) -> None:
         own = name if name in ("aggregator", "server") else f"client-{name}"
         for file in ("ca.pem", "pins.toml", f"{own}.pem", f"{own}-key.pem"):
             shutil.copy(made / file, host.folder / "etc" / "fedrec" / file)
-    office.run(["data", "plant", "planted", *("--users", str(USERS), "--items", str(ITEMS), "--events", str(EVENTS))])
+    office.run(
+        [
+            "data",
+            "plant",
+            "planted",
+            *("--users", str(USERS), "--items", str(ITEMS), "--events", str(EVENTS)),
+        ]
+    )
     planted = office.folder / "etc" / "fedrec" / "planted"
     events = pl.concat([pl.read_parquet(part) for part in planted.glob("*.parquet")])
     for number, site in enumerate(("hospital", "library")):
-        mine = events.filter(pl.col("user") % 2 == number).select(reader="user", book="item", stars=pl.col("rating").ceil())
+        mine = events.filter(pl.col("user") % 2 == number).select(
+            reader="user", book="item", stars=pl.col("rating").ceil()
+        )
         mine.write_csv(hosts[site].folder / "srv" / "ratings.csv")
         hosts[site].write("client.toml", settings("client").replace("hospital", site))
         hosts[site].write("scenario.toml", settings("scenario"))
@@ -187,21 +265,33 @@ def _furnish(hosts: dict[str, Host], folder: Path) -> None:
     hosts["server"].write("server.toml", settings("server"), expected_users=str(USERS))
     hosts["server"].write("scenario.toml", settings("scenario"))
     hosts["server"].write("serving.toml", settings("serving"))
-    (hosts["library"].folder / "etc" / "fedrec" / "read.txt").write_text("\n".join(map(str, range(1, 9))))
+    (hosts["library"].folder / "etc" / "fedrec" / "read.txt").write_text(
+        "\n".join(map(str, range(1, 9)))
+    )
 
 
 def test_the_page_is_carried_out_on_four_hosts(hosts: dict[str, Host], tmp_path: Path) -> None:
     aggregator, server, hospital, library = (hosts[name] for name in HOSTS)
     _furnish(hosts, tmp_path)
 
-    # Check and start, in the page's order: each party is fine once the parties before it are there, and not sooner
-    assert re.search(r"FAILS\s+server\s+aggregator", server.run(command("doctor --server"), expected=UNREACHABLE))
+    # Check and start, in the page's order: each party is fine once the parties before it are there,
+    # and not sooner
+    assert re.search(
+        r"FAILS\s+server\s+aggregator", server.run(command("doctor --server"), expected=UNREACHABLE)
+    )
     aggregator.run(command("doctor --aggregator"))
     listening = aggregator.start(command("aggregator --settings"))
-    until(lambda: (aggregator.folder / "var/lib/fedrec/aggregator/address.json").exists(), "the aggregator listens")
-    aggregator.run(["status", "--own", "aggregator.toml"])  # the health check of units and containers
+    until(
+        lambda: (aggregator.folder / "var/lib/fedrec/aggregator/address.json").exists(),
+        "the aggregator listens",
+    )
+    # the health check of units and containers
+    aggregator.run(["status", "--own", "aggregator.toml"])
     server.run(command("doctor --server"))
-    assert re.search(r"FAILS\s+client\s+superlink", hospital.run(command("doctor --client"), expected=UNREACHABLE))
+    assert re.search(
+        r"FAILS\s+client\s+superlink",
+        hospital.run(command("doctor --client"), expected=UNREACHABLE),
+    )
     training = server.start(command("server --settings"))
     until(lambda: hospital.listens("server", 7002), "the gate listens")
     for site in (hospital, library):
@@ -225,14 +315,24 @@ def test_the_page_is_carried_out_on_four_hosts(hosts: dict[str, Host], tmp_path:
     # Train again: what serves takes the new version over
     before = {path.name for path in (server.folder / "var/lib/fedrec/server/runs").iterdir()}
     server.run(command("server --settings server.toml --scenario scenario.toml --again"))
-    assert len({path.name for path in (server.folder / "var/lib/fedrec/server/runs").iterdir()} - before) == 1
+    assert (
+        len(
+            {path.name for path in (server.folder / "var/lib/fedrec/server/runs").iterdir()}
+            - before
+        )
+        == 1
+    )
 
     # Renew: the aggregator's certificate with its key; nobody else does anything
     office = tmp_path / "office"
     renewing = Host("office", office, server.namespace, server.hosts_file)
     renewing.run(command("certs certificates --renew aggregator"))
-    shutil.copy(office / "etc/fedrec/certificates/aggregator.pem", aggregator.folder / "etc/fedrec/aggregator.pem")
+    shutil.copy(
+        office / "etc/fedrec/certificates/aggregator.pem",
+        aggregator.folder / "etc/fedrec/aggregator.pem",
+    )
     aggregator.stop(listening)
     aggregator.start(command("aggregator --settings"))
     until(lambda: hospital.listens("aggregator", 7001), "the aggregator is back")
-    hospital.run(command("doctor --client"), expected=UNREACHABLE)  # for the server has ended: the aggregator's part is fine
+    # for the server has ended: the aggregator's part is fine
+    hospital.run(command("doctor --client"), expected=UNREACHABLE)

@@ -1,4 +1,5 @@
-"""The plain wheel: training, evaluating, recommending and every verb of one machine need no package of an extra; the others name theirs."""
+"""The plain wheel: training, evaluating, recommending and every verb of one machine need no package
+of an extra; the others name theirs."""
 
 from __future__ import annotations
 
@@ -14,7 +15,10 @@ from fedrec.errors import SettingsError
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-NETWORK = "flwr grpc grpc_health grpc_reflection google fastapi starlette uvicorn httptools uvloop httpx prometheus_client"
+NETWORK = (
+    "flwr grpc grpc_health grpc_reflection google fastapi starlette uvicorn httptools uvloop "
+    "httpx prometheus_client"
+)
 BLOCKER = """
 import sys
 
@@ -67,7 +71,13 @@ fedrec_cli.recommend_demo fedrec_cli.status.overview fedrec_simulations.demo.dep
 
 
 def run(code: str, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-W", "ignore", "-c", code, *words], capture_output=True, text=True, check=False, cwd=cwd)
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+    )
 
 
 def test_one_machine_needs_no_optional_package() -> None:
@@ -81,7 +91,10 @@ def test_the_parties_of_ratings_and_clicks_need_no_more_than_deploy() -> None:
 
 
 def test_serving_needs_no_more_than_serve() -> None:
-    done = run(BLOCKER % f"{OPTIONAL} flwr" + IMPORT, *["fedrec_server.serving.main", "fedrec_cli.recommend", "fedrec_cli.recommend_demo"])
+    done = run(
+        BLOCKER % f"{OPTIONAL} flwr" + IMPORT,
+        *["fedrec_server.serving.main", "fedrec_cli.recommend", "fedrec_cli.recommend_demo"],
+    )
     assert done.returncode == 0, done.stderr[-2_000:]
 
 
@@ -93,7 +106,10 @@ def test_python_trains_evaluates_saves_and_recommends_without_an_extra(tmp_path:
 SMALL = "--set data.preset=small"
 
 
-@pytest.mark.parametrize("line", [f"simulate {SMALL}", "data formats", "scenarios", f"account {SMALL}", "certs keys", "--help"])
+@pytest.mark.parametrize(
+    "line",
+    [f"simulate {SMALL}", "data formats", "scenarios", f"account {SMALL}", "certs keys", "--help"],
+)
 def test_a_verb_of_one_machine_runs_without_an_extra(line: str, tmp_path: Path) -> None:
     done = run(BASE + VERBS, *line.split(), cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2_000:]
@@ -113,10 +129,18 @@ def test_a_verb_of_one_machine_runs_without_an_extra(line: str, tmp_path: Path) 
         ("simulate --runtime flower", "deploy"),
         ("simulate --runtime processes", "deploy"),
         ("simulate --runtime flower --backend ray", "ray"),
-        ("simulate --set recipe=privaterec --set data.format=planted-news --set privacy.unit=click", "news"),
+        (
+            (
+                "simulate --set recipe=privaterec --set data.format=planted-news --set "
+                "privacy.unit=click"
+            ),
+            "news",
+        ),
     ],
 )
-def test_what_needs_an_extra_names_the_command_that_installs_it_and_leaves_nothing(line: str, extra: str, tmp_path: Path) -> None:
+def test_what_needs_an_extra_names_the_command_that_installs_it_and_leaves_nothing(
+    line: str, extra: str, tmp_path: Path
+) -> None:
     done = run(BASE + VERBS, *line.split(), cwd=tmp_path)
     assert done.returncode == 2, done.stderr[-2_000:]
     cause, remedy = done.stderr.splitlines()
@@ -142,13 +166,28 @@ def test_every_extra_that_an_error_names_exists_and_installs_the_module() -> Non
 
 def test_the_base_asks_for_no_package_of_the_network() -> None:
     base = " ".join(PROJECT["dependencies"])
-    assert not [name for name in ("flwr", "grpcio", "protobuf", "fastapi", "uvicorn", "httpx", "torch", "matplotlib") if name in base]
+    assert not [
+        name
+        for name in (
+            "flwr",
+            "grpcio",
+            "protobuf",
+            "fastapi",
+            "uvicorn",
+            "httpx",
+            "torch",
+            "matplotlib",
+        )
+        if name in base
+    ]
 
 
 def test_a_missing_package_is_named_from_python() -> None:
     extras.require("serve", "model.serve")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(extras, "_found", lambda module: module != "grpc_health")
-        with pytest.raises(SettingsError, match="the aggregator needs the package grpc_health") as caught:
+        with pytest.raises(
+            SettingsError, match="the aggregator needs the package grpc_health"
+        ) as caught:
             extras.require("deploy", "the aggregator")
     assert caught.value.remedy == "Install it: pip install 'fedrec[deploy]'."

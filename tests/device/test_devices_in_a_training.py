@@ -1,4 +1,5 @@
-"""A training in which some people have light devices and others are at sites: questions that a server publishes, reports to leaves."""
+"""A training in which some people have light devices and others are at sites: questions that a
+server publishes, reports to leaves."""
 
 from __future__ import annotations
 
@@ -65,17 +66,29 @@ class Small:
     def __post_init__(self) -> None:
         scenario = load(None, ["data.preset=small", "privacy.noise=seeded"])
         dataset, sealed = load_sealed(scenario)
-        self.prepared, self.data = prepare(scenario, public_facts(scenario, dataset, sealed)), sealed.train
+        self.prepared, self.data = (
+            prepare(scenario, public_facts(scenario, dataset, sealed)),
+            sealed.train,
+        )
         ids = dataset.catalogue.item_ids
         self.terms = Terms(RUN, client_recipe(scenario), self.data.kind, self.data.value_range, ids)
 
     def history(self, user: int) -> History:
         own = slice(int(self.data.user_ptr[user]), int(self.data.user_ptr[user + 1]))
-        return History(tuple(self.terms.items[j] for j in self.data.items[own]), tuple(map(float, self.data.values[own])))
+        return History(
+            tuple(self.terms.items[j] for j in self.data.items[own]),
+            tuple(map(float, self.data.values[own])),
+        )
 
     @property
     def loopback(self) -> Loopback:
-        return Loopback(self.data, self.prepared.steps, self.prepared.plan, Streams(SEED), Ledger(self.prepared.plan.guarantee))
+        return Loopback(
+            self.data,
+            self.prepared.steps,
+            self.prepared.plan,
+            Streams(SEED),
+            Ledger(self.prepared.plan.guarantee),
+        )
 
 
 @dataclass
@@ -100,24 +113,45 @@ def test_light_devices_and_a_site_over_leaves_give_the_bytes_of_a_loopback(tmp_p
             return stack.enter_context(closing(ReleaseLedger(tmp_path / name, limit=limit)))
 
         limits = Limits(min_cohort=5)
-        leaves = [LeafAggregator(ledger(f"leaf-{i}", None), limits, name=f"leaf-{i}", range=ranges[i]) for i in (0, 1)]
+        leaves = [
+            LeafAggregator(ledger(f"leaf-{i}", None), limits, name=f"leaf-{i}", range=ranges[i])
+            for i in (0, 1)
+        ]
         listed = [Leaf(leaf.name, leaf, leaf.range) for leaf in leaves]
-        root = RootAggregator(ledger("root", small.prepared.plan.guarantee), limits, noise=Streams(SEED), leaves=listed)
+        root = RootAggregator(
+            ledger("root", small.prepared.plan.guarantee),
+            limits,
+            noise=Streams(SEED),
+            leaves=listed,
+        )
         stack.callback(root.shut)
         root.tick()
         content = FolderContent(tmp_path / "published")
         intakes = [InProcess(DeviceIntake(leaf, source=content)) for leaf in leaves]
-        by_range = tuple((f"{one.first:04x}", f"{one.last:04x}", intake) for one, intake in zip(ranges, intakes, strict=True))
+        by_range = tuple(
+            (f"{one.first:04x}", f"{one.last:04x}", intake)
+            for one, intake in zip(ranges, intakes, strict=True)
+        )
         devices = [
-            Device(tmp_path / f"device-{user}", small.history(user), limit=LIMIT, service=Leaves(by_range), user=str(user))
+            Device(
+                tmp_path / f"device-{user}",
+                small.history(user),
+                limit=LIMIT,
+                service=Leaves(by_range),
+                user=str(user),
+            )
             for user in range(users - DEVICES, users)
         ]
         for device in devices:
             stack.callback(device.ledger.close)
             assert not device.take_part()  # no round is open: it makes itself known
-        own = stack.enter_context(closing(ClientLedger(tmp_path / "site" / "ledger.sqlite", limit=Guarantee(100.0, 1e-5))))
+        own = stack.enter_context(
+            closing(ClientLedger(tmp_path / "site" / "ledger.sqlite", limit=Guarantee(100.0, 1e-5)))
+        )
         at_site = LocalUsers(
-            small.data.users_subset(np.arange(users - DEVICES)), small.terms.items, tuple(map(str, range(users - DEVICES)))
+            small.data.users_subset(np.arange(users - DEVICES)),
+            small.terms.items,
+            tuple(map(str, range(users - DEVICES))),
         )
         desks = ClientLeaves([leaf.client_desk("site") for leaf in leaves], ranges)
         site = Site(Participant("site", at_site, own, desks, tmp_path / "site"))
@@ -127,12 +161,23 @@ def test_light_devices_and_a_site_over_leaves_give_the_bytes_of_a_loopback(tmp_p
             """While the server waits, devices look whether there is something to answer."""
             looked.extend(device.take_part() for device in devices)
 
-        everybody = DeviceClients(site, root, Publication(tmp_path / "published"), DEVICES, 1e6, sleep=look)
-        assert [(answer.client, answer.users) for answer in everybody.join(small.terms)] == [("site", users - DEVICES), (NAME, DEVICES)]
-        link = AggregatedLink(small.terms, small.prepared.plan, root, everybody, Patience(attempts=1), num_users=users)
+        everybody = DeviceClients(
+            site, root, Publication(tmp_path / "published"), DEVICES, 1e6, sleep=look
+        )
+        assert [(answer.client, answer.users) for answer in everybody.join(small.terms)] == [
+            ("site", users - DEVICES),
+            (NAME, DEVICES),
+        ]
+        link = AggregatedLink(
+            small.terms, small.prepared.plan, root, everybody, Patience(attempts=1), num_users=users
+        )
         recipe, reference = small.prepared.recipe, small.loopback
         for number, (ours, theirs) in enumerate(
-            zip(train(recipe, link, recipe.begin()), train(recipe, reference, recipe.begin()), strict=True)
+            zip(
+                train(recipe, link, recipe.begin()),
+                train(recipe, reference, recipe.begin()),
+                strict=True,
+            )
         ):
             assert pack_release(ours.answer) == pack_release(theirs.answer), number
         assert all(looked)
@@ -153,16 +198,28 @@ def test_a_round_waits_for_devices_no_longer_than_its_window(tmp_path: Path) -> 
     with closing(ReleaseLedger(tmp_path / "leaf", limit=None)) as ledger:
         leaf = LeafAggregator(ledger, Limits(), name="leaf", range=even_ranges(1)[0])
         with closing(ReleaseLedger(tmp_path / "root", limit=None)) as own:
-            root = RootAggregator(own, Limits(), noise=Streams(SEED), leaves=[Leaf("leaf", leaf, leaf.range)])
+            root = RootAggregator(
+                own, Limits(), noise=Streams(SEED), leaves=[Leaf("leaf", leaf, leaf.range)]
+            )
             leaf.enroll("device-1", [bytes(16)])
             clients = DeviceClients(
-                Nobody(), root, Publication(tmp_path / "p"), 5, 3.0, sleep=slept.append, clock=lambda: float(len(slept))
+                Nobody(),
+                root,
+                Publication(tmp_path / "p"),
+                5,
+                3.0,
+                sleep=slept.append,
+                clock=lambda: float(len(slept)),
             )
             assert clients.join(small.terms) == [Answer(NAME, 1)]
             question = small.prepared.recipe.ask(small.prepared.recipe.begin())
             assert question is not None
             link = AggregatedLink(
-                small.terms, small.prepared.plan, root, clients, Patience(attempts=1, short_attempts=1, sleep=lambda _: None)
+                small.terms,
+                small.prepared.plan,
+                root,
+                clients,
+                Patience(attempts=1, short_attempts=1, sleep=lambda _: None),
             )
             with pytest.raises(Exception, match="too few"):
                 link.answer(question)
@@ -170,7 +227,9 @@ def test_a_round_waits_for_devices_no_longer_than_its_window(tmp_path: Path) -> 
             root.shut()
 
 
-def test_a_publication_holds_what_a_device_asks_for_and_forgets_rounds_before_the_last(tmp_path: Path) -> None:
+def test_a_publication_holds_what_a_device_asks_for_and_forgets_rounds_before_the_last(
+    tmp_path: Path,
+) -> None:
     small, publication = Small(), Publication(tmp_path)
     recipe = small.prepared.recipe
     questions = [done.question for done in train(recipe, small.loopback, recipe.begin())][:3]
@@ -178,7 +237,11 @@ def test_a_publication_holds_what_a_device_asks_for_and_forgets_rounds_before_th
         publication.publish(small.terms, Invitation(RUN, small.prepared.plan, question))
     files = {path.name: path.read_bytes() for path in (tmp_path / "v1" / "content").iterdir()}
     assert all(hashlib.sha256(content).hexdigest() == name for name, content in files.items())
-    held = {hashlib.sha256(array.tobytes()).hexdigest() for question in questions[1:] for array in question.public.values()}
+    held = {
+        hashlib.sha256(array.tobytes()).hexdigest()
+        for question in questions[1:]
+        for array in question.public.values()
+    }
     assert held <= files.keys()
     content = FolderContent(tmp_path)
     assert content.told() == (tmp_path / "v1" / "round").read_bytes()
@@ -205,7 +268,11 @@ def test_content_from_afar_is_taken_by_its_digest_alone_and_fetched_once() -> No
 
 def test_many_light_devices_over_http_are_counted_once_each() -> None:
     row = light_devices.run(quick=True)
-    assert (row["took_part"], row["counted"], row["same_release"]) == (row["devices"], row["devices"], True)
+    assert (row["took_part"], row["counted"], row["same_release"]) == (
+        row["devices"],
+        row["devices"],
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -213,11 +280,22 @@ def test_many_light_devices_over_http_are_counted_once_each() -> None:
     [
         ({"listen": "0.0.0.0:0", "content": "x", "any_device": True}, "need TLS"),
         ({"listen": "127.0.0.1:0", "content": "x"}, "any_device"),
-        ({"listen": "127.0.0.1:0", "content": "x", "any_device": True, "certificate": "a.pem"}, "come together"),
+        (
+            {"listen": "127.0.0.1:0", "content": "x", "any_device": True, "certificate": "a.pem"},
+            "come together",
+        ),
     ],
 )
-def test_an_endpoint_of_devices_that_is_not_safe_does_not_start(table: dict[str, object], words: str) -> None:
-    content = {"listen": "127.0.0.1:0", "state": "x", "insecure": True, "privacy": {"max_epsilon": 1.0}, "devices": table}
+def test_an_endpoint_of_devices_that_is_not_safe_does_not_start(
+    table: dict[str, object], words: str
+) -> None:
+    content = {
+        "listen": "127.0.0.1:0",
+        "state": "x",
+        "insecure": True,
+        "privacy": {"max_epsilon": 1.0},
+        "devices": table,
+    }
     with pytest.raises(SettingsError, match=words):
         validated(content)
 
@@ -236,19 +314,33 @@ def test_an_aggregator_s_process_answers_devices_from_the_published_folder(tmp_p
             "insecure": True,
             "privacy": {"max_epsilon": guarantee.epsilon, "delta": guarantee.delta},
             "limits": {"min_cohort": 1},
-            "devices": {"listen": "127.0.0.1:0", "content": str(tmp_path / "p"), "any_device": True},
+            "devices": {
+                "listen": "127.0.0.1:0",
+                "content": str(tmp_path / "p"),
+                "any_device": True,
+            },
         }
     )
-    thread = threading.Thread(target=main.run, args=(settings,), kwargs={"ready": found.append, "stop": stop})
+    thread = threading.Thread(
+        target=main.run, args=(settings,), kwargs={"ready": found.append, "stop": stop}
+    )
     thread.start()
     try:
         until(lambda: bool(found))
         told = json.loads((tmp_path / "aggregator" / "address.json").read_text())
-        with RemoteReleaseDesk(Access(told["address"], "server", insecure=True)) as desk, ExitStack() as stack:
+        with (
+            RemoteReleaseDesk(Access(told["address"], "server", insecure=True)) as desk,
+            ExitStack() as stack,
+        ):
             desk.open_run(RUN, small.prepared.plan)
             header = question_header(question, run=RUN, plan=small.prepared.plan.digest())
             desk.open_round(Opening(RUN, question.round, header, question_digest(header), 600.0))
-            me = Device(tmp_path / "me", small.history(3), limit=LIMIT, service=Service(f"http://{told['devices']}"))
+            me = Device(
+                tmp_path / "me",
+                small.history(3),
+                limit=LIMIT,
+                service=Service(f"http://{told['devices']}"),
+            )
             stack.callback(me.ledger.close)
             assert me.take_part()
             assert desk.status(RUN, question.round).reported == 1

@@ -1,4 +1,5 @@
-"""A light device sends the bytes of the full client, in little memory, and keeps the same promises."""
+"""A light device sends the bytes of the full client, in little memory, and keeps the same
+promises."""
 
 from __future__ import annotations
 
@@ -19,11 +20,24 @@ import numpy as np
 import pytest
 
 from fedrec.data.interactions import Interactions
-from fedrec.errors import BudgetExceededError, RefusedError, RunError, SettingsError, UnreachableError
+from fedrec.errors import (
+    BudgetExceededError,
+    RefusedError,
+    RunError,
+    SettingsError,
+    UnreachableError,
+)
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Invitation, Opening, Terms
 from fedrec.federation.rounds import train
-from fedrec.federation.wire import Batch, pack_reports, question_digest, question_header, report_digest, unpack_reports
+from fedrec.federation.wire import (
+    Batch,
+    pack_reports,
+    question_digest,
+    question_header,
+    report_digest,
+    unpack_reports,
+)
 from fedrec.in_process.loopback import Loopback
 from fedrec.preparing import Prepared
 from fedrec.privacy.accounting import delta_of as exact_delta_of
@@ -59,7 +73,10 @@ class World:
 
     def history(self, user: int) -> History:
         own = slice(int(self.data.user_ptr[user]), int(self.data.user_ptr[user + 1]))
-        return History(tuple(self.terms.items[j] for j in self.data.items[own]), tuple(map(float, self.data.values[own])))
+        return History(
+            tuple(self.terms.items[j] for j in self.data.items[own]),
+            tuple(map(float, self.data.values[own])),
+        )
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +86,20 @@ def world() -> World:
     scenario = load(None, ["data.preset=small", "privacy.noise=seeded"])
     dataset, sealed = load_sealed(scenario)
     prepared = prepare(scenario, public_facts(scenario, dataset, sealed))
-    link = Loopback(sealed.train, prepared.steps, prepared.plan, Streams(1), Ledger(prepared.plan.guarantee))
-    questions = tuple(done.question for done in train(prepared.recipe, link, prepared.recipe.begin()))
+    link = Loopback(
+        sealed.train, prepared.steps, prepared.plan, Streams(1), Ledger(prepared.plan.guarantee)
+    )
+    questions = tuple(
+        done.question for done in train(prepared.recipe, link, prepared.recipe.begin())
+    )
     data = sealed.train
-    terms = Terms(run_id(scenario), client_recipe(scenario), data.kind, data.value_range, dataset.catalogue.item_ids)
+    terms = Terms(
+        run_id(scenario),
+        client_recipe(scenario),
+        data.kind,
+        data.value_range,
+        dataset.catalogue.item_ids,
+    )
     return World(prepared, data, terms, questions)
 
 
@@ -109,13 +136,20 @@ class Open:
 def opened(world: World, folder: Path, number: int, *, quorum: int = 0) -> Open:
     guarantee = world.prepared.plan.guarantee
     (folder / "aggregator").mkdir(parents=True)
-    ledger = ReleaseLedger(folder / "aggregator", limit=Guarantee(guarantee.epsilon, guarantee.delta))
+    ledger = ReleaseLedger(
+        folder / "aggregator", limit=Guarantee(guarantee.epsilon, guarantee.delta)
+    )
     aggregator = Aggregator(ledger, Limits(min_cohort=1), noise=Streams(1))
-    aggregator.enroll("somebody else", [b"0" * 16])  # who never reports, so that the round stays open
+    # who never reports, so that the round stays open
+    aggregator.enroll("somebody else", [b"0" * 16])
     aggregator.open_run(world.terms.run, world.prepared.plan)
     question = world.questions[number]
     header = question_header(question, run=world.terms.run, plan=world.prepared.plan.digest())
-    aggregator.open_round(Opening(world.terms.run, question.round, header, question_digest(header), 600.0, quorum=quorum))
+    aggregator.open_round(
+        Opening(
+            world.terms.run, question.round, header, question_digest(header), 600.0, quorum=quorum
+        )
+    )
     intake = DeviceIntake(aggregator)
     intake.publish(world.terms, world.invitation(number, quorum))
     OPENED.append(ledger)
@@ -142,7 +176,9 @@ def test_every_step_of_the_default_recipe_is_known(world: World) -> None:
 
 
 @pytest.mark.parametrize("quorum", [0, 40])
-def test_a_light_device_sends_the_bytes_of_the_full_client(world: World, tmp_path: Path, quorum: int) -> None:
+def test_a_light_device_sends_the_bytes_of_the_full_client(
+    world: World, tmp_path: Path, quorum: int
+) -> None:
     steps, users = world.prepared.steps, [0, 1, 7, 150, 299]
     one_of_each = {question.step: number for number, question in enumerate(world.questions)}
     for number in one_of_each.values():
@@ -154,15 +190,28 @@ def test_a_light_device_sends_the_bytes_of_the_full_client(world: World, tmp_pat
             mine = device(world, tmp_path / f"{user}", user, InProcess(DeviceIntake(None)))  # type: ignore[arg-type]
             secret = mine.ledger.secret
             tokens = user_tokens(secret, [str(user)])
-            ids = report_ids(secret, tokens, run=invitation.run, round=question.round, digest=digest)
+            ids = report_ids(
+                secret, tokens, run=invitation.run, round=question.round, digest=digest
+            )
             reports = steps[question.step](question, world.data.users_subset(np.array([user])))
             expected = pack_reports(Batch(ids, tokens, reports), report_digest(digest, quorum))
             intake = DeviceIntake(None)  # type: ignore[arg-type]
             intake.publish(world.terms, invitation)
             mine._service = InProcess(intake)
 
-            assert mine.answered(read_header(header), json.loads(json.dumps(vars(world.terms))), quorum) == expected, question.step
-            unpack_reports(expected, question.blocks, report_digest(digest, quorum), max_users=1, max_events_per_user=10_000)
+            assert (
+                mine.answered(
+                    read_header(header), json.loads(json.dumps(vars(world.terms))), quorum
+                )
+                == expected
+            ), question.step
+            unpack_reports(
+                expected,
+                question.blocks,
+                report_digest(digest, quorum),
+                max_users=1,
+                max_events_per_user=10_000,
+            )
             mine.ledger.close()
 
 
@@ -173,7 +222,9 @@ def test_a_person_without_ratings_is_counted_like_any_other(world: World, tmp_pa
     assert held.aggregator.status(world.terms.run, 0).reported == 1
 
 
-def test_a_device_is_charged_and_counted_once_however_often_it_takes_part(world: World, tmp_path: Path) -> None:
+def test_a_device_is_charged_and_counted_once_however_often_it_takes_part(
+    world: World, tmp_path: Path
+) -> None:
     held = opened(world, tmp_path, 0)
     me = device(world, tmp_path / "me", 3, held.leaf)
     assert me.take_part()
@@ -202,13 +253,19 @@ def test_another_persons_pseudonym_cannot_be_taken(world: World, tmp_path: Path)
         held.intake.enroll(me.token, "another secret that is long enough")
 
 
-def test_changed_content_is_refused_before_anything_is_charged(world: World, tmp_path: Path) -> None:
+def test_changed_content_is_refused_before_anything_is_charged(
+    world: World, tmp_path: Path
+) -> None:
     held = opened(world, tmp_path, 1)
 
     class Lying(InProcess):
         def content(self, sha256: str) -> bytes:
             found = super().content(sha256)
-            return found[:-1] + bytes([found[-1] ^ 1]) if len(found) == 8 * len(world.terms.items) else found
+            return (
+                found[:-1] + bytes([found[-1] ^ 1])
+                if len(found) == 8 * len(world.terms.items)
+                else found
+            )
 
     me = device(world, tmp_path / "me", 3, Lying(held.intake))
     with pytest.raises(RefusedError, match="not the one that the question announces"):
@@ -217,7 +274,9 @@ def test_changed_content_is_refused_before_anything_is_charged(world: World, tmp
 
 
 @pytest.mark.parametrize("quorum", [-1, True, 2**53, 1.5, "40"])
-def test_a_quorum_that_is_no_number_of_users_is_refused_before_anything_is_charged(world: World, tmp_path: Path, quorum: object) -> None:
+def test_a_quorum_that_is_no_number_of_users_is_refused_before_anything_is_charged(
+    world: World, tmp_path: Path, quorum: object
+) -> None:
     class Lying(InProcess):
         def round(self) -> dict[str, Any]:
             return super().round() | {"quorum": quorum}
@@ -228,8 +287,12 @@ def test_a_quorum_that_is_no_number_of_users_is_refused_before_anything_is_charg
     assert not me.ledger.entries
 
 
-@pytest.mark.parametrize("changed", [{"epsilon": math.nan}, {"delta": math.nan}, {"epsilon": -1.0}, {"delta": -1.0}])
-def test_a_plan_whose_guarantee_is_no_guarantee_is_refused(world: World, changed: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "changed", [{"epsilon": math.nan}, {"delta": math.nan}, {"epsilon": -1.0}, {"delta": -1.0}]
+)
+def test_a_plan_whose_guarantee_is_no_guarantee_is_refused(
+    world: World, changed: dict[str, float]
+) -> None:
     told = json.loads(json.dumps(world.prepared.plan.content()))
     told["guarantee"] |= changed
     content = json.dumps(told, sort_keys=True).encode()
@@ -237,7 +300,9 @@ def test_a_plan_whose_guarantee_is_no_guarantee_is_refused(world: World, changed
         read_plan(content, hashlib.sha256(content).hexdigest())
 
 
-def test_a_changed_ledger_is_noticed_and_a_torn_line_is_dropped(world: World, tmp_path: Path) -> None:
+def test_a_changed_ledger_is_noticed_and_a_torn_line_is_dropped(
+    world: World, tmp_path: Path
+) -> None:
     held = opened(world, tmp_path, 0)
     me = device(world, tmp_path / "me", 3, held.leaf)
     me.take_part()
@@ -255,7 +320,9 @@ def test_a_changed_ledger_is_noticed_and_a_torn_line_is_dropped(world: World, tm
         device(world, tmp_path / "me", 3, held.leaf)
 
 
-@pytest.mark.parametrize(("mu", "epsilon"), [(0.3, 0.5), (1.0, 1.0), (1.0, 5.0), (4.0, 20.0), (0.01, 3.0), (30.0, 500.0)])
+@pytest.mark.parametrize(
+    ("mu", "epsilon"), [(0.3, 0.5), (1.0, 1.0), (1.0, 5.0), (4.0, 20.0), (0.01, 3.0), (30.0, 500.0)]
+)
 def test_the_devices_accountant_says_what_the_librarys_says(mu: float, epsilon: float) -> None:
     assert delta_of(mu, epsilon) == pytest.approx(exact_delta_of(mu, epsilon), rel=1e-9, abs=1e-300)
 
@@ -263,7 +330,9 @@ def test_the_devices_accountant_says_what_the_librarys_says(mu: float, epsilon: 
 @contextmanager
 def listening(intake: DeviceIntake) -> Iterator[str]:
     uvicorn = pytest.importorskip("uvicorn")
-    server = uvicorn.Server(uvicorn.Config(application(intake), port=0, log_level="error", ws="none"))
+    server = uvicorn.Server(
+        uvicorn.Config(application(intake), port=0, log_level="error", ws="none")
+    )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
@@ -274,7 +343,9 @@ def listening(intake: DeviceIntake) -> Iterator[str]:
         thread.join()
 
 
-def test_over_http_devices_are_counted_and_what_they_fetch_may_be_cached(world: World, tmp_path: Path) -> None:
+def test_over_http_devices_are_counted_and_what_they_fetch_may_be_cached(
+    world: World, tmp_path: Path
+) -> None:
     held = opened(world, tmp_path, 1)
     with listening(held.intake) as address:
         for user in range(3):
@@ -297,7 +368,9 @@ def test_over_http_devices_are_counted_and_what_they_fetch_may_be_cached(world: 
         Service("http://leaf.example").round()
 
 
-def test_the_sum_over_light_devices_is_the_sum_of_the_loopback(world: World, tmp_path: Path) -> None:
+def test_the_sum_over_light_devices_is_the_sum_of_the_loopback(
+    world: World, tmp_path: Path
+) -> None:
     held = opened(world, tmp_path, 1)
     question, users = world.questions[1], 40
     for user in range(users):
@@ -305,7 +378,13 @@ def test_the_sum_over_light_devices_is_the_sum_of_the_loopback(world: World, tmp
     status = held.aggregator.close(world.terms.run, question.round)
     assert status.reported == users
     some = world.data.users_subset(np.arange(users))
-    expected = Loopback(some, world.prepared.steps, world.prepared.plan, Streams(1), Ledger(world.prepared.plan.guarantee)).answer(question)
+    expected = Loopback(
+        some,
+        world.prepared.steps,
+        world.prepared.plan,
+        Streams(1),
+        Ledger(world.prepared.plan.guarantee),
+    ).answer(question)
     from fedrec.federation.wire import pack_release
 
     assert held.aggregator.release(world.terms.run, question.round) == pack_release(expected)
@@ -314,11 +393,15 @@ def test_the_sum_over_light_devices_is_the_sum_of_the_loopback(world: World, tmp
 def test_a_device_loads_numpy_and_nothing_heavy() -> None:
     script = (
         "import sys; import fedrec_device; "
-        "heavy = {'numba', 'scipy', 'torch', 'flwr', 'grpc', 'pydantic', 'polars', 'cryptography', 'safetensors'} & set(sys.modules); "
+        "heavy = {'numba', 'scipy', 'torch', 'flwr', 'grpc', 'pydantic', 'polars', "
+        "'cryptography', 'safetensors'} & set(sys.modules); "
         "peak = next(line for line in open('/proc/self/status') if line.startswith('VmHWM')); "
         "print(sorted(heavy), int(peak.split()[1]) // 1024)"
     )
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # each of its threads takes memory of its own
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment).stdout.split()
+    # each of its threads takes memory of its own
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
+    ).stdout.split()
     assert found[0] == "[]"
     assert int(found[1]) < 60  # MB; measured 31

@@ -19,7 +19,9 @@ def a_basis(size: int = 5, width: int = 40) -> Basis:
 @pytest.mark.parametrize("size", SIZES)
 def test_a_vector_of_the_span_is_decomposed_exactly(size: int) -> None:
     basis = a_basis(size)
-    weights = torch.from_numpy(Streams(1).numpy("weights").standard_normal((6, size)).astype(np.float32))
+    weights = torch.from_numpy(
+        Streams(1).numpy("weights").standard_normal((6, size)).astype(np.float32)
+    )
     users = basis.reconstruct(weights)
     found = basis.coordinates(users)
     torch.testing.assert_close(found, weights, rtol=1e-3, atol=1e-4)
@@ -27,9 +29,16 @@ def test_a_vector_of_the_span_is_decomposed_exactly(size: int) -> None:
 
 
 def test_outside_the_span_the_rest_is_orthogonal_to_it() -> None:
-    basis, users = a_basis(), torch.from_numpy(Streams(2).numpy("users").standard_normal((6, 40)).astype(np.float32))
+    basis, users = (
+        a_basis(),
+        torch.from_numpy(Streams(2).numpy("users").standard_normal((6, 40)).astype(np.float32)),
+    )
     rest = users - basis.reconstruct(basis.coordinates(users))
-    assert float((rest @ basis.vectors.T).detach().abs().max()) < 1e-3 < float(rest.detach().abs().max())
+    assert (
+        float((rest @ basis.vectors.T).detach().abs().max())
+        < 1e-3
+        < float(rest.detach().abs().max())
+    )
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -37,13 +46,20 @@ def test_attention_is_the_softmax_of_algorithm_2(size: int) -> None:
     basis, users = a_basis(size), Streams(2).numpy("users").standard_normal((6, 40))
     logits = users @ basis.vectors.detach().double().numpy().T / 40**0.5
     shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    np.testing.assert_allclose(basis.attention(torch.from_numpy(users.astype(np.float32))).detach(), shares, rtol=1e-4)
+    np.testing.assert_allclose(
+        basis.attention(torch.from_numpy(users.astype(np.float32))).detach(), shares, rtol=1e-4
+    )
 
 
 def test_no_noise_and_a_wide_clip_are_the_plain_decomposition() -> None:
-    basis, users = a_basis(), torch.from_numpy(Streams(2).numpy("users").standard_normal((6, 40)).astype(np.float32))
+    basis, users = (
+        a_basis(),
+        torch.from_numpy(Streams(2).numpy("users").standard_normal((6, 40)).astype(np.float32)),
+    )
     plain = basis.decompose(users, exact)
-    torch.testing.assert_close(basis.decompose(users, noised(torch.zeros(6, 5), radius=1.0, renormalise=relu_share)), plain)
+    torch.testing.assert_close(
+        basis.decompose(users, noised(torch.zeros(6, 5), radius=1.0, renormalise=relu_share)), plain
+    )
     torch.testing.assert_close(basis.decompose(users, stopped(lambda weights: weights)), plain)
 
 
@@ -53,7 +69,9 @@ def test_clipping_bounds_long_rows_and_keeps_short_ones() -> None:
 
 
 def test_shares_are_not_negative_and_sum_to_one_even_without_a_positive_weight() -> None:
-    rows = torch.tensor([[0.5, -1.0, 2.0], [-1.0, -2.0, -3.0], [-500.0, -900.0, -501.0]], requires_grad=True)
+    rows = torch.tensor(
+        [[0.5, -1.0, 2.0], [-1.0, -2.0, -3.0], [-500.0, -900.0, -501.0]], requires_grad=True
+    )
     shares = relu_share(rows)
     assert float(shares.detach().min()) >= 0
     torch.testing.assert_close(shares.sum(1), torch.ones(3))
@@ -74,8 +92,13 @@ def test_a_stopped_release_sends_no_gradient_to_the_history_and_an_as_printed_on
         return weights + rng.standard_normal(weights.shape)
 
     basis = a_basis()
-    for release, flows in ((stopped(mechanism), False), (noised(torch.zeros(6, 5), radius=0.5, renormalise=relu_share), True)):
-        users = torch.from_numpy(Streams(2).numpy("users").standard_normal((6, 40)).astype(np.float32)).requires_grad_()
+    for release, flows in (
+        (stopped(mechanism), False),
+        (noised(torch.zeros(6, 5), radius=0.5, renormalise=relu_share), True),
+    ):
+        users = torch.from_numpy(
+            Streams(2).numpy("users").standard_normal((6, 40)).astype(np.float32)
+        ).requires_grad_()
         basis.zero_grad()
         basis.decompose(users, release).square().sum().backward()
         assert (users.grad is not None) == flows
@@ -87,9 +110,13 @@ def test_what_flows_after_a_stopped_release_is_a_function_of_what_was_released()
     """Two histories, one released value: the gradient is the same, bit by bit."""
     basis, gradients = a_basis(), []
     for seed in (1, 2):
-        users = torch.from_numpy(Streams(seed).numpy("users").standard_normal((6, 40)).astype(np.float32))
+        users = torch.from_numpy(
+            Streams(seed).numpy("users").standard_normal((6, 40)).astype(np.float32)
+        )
         basis.zero_grad()
-        basis.decompose(users, stopped(lambda weights: np.full(weights.shape, 0.2))).square().sum().backward()
+        basis.decompose(
+            users, stopped(lambda weights: np.full(weights.shape, 0.2))
+        ).square().sum().backward()
         assert basis.vectors.grad is not None
         gradients.append(basis.vectors.grad.numpy().tobytes())
     assert gradients[0] == gradients[1]

@@ -1,4 +1,5 @@
-"""Published forward passes again in NumPy, word by word, with no trick; then what padding, order and sharing may and may not change."""
+"""Published forward passes again in NumPy, word by word, with no trick; then what padding, order
+and sharing may and may not change."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,14 +29,22 @@ M, TOPICS = 24, 4
 
 
 def a_catalogue(seed: int = 0) -> News:
-    """Titles and abstracts of words of one of four topics, of different lengths; news 0 has an empty title."""
+    """Titles and abstracts of words of one of four topics, of different lengths; news 0 has an
+    empty title."""
     rng = Streams(seed).numpy("catalogue")
-    texts = [" ".join(f"t{j % TOPICS}w{w}" for w in rng.integers(0, 6, rng.integers(1, 8))) for j in range(M)]
+    texts = [
+        " ".join(f"t{j % TOPICS}w{w}" for w in rng.integers(0, 6, rng.integers(1, 8)))
+        for j in range(M)
+    ]
     names = tuple(f"topic {j % TOPICS}" for j in range(M))
-    return News(tuple(map(str, range(M))), ("", *texts[1:]), tuple(texts[::-1]), names, names, ((),) * M)
+    return News(
+        tuple(map(str, range(M))), ("", *texts[1:]), tuple(texts[::-1]), names, names, ((),) * M
+    )
 
 
-def a_model(kind: str, *, settings: NewsModelSettings = SETTINGS, seed: int = 0, title_length: int = 6) -> NewsModel:
+def a_model(
+    kind: str, *, settings: NewsModelSettings = SETTINGS, seed: int = 0, title_length: int = 6
+) -> NewsModel:
     rng = Streams(seed).numpy("model")
     tokens = tokenise(a_catalogue(), title_length=title_length, abstract_length=7)
     if kind == "plm-nr":
@@ -79,7 +88,11 @@ def self_attended(module: SelfAttention, rows: list[Floats]) -> list[Floats]:
     for i in range(len(rows)):
         heads = []
         for s in (slice(h * size, (h + 1) * size) for h in range(module.heads)):
-            w = softmax(np.array([(Q[:, s].T @ rows[i]) @ (K[:, s].T @ other) / size**0.5 for other in rows]))
+            w = softmax(
+                np.array(
+                    [(Q[:, s].T @ rows[i]) @ (K[:, s].T @ other) / size**0.5 for other in rows]
+                )
+            )
             heads.append(sum(w[j] * (V[:, s].T @ rows[j]) for j in range(len(rows))))
         out.append(np.concatenate(heads))
     return out
@@ -94,15 +107,23 @@ def naml_text(view: Any, words: Floats, row: Any) -> Floats:
     """NAML eq. 1-2: a filter over the words i-1, i, i+1."""
     after, own, before = np.split(array(view.filters), 3, axis=1)
     e = [np.zeros(words.shape[1]), *(words[t] for t in row), np.zeros(words.shape[1])]
-    convolved = [e[i - 1] @ after + e[i] @ own + e[i + 1] @ before + array(view.bias) for i in range(1, len(e) - 1)]
+    convolved = [
+        e[i - 1] @ after + e[i] @ own + e[i + 1] @ before + array(view.bias)
+        for i in range(1, len(e) - 1)
+    ]
     return additive(view.pool, [np.maximum(h, 0) for h in convolved])
 
 
 def naml_news(news: Any, item: int) -> Floats:
     words = array(news.words)
     labels = [(news.category, news.topics[item, 0]), (news.subcategory, news.topics[item, 1])]
-    views = [naml_text(news.title, words, news.titles[item]), naml_text(news.abstract, words, news.abstracts[item])]
-    views += [np.maximum(array(v.embeddings)[c] @ array(v.dense) + array(v.bias), 0) for v, c in labels]
+    views = [
+        naml_text(news.title, words, news.titles[item]),
+        naml_text(news.abstract, words, news.abstracts[item]),
+    ]
+    views += [
+        np.maximum(array(v.embeddings)[c] @ array(v.dense) + array(v.bias), 0) for v, c in labels
+    ]
     return additive(news.views, views)
 
 
@@ -111,7 +132,11 @@ def plm_news(news: Any, item: int) -> Floats:
     return given @ array(news.dense) + array(news.bias)
 
 
-SLOW_NEWS: dict[str, Callable[[Any, int], Floats]] = {"nrms": nrms_news, "naml": naml_news, "plm-nr": plm_news}
+SLOW_NEWS: dict[str, Callable[[Any, int], Floats]] = {
+    "nrms": nrms_news,
+    "naml": naml_news,
+    "plm-nr": plm_news,
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -124,11 +149,15 @@ def test_forward_is_the_published_one(kind: str) -> None:
     history = [3, 7, M, 1]
     clicked = [slow[j] for j in history]
     users: Any = model.users
-    user = additive(users.pool, clicked if kind == "naml" else self_attended(users.attention, clicked))
+    user = additive(
+        users.pool, clicked if kind == "naml" else self_attended(users.attention, clicked)
+    )
     u = model.encode_users(news, torch.tensor([history]))
     np.testing.assert_allclose(array(u)[0], user, rtol=1e-4, atol=1e-5)
     scores = model.scores(u, news, torch.tensor([[5, 9, -1]]))
-    np.testing.assert_allclose(array(scores)[0], [user @ slow[5], user @ slow[9], -np.inf], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        array(scores)[0], [user @ slow[5], user @ slow[9], -np.inf], rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -172,7 +201,9 @@ def test_an_empty_history_is_the_zero_vector_with_a_finite_gradient(kind: str) -
 def test_the_order_of_clicks_changes_nothing(kind: str) -> None:
     model = a_model(kind)
     news = model.encode_news(np.arange(M))
-    one, other = (array(model.encode_users(news, torch.tensor([h]))) for h in ([4, 8, 15, 16], [16, 8, 4, 15]))
+    one, other = (
+        array(model.encode_users(news, torch.tensor([h]))) for h in ([4, 8, 15, 16], [16, 8, 4, 15])
+    )
     np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
@@ -180,12 +211,20 @@ def test_each_news_of_a_step_is_encoded_once(monkeypatch: pytest.MonkeyPatch) ->
     model, calls = a_model("nrms"), []
     news: Any = model.news
     encode = news.encode
-    monkeypatch.setattr(news, "encode", lambda items, dropout=None: calls.append(items.tolist()) or encode(items, dropout))
+    monkeypatch.setattr(
+        news,
+        "encode",
+        lambda items, dropout=None: calls.append(items.tolist()) or encode(items, dropout),
+    )
     rng = Streams(0).numpy("clicks")
     history, candidates = rng.integers(0, 9, (50, 20)), rng.integers(5, 12, (50, 10))
     step = needed_news(history, candidates, num_news=M)
     news_vectors = model.encode_news(step.items)
-    model.scores(model.encode_users(news_vectors, torch.from_numpy(step.history)), news_vectors, torch.from_numpy(step.candidates))
+    model.scores(
+        model.encode_users(news_vectors, torch.from_numpy(step.history)),
+        news_vectors,
+        torch.from_numpy(step.candidates),
+    )
     assert calls == [list(range(12))]  # 1,500 clicks and candidates, twelve news, one call
 
 
@@ -216,7 +255,8 @@ def test_padding_is_trained_by_the_anonymous_news_and_by_short_titles(kind: str)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_tiny_planted_set_is_learned(kind: str) -> None:
-    """Users who click one topic are told what comes next; chance is a loss of log 4, all but sure is below a tenth of it."""
+    """Users who click one topic are told what comes next; chance is a loss of log 4, all but sure
+    is below a tenth of it."""
     model = a_model(kind)
     rng = Streams(3).numpy("clicks")
     topic = rng.integers(0, TOPICS, 40)
@@ -224,13 +264,18 @@ def test_a_tiny_planted_set_is_learned(kind: str) -> None:
     def draw(topics: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
         return TOPICS * rng.integers(1, M // TOPICS, np.shape(topics)) + topics
 
-    history, candidates = draw(np.repeat(topic[:, None], 5, 1)), draw(np.tile(np.arange(TOPICS), (40, 1)))
+    history, candidates = (
+        draw(np.repeat(topic[:, None], 5, 1)),
+        draw(np.tile(np.arange(TOPICS), (40, 1))),
+    )
     step = needed_news(history, candidates, num_news=M)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     for _ in range(120):
         news = model.encode_news(step.items)
         users = model.interests(model.encode_users(news, torch.from_numpy(step.history)))
-        loss = functional.cross_entropy(model.scores(users, news, torch.from_numpy(step.candidates)), torch.from_numpy(topic))
+        loss = functional.cross_entropy(
+            model.scores(users, news, torch.from_numpy(step.candidates)), torch.from_numpy(topic)
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -256,8 +301,12 @@ def test_a_model_is_a_function_of_its_stream(kind: str) -> None:
 
 
 def test_longer_rows_of_padding_reach_the_news_vector() -> None:
-    """Padding tokens are not masked: that is what trains e0. So the length of rows belongs to a model."""
-    short, long = (array(a_model("nrms", title_length=length).encode_news(np.array([4]))) for length in (8, 12))
+    """Padding tokens are not masked: that is what trains e0.
+
+    So the length of rows belongs to a model."""
+    short, long = (
+        array(a_model("nrms", title_length=length).encode_news(np.array([4]))) for length in (8, 12)
+    )
     assert np.abs(short - long).max() > 1e-3
 
 
@@ -281,16 +330,23 @@ class LettersNetwork(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, *, input_ids: Any, attention_mask: Any) -> Any:
         noise_at_padding = 100.0 * (1 - attention_mask)
-        states = torch.stack([input_ids.float(), input_ids.float() ** 2], -1) + noise_at_padding.unsqueeze(-1)
+        states = torch.stack(
+            [input_ids.float(), input_ids.float() ** 2], -1
+        ) + noise_at_padding.unsqueeze(-1)
         return SimpleNamespace(last_hidden_state=states)
 
 
-def letters(texts: list[str], *, padding: bool, truncation: bool, max_length: int, return_tensors: str) -> dict[str, Any]:
+def letters(
+    texts: list[str], *, padding: bool, truncation: bool, max_length: int, return_tensors: str
+) -> dict[str, Any]:
     assert (padding, truncation, return_tensors) == (True, True, "pt")
     rows = [[ord(c) - 96 for c in text][:max_length] for text in texts]
     longest = max(map(len, rows))
     filled = [row + [0] * (longest - len(row)) for row in rows]
-    return {"input_ids": torch.tensor(filled), "attention_mask": torch.tensor([[int(t > 0) for t in row] for row in filled])}
+    return {
+        "input_ids": torch.tensor(filled),
+        "attention_mask": torch.tensor([[int(t > 0) for t in row] for row in filled]),
+    }
 
 
 def test_language_model_vectors_are_means_over_real_tokens_up_to_the_length() -> None:
@@ -299,7 +355,9 @@ def test_language_model_vectors_are_means_over_real_tokens_up_to_the_length() ->
     np.testing.assert_allclose(encoder.encode(texts), [[1, 1], [2, 14 / 3], [3, 9]] * 50, rtol=1e-6)
 
 
-def test_vectors_are_computed_once_and_again_only_for_other_texts_or_another_encoder(tmp_path: Path) -> None:
+def test_vectors_are_computed_once_and_again_only_for_other_texts_or_another_encoder(
+    tmp_path: Path,
+) -> None:
     asked = []
 
     class Counting:
@@ -311,13 +369,24 @@ def test_vectors_are_computed_once_and_again_only_for_other_texts_or_another_enc
             return np.full((len(texts), 2), len(asked), np.float32)
 
     one, other = Counting("one"), Counting("other")
-    calls = [(["ab", "c"], one), (["ab", "c"], one), (["a", "bc"], one), (["ab", "c"], other), (["ab", "c"], one)]
-    values = [language_model.cached_vectors(tmp_path / "cache", texts, encoder)[0, 0] for texts, encoder in calls]
+    calls = [
+        (["ab", "c"], one),
+        (["ab", "c"], one),
+        (["a", "bc"], one),
+        (["ab", "c"], other),
+        (["ab", "c"], one),
+    ]
+    values = [
+        language_model.cached_vectors(tmp_path / "cache", texts, encoder)[0, 0]
+        for texts, encoder in calls
+    ]
     assert values == [1, 1, 2, 3, 1]
     assert not list((tmp_path / "cache").glob("*.partial"))
 
 
-def test_opening_a_folder_that_is_no_encoder_or_without_transformers_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opening_a_folder_that_is_no_encoder_or_without_transformers_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(DataError, match=r"config\.json"):
         language_model.open_encoder(tmp_path)
     (tmp_path / "config.json").write_text("{}")
@@ -330,7 +399,9 @@ def test_opening_a_folder_that_is_no_encoder_or_without_transformers_says_so(tmp
         language_model.open_encoder(tmp_path)
 
 
-def test_a_folder_is_opened_locally_and_any_changed_byte_changes_its_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_opened_locally_and_any_changed_byte_changes_its_fingerprint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def opened(what: Any) -> Any:
         def from_pretrained(folder: Path, *, local_files_only: bool) -> Any:
             assert folder == tmp_path

@@ -9,7 +9,14 @@ from fedrec.randomness import Streams
 def some_news() -> News:
     titles = ("Rain, rain and rain!", "The sun", "")
     abstracts = ("It rains.", "A star called sun", "no title here")
-    return News(("a", "b", "c"), titles, abstracts, ("weather", "space", ""), ("local", "", "odd"), ((), (), ()))
+    return News(
+        ("a", "b", "c"),
+        titles,
+        abstracts,
+        ("weather", "space", ""),
+        ("local", "", "odd"),
+        ((), (), ()),
+    )
 
 
 def test_words_are_lower_case_and_marks_are_words() -> None:
@@ -43,13 +50,26 @@ def test_categories_are_numbered_and_the_missing_one_is_padding() -> None:
 
 
 def test_title_rows_may_hold_other_columns_too() -> None:
-    tokens = tokenise(some_news(), title_length=6, abstract_length=0, title_fields=("titles", "categories", "abstracts"))
+    tokens = tokenise(
+        some_news(),
+        title_length=6,
+        abstract_length=0,
+        title_fields=("titles", "categories", "abstracts"),
+    )
     words = (None, None, *tokens.vocabulary.words)
     assert [words[i] for i in tokens.titles[1]] == ["the", "sun", "space", "a", "star", "called"]
     assert tokens.abstracts.shape == (3, 0)
 
 
-@pytest.mark.parametrize("wrong", [{"title_fields": ("ids",)}, {"title_fields": ()}, {"title_length": 0}, {"abstract_length": -1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"title_fields": ("ids",)},
+        {"title_fields": ()},
+        {"title_length": 0},
+        {"abstract_length": -1},
+    ],
+)
 def test_other_columns_and_lengths_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="need fields of"):
         tokenise(some_news(), **wrong)  # type: ignore[arg-type]
@@ -61,8 +81,11 @@ def test_given_vectors_are_taken_and_the_others_are_random_at_their_scale() -> N
     rows = word_vectors(vocabulary, 8, rng=Streams(1).numpy("words"), given=given)
     assert rows.dtype == np.float32
     assert rows.shape == (2002, 8)
-    np.testing.assert_array_equal(rows[[vocabulary.ids["w7"], vocabulary.ids["w8"]]], [[3.0] * 8, [-3.0] * 8])
-    # 2,000 x 8 normal draws: the empirical std is within 5 of its standard deviations, 5.6e-3 relative, but for 6e-7 of seeds
+    np.testing.assert_array_equal(
+        rows[[vocabulary.ids["w7"], vocabulary.ids["w8"]]], [[3.0] * 8, [-3.0] * 8]
+    )
+    # 2,000 x 8 normal draws: the empirical std is within 5 of its standard deviations, 5.6e-3
+    # relative, but for 6e-7 of seeds
     assert rows[: len(vocabulary) - 100].std() == pytest.approx(3.0, rel=5 * 0.0056)
     assert np.abs(rows[PADDING]).max() > 0
 
@@ -75,4 +98,6 @@ def test_the_same_stream_draws_the_same_vectors() -> None:
 
 def test_vectors_of_another_width_are_refused() -> None:
     with pytest.raises(ValueError, match=r"shape \(4,\)"):
-        word_vectors(vocabulary_of([["a"]]), 4, rng=Streams(0).numpy("words"), given={"a": np.zeros(3)})
+        word_vectors(
+            vocabulary_of([["a"]]), 4, rng=Streams(0).numpy("words"), given={"a": np.zeros(3)}
+        )

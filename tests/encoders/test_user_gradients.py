@@ -13,7 +13,13 @@ from fedrec.data.impressions import News
 from fedrec.encoders import user_gradients
 from fedrec.encoders.news_model import NewsModel, NewsModelSettings, naml, nrms, plm_nr
 from fedrec.encoders.tokens import tokenise, word_vectors
-from fedrec.encoders.user_gradients import UserExamples, per_user_gradients, pull_back, seam_gradients, softmax_loss
+from fedrec.encoders.user_gradients import (
+    UserExamples,
+    per_user_gradients,
+    pull_back,
+    seam_gradients,
+    softmax_loss,
+)
 from fedrec.randomness import Streams
 
 KINDS = ["nrms", "naml", "plm-nr"]
@@ -27,12 +33,17 @@ def a_model(kind: str, *, basis: int = 0) -> NewsModel:
         return plm_nr(rng.standard_normal((M, 6)).astype(np.float32), settings, rng=rng)
     texts = tuple(" ".join(f"w{w}" for w in rng.integers(0, 40, 5)) for _ in range(M))
     names = tuple(f"c{j % 4}" for j in range(M))
-    tokens = tokenise(News(texts, texts, texts, names, names, ((),) * M), title_length=6, abstract_length=6)
-    return (nrms if kind == "nrms" else naml)(tokens, word_vectors(tokens.vocabulary, 6, rng=rng), settings, rng=rng)
+    tokens = tokenise(
+        News(texts, texts, texts, names, names, ((),) * M), title_length=6, abstract_length=6
+    )
+    return (nrms if kind == "nrms" else naml)(
+        tokens, word_vectors(tokens.vocabulary, 6, rng=rng), settings, rng=rng
+    )
 
 
 def some_examples(*, released: bool = False, seed: int = 0) -> UserExamples:
-    """Ragged: absent clicks, candidates and impressions; user 0 has no history, user 1 no impression, user 2 the anonymous news."""
+    """Ragged: absent clicks, candidates and impressions; user 0 has no history, user 1 no
+    impression, user 2 the anonymous news."""
     rng = Streams(seed).numpy("examples")
     history = rng.integers(0, M, (USERS, 6))
     history[rng.random(history.shape) < 0.3] = -1
@@ -51,20 +62,28 @@ def alone(model: NewsModel, examples: UserExamples, k: int) -> Any:
     model.zero_grad()
     news = model.encode_news(np.arange(M + 1))
     if examples.released is None:
-        user = model.interests(model.encode_users(news, torch.from_numpy(examples.history[k : k + 1])))[0]
+        user = model.interests(
+            model.encode_users(news, torch.from_numpy(examples.history[k : k + 1]))
+        )[0]
     else:
         assert model.basis is not None
         user = torch.from_numpy(examples.released[k]) @ model.basis.vectors
     losses = []
     for shown, label in zip(examples.candidates[k], examples.labels[k], strict=True):
         if label >= 0:
-            losses.append(functional.cross_entropy(news[shown[shown >= 0]] @ user, torch.tensor(label)))
+            losses.append(
+                functional.cross_entropy(news[shown[shown >= 0]] @ user, torch.tensor(label))
+            )
     if losses:
         torch.stack(losses).mean().backward()
     return model.gradient_vector()
 
 
-CASES = [(kind, basis, released) for kind in KINDS for basis, released in ((0, False), (B, False), (B, True))]
+CASES = [
+    (kind, basis, released)
+    for kind in KINDS
+    for basis, released in ((0, False), (B, False), (B, True))
+]
 
 
 @pytest.mark.parametrize(("kind", "basis", "released"), CASES)
@@ -78,16 +97,26 @@ def test_a_users_gradient_is_that_of_the_user_alone(kind: str, basis: int, relea
 
 
 @pytest.mark.parametrize(("kind", "basis", "released"), CASES)
-def test_the_seam_pulled_back_is_the_gradient(kind: str, basis: int, released: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_seam_pulled_back_is_the_gradient(
+    kind: str, basis: int, released: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, examples = a_model(kind, basis=basis), some_examples(released=released)
     monkeypatch.setattr(user_gradients, "_MAX_NUMBERS", 1500)  # two users at a time, or three
     batches = list(seam_gradients(model, examples))
     assert len(batches) > 1
     whole = list(per_user_gradients(model, examples))
-    rows = [(items, news, users) for batch in batches for items, news, users in zip(batch.items, batch.news, batch.users, strict=True)]
+    rows = [
+        (items, news, users)
+        for batch in batches
+        for items, news, users in zip(batch.items, batch.news, batch.users, strict=True)
+    ]
     for k, (items, news, users) in enumerate(rows):
         assert not news[items < 0].any()
-        text = pull_back(model, items[items >= 0], news[items >= 0]) if (items >= 0).any() else np.zeros(len(whole[k]) - len(users))
+        text = (
+            pull_back(model, items[items >= 0], news[items >= 0])
+            if (items >= 0).any()
+            else np.zeros(len(whole[k]) - len(users))
+        )
         np.testing.assert_allclose(np.concatenate([text, users]), whole[k], rtol=1e-3, atol=2e-6)
 
 
@@ -95,10 +124,16 @@ def test_the_seam_pulled_back_is_the_gradient(kind: str, basis: int, released: b
 def test_released_weights_make_the_history_irrelevant_bit_by_bit(kind: str) -> None:
     """The coupling test: same released values and labels, another history, the same upload."""
     model, examples = a_model(kind, basis=B), some_examples(released=True)
-    other = UserExamples(examples.history[::-1], examples.candidates, examples.labels, examples.released)
-    for one, two in zip(per_user_gradients(model, examples), per_user_gradients(model, other), strict=True):
+    other = UserExamples(
+        examples.history[::-1], examples.candidates, examples.labels, examples.released
+    )
+    for one, two in zip(
+        per_user_gradients(model, examples), per_user_gradients(model, other), strict=True
+    ):
         assert one.tobytes() == two.tobytes()
-    for left, right in zip(seam_gradients(model, examples), seam_gradients(model, other), strict=True):
+    for left, right in zip(
+        seam_gradients(model, examples), seam_gradients(model, other), strict=True
+    ):
         assert (left.items.tobytes(), left.news.tobytes(), left.users.tobytes()) == (
             right.items.tobytes(),
             right.news.tobytes(),
@@ -107,11 +142,14 @@ def test_released_weights_make_the_history_irrelevant_bit_by_bit(kind: str) -> N
 
 
 def test_a_gradient_with_its_history_names_the_history() -> None:
-    """Why `printed` is not established: candidates apart, only clicked news have a gradient at the seam."""
+    """Why `printed` is not established: candidates apart, only clicked news have a gradient at the
+    seam."""
     model, examples = a_model("nrms", basis=B), some_examples()
     (batch,) = seam_gradients(model, examples)
     k = 4
-    named = set(batch.items[k][np.abs(batch.news[k]).max(1) > 0].tolist()) - set(examples.candidates[k].ravel().tolist())
+    named = set(batch.items[k][np.abs(batch.news[k]).max(1) > 0].tolist()) - set(
+        examples.candidates[k].ravel().tolist()
+    )
     clicked = set(examples.history[k].tolist()) - {-1}
     assert named == clicked - set(examples.candidates[k].ravel().tolist())
     assert named

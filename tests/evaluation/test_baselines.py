@@ -13,16 +13,25 @@ def random_ratings(rng: np.random.Generator, *, n: int, m: int) -> Interactions:
     mask = rng.random((n, m)) < 0.4
     mask[:, -1] = False  # an item that nobody rated
     users, items = np.nonzero(mask)
-    return Interactions.from_columns(users, items, rng.uniform(2, 4, len(users)), num_users=n, num_items=m, value_range=(1, 5))
+    return Interactions.from_columns(
+        users, items, rng.uniform(2, 4, len(users)), num_users=n, num_items=m, value_range=(1, 5)
+    )
 
 
 def test_global_and_damped_item_means_by_hand() -> None:
     train = Interactions.from_columns(
-        np.array([0, 1, 1]), np.array([0, 0, 1]), np.array([5.0, 4.0, 3.0]), num_users=2, num_items=3, value_range=(1, 5)
+        np.array([0, 1, 1]),
+        np.array([0, 0, 1]),
+        np.array([5.0, 4.0, 3.0]),
+        num_users=2,
+        num_items=3,
+        value_range=(1, 5),
     )
     users, items = np.array([0, 0, 0]), np.array([0, 1, 2])
     assert global_mean(train).predict(users, items).tolist() == [4, 4, 4]
-    assert item_means(train, damping=2).predict(users, items) == pytest.approx([(5 + 4 + 2 * 4) / 4, (3 + 2 * 4) / 3, 4])
+    assert item_means(train, damping=2).predict(users, items) == pytest.approx(
+        [(5 + 4 + 2 * 4) / 4, (3 + 2 * 4) / 3, 4]
+    )
 
 
 def test_alternating_biases_reach_the_dense_ridge_solution() -> None:
@@ -37,7 +46,9 @@ def test_alternating_biases_reach_the_dense_ridge_solution() -> None:
 
 
 def test_predictions_stay_on_the_public_scale_and_promise_nothing() -> None:
-    train = Interactions.from_columns(np.array([0]), np.array([0]), np.array([5.0]), num_users=2, num_items=2, value_range=(1, 5))
+    train = Interactions.from_columns(
+        np.array([0]), np.array([0]), np.array([5.0]), num_users=2, num_items=2, value_range=(1, 5)
+    )
     for baseline in (global_mean(train), item_means(train), item_user_bias(train)):
         assert baseline.predict(np.array([0, 1]), np.array([0, 1])).max() <= 5
         assert not baseline.guarantee.private
@@ -45,7 +56,14 @@ def test_predictions_stay_on_the_public_scale_and_promise_nothing() -> None:
 
 
 def test_empty_train_predicts_the_middle_of_the_scale() -> None:
-    empty = Interactions.from_columns(np.zeros(0, int), np.zeros(0, int), np.zeros(0), num_users=1, num_items=1, value_range=(1, 5))
+    empty = Interactions.from_columns(
+        np.zeros(0, int),
+        np.zeros(0, int),
+        np.zeros(0),
+        num_users=1,
+        num_items=1,
+        value_range=(1, 5),
+    )
     assert item_user_bias(empty).predict(np.array([0]), np.array([0])).tolist() == [3.0]
 
 

@@ -23,25 +23,46 @@ from fedrec.evaluation.ratings import by_popularity, rating_metrics
 from fedrec.evaluation.toplists import Scores, dot_product, of_another_user, same_for_everyone
 
 
-def two_tastes(rng: np.random.Generator, *, n: int = 200, m: int = 40) -> tuple[np.ndarray, Interactions, Interactions, np.ndarray]:
-    """Users love one half of the catalogue; returns U with V = the halves, history, targets, counts."""
+def two_tastes(
+    rng: np.random.Generator, *, n: int = 200, m: int = 40
+) -> tuple[np.ndarray, Interactions, Interactions, np.ndarray]:
+    """Users love one half of the catalogue; returns U with V = the halves, history, targets,
+    counts."""
     taste = rng.permutation(np.arange(n) % 2)
     halves = (np.arange(m) % 2).astype(int)
-    rows = [(k, j, rng.random() < 0.5) for k in range(n) for j in rng.permutation(np.flatnonzero(halves == taste[k]))[:8]]
+    rows = [
+        (k, j, rng.random() < 0.5)
+        for k in range(n)
+        for j in rng.permutation(np.flatnonzero(halves == taste[k]))[:8]
+    ]
     users, items, held = (np.array(column) for column in zip(*rows, strict=True))
     both = [
-        Interactions.from_columns(users[held == h], items[held == h], None, num_users=n, num_items=m, value_range=(0, 1), kind="clicks")
+        Interactions.from_columns(
+            users[held == h],
+            items[held == h],
+            None,
+            num_users=n,
+            num_items=m,
+            value_range=(0, 1),
+            kind="clicks",
+        )
         for h in (False, True)
     ]
     return np.eye(2, dtype=np.float32)[taste], both[0], both[1], np.eye(2, dtype=np.float32)[halves]
 
 
-def reports(scores: Scores, history: Interactions, targets: Interactions) -> tuple[RankingReport, dict[str, RankingReport]]:
+def reports(
+    scores: Scores, history: Interactions, targets: Interactions
+) -> tuple[RankingReport, dict[str, RankingReport]]:
     """Of the scores, and of popularity and exchanged users."""
     counts = np.bincount(history.items, minlength=history.num_items)
-    rivals = {"popularity": same_for_everyone(counts), SHUFFLED: of_another_user(scores, history.num_users)}
+    rivals = {
+        "popularity": same_for_everyone(counts),
+        SHUFFLED: of_another_user(scores, history.num_users),
+    }
     ours, *others = (
-        evaluate_ranking(s, history=history, targets=targets, train_counts=counts, cutoffs=(5,)) for s in (scores, *rivals.values())
+        evaluate_ranking(s, history=history, targets=targets, train_counts=counts, cutoffs=(5,))
+        for s in (scores, *rivals.values())
     )
     return ours, dict(zip(rivals, others, strict=True))
 
@@ -50,14 +71,21 @@ def test_a_personal_ranking_beats_popularity_and_exchanged_users() -> None:
     U, history, targets, V = two_tastes(np.random.default_rng(0))
     ours, others = reports(dot_product(U, V), history, targets)
     verdicts = ranking_verdicts(ours.at[5], {name: report.at[5] for name, report in others.items()})
-    assert [(v.metric, v.control) for v in verdicts][:2] == [("NDCG@5", "popularity"), ("NDCG@5", SHUFFLED)]
+    assert [(v.metric, v.control) for v in verdicts][:2] == [
+        ("NDCG@5", "popularity"),
+        ("NDCG@5", SHUFFLED),
+    ]
     assert {verdict.outcome for verdict in verdicts} == {"better"}
 
 
 def test_a_ranking_that_ignores_the_user_is_no_better_than_its_controls_and_says_so() -> None:
     _, history, targets, _ = two_tastes(np.random.default_rng(0))
-    ours, others = reports(same_for_everyone(np.bincount(history.items, minlength=40)), history, targets)
-    verdicts = ranking_verdicts(ours.at[5], {name: report.at[5] for name, report in others.items()}, metrics=("ndcg",))
+    ours, others = reports(
+        same_for_everyone(np.bincount(history.items, minlength=40)), history, targets
+    )
+    verdicts = ranking_verdicts(
+        ours.at[5], {name: report.at[5] for name, report in others.items()}, metrics=("ndcg",)
+    )
     assert [verdict.outcome for verdict in verdicts] == ["no better", "no better"]
     assert "NO BETTER than popularity" in verdicts[0].sentence
     assert "not shown to be personal" in verdicts[1].sentence
@@ -72,14 +100,22 @@ def test_errors_of_ratings_are_compared_with_each_control_whole_and_by_popularit
     bias = rng.normal(0, 1, n)
     truth = np.clip(3 + bias[:, None] + rng.normal(0, 0.1, (n, m)), 1, 5)
     users, items = np.divmod(np.arange(n * m), m)
-    test = Interactions.from_columns(users, items, truth.ravel(), num_users=n, num_items=m, value_range=(1, 5))
+    test = Interactions.from_columns(
+        users, items, truth.ravel(), num_users=n, num_items=m, value_range=(1, 5)
+    )
     personal, constant = np.clip(3 + bias[test.users], 1, 5), np.full(len(test), 3.0)
     ours, other = (rating_metrics(p, test) for p in (personal, constant))
-    assert [v.outcome for v in rating_verdicts(ours, {"mean": other, "itself": ours})] == ["better", "no better"]
+    assert [v.outcome for v in rating_verdicts(ours, {"mean": other, "itself": ours})] == [
+        "better",
+        "no better",
+    ]
     by = [by_popularity(p, test, np.arange(m)) for p in (personal, constant)]
     (beside,) = rating_verdicts_by_popularity(by[0], {"mean": by[1]})
     assert beside.better
-    assert beside.sentence == "RMSE by popularity fifth, 1 the rarest items: better than mean in 1, 2, 3, 4, 5."
+    assert (
+        beside.sentence
+        == "RMSE by popularity fifth, 1 the rarest items: better than mean in 1, 2, 3, 4, 5."
+    )
     assert beside.as_dict()["outcome"] == ["better"] * 5
 
 
@@ -90,16 +126,26 @@ def test_a_small_gain_that_all_users_share_is_clear_when_paired() -> None:
     level = rng.uniform(0.2, 2, n)[:, None]
     noise = level * rng.normal(size=(n, m))
     users, items = np.divmod(np.arange(n * m), m)
-    test = Interactions.from_columns(users, items, np.zeros(n * m), num_users=n, num_items=m, value_range=(-9, 9))
+    test = Interactions.from_columns(
+        users, items, np.zeros(n * m), num_users=n, num_items=m, value_range=(-9, 9)
+    )
     ours, other = (rating_metrics(factor * noise.ravel(), test) for factor in (0.98, 1.0))
     unpaired = math.hypot(ours.rmse_stderr, other.rmse_stderr)
-    assert compare("RMSE", ours.rmse, "same", other.rmse, stderr=unpaired, lower_is_better=True).outcome == "not clearly better"
+    assert (
+        compare(
+            "RMSE", ours.rmse, "same", other.rmse, stderr=unpaired, lower_is_better=True
+        ).outcome
+        == "not clearly better"
+    )
     assert rating_verdicts(ours, {"same": other})[0].outcome == "better"
     # the delta method against the spread over resamples of the users
     sums = [np.bincount(users, weights=(f * noise.ravel()) ** 2) for f in (0.98, 1.0)]
     drawn = [rng.integers(0, n, n) for _ in range(400)]
-    spread = np.std([math.sqrt(sums[0][d].sum() / n / m) - math.sqrt(sums[1][d].sum() / n / m) for d in drawn])
-    assert paired(ours.influence, other.influence) == pytest.approx(float(spread), rel=0.2)  # 400 draws: 4% standard error
+    spread = np.std(
+        [math.sqrt(sums[0][d].sum() / n / m) - math.sqrt(sums[1][d].sum() / n / m) for d in drawn]
+    )
+    # 400 draws: 4% standard error
+    assert paired(ours.influence, other.influence) == pytest.approx(float(spread), rel=0.2)
 
 
 def test_methods_on_different_users_are_not_compared() -> None:
@@ -126,8 +172,12 @@ def test_the_standard_error_of_a_ranking_is_the_norm_of_its_influence() -> None:
         ("NDCG@20", math.nan, 0.80, "cannot be compared"),
     ],
 )
-def test_direction_and_margin_of_a_verdict(metric: str, value: float, control: float, outcome: str) -> None:
-    verdict = compare(metric, value, "control", control, stderr=0.01, lower_is_better=metric == "RMSE")
+def test_direction_and_margin_of_a_verdict(
+    metric: str, value: float, control: float, outcome: str
+) -> None:
+    verdict = compare(
+        metric, value, "control", control, stderr=0.01, lower_is_better=metric == "RMSE"
+    )
     assert verdict.outcome == outcome
     assert outcome.upper() in verdict.sentence.upper()
 
@@ -139,7 +189,10 @@ def test_an_unknown_error_never_makes_a_clear_win() -> None:
 
 
 def test_buckets_say_each_outcome_where_it_holds() -> None:
-    made = [compare("NDCG@20", value, "popularity", 0.1, stderr=0.01, lower_is_better=False) for value in (0.05, 0.11, 0.2, math.nan, 0.1)]
+    made = [
+        compare("NDCG@20", value, "popularity", 0.1, stderr=0.01, lower_is_better=False)
+        for value in (0.05, 0.11, 0.2, math.nan, 0.1)
+    ]
     found = BucketVerdicts("NDCG@20", "popularity", tuple(made))
     assert found.sentence == (
         "NDCG@20 by popularity fifth, 1 the rarest items: NO BETTER than popularity in 1, 5; "

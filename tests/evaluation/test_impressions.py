@@ -1,4 +1,5 @@
-"""MIND's metrics against its official formulas written out a second time, ties against all orders of the tied candidates."""
+"""MIND's metrics against its official formulas written out a second time, ties against all orders
+of the tied candidates."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def shown(clicks: list[list[int]], histories: list[list[int]] | None = None) -> 
 
 
 def official(y_true: list[int], order: list[int]) -> list[float]:
-    """`evaluate.py` of MIND for one order of the candidates, best first: AUC, MRR, nDCG@5, nDCG@10."""
+    """`evaluate.py` of MIND for one order of the candidates, best first: AUC, MRR, nDCG@5,
+    nDCG@10."""
     y = [y_true[c] for c in order]
     pairs = [(a, b) for a, b in itertools.combinations(range(len(y)), 2) if y[a] != y[b]]
     auc = sum(y[a] for a, _ in pairs) / len(pairs)
@@ -51,16 +53,25 @@ def official(y_true: list[int], order: list[int]) -> list[float]:
 
 def over_all_orders(y_true: list[int], scores: list[float]) -> list[float]:
     """The official metrics averaged over every order that the scores allow."""
-    orders = [o for o in itertools.permutations(range(len(scores))) if all(scores[a] >= scores[b] for a, b in itertools.pairwise(o))]
+    orders = [
+        o
+        for o in itertools.permutations(range(len(scores)))
+        if all(scores[a] >= scores[b] for a, b in itertools.pairwise(o))
+    ]
     return list(np.mean([official(y_true, list(order)) for order in orders], axis=0))
 
 
 def test_one_impression_worked_out_by_hand() -> None:
-    # Clicks at ranks 2 and 4 of 5: three of six pairs are right; (1/2 + 1/4) / 2; DCG over 1 + 1 / log2 3.
+    # Clicks at ranks 2 and 4 of 5: three of six pairs are right; (1/2 + 1/4) / 2; DCG over 1 + 1 /
+    # log2 3.
     metrics = evaluate_impressions(np.array([5.0, 4, 3, 2, 1]), shown([[0, 1, 0, 1, 0]]))
     assert metrics.auc == pytest.approx(3 / 6)
     assert metrics.mrr == pytest.approx(0.375)
-    assert metrics.ndcg5 == metrics.ndcg10 == pytest.approx((1 / math.log2(3) + 1 / math.log2(5)) / (1 + 1 / math.log2(3)))
+    assert (
+        metrics.ndcg5
+        == metrics.ndcg10
+        == pytest.approx((1 / math.log2(3) + 1 / math.log2(5)) / (1 + 1 / math.log2(3)))
+    )
 
 
 @given(st.integers(0, 2**32))
@@ -73,15 +84,21 @@ def test_without_ties_the_metrics_are_those_of_the_official_script(seed: int) ->
     ours = impression_metrics(scores, impressions)
     for i, row in enumerate(clicks):
         mine = scores[impressions.candidate_ptr[i] : impressions.candidate_ptr[i + 1]]
-        np.testing.assert_allclose(ours[i], official(row, np.argsort(mine)[::-1].tolist()), atol=1e-12)
+        np.testing.assert_allclose(
+            ours[i], official(row, np.argsort(mine)[::-1].tolist()), atol=1e-12
+        )
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2)), min_size=1, max_size=5))
 @settings(max_examples=60)
 def test_tied_candidates_score_the_mean_over_all_their_orders(rest: list[tuple[int, int]]) -> None:
     rows = [(1, 1), (0, 1), *rest]
-    ours = impression_metrics(np.array([float(s) for _, s in rows]), shown([[y for y, _ in rows]]))[0]
-    np.testing.assert_allclose(ours, over_all_orders([y for y, _ in rows], [s for _, s in rows]), atol=1e-12)
+    ours = impression_metrics(np.array([float(s) for _, s in rows]), shown([[y for y, _ in rows]]))[
+        0
+    ]
+    np.testing.assert_allclose(
+        ours, over_all_orders([y for y, _ in rows], [s for _, s in rows]), atol=1e-12
+    )
 
 
 def test_a_constant_score_is_chance_wherever_the_click_stands() -> None:
@@ -97,7 +114,9 @@ def test_the_mean_is_over_impressions_and_those_that_cannot_be_ranked_are_counte
     metrics = evaluate_impressions(np.array([1.0, 0, 1, 2, 3, 7, 1, 0]), impressions)
     assert (metrics.impressions, metrics.skipped, metrics.auc) == (2, 2, 0.5)
     assert metrics.stderr["auc"] == pytest.approx(0.5)
-    assert json.loads(json.dumps(metrics.as_dict(), allow_nan=False))["ndcg@5"] == pytest.approx(metrics.ndcg5)
+    assert json.loads(json.dumps(metrics.as_dict(), allow_nan=False))["ndcg@5"] == pytest.approx(
+        metrics.ndcg5
+    )
 
 
 def test_nothing_to_rank_is_not_a_number_and_null_in_json() -> None:
@@ -123,10 +142,12 @@ def test_swapping_gives_every_user_exactly_one_other_users_history() -> None:
     assert swapped.candidates is impressions.candidates
 
 
-def test_a_model_that_reads_the_history_falls_to_chance_when_swapped_and_one_that_does_not_stays() -> None:
+def test_a_model_that_reads_the_history_falls_to_chance_when_swapped_and_one_that_does_not_stays() -> None:  # fmt: skip
     rng = np.random.default_rng(0)
     n = 400
-    impressions = shown([[1, *[0] * 9] if k % 2 else [*[0] * 9, 1] for k in range(n)], [[k % 2] for k in range(n)])
+    impressions = shown(
+        [[1, *[0] * 9] if k % 2 else [*[0] * 9, 1] for k in range(n)], [[k % 2] for k in range(n)]
+    )
 
     def personal(x: Impressions) -> np.ndarray:
         last = x.last_clicks(1)[x.users, 0]
@@ -136,9 +157,12 @@ def test_a_model_that_reads_the_history_falls_to_chance_when_swapped_and_one_tha
         return -x.candidates.astype(float)
 
     assert evaluate_impressions(personal(impressions), impressions).auc == 1.0
-    # Who gives to whom is fair: n pairs of two kinds, a share of right ones of standard deviation about .025; 5 of them (p < 1e-6).
+    # Who gives to whom is fair: n pairs of two kinds, a share of right ones of standard deviation
+    # about .025; 5 of them (p < 1e-6).
     assert history_swap(personal, impressions, rng=rng).auc == pytest.approx(0.5, abs=0.125)
-    assert history_swap(popular, impressions, rng=rng) == evaluate_impressions(popular(impressions), impressions)
+    assert history_swap(popular, impressions, rng=rng) == evaluate_impressions(
+        popular(impressions), impressions
+    )
 
 
 def test_one_user_alone_cannot_be_swapped() -> None:
@@ -149,13 +173,20 @@ def test_one_user_alone_cannot_be_swapped() -> None:
 def test_an_interval_is_students_and_covers_as_often_as_it_says() -> None:
     found = interval([1.0, 2, 3])
     assert (found.mean, found.runs) == (2.0, 3)
-    assert found.high - 2 == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)  # t table, 2 degrees of freedom, 97.5%
+    # t table, 2 degrees of freedom, 97.5%
+    assert found.high - 2 == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
     draws = np.random.default_rng(5).standard_normal((2000, 3))
     covered = sum((x := interval(row.tolist(), confidence=0.9)).low <= 0 <= x.high for row in draws)
     assert abs(covered - 1800) < 5 * math.sqrt(2000 * 0.09)  # p < 1e-6
 
 
 def test_a_single_seed_has_no_width() -> None:
-    assert interval([0.7]).as_dict() == {"mean": 0.7, "low": None, "high": None, "runs": 1, "confidence": 0.95}
+    assert interval([0.7]).as_dict() == {
+        "mean": 0.7,
+        "low": None,
+        "high": None,
+        "runs": 1,
+        "confidence": 0.95,
+    }
     with pytest.raises(ValueError, match="needs a value"):
         interval([])

@@ -19,7 +19,9 @@ def pairs(*, users: int = 400, couples: int = 15, seed: int = 1) -> tuple[Intera
     first, second = 2 * chosen, 2 * chosen + 1
 
     def clicks(u: np.ndarray, i: np.ndarray) -> Interactions:
-        return Interactions.from_columns(u, i, None, num_users=users, num_items=2 * couples, value_range=(0, 1), kind="clicks")
+        return Interactions.from_columns(
+            u, i, None, num_users=users, num_items=2 * couples, value_range=(0, 1), kind="clicks"
+        )
 
     train = clicks(np.concatenate([rows, rows[~held]]), np.concatenate([first, second[~held]]))
     return train, Fold(train, clicks(rows[held], second[held]))

@@ -16,7 +16,7 @@ def test_planted_neighbours_are_found_by_direction_and_not_by_length() -> None:
     assert found.similarities == pytest.approx((9 / np.sqrt(82), 1 / np.sqrt(2), 0.0))
 
 
-def test_the_query_is_left_out_even_beside_its_copy_and_zero_vectors_are_similar_to_nothing() -> None:
+def test_the_query_is_left_out_even_beside_its_copy_and_zero_vectors_are_similar_to_nothing() -> None:  # fmt: skip
     V = np.array([[1, 1], [1, 1], [0, 0]], np.float32)
     assert nearest(V, np.array([1]), k=5)[0].items == (0, 2)
     assert nearest(V, np.array([2]), k=1)[0].similarities == (0.0,)
@@ -37,7 +37,9 @@ def test_long_vectors_are_neighbours_by_inner_product_and_not_by_cosine() -> Non
 
 def test_overlap_is_the_share_of_the_reference_found_in_any_order() -> None:
     reference = np.array([[1, 2, 3, 4], [5, 6, 7, 8]])
-    assert overlap(np.array([[4, 3, 2, 1], [5, 9, 10, 11]]), reference) == pytest.approx([1.0, 0.25])
+    assert overlap(np.array([[4, 3, 2, 1], [5, 9, 10, 11]]), reference) == pytest.approx(
+        [1.0, 0.25]
+    )
     with pytest.raises(ValueError, match="align"):
         overlap(reference[:, :2], reference)
     with pytest.raises(ValueError, match="k = 3"):

@@ -1,4 +1,5 @@
-"""Ranking metrics against formulas written out a second time, and against lists worked out by hand."""
+"""Ranking metrics against formulas written out a second time, and against lists worked out by
+hand."""
 
 from __future__ import annotations
 
@@ -18,7 +19,13 @@ from fedrec.evaluation.toplists import dot_product
 def clicks(sets: list[set[int]], num_items: int) -> Interactions:
     rows = np.array([(k, j) for k, items in enumerate(sets) for j in items], int).reshape(-1, 2)
     return Interactions.from_columns(
-        rows[:, 0], rows[:, 1], None, num_users=len(sets), num_items=num_items, value_range=(0, 1), kind="clicks"
+        rows[:, 0],
+        rows[:, 1],
+        None,
+        num_users=len(sets),
+        num_items=num_items,
+        value_range=(0, 1),
+        kind="clicks",
     )
 
 
@@ -28,23 +35,34 @@ def second_opinion(ranked: list[int], wanted: set[int], k: int) -> dict[str, flo
     return {
         "recall_capped": sum(hits) / reachable,
         "recall": sum(hits) / len(wanted),
-        "ndcg": sum(h / math.log2(r + 2) for r, h in enumerate(hits)) / sum(1 / math.log2(r + 2) for r in range(reachable)),
+        "ndcg": sum(h / math.log2(r + 2) for r, h in enumerate(hits))
+        / sum(1 / math.log2(r + 2) for r in range(reachable)),
         "mrr": next((1 / (r + 1) for r, h in enumerate(hits) if h), 0.0),
         "hit_rate": float(any(hits)),
         "precision": sum(hits) / k,
-        "average_precision": sum(sum(hits[: r + 1]) / (r + 1) for r, h in enumerate(hits) if h) / reachable,
+        "average_precision": sum(sum(hits[: r + 1]) / (r + 1) for r, h in enumerate(hits) if h)
+        / reachable,
     }
 
 
 def test_one_list_worked_out_by_hand() -> None:
     # Ranks 1..4 hold items 7 3 5 1; targets are 3, 1 and 9: hits at ranks 2 and 4.
-    metrics = metrics_of(np.array([[7, 3, 5, 1]], np.int32), clicks([{3, 1, 9}], 10), cutoffs=(2, 4))
+    metrics = metrics_of(
+        np.array([[7, 3, 5, 1]], np.int32), clicks([{3, 1, 9}], 10), cutoffs=(2, 4)
+    )
     at2, at4 = metrics[2], metrics[4]
     assert (at2.recall_capped, at2.recall, at2.precision) == (1 / 2, pytest.approx(1 / 3), 1 / 2)
     assert at2.ndcg == pytest.approx((1 / math.log2(3)) / (1 + 1 / math.log2(3)))
-    assert (at4.recall_capped, at4.precision, at4.mrr, at4.hit_rate) == (pytest.approx(2 / 3), 1 / 2, 1 / 2, 1)
+    assert (at4.recall_capped, at4.precision, at4.mrr, at4.hit_rate) == (
+        pytest.approx(2 / 3),
+        1 / 2,
+        1 / 2,
+        1,
+    )
     assert at4.average_precision == pytest.approx((1 / 2 + 2 / 4) / 3)
-    assert at4.ndcg == pytest.approx((1 / math.log2(3) + 1 / math.log2(5)) / (1 + 1 / math.log2(3) + 1 / 2))
+    assert at4.ndcg == pytest.approx(
+        (1 / math.log2(3) + 1 / math.log2(5)) / (1 + 1 / math.log2(3) + 1 / 2)
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -56,38 +74,58 @@ def test_every_metric_at_every_cutoff_equals_its_formula_and_users_without_targe
     wanted = data.draw(st.lists(st.sets(st.integers(0, m - 1)), min_size=n, max_size=n))
     metrics = metrics_of(np.array(lists, np.int32), clicks(wanted, m), cutoffs=(1, 3, 6))
     for k in (1, 3, 6):
-        each = [second_opinion(ranked, targets, k) for ranked, targets in zip(lists, wanted, strict=True) if targets]
+        each = [
+            second_opinion(ranked, targets, k)
+            for ranked, targets in zip(lists, wanted, strict=True)
+            if targets
+        ]
         assert metrics[k].users == len(each)
         for name in METRICS:
             if not each:
                 assert math.isnan(getattr(metrics[k], name))
                 continue
-            assert getattr(metrics[k], name) == pytest.approx(np.mean([user[name] for user in each]))
+            assert getattr(metrics[k], name) == pytest.approx(
+                np.mean([user[name] for user in each])
+            )
             if len(each) > 1:
-                assert metrics[k].stderr[name] == pytest.approx(np.std([user[name] for user in each], ddof=1) / math.sqrt(len(each)))
+                assert metrics[k].stderr[name] == pytest.approx(
+                    np.std([user[name] for user in each], ddof=1) / math.sqrt(len(each))
+                )
 
 
 def test_whole_evaluation_equals_sorting_with_buckets_and_skipped_users_counted() -> None:
     rng = np.random.default_rng(3)
     n, m = 60, 47
-    U, V = rng.standard_normal((n, 5)).astype(np.float32), rng.standard_normal((m, 5)).astype(np.float32)
+    U, V = (
+        rng.standard_normal((n, 5)).astype(np.float32),
+        rng.standard_normal((m, 5)).astype(np.float32),
+    )
     history, targets = [], []
     for k in range(n):
         chosen = rng.permutation(m)[: rng.integers(0, 20)].tolist()
-        cut = len(chosen) // 2 if k % 7 else len(chosen)  # every seventh user has no targets, some no history
+        # every seventh user has no targets, some no history
+        cut = len(chosen) // 2 if k % 7 else len(chosen)
         history.append(set(chosen[:cut]))
         targets.append(set(chosen[cut:]))
     counts = rng.integers(0, 12, m)
     report = evaluate_ranking(
-        dot_product(U, V), history=clicks(history, m), targets=clicks(targets, m), train_counts=counts, cutoffs=(5, 20)
+        dot_product(U, V),
+        history=clicks(history, m),
+        targets=clicks(targets, m),
+        train_counts=counts,
+        cutoffs=(5, 20),
     )
     scores = U.astype(float) @ V.T.astype(float)
     ranked = [[j for j in np.argsort(-scores[k]).tolist() if j not in history[k]] for k in range(n)]
-    place = {j: position for position, j in enumerate(sorted(range(m), key=lambda j: (counts[j], j)))}
+    place = {
+        j: position for position, j in enumerate(sorted(range(m), key=lambda j: (counts[j], j)))
+    }
     assert report.users == sum(map(bool, targets))
     assert report.skipped_users == n - report.users > 0
     for b in (None, 0, 4):
-        cut_targets = targets if b is None else [{j for j in T if place[j] * 5 // m == b} for T in targets]
+        cut_targets = (
+            targets if b is None else [{j for j in T if place[j] * 5 // m == b} for T in targets]
+        )
         each = [second_opinion(ranked[k], T, 20) for k, T in enumerate(cut_targets) if T]
         metrics = report.at[20] if b is None else report.buckets[b][20]
         assert metrics.users == len(each)
@@ -96,7 +134,9 @@ def test_whole_evaluation_equals_sorting_with_buckets_and_skipped_users_counted(
     shown = [j for k in range(n) if targets[k] for j in ranked[k][:5]]
     assert report.lists[5].coverage == pytest.approx(len(set(shown)) / m)
     assert report.lists[5].mean_popularity == pytest.approx(np.mean([counts[j] for j in shown]))
-    assert json.loads(json.dumps(report.as_dict()))["at"]["20"]["ndcg"] == pytest.approx(report.at[20].ndcg)
+    assert json.loads(json.dumps(report.as_dict()))["at"]["20"]["ndcg"] == pytest.approx(
+        report.at[20].ndcg
+    )
 
 
 def test_users_with_everything_in_their_history_get_an_empty_list_and_score_zero() -> None:
@@ -109,7 +149,9 @@ def test_users_with_everything_in_their_history_get_an_empty_list_and_score_zero
     )
     assert report.at[2].recall == 0
     assert math.isnan(report.lists[2].coverage)
-    assert report.as_dict()["lists"] == {"2": {"k": 2, "coverage": None, "gini": None, "mean_popularity": None}}
+    assert report.as_dict()["lists"] == {
+        "2": {"k": 2, "coverage": None, "gini": None, "mean_popularity": None}
+    }
 
 
 @settings(max_examples=50, deadline=None)
@@ -120,10 +162,14 @@ def test_gini_is_the_mean_absolute_difference_over_twice_the_mean(amounts: list[
 
 
 def test_lists_of_the_same_two_items_cover_and_concentrate_as_they_should() -> None:
-    statistics = list_statistics(np.array([[0, 1], [1, 0], [0, -1]], np.int32), np.array([10, 4, 0, 0]), k=2)
+    statistics = list_statistics(
+        np.array([[0, 1], [1, 0], [0, -1]], np.int32), np.array([10, 4, 0, 0]), k=2
+    )
     assert statistics.coverage == 1 / 2
     assert statistics.mean_popularity == pytest.approx((3 * 10 + 2 * 4) / 5)
-    assert statistics.gini == pytest.approx(np.abs(np.subtract.outer([3, 2, 0, 0], [3, 2, 0, 0])).mean() / (2 * 5 / 4))
+    assert statistics.gini == pytest.approx(
+        np.abs(np.subtract.outer([3, 2, 0, 0], [3, 2, 0, 0])).mean() / (2 * 5 / 4)
+    )
 
 
 def test_bad_arguments_are_refused_with_their_value() -> None:
@@ -132,7 +178,11 @@ def test_bad_arguments_are_refused_with_their_value() -> None:
     with pytest.raises(ValueError, match="same users and items"):
         evaluate_ranking(scores, history=one, targets=other, train_counts=np.ones(3, int))
     with pytest.raises(ValueError, match=r"\[20, 5\]"):
-        evaluate_ranking(scores, history=one, targets=one, train_counts=np.ones(3, int), cutoffs=(20, 5))
-    twice = Interactions.from_columns(np.array([0, 0]), np.array([1, 1]), None, num_users=1, num_items=3, value_range=(0, 1))
+        evaluate_ranking(
+            scores, history=one, targets=one, train_counts=np.ones(3, int), cutoffs=(20, 5)
+        )
+    twice = Interactions.from_columns(
+        np.array([0, 0]), np.array([1, 1]), None, num_users=1, num_items=3, value_range=(0, 1)
+    )
     with pytest.raises(ValueError, match="twice"):
         evaluate_ranking(scores, history=one, targets=twice, train_counts=np.ones(3, int))

@@ -16,8 +16,14 @@ from fedrec.evaluation.ratings import by_popularity, rating_metrics
 
 
 def ratings(rows: list[tuple[int, int, float]], *, num_users: int, num_items: int) -> Interactions:
-    users, items, values = (np.array(column) for column in zip(*rows, strict=True)) if rows else (np.zeros(0, int),) * 2 + (np.zeros(0),)
-    return Interactions.from_columns(users, items, values, num_users=num_users, num_items=num_items, value_range=(1, 5))
+    users, items, values = (
+        (np.array(column) for column in zip(*rows, strict=True))
+        if rows
+        else (np.zeros(0, int),) * 2 + (np.zeros(0),)
+    )
+    return Interactions.from_columns(
+        users, items, values, num_users=num_users, num_items=num_items, value_range=(1, 5)
+    )
 
 
 def test_rmse_and_mae_of_four_events_worked_out_by_hand() -> None:
@@ -36,15 +42,21 @@ def test_no_events_give_no_number_and_json_null() -> None:
     assert json.loads(json.dumps(metrics.as_dict()))["rmse"] is None
 
 
-@pytest.mark.parametrize("predictions", [np.zeros(3), np.array([1.0, math.nan]), np.array([[1.0, 2.0]])])
-def test_predictions_that_do_not_align_or_are_not_finite_are_refused(predictions: np.ndarray) -> None:
+@pytest.mark.parametrize(
+    "predictions", [np.zeros(3), np.array([1.0, math.nan]), np.array([[1.0, 2.0]])]
+)
+def test_predictions_that_do_not_align_or_are_not_finite_are_refused(
+    predictions: np.ndarray,
+) -> None:
     with pytest.raises(ValueError, match=r"align|finite"):
         rating_metrics(predictions, ratings([(0, 0, 5), (1, 1, 3)], num_users=2, num_items=2))
 
 
 @settings(max_examples=50, deadline=None)
 @given(counts=st.lists(st.integers(0, 20), min_size=1, max_size=60), buckets=st.integers(1, 8))
-def test_buckets_have_equal_sizes_and_never_put_a_rarer_item_above_a_more_frequent_one(counts: list[int], buckets: int) -> None:
+def test_buckets_have_equal_sizes_and_never_put_a_rarer_item_above_a_more_frequent_one(
+    counts: list[int], buckets: int
+) -> None:
     bucket = popularity_buckets(np.array(counts), buckets=buckets)
     sizes = np.bincount(bucket, minlength=buckets)
     assert sizes.max() - sizes.min() <= 1
@@ -55,26 +67,39 @@ def test_buckets_have_equal_sizes_and_never_put_a_rarer_item_above_a_more_freque
 
 def test_bucket_errors_are_the_errors_of_the_rows_in_the_bucket() -> None:
     rng = np.random.default_rng(5)
-    rows = [(int(k), int(j), float(rng.integers(1, 6))) for k in range(30) for j in rng.choice(23, 6, replace=False)]
+    rows = [
+        (int(k), int(j), float(rng.integers(1, 6)))
+        for k in range(30)
+        for j in rng.choice(23, 6, replace=False)
+    ]
     targets, counts = ratings(rows, num_users=30, num_items=23), rng.integers(0, 9, 23)
     predictions = rng.uniform(1, 5, len(targets))
-    rank = {j: position for position, j in enumerate(sorted(range(23), key=lambda j: (counts[j], j)))}
+    rank = {
+        j: position for position, j in enumerate(sorted(range(23), key=lambda j: (counts[j], j)))
+    }
     slices = by_popularity(predictions, targets, counts)
     for b, metrics in enumerate(slices):
-        errors = [p - y for p, y, j in zip(predictions, targets.values, targets.items, strict=True) if rank[int(j)] * 5 // 23 == b]
+        errors = [
+            p - y
+            for p, y, j in zip(predictions, targets.values, targets.items, strict=True)
+            if rank[int(j)] * 5 // 23 == b
+        ]
         assert metrics.rmse == pytest.approx(math.sqrt(sum(e * e for e in errors) / len(errors)))
         assert metrics.mae == pytest.approx(sum(map(abs, errors)) / len(errors))
     assert sum(metrics.events for metrics in slices) == len(targets)
 
 
 def test_standard_error_covers_the_spread_over_redrawn_users() -> None:
-    # Users differ in how noisy they are, so an error that took events as independent would be less than half as large.
+    # Users differ in how noisy they are, so an error that took events as independent would be less
+    # than half as large.
     # With 300 redraws the ratio's own standard error is 4%; the bounds are 5 of them away.
     rng = np.random.default_rng(1)
     rmse, claimed = [], []
     for _ in range(300):
         sigma = np.repeat(rng.choice([0.3, 1.5], 100), 40)
-        targets = ratings([(k, j, 3.0) for k in range(100) for j in range(40)], num_users=100, num_items=40)
+        targets = ratings(
+            [(k, j, 3.0) for k in range(100) for j in range(40)], num_users=100, num_items=40
+        )
         metrics = rating_metrics(3.0 + sigma * rng.standard_normal(4000), targets)
         rmse.append(metrics.rmse)
         claimed.append(metrics.rmse_stderr)

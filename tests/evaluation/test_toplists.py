@@ -1,4 +1,5 @@
-"""Lists are exactly the sorted catalogue without the history, whatever the ties, blocks and threads."""
+"""Lists are exactly the sorted catalogue without the history, whatever the ties, blocks and
+threads."""
 
 from __future__ import annotations
 
@@ -11,20 +12,36 @@ from hypothesis import strategies as st
 
 from fedrec.data.interactions import Interactions
 from fedrec.evaluation import toplists
-from fedrec.evaluation.toplists import NO_ITEM, dot_product, of_another_user, same_for_everyone, top_items
+from fedrec.evaluation.toplists import (
+    NO_ITEM,
+    dot_product,
+    of_another_user,
+    same_for_everyone,
+    top_items,
+)
 
 
 def clicks(sets: list[set[int]], num_items: int) -> Interactions:
     rows = np.array([(k, j) for k, items in enumerate(sets) for j in items], int).reshape(-1, 2)
     return Interactions.from_columns(
-        rows[:, 0], rows[:, 1], None, num_users=len(sets), num_items=num_items, value_range=(0, 1), kind="clicks"
+        rows[:, 0],
+        rows[:, 1],
+        None,
+        num_users=len(sets),
+        num_items=num_items,
+        value_range=(0, 1),
+        kind="clicks",
     )
 
 
 def by_sorting(scores: np.ndarray, history: list[set[int]], k: int) -> list[list[int]]:
     lists = []
     for row, seen in zip(scores, history, strict=True):
-        order = [j for j in sorted(range(len(row)), key=lambda j: (-row[j], j)) if j not in seen and row[j] > -np.inf]
+        order = [
+            j
+            for j in sorted(range(len(row)), key=lambda j: (-row[j], j))
+            if j not in seen and row[j] > -np.inf
+        ]
         lists.append((order + [NO_ITEM] * k)[:k])
     return lists
 
@@ -37,21 +54,34 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), n=st.integers(1, 6), m=st.integers(1, 25), k=st.integers(1, 30))
-def test_lists_equal_a_full_sort_with_few_distinct_scores_and_any_history(data: st.DataObject, n: int, m: int, k: int) -> None:
+def test_lists_equal_a_full_sort_with_few_distinct_scores_and_any_history(
+    data: st.DataObject, n: int, m: int, k: int
+) -> None:
     value = st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 2.0])
-    scores = np.array(data.draw(st.lists(st.lists(value, min_size=m, max_size=m), min_size=n, max_size=n)), np.float32)
+    scores = np.array(
+        data.draw(st.lists(st.lists(value, min_size=m, max_size=m), min_size=n, max_size=n)),
+        np.float32,
+    )
     history = data.draw(st.lists(st.sets(st.integers(0, m - 1)), min_size=n, max_size=n))
-    assert top_items(lambda a, b: scores[a:b], history=clicks(history, m), k=k).tolist() == by_sorting(scores, history, k)
+    assert top_items(
+        lambda a, b: scores[a:b], history=clicks(history, m), k=k
+    ).tolist() == by_sorting(scores, history, k)
 
 
 @pytest.mark.usefixtures("small_blocks")
 def test_dot_products_with_item_bias_are_ranked_over_many_blocks() -> None:
     rng = np.random.default_rng(0)
-    U, V = rng.standard_normal((50, 6)).astype(np.float32), rng.standard_normal((21, 6)).astype(np.float32)
+    U, V = (
+        rng.standard_normal((50, 6)).astype(np.float32),
+        rng.standard_normal((21, 6)).astype(np.float32),
+    )
     bias = rng.standard_normal(21).astype(np.float32)
     history = [set(rng.choice(21, rng.integers(0, 21), replace=False).tolist()) for _ in range(50)]
     expected = by_sorting(U.astype(float) @ V.T.astype(float) + bias, history, 10)
-    assert top_items(dot_product(U, V, item_bias=bias), history=clicks(history, 21), k=10).tolist() == expected
+    assert (
+        top_items(dot_product(U, V, item_bias=bias), history=clicks(history, 21), k=10).tolist()
+        == expected
+    )
 
 
 def test_ascending_scores_that_fill_the_heap_at_every_item_are_ranked() -> None:
@@ -68,9 +98,14 @@ def test_users_who_need_no_list_get_none_and_cost_no_scoring() -> None:
         calls.append((start, stop))
         return np.ones((stop - start, 3), np.float32)
 
-    assert (top_items(scores, history=clicks([set(), set()], 3), k=2, wanted=np.zeros(2, bool)) == NO_ITEM).all()
+    assert (
+        top_items(scores, history=clicks([set(), set()], 3), k=2, wanted=np.zeros(2, bool))
+        == NO_ITEM
+    ).all()
     assert calls == []
-    assert top_items(scores, history=clicks([set(), set()], 3), k=2, wanted=np.array([False, True])).tolist() == [[-1, -1], [0, 1]]
+    assert top_items(
+        scores, history=clicks([set(), set()], 3), k=2, wanted=np.array([False, True])
+    ).tolist() == [[-1, -1], [0, 1]]
 
 
 def test_a_score_that_is_not_a_number_is_refused_with_its_user() -> None:
@@ -91,7 +126,9 @@ def test_wrong_shapes_are_refused() -> None:
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("n", [2, 3, 7, 40])
-def test_exchanged_users_get_the_scores_of_the_user_half_way_round_and_nobody_their_own(n: int) -> None:
+def test_exchanged_users_get_the_scores_of_the_user_half_way_round_and_nobody_their_own(
+    n: int,
+) -> None:
     U, V = np.eye(n, dtype=np.float32), np.eye(n, dtype=np.float32)  # user k's best item is k
     lists = top_items(of_another_user(dot_product(U, V), n), history=clicks([set()] * n, n), k=1)
     assert lists[:, 0].tolist() == [(k + n // 2) % n for k in range(n)]

@@ -1,4 +1,5 @@
-"""A package outside fedrec, installed for one test: its modules on the path, and its metadata beside them."""
+"""A package outside fedrec, installed for one test: its modules on the path, and its metadata
+beside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a package outside fedrec can add, each by one module and one line of metadata (docs/extend.md)."""
+"""What a package outside fedrec can add, each by one module and one line of metadata
+(docs/extend.md)."""
 
 from __future__ import annotations
 
@@ -55,7 +56,11 @@ def test_a_data_format_is_recognised_and_read(tmp_path: Path) -> None:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = read(file)
     assert detect(file) == "json-lines"
-    assert (found.interactions.num_users, found.interactions.num_items, len(found.interactions)) == (3, 9, 9)
+    assert (
+        found.interactions.num_users,
+        found.interactions.num_items,
+        len(found.interactions),
+    ) == (3, 9, 9)
 
 
 def test_a_metric_stands_in_every_result() -> None:
@@ -64,7 +69,11 @@ def test_a_metric_stands_in_every_result() -> None:
     first[data.user_ptr[:-1][np.diff(data.user_ptr) > 0]] = True
     counts = np.bincount(data.items, minlength=data.num_items)
     found = evaluate_ranking(
-        same_for_everyone(counts), history=data.select(~first), targets=data.select(first), train_counts=counts, cutoffs=(1, 5)
+        same_for_everyone(counts),
+        history=data.select(~first),
+        targets=data.select(first),
+        train_counts=counts,
+        cutoffs=(1, 5),
     )
     told = found.at[1].as_dict()
     assert told["first_is_hit"] == pytest.approx(told["hit_rate"])
@@ -72,7 +81,9 @@ def test_a_metric_stands_in_every_result() -> None:
 
 
 def asked(rows: int) -> Question:
-    return Question(0, "x", {}, (ReleaseSpec("squares", (block("squares", "squares", rows=rows, width=3),)),))
+    return Question(
+        0, "x", {}, (ReleaseSpec("squares", (block("squares", "squares", rows=rows, width=3),)),)
+    )
 
 
 @pytest.mark.parametrize("rows", [1, 4])
@@ -86,14 +97,25 @@ def test_a_kind_of_release_is_summed_bounded_noised_and_sent(rows: int) -> None:
     found = exact_sums(reports, question.blocks)[0]
     expected, (part,) = np.zeros((rows, 3), np.int64), reports.blocks
     for user in range(3):
-        places = [(user, 0)] if rows == 1 else [(e, int(items[e])) for e in range(ptr[user], ptr[user + 1])]
+        places = (
+            [(user, 0)]
+            if rows == 1
+            else [(e, int(items[e])) for e in range(ptr[user], ptr[user + 1])]
+        )
         for event, row in places:
-            expected[row] += int(part.coefficients[event]) * part.vectors[user].astype(np.int64) ** 2
+            expected[row] += (
+                int(part.coefficients[event]) * part.vectors[user].astype(np.int64) ** 2
+            )
     assert np.array_equal(found, expected)
     plan = calibrate(Guarantee(5.0, 1e-5), {"squares": 1.0})
     wide = asked(20_000)
-    answer, ledger = release(wide, [np.zeros((20_000, 3), np.int64)], plan, Ledger(plan.guarantee), noise=Streams(1))
-    assert np.std(answer.values["squares"]) == pytest.approx(noise_stds(wide, plan)["squares"], rel=0.03)  # 7 standard errors
+    answer, ledger = release(
+        wide, [np.zeros((20_000, 3), np.int64)], plan, Ledger(plan.guarantee), noise=Streams(1)
+    )
+    # 7 standard errors
+    assert np.std(answer.values["squares"]) == pytest.approx(
+        noise_stds(wide, plan)["squares"], rel=0.03
+    )
     assert ledger.epsilon == pytest.approx(5.0, rel=1e-3)
     invitation = Invitation("run", plan, question)
     assert read_invitation(*pack_invitation(invitation), {}).question == question
@@ -113,7 +135,12 @@ def test_three_aggregators_refuse_a_kind_that_they_cannot_sum() -> None:
 def test_a_news_variant_is_priced_by_itself() -> None:
     from fedrec_simulations.account_news import describe
 
-    keys = ["recipe=privaterec", "privacy.unit=click", "data.format=planted-news", "privacy.epsilon=5"]
+    keys = [
+        "recipe=privaterec",
+        "privacy.unit=click",
+        "data.format=planted-news",
+        "privacy.epsilon=5",
+    ]
     told = describe(load(None, [*keys, "news.variant=twice"]))
     attention = told["releases"][0]
     assert (attention["name"], attention["times"]) == ("attention", 2)
@@ -124,5 +151,7 @@ def test_a_news_variant_is_priced_by_itself() -> None:
 def test_a_verb_of_the_command_line_is_found(installed: tuple[Path, Path]) -> None:
     path = os.pathsep.join([*map(str, installed), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "fedrec_cli", "greet", "Ada"]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "hello Ada\n"

@@ -1,4 +1,6 @@
-"""What is particular to AM-DPSGD on a linear item encoder. Five tests: test_recipes.py; refusals: test_weighted_descent.py."""
+"""What is particular to AM-DPSGD on a linear item encoder.
+
+Five tests: test_recipes.py; refusals: test_weighted_descent.py."""
 
 from __future__ import annotations
 
@@ -21,7 +23,14 @@ from fedrec.settings import load
 
 
 def prepared_for(ratings: Interactions, features: PublicFeatures | None, *keys: str) -> Prepared:
-    facts = PublicFacts(ratings.num_users, ratings.num_items, ratings.kind, ratings.value_range, features, Streams(1))
+    facts = PublicFacts(
+        ratings.num_users,
+        ratings.num_items,
+        ratings.kind,
+        ratings.value_range,
+        features,
+        Streams(1),
+    )
     return prepare(load(None, ["recipe=am-dpsgd", *keys]), facts)
 
 
@@ -31,24 +40,42 @@ def rounds_of(ratings: Interactions, made: Prepared) -> list[RoundDone]:
 
 
 def test_rows_are_common_bags_of_norm_1_an_entry_of_their_own_and_a_one() -> None:
-    kind = FeatureBag(("common", "rare", "other"), sparse.csr_matrix(np.array([[1, 0, 0], [2, 0, 1], [1, 5, 1], [0, 0, 0]], np.float32)))
+    kind = FeatureBag(
+        ("common", "rare", "other"),
+        sparse.csr_matrix(np.array([[1, 0, 0], [2, 0, 1], [1, 5, 1], [0, 0, 0]], np.float32)),
+    )
     settings = EncoderSettings(gradients=1, least_share=0.5, rarity=0.5, identity=0.7)
     found = feature_rows(PublicFeatures({"kind": kind}), 4, settings).toarray()
     averages = np.array([[1, 0], [2 / 3, 1 / 3], [1 / 7, 1 / 7], [0, 0]]) / np.sqrt([3, 2])
     lengths = np.linalg.norm(averages, axis=1, keepdims=True)
     averages = averages / np.where(lengths > 0, lengths, 1)
-    np.testing.assert_allclose(found, np.column_stack([averages, 0.7 * np.eye(4), np.ones(4)]), atol=1e-12)
-    np.testing.assert_array_equal(feature_rows(None, 4, settings).toarray(), np.column_stack([np.eye(4), np.ones(4)]))
+    np.testing.assert_allclose(
+        found, np.column_stack([averages, 0.7 * np.eye(4), np.ones(4)]), atol=1e-12
+    )
+    np.testing.assert_array_equal(
+        feature_rows(None, 4, settings).toarray(), np.column_stack([np.eye(4), np.ones(4)])
+    )
 
 
-def test_a_release_is_the_sum_of_normalised_gradients_and_users_are_solved_once_in_an_outer_step() -> None:
-    """Second code, user by user: residuals from the current table, u from that of the outer step's start. The grid costs a hundredth."""
+def test_a_release_is_the_sum_of_normalised_gradients_and_users_are_solved_once_in_an_outer_step() -> None:  # fmt: skip
+    """Second code, user by user: residuals from the current table, u from that of the outer step's
+    start. The grid costs a hundredth."""
     dataset = planted(SHAPES["small"], seed=3)
     ratings, d = dataset.interactions, 3
-    keys = ("model.dimension=3", "model.steps=1", "model.encoder_steps=2", "model.user_ridge=4", "privacy.epsilon=inf")
+    keys = (
+        "model.dimension=3",
+        "model.steps=1",
+        "model.encoder_steps=2",
+        "model.user_ridge=4",
+        "privacy.epsilon=inf",
+    )
     made = prepared_for(ratings, dataset.features, *keys)
     counted, first, second = rounds_of(ratings, made)
-    X = feature_rows(dataset.features, ratings.num_items, EncoderSettings(2, least_share=0.0025, rarity=0.5, identity=0.7)).toarray()
+    X = feature_rows(
+        dataset.features,
+        ratings.num_items,
+        EncoderSettings(2, least_share=0.0025, rarity=0.5, identity=0.7),
+    ).toarray()
     start, mean = np.asarray(counted.state["table"]), float(counted.state["mean"])
     for done, table in ((first, start), (second, np.asarray(first.state["table"]))):
         expected = np.zeros((X.shape[1], d + 1))
@@ -66,7 +93,9 @@ def test_a_release_is_the_sum_of_normalised_gradients_and_users_are_solved_once_
 
 def test_without_biases_item_vectors_and_users_vectors_are_all_there_is() -> None:
     dataset = planted(SHAPES["small"], seed=3)
-    made = prepared_for(dataset.interactions, dataset.features, "model.biases=false", "model.steps=2")
+    made = prepared_for(
+        dataset.interactions, dataset.features, "model.biases=false", "model.steps=2"
+    )
     model = made.recipe.model(rounds_of(dataset.interactions, made)[-1].state)
     means, ones = np.asarray(model.user_vectors(dataset.interactions))[:, -2:].T
     assert not means.any()
@@ -77,4 +106,7 @@ def test_without_biases_item_vectors_and_users_vectors_are_all_there_is() -> Non
 def test_every_gradient_is_charged() -> None:
     ratings = planted(SHAPES["small"], seed=3).interactions
     made = prepared_for(ratings, None, "model.steps=3", "model.encoder_steps=4")
-    assert len([release for release in made.plan.releases if release.name.startswith("gradient/")]) == 12
+    assert (
+        len([release for release in made.plan.releases if release.name.startswith("gradient/")])
+        == 12
+    )

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedrec.data.interactions import Interactions
-from fedrec.factorization.blocked_sgd import Blocks, Diffusion, Pass, Rows, blocks_of, descend, products, settle
+from fedrec.factorization.blocked_sgd import (
+    Blocks,
+    Diffusion,
+    Pass,
+    Rows,
+    blocks_of,
+    descend,
+    products,
+    settle,
+)
 from fedrec.numerics import threads
 from fedrec.numerics.normals import fill_normals
 
@@ -25,16 +34,22 @@ def some_ratings(seed: int) -> Interactions:
     chosen = rng.random((USERS, ITEMS)) < rng.random((USERS, 1)) * rng.random(ITEMS)
     users, items = np.nonzero(chosen)
     values = rng.integers(1, 6, len(users)).astype(float)
-    return Interactions.from_columns(users, items, values, num_users=USERS, num_items=ITEMS, value_range=(1.0, 5.0))
+    return Interactions.from_columns(
+        users, items, values, num_users=USERS, num_items=ITEMS, value_range=(1.0, 5.0)
+    )
 
 
-def some_rows(blocks: Blocks, width: int, dtype: type, seed: int = 0) -> tuple[Rows, np.ndarray, np.ndarray]:
+def some_rows(
+    blocks: Blocks, width: int, dtype: type, seed: int = 0
+) -> tuple[Rows, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     U, V = ((0.3 * rng.standard_normal((n, width))).astype(dtype) for n in (USERS, ITEMS))
     return Rows.of(U, V, blocks), U, V
 
 
-def plain_pass(ratings: Interactions, blocks: Blocks, U: np.ndarray, V: np.ndarray, one: Pass) -> None:
+def plain_pass(
+    ratings: Interactions, blocks: Blocks, U: np.ndarray, V: np.ndarray, one: Pass
+) -> None:
     """Second code: the events in the order that the module's docstring promises, one at a time."""
     number_of = np.argsort(blocks.item_rank)
     for turn in range(blocks.stripes):
@@ -61,16 +76,22 @@ def test_a_pass_without_noise_is_plain_sgd(seed: int, width: int, stripes: int) 
     np.testing.assert_allclose(rows.U[:, :width], U, rtol=0, atol=1e-10)
     np.testing.assert_allclose(rows.item_vectors(blocks), V, rtol=0, atol=1e-10)
     np.testing.assert_allclose(
-        products(rows, blocks, blocks.users, ratings.items), np.sum(U[blocks.users] * V[ratings.items], 1), atol=1e-10
+        products(rows, blocks, blocks.users, ratings.items),
+        np.sum(U[blocks.users] * V[ratings.items], 1),
+        atol=1e-10,
     )
 
 
 @settings(max_examples=15)
 @given(seed=st.integers(0, 1000), stripes=st.integers(1, 9))
-def test_every_rating_is_in_one_block_and_blocks_of_a_round_share_no_row(seed: int, stripes: int) -> None:
+def test_every_rating_is_in_one_block_and_blocks_of_a_round_share_no_row(
+    seed: int, stripes: int
+) -> None:
     ratings = some_ratings(seed)
     blocks = blocks_of(ratings, ratings.values, stripes=stripes)
-    found = sorted(zip(blocks.users, np.argsort(blocks.item_rank)[blocks.ranks], blocks.values, strict=True))
+    found = sorted(
+        zip(blocks.users, np.argsort(blocks.item_rank)[blocks.ranks], blocks.values, strict=True)
+    )
     assert found == sorted(zip(ratings.users, ratings.items, ratings.values, strict=True))
     for turn in range(stripes):
         users, items = set[int](), set[int]()
@@ -100,30 +121,44 @@ def test_the_number_of_threads_does_not_show(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("wrong", [1.0, 2 / 3, 3 / 2])
 def test_aggregated_noise_has_the_law_of_many_small_steps(wrong: float) -> None:
-    """One step of time s, and 10 of s / 10, against a^10 theta + N(0, the 10 steps' variances): KS at level 1e-4; a third off fails."""
+    """One step of time s, and 10 of s / 10, against a^10 theta + N(0, the 10 steps' variances): KS
+    at level 1e-4; a third off fails."""
     ridge, temperature, time, steps = 1.5, 0.7, 0.3, 10
     part = time / steps
     a = math.exp(-2 * ridge * part)
     small = temperature * (1 - a**2) / (2 * ridge)
     std = wrong * math.sqrt(sum(small * a ** (2 * t) for t in range(steps)))
     none = np.empty(0, np.int64)
-    nothing = Interactions.from_columns(none, none, np.empty(0), num_users=USERS, num_items=ITEMS, value_range=(1.0, 5.0))
+    nothing = Interactions.from_columns(
+        none, none, np.empty(0), num_users=USERS, num_items=ITEMS, value_range=(1.0, 5.0)
+    )
     for cuts in (1, steps):
         noise = list[np.ndarray]()
         for key in range(20):
             blocks = blocks_of(nothing, nothing.values, stripes=1)
             rows, U, V = some_rows(blocks, 13, np.float64)
             for _ in range(cuts):
-                descend(rows, blocks, Pass(0.1, time=time / cuts), Diffusion(ridge, temperature, key))
+                descend(
+                    rows, blocks, Pass(0.1, time=time / cuts), Diffusion(ridge, temperature, key)
+                )
                 settle(rows, Diffusion(ridge, temperature, key))
-            noise += [(rows.U[:, :13] - a**steps * U).ravel(), (rows.item_vectors(blocks) - a**steps * V).ravel()]
+            noise += [
+                (rows.U[:, :13] - a**steps * U).ravel(),
+                (rows.item_vectors(blocks) - a**steps * V).ravel(),
+            ]
         assert (stats.kstest(np.concatenate(noise) / std, "norm").pvalue > 1e-4) == (wrong == 1.0)
 
 
 def test_a_row_met_late_gets_one_draw_for_all_the_time_since() -> None:
-    """A user with one rating is met in one round of three and settled at the end: decay and variance are those of the whole time."""
+    """A user with one rating is met in one round of three and settled at the end: decay and
+    variance are those of the whole time."""
     ratings = Interactions.from_columns(
-        np.array([0, 1, 1]), np.array([0, 1, 2]), np.ones(3), num_users=2, num_items=3, value_range=(1.0, 5.0)
+        np.array([0, 1, 1]),
+        np.array([0, 1, 2]),
+        np.ones(3),
+        num_users=2,
+        num_items=3,
+        value_range=(1.0, 5.0),
     )
     draws = list[np.ndarray]()
     for key in range(400):
@@ -136,14 +171,17 @@ def test_a_row_met_late_gets_one_draw_for_all_the_time_since() -> None:
 
 
 def test_normals_are_normal_and_belong_to_their_counter() -> None:
-    """KS at level 1e-4 on 2^18 draws, and on sums of pairs that share a radius or a counter; where counters differ, draws do."""
+    """KS at level 1e-4 on 2^18 draws, and on sums of pairs that share a radius or a counter; where
+    counters differ, draws do."""
     table, out = np.empty((1024, 256), np.float32), np.empty(256, np.float32)
     for row in range(1024):
         fill_normals(out, 256, 5, row, 9, 1)
         table[row] = out
     assert stats.kstest(table.astype(np.float64).ravel(), "norm").pvalue > 1e-4
     for shift in (64, 128):
-        pairs = (table[:, :64] + table[:, shift : shift + 64]).astype(np.float64).ravel() / math.sqrt(2)
+        pairs = (table[:, :64] + table[:, shift : shift + 64]).astype(
+            np.float64
+        ).ravel() / math.sqrt(2)
         assert stats.kstest(pairs, "norm").pvalue > 1e-4
     assert 4.0 < np.abs(table).max() < 6.6
     for counter in ((5, 1023, 9, 0), (5, 1023, 8, 1), (5 + 2**40, 1023, 9, 1)):
@@ -158,7 +196,9 @@ def test_a_planted_answer_is_found() -> None:
     tastes = rng.normal(size=(300, 2)) @ rng.normal(size=(2, 60))
     seen = rng.random((300, 60)) < 0.5
     users, items = np.nonzero(seen)
-    ratings = Interactions.from_columns(users, items, tastes[seen], num_users=300, num_items=60, value_range=(-9.0, 9.0))
+    ratings = Interactions.from_columns(
+        users, items, tastes[seen], num_users=300, num_items=60, value_range=(-9.0, 9.0)
+    )
     blocks = blocks_of(ratings, ratings.values, stripes=4)
     U, V = ((0.3 * rng.standard_normal((n, 2))).astype(np.float32) for n in (300, 60))
     rows = Rows.of(U, V, blocks)

@@ -1,4 +1,5 @@
-"""What is particular to the default recipe for clicks; the five tests of a private algorithm are in `test_recipes.py`."""
+"""What is particular to the default recipe for clicks; the five tests of a private algorithm are in
+`test_recipes.py`."""
 
 from __future__ import annotations
 
@@ -36,7 +37,15 @@ ITEMS = 25
 def some_clicks(seed: int = 0, num_users: int = 60) -> Interactions:
     rng = np.random.default_rng(seed)
     users, items = np.nonzero(rng.random((num_users, ITEMS)) < rng.random((num_users, 1)) * 0.6)
-    return Interactions.from_columns(users, items, None, num_users=num_users, num_items=ITEMS, value_range=(0.0, 1.0), kind="clicks")
+    return Interactions.from_columns(
+        users,
+        items,
+        None,
+        num_users=num_users,
+        num_items=ITEMS,
+        value_range=(0.0, 1.0),
+        kind="clicks",
+    )
 
 
 def recipe_for(events: Interactions, epsilon: float) -> ClickRecipe:
@@ -47,7 +56,9 @@ def recipe_for(events: Interactions, epsilon: float) -> ClickRecipe:
 
 
 def rounds_of(events: Interactions, recipe: ClickRecipe, seed: int = 1) -> list[RoundDone]:
-    link = Loopback(events, clicks.CLIENT_STEPS, recipe.plan, Streams(seed), Ledger(recipe.plan.guarantee))
+    link = Loopback(
+        events, clicks.CLIENT_STEPS, recipe.plan, Streams(seed), Ledger(recipe.plan.guarantee)
+    )
     return list(train(recipe, link, recipe.begin()))
 
 
@@ -75,7 +86,9 @@ def dense_sums(question: Question, X: np.ndarray) -> dict[str, np.ndarray]:
     U = np.zeros((len(X), V.shape[1]))
     for k, x in enumerate(X):  # Hu et al. eq. 4 with confidences as a matrix
         C = np.diag(1 + alpha * x)
-        U[k] = np.linalg.solve(V.T @ C @ V + float(public["ridge"]) * np.eye(V.shape[1]), V.T @ C @ x)
+        U[k] = np.linalg.solve(
+            V.T @ C @ V + float(public["ridge"]) * np.eye(V.shape[1]), V.T @ C @ x
+        )
     H, q = unit_rows(U), float(public["gramian_energy"])
     gramian = np.sqrt(q) * (H.T @ H)[np.triu_indices(V.shape[1])][None]
     return {"directions": np.sqrt(1 - q) * unit_rows(weighted).T @ H, "gramian": gramian}
@@ -89,7 +102,9 @@ def test_without_noise_the_releases_are_the_sums_of_the_dense_algorithm() -> Non
         sums = dense_sums(done.question, dense(events))
         for spec in done.question.blocks:
             cut = events.num_users * (spec.coefficient_step + 2 * spec.vector_step)
-            np.testing.assert_allclose(done.answer.values[spec.name], sums[spec.name], rtol=0, atol=cut)
+            np.testing.assert_allclose(
+                done.answer.values[spec.name], sums[spec.name], rtol=0, atol=cut
+            )
 
 
 def test_the_taste_gram_is_of_the_most_clicked_items() -> None:
@@ -102,29 +117,51 @@ def test_the_taste_gram_is_of_the_most_clicked_items() -> None:
     assert counts[first["head"]].min() >= np.delete(counts, first["head"]).max()
 
 
-@pytest.mark.parametrize("crowded", [0.0, clicks.CROWDED])  # so few items are crowded: with 150 there is nothing left to whiten
-def test_without_noise_a_step_solves_every_item_with_its_gram_taken_from_its_mean(crowded: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """v_j = (G + w_j (G + coherence q_j q_j'))^-1 q_j b_j, matrix by matrix, plus what is kept of the V before, up to the length of V."""
+# so few items are crowded: with 150 there is nothing left to whiten
+@pytest.mark.parametrize("crowded", [0.0, clicks.CROWDED])
+def test_without_noise_a_step_solves_every_item_with_its_gram_taken_from_its_mean(
+    crowded: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """v_j = (G + w_j (G + coherence q_j q_j'))^-1 q_j b_j, matrix by matrix, plus what is kept of
+    the V before, up to the length of V."""
     monkeypatch.setattr(clicks, "CROWDED", crowded)
-    monkeypatch.setattr(clicks, "RESOLVED", 2.0)  # a Gram of so few items tells everything, and steps are not taken
+    # a Gram of so few items tells everything, and steps are not taken
+    monkeypatch.setattr(clicks, "RESOLVED", 2.0)
     monkeypatch.setattr(
         clicks, "rounded_rows", lambda V: np.asarray(V, np.float32)
     )  # what rounding does is tests/federation/test_rounding.py's
     events = some_clicks()
     recipe = recipe_for(events, np.inf)
     before, last = rounds_of(events, recipe)[-2:]
-    omega, b, d = (np.asarray(x, np.float64) for x in (last.question.public["omega"], before.state["counts"], recipe.settings.width))
-    q = clicks.shrunk_directions(last.answer.values["directions"] / np.sqrt(1 - clicks.GRAMIAN), std=0.0, weights=b * omega)
+    omega, b, d = (
+        np.asarray(x, np.float64)
+        for x in (last.question.public["omega"], before.state["counts"], recipe.settings.width)
+    )
+    q = clicks.shrunk_directions(
+        last.answer.values["directions"] / np.sqrt(1 - clicks.GRAMIAN), std=0.0, weights=b * omega
+    )
     G = np.zeros((int(d), int(d)))
-    G[np.triu_indices(int(d))] = last.answer.values["gramian"][0] / np.sqrt(clicks.GRAMIAN) / events.num_users
+    G[np.triu_indices(int(d))] = (
+        last.answer.values["gramian"][0] / np.sqrt(clicks.GRAMIAN) / events.num_users
+    )
     values, E = np.linalg.eigh(np.triu(G) + np.triu(G, 1).T)
     G = (E * np.maximum(values, max(clicks.FLOOR / d, crowded / ITEMS))) @ E.T
     w, rho = recipe.settings.damping * b / b.mean(), recipe.settings.coherence
-    V = np.array([np.linalg.solve(G + w[j] * (G + rho * np.outer(q[j], q[j])), q[j]) * b[j] for j in range(ITEMS)])
+    V = np.array(
+        [
+            np.linalg.solve(G + w[j] * (G + rho * np.outer(q[j], q[j])), q[j]) * b[j]
+            for j in range(ITEMS)
+        ]
+    )
     earlier = np.asarray(before.state["V"], np.float64)
     assert earlier.any(axis=1).all()
     V += recipe.settings.memory * earlier * np.linalg.norm(V) / np.linalg.norm(earlier)
-    np.testing.assert_allclose(np.asarray(last.state["V"], np.float64), V * np.sqrt(10 * d / np.sum(V**2)), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        np.asarray(last.state["V"], np.float64),
+        V * np.sqrt(10 * d / np.sum(V**2)),
+        rtol=0,
+        atol=1e-5,
+    )
 
 
 def test_without_noise_public_people_teach_what_private_ones_would() -> None:
@@ -141,8 +178,13 @@ def test_without_noise_public_people_teach_what_private_ones_would() -> None:
 
 def test_public_users_become_users_who_click_and_other_sides_are_refused() -> None:
     people = some_clicks(seed=9, num_users=12)
-    bag = FeatureBag(tuple(f"person {k}" for k in range(12)), sparse.csr_matrix(dense(people).T, dtype=np.float32))
-    facts = PublicFacts(60, ITEMS, "clicks", (0.0, 1.0), PublicFeatures({PUBLIC_USERS: bag}), Streams(1))
+    bag = FeatureBag(
+        tuple(f"person {k}" for k in range(12)),
+        sparse.csr_matrix(dense(people).T, dtype=np.float32),
+    )
+    facts = PublicFacts(
+        60, ITEMS, "clicks", (0.0, 1.0), PublicFeatures({PUBLIC_USERS: bag}), Streams(1)
+    )
     chosen = CollectiveSettings(sides=("public-users",), users_share=0.2, users_values="binary")
     found = clicks_of_people(chosen, facts)
     assert found is not None
@@ -153,7 +195,8 @@ def test_public_users_become_users_who_click_and_other_sides_are_refused() -> No
 
 
 def test_public_people_change_no_release_and_no_noise() -> None:
-    """What leaves the aggregator in round 0 is the same with and without people, and so is its price."""
+    """What leaves the aggregator in round 0 is the same with and without people, and so is its
+    price."""
     events = some_clicks()
     alone = recipe_for(events, 5.0)
     joint = ClickRecipe(alone.plan, alone.settings, alone.facts, some_clicks(seed=9))
@@ -164,7 +207,8 @@ def test_public_people_change_no_release_and_no_noise() -> None:
 
 
 def test_the_symmetric_part_of_the_taste_gram_has_isometric_noise() -> None:
-    """Within 4% on 300 pairs x 40 seeds (a standard error of 0.7%): std off the diagonal is the diagonal's over sqrt 2."""
+    """Within 4% on 300 pairs x 40 seeds (a standard error of 0.7%): std off the diagonal is the
+    diagonal's over sqrt 2."""
     events = some_clicks()
     recipe, draws = recipe_for(events, 5.0), []
     recipe = ClickRecipe(recipe.plan, replace(recipe.settings, heads=(ITEMS, ITEMS)), recipe.facts)
@@ -187,13 +231,22 @@ def test_the_symmetric_part_of_the_taste_gram_has_isometric_noise() -> None:
 
 def test_whoever_has_no_vector_is_served_by_popularity_and_nobody_else() -> None:
     counts, rng = np.arange(1.0, ITEMS + 1), np.random.default_rng(0)
-    V = np.where(np.arange(ITEMS)[:, None] < 20, rng.standard_normal((ITEMS, 4)), 0).astype(np.float32)
+    V = np.where(np.arange(ITEMS)[:, None] < 20, rng.standard_normal((ITEMS, 4)), 0).astype(
+        np.float32
+    )
     model = ClickModel(V, counts, ridge=10.0, confidence=20.0)
     events = Interactions.from_columns(
-        np.array([1, 1, 2]), np.array([3, 4, 22]), None, num_users=3, num_items=ITEMS, value_range=(0.0, 1.0), kind="clicks"
+        np.array([1, 1, 2]),
+        np.array([3, 4, 22]),
+        None,
+        num_users=3,
+        num_items=ITEMS,
+        value_range=(0.0, 1.0),
+        kind="clicks",
     )
     U = model.user_vectors(events)
-    assert list(U[:, -1]) == [1, 0, 1]  # nothing clicked; two items known; one that V knows nothing of
+    # nothing clicked; two items known; one that V knows nothing of
+    assert list(U[:, -1]) == [1, 0, 1]
     for k in (0, 2):
         assert (np.argsort(-(model.item_vectors @ U[k])) == np.argsort(-counts)).all()
 
@@ -210,7 +263,11 @@ def test_a_model_is_there_after_every_round() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(epsilon=st.one_of(st.floats(0.05, 100), st.just(np.inf)), users=st.integers(1, 10_000_000), items=st.integers(1, 1_000_000))
+@given(
+    epsilon=st.one_of(st.floats(0.05, 100), st.just(np.inf)),
+    users=st.integers(1, 10_000_000),
+    items=st.integers(1, 1_000_000),
+)
 def test_settings_are_sane_for_any_public_facts(epsilon: float, users: int, items: int) -> None:
     chosen = clicks.settings_for(Guarantee(epsilon, 1e-5), users=users, items=items)
     assert 1 <= chosen.width <= min(chosen.heads)
@@ -221,7 +278,7 @@ def test_settings_are_sane_for_any_public_facts(epsilon: float, users: int, item
     assert min(chosen.shares.values()) > 0
 
 
-def test_shrunk_directions_come_closer_to_the_truth_than_the_sums_and_are_the_sums_without_noise() -> None:
+def test_shrunk_directions_come_closer_to_the_truth_than_the_sums_and_are_the_sums_without_noise() -> None:  # fmt: skip
     rng, weights = np.random.default_rng(0), np.geomspace(0.5, 50, 300)
     truth = rng.standard_normal((300, 2)) @ rng.standard_normal((2, 8)) * 0.2 + 0.3
     sums = weights[:, None] * truth + 5 * rng.standard_normal(truth.shape)
@@ -242,11 +299,15 @@ def test_two_releases_of_the_same_sum_are_weighed_by_their_noise() -> None:
     np.testing.assert_allclose(mean, (one + other) / 2)
 
 
-@pytest.mark.parametrize(("again", "least", "asked"), [((0.0, 10**6), 0, "clicks/tastes"), ((0.0, 0), 10**6, "clicks/counts")])
+@pytest.mark.parametrize(
+    ("again", "least", "asked"),
+    [((0.0, 10**6), 0, "clicks/tastes"), ((0.0, 0), 10**6, "clicks/counts")],
+)
 def test_what_steps_would_not_use_goes_to_the_gram_or_to_counts_again(
     again: tuple[float, int], least: int, asked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every release of the plan is asked for once, under its own name, and noise falls as if one release had had all of it."""
+    """Every release of the plan is asked for once, under its own name, and noise falls as if one
+    release had had all of it."""
     monkeypatch.setattr(clicks, "AGAIN", again)
     monkeypatch.setattr(clicks, "LEAST_DIRECTIONS", least)
     monkeypatch.setattr(clicks, "RESOLVED", 2.0)
@@ -257,12 +318,17 @@ def test_what_steps_would_not_use_goes_to_the_gram_or_to_counts_again(
     assert {one.question.step for one in done[2:]} == {asked}
     first, name = (1, "gram_std") if asked == "clicks/tastes" else (0, "counted_std")
     stds = [next(iter(one.answer.noise_std.values())) for one in (done[first], *done[2:])]
-    assert float(done[-1].state[name]) == pytest.approx(1 / np.sqrt(sum(1 / std**2 for std in stds)))
+    assert float(done[-1].state[name]) == pytest.approx(
+        1 / np.sqrt(sum(1 / std**2 for std in stds))
+    )
 
 
 @pytest.mark.parametrize(("told", "asked"), [(0.0, "clicks/tastes"), (1e9, "clicks/counts")])
-def test_counts_decide_before_any_gram_whether_one_would_tell_anything(told: float, asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If not, every release of the plan is of counts: together as good as `dp_popularity`, whose one release has the whole budget."""
+def test_counts_decide_before_any_gram_whether_one_would_tell_anything(
+    told: float, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If not, every release of the plan is of counts: together as good as `dp_popularity`, whose
+    one release has the whole budget."""
     monkeypatch.setattr(clicks, "LEAST_TOLD", told)
     events = some_clicks()
     alone = recipe_for(events, 5.0)
@@ -273,7 +339,9 @@ def test_counts_decide_before_any_gram_whether_one_would_tell_anything(told: flo
     assert [one.question.releases[0].name for one in done] == list(chosen.shares)
     if asked == "clicks/counts":
         assert {one.question.step for one in done} == {asked}
-        assert float(done[-1].state["counted_std"]) == pytest.approx(1 / mu_for(5.0, 1e-5), rel=1e-3)
+        assert float(done[-1].state["counted_std"]) == pytest.approx(
+            1 / mu_for(5.0, 1e-5), rel=1e-3
+        )
         model = recipe.model(done[-1].state)
         scores = model.user_vectors(events) @ model.item_vectors.T
         counts = np.asarray(done[-1].state["counts"], np.float64)
@@ -281,10 +349,16 @@ def test_counts_decide_before_any_gram_whether_one_would_tell_anything(told: flo
     assert recipe_for(events, np.inf).settings.reached == np.inf
 
 
-def test_eigenvectors_are_found_once_when_the_gram_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_eigenvectors_are_found_once_when_the_gram_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """At the first Gram, which decides, and at the last, which holds all that was released."""
     found = []
-    monkeypatch.setattr(clicks, "denoised", lambda *known, **more: found.append(1) or item_item.denoised(*known, **more))
+    monkeypatch.setattr(
+        clicks,
+        "denoised",
+        lambda *known, **more: found.append(1) or item_item.denoised(*known, **more),
+    )
     monkeypatch.setattr(clicks, "AGAIN", (0.0, 10**6))
     monkeypatch.setattr(clicks, "LEAST_DIRECTIONS", 0)
     events = some_clicks()

@@ -25,7 +25,15 @@ def planted_clicks(users: int, items: int, per_user: int, seed: int) -> Interact
     logits = 1.2 * tastes @ of.T / np.sqrt(6) * 2 - np.log(np.arange(items) + 5.0)
     order = np.argsort(-(logits + rng.gumbel(size=logits.shape)), axis=1)[:, :per_user]
     owner = np.repeat(np.arange(users), per_user)
-    return Interactions.from_columns(owner, order.ravel(), None, num_users=users, num_items=items, value_range=(0.0, 1.0), kind="clicks")
+    return Interactions.from_columns(
+        owner,
+        order.ravel(),
+        None,
+        num_users=users,
+        num_items=items,
+        value_range=(0.0, 1.0),
+        kind="clicks",
+    )
 
 
 def ndcg(recipe: str, events: Interactions, epsilon: float) -> float:
@@ -38,18 +46,33 @@ def ndcg(recipe: str, events: Interactions, epsilon: float) -> float:
         link = Loopback(known, made.steps, made.plan, Streams(seed), Ledger(made.plan.guarantee))
         *_, last = train(made.recipe, link, made.recipe.begin())
         model = made.recipe.model(last.state)
-        scores = dot_product(np.asarray(model.user_vectors(known), np.float32), np.asarray(model.item_vectors, np.float32))
+        scores = dot_product(
+            np.asarray(model.user_vectors(known), np.float32),
+            np.asarray(model.item_vectors, np.float32),
+        )
         counts = np.bincount(known.items, minlength=known.num_items)
         found.append(
-            evaluate_ranking(scores, history=known, targets=split.validation.targets, train_counts=counts, cutoffs=(20,)).at[20].ndcg
+            evaluate_ranking(
+                scores,
+                history=known,
+                targets=split.validation.targets,
+                train_counts=counts,
+                cutoffs=(20,),
+            )
+            .at[20]
+            .ndcg
         )
     return float(np.mean(found))
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 5.0, 20.0])
 @pytest.mark.parametrize(("users", "items", "per_user"), [(1500, 150, 15), (1500, 600, 25)])
-def test_the_default_is_not_behind_popularity_or_item_item(users: int, items: int, per_user: int, epsilon: float) -> None:
+def test_the_default_is_not_behind_popularity_or_item_item(
+    users: int, items: int, per_user: int, epsilon: float
+) -> None:
     """By at most 4%: three noise seeds and 1,500 people spread by about 2%; seeds are fixed."""
     events = planted_clicks(users, items, per_user, seed=5)
-    default, *simple = (ndcg(recipe, events, epsilon) for recipe in ("default", "dp-item-item", "dp-popularity"))
+    default, *simple = (
+        ndcg(recipe, events, epsilon) for recipe in ("default", "dp-item-item", "dp-popularity")
+    )
     assert default > 0.96 * max(simple)

@@ -19,7 +19,9 @@ def test_the_printed_update_is_the_pseudo_inverse_of_the_projection() -> None:
     for j, theta in enumerate(closed_form.pseudo_inverse(statistics, ridge=0.3)):
         values, Q = np.linalg.eigh(A[j] + 0.3 * np.eye(5))
         projection = (Q * np.maximum(values, 0)) @ Q.T
-        np.testing.assert_allclose(theta, np.linalg.pinv(projection, hermitian=True) @ b[j], rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(
+            theta, np.linalg.pinv(projection, hermitian=True) @ b[j], rtol=1e-6, atol=1e-9
+        )
 
 
 def test_the_projected_update_solves_with_the_ridge_after_projection() -> None:
@@ -27,7 +29,9 @@ def test_the_projected_update_solves_with_the_ridge_after_projection() -> None:
     ridges = np.linspace(0.1, 2, len(A))
     for j, theta in enumerate(closed_form.projected(statistics, ridge=ridges)):
         values, Q = np.linalg.eigh(A[j])
-        np.testing.assert_allclose(((Q * np.maximum(values, 0)) @ Q.T + ridges[j] * np.eye(5)) @ theta, b[j], atol=1e-9)
+        np.testing.assert_allclose(
+            ((Q * np.maximum(values, 0)) @ Q.T + ridges[j] * np.eye(5)) @ theta, b[j], atol=1e-9
+        )
 
 
 def test_without_noise_both_are_the_ridge_solution() -> None:
@@ -44,7 +48,9 @@ def test_without_noise_both_are_the_ridge_solution() -> None:
 
 def test_an_item_that_noise_made_negative_gets_the_zero_vector_as_printed() -> None:
     statistics = ItemStatistics(pack(-np.eye(3)[None]), np.ones((1, 3)))
-    np.testing.assert_array_equal(closed_form.pseudo_inverse(statistics, ridge=0.0), np.zeros((1, 3)))
+    np.testing.assert_array_equal(
+        closed_form.pseudo_inverse(statistics, ridge=0.0), np.zeros((1, 3))
+    )
 
 
 def test_projection_without_a_ridge_is_refused() -> None:

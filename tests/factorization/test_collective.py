@@ -1,4 +1,6 @@
-"""What is particular to DP-CMF (Curmei et al. 2023, Alg. 1); the five tests of a private algorithm are in test_recipes.py."""
+"""What is particular to DP-CMF (Curmei et al.
+
+2023, Alg. 1); the five tests of a private algorithm are in test_recipes.py."""
 
 from __future__ import annotations
 
@@ -29,15 +31,38 @@ from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load
 from fedrec.settings_tables import CollectiveSettings
 
-PLAIN = ["model.user_ridge=1", "model.item_ridge=10", "model.user_radius=1", "model.target_radius=1"]
+PLAIN = [
+    "model.user_ridge=1",
+    "model.item_ridge=10",
+    "model.user_radius=1",
+    "model.target_radius=1",
+]
 """What dp-cmf takes where nothing is said; the published recipe takes others."""
 CMF = ["recipe=dp-cmf", "model.dimension=3", "model.steps=2", *PLAIN]
-EXPLICIT = Side("ratings", sparse.csr_matrix(np.array([[2.0, 0, -1, 0], [0, 3, 0, 0], [1, 0, 0, 0]], np.float32)), weight=2.0, ridge=0.5)
-IMPLICIT = Side("kinds", sparse.csr_matrix(np.array([[1.0, 1, 0, 0], [0, 1, 1, 0]], np.float32)), weight=3.0, ridge=0.7, unobserved=0.2)
+EXPLICIT = Side(
+    "ratings",
+    sparse.csr_matrix(np.array([[2.0, 0, -1, 0], [0, 3, 0, 0], [1, 0, 0, 0]], np.float32)),
+    weight=2.0,
+    ridge=0.5,
+)
+IMPLICIT = Side(
+    "kinds",
+    sparse.csr_matrix(np.array([[1.0, 1, 0, 0], [0, 1, 1, 0]], np.float32)),
+    weight=3.0,
+    ridge=0.7,
+    unobserved=0.2,
+)
 
 
 def facts_of(ratings: Interactions, features: PublicFeatures | None) -> PublicFacts:
-    return PublicFacts(ratings.num_users, ratings.num_items, ratings.kind, ratings.value_range, features, Streams(1))
+    return PublicFacts(
+        ratings.num_users,
+        ratings.num_items,
+        ratings.kind,
+        ratings.value_range,
+        features,
+        Streams(1),
+    )
 
 
 def final_vectors(ratings: Interactions, made: Prepared) -> np.ndarray:
@@ -46,10 +71,17 @@ def final_vectors(ratings: Interactions, made: Prepared) -> np.ndarray:
     return np.asarray(last.state["V"])
 
 
-def loss_of_item(j: int, v: np.ndarray, F: np.ndarray, side: Side, A: np.ndarray, b: np.ndarray, ridge: float) -> float:
-    """Eq. (1) as a function of v_j: the private part as a quadratic form, the public part entry by entry."""
+def loss_of_item(
+    j: int, v: np.ndarray, F: np.ndarray, side: Side, A: np.ndarray, b: np.ndarray, ridge: float
+) -> float:
+    """Eq.
+
+    (1) as a function of v_j: the private part as a quadratic form, the public part entry by entry.
+    """
     S = side.entries
-    public = sum((F[k] @ v - S[k, j]) ** 2 for k in S[:, [j]].nonzero()[0]) + side.unobserved * sum((f @ v) ** 2 for f in F)
+    public = sum((F[k] @ v - S[k, j]) ** 2 for k in S[:, [j]].nonzero()[0]) + side.unobserved * sum(
+        (f @ v) ** 2 for f in F
+    )
     return float(v @ A @ v - 2 * b @ v + side.weight * public + ridge * v @ v)
 
 
@@ -70,7 +102,9 @@ def test_the_item_update_minimises_the_collective_loss(side: Side) -> None:
     rng = np.random.default_rng(2)
     V, half = rng.standard_normal((4, 2)), rng.standard_normal((4, 2, 2))
     A, b = half @ half.transpose(0, 2, 1), rng.standard_normal((4, 2))
-    moved = collective.item_update(ItemStatistics(pack(A), b), [collective.exact_statistics(side, V)], ridge=0.3)
+    moved = collective.item_update(
+        ItemStatistics(pack(A), b), [collective.exact_statistics(side, V)], ridge=0.3
+    )
     F = collective.feature_vectors(side, V)
     for j, v in enumerate(moved):
         least = loss_of_item(j, v, F, side, A[j], b[j], 0.3)
@@ -81,19 +115,27 @@ def test_the_item_update_minimises_the_collective_loss(side: Side) -> None:
 def test_without_weight_on_public_data_it_is_the_published_recipe() -> None:
     dataset = planted(SHAPES["small"], seed=3)
     facts = facts_of(dataset.interactions, dataset.features)
-    cmf = final_vectors(dataset.interactions, prepare(load(None, [*CMF, "collective.metadata_weight=1e-30"]), facts))
-    alone = final_vectors(dataset.interactions, prepare(load(None, ["recipe=published", "model.encoder=id", *CMF[1:]]), facts))
+    cmf = final_vectors(
+        dataset.interactions, prepare(load(None, [*CMF, "collective.metadata_weight=1e-30"]), facts)
+    )
+    alone = final_vectors(
+        dataset.interactions,
+        prepare(load(None, ["recipe=published", "model.encoder=id", *CMF[1:]]), facts),
+    )
     np.testing.assert_allclose(cmf, alone, atol=1e-5)
 
 
 def test_public_data_costs_nothing() -> None:
     facts = facts_of(planted(SHAPES["small"], seed=3).interactions, PublicFeatures({}))
     cmf = prepare(load(None, CMF), facts).plan
-    assert cmf == prepare(load(None, ["recipe=published", "model.encoder=id", *CMF[1:]]), facts).plan
+    assert (
+        cmf == prepare(load(None, ["recipe=published", "model.encoder=id", *CMF[1:]]), facts).plan
+    )
 
 
 def test_planted_public_users_bring_private_training_closer_to_the_truth() -> None:
-    """At epsilon 1 and with 500 private users, ratings of 1,000 public ones take more than a tenth off the error on unseen ratings."""
+    """At epsilon 1 and with 500 private users, ratings of 1,000 public ones take more than a tenth
+    off the error on unseen ratings."""
     dataset = planted(dataclasses.replace(SHAPES["small"], users=1_500, events=37_500), seed=1)
     dataset = with_users_made_public(dataset, share=2 / 3, key=Streams(1).key("public-users"))
     everything, facts = dataset.interactions, facts_of(dataset.interactions, dataset.features)
@@ -113,15 +155,30 @@ def test_planted_public_users_bring_private_training_closer_to_the_truth() -> No
 
 
 def test_every_side_reads_its_public_matrix() -> None:
-    kinds = FeatureBag(("old", "new"), sparse.csr_matrix(np.array([[2, 0], [0, 1], [1, 1]], np.float32)))
-    people = FeatureBag(("a", "b"), sparse.csr_matrix(np.array([[5, 0], [1, 4], [0, 0]], np.float32)))
-    facts = PublicFacts(9, 3, "ratings", (1.0, 5.0), PublicFeatures({"kind": kinds, PUBLIC_USERS: people}), Streams(1))
+    kinds = FeatureBag(
+        ("old", "new"), sparse.csr_matrix(np.array([[2, 0], [0, 1], [1, 1]], np.float32))
+    )
+    people = FeatureBag(
+        ("a", "b"), sparse.csr_matrix(np.array([[5, 0], [1, 4], [0, 0]], np.float32))
+    )
+    facts = PublicFacts(
+        9,
+        3,
+        "ratings",
+        (1.0, 5.0),
+        PublicFeatures({"kind": kinds, PUBLIC_USERS: people}),
+        Streams(1),
+    )
     chosen = CollectiveSettings(sides=("public-users", "metadata"), users_share=0.5)
     raw, metadata = sides_of(chosen, facts)
-    np.testing.assert_allclose(raw.entries.toarray(), [[5 - 10 / 3, 1 - 10 / 3, 0], [0, 4 - 10 / 3, 0]], atol=1e-6)
+    np.testing.assert_allclose(
+        raw.entries.toarray(), [[5 - 10 / 3, 1 - 10 / 3, 0], [0, 4 - 10 / 3, 0]], atol=1e-6
+    )
     np.testing.assert_array_equal(metadata.entries.toarray(), [[1, 0, 1], [0, 1, 1]])
     assert (raw.unobserved, metadata.unobserved) == (0.0, chosen.unobserved)
-    binary = sides_of(chosen.model_copy(update={"users_values": "binary", "sides": ("public-users",)}), facts)[0]
+    binary = sides_of(
+        chosen.model_copy(update={"users_values": "binary", "sides": ("public-users",)}), facts
+    )[0]
     np.testing.assert_array_equal(binary.entries.toarray(), [[1, 0, 0], [0, 1, 0]])
     assert sides_of(chosen.model_copy(update={"users_limit": 1}), facts)[0].entries.shape == (1, 3)
 
@@ -155,13 +212,17 @@ def test_neighbours_are_the_most_similar_items_and_never_the_item_itself() -> No
         (["recipe=published", "collective.neighbours=5"], 'needs recipe = "default" or "dp-cmf"'),
     ],
 )
-def test_combinations_that_cannot_work_are_refused_with_the_reason(overrides: list[str], reason: str) -> None:
+def test_combinations_that_cannot_work_are_refused_with_the_reason(
+    overrides: list[str], reason: str
+) -> None:
     with pytest.raises(SettingsError, match=reason):
         load(None, ["recipe=dp-cmf", *overrides])
 
 
 def test_sides_without_data_are_refused_before_anybody_is_asked() -> None:
-    features = PublicFeatures({"kind": FeatureBag(("a",), sparse.csr_matrix(np.ones((3, 1), np.float32)))})
+    features = PublicFeatures(
+        {"kind": FeatureBag(("a",), sparse.csr_matrix(np.ones((3, 1), np.float32)))}
+    )
     ratings = PublicFacts(9, 3, "ratings", (1.0, 5.0), features, Streams(1))
     people = CollectiveSettings(sides=("public-users",), users_share=0.5)
     with pytest.raises(SettingsError, match="needs public users"):

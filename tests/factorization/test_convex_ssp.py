@@ -1,4 +1,5 @@
-"""What is particular to SSP for convex losses; the five tests of a private algorithm are in `test_recipes.py` too."""
+"""What is particular to SSP for convex losses; the five tests of a private algorithm are in
+`test_recipes.py` too."""
 
 from __future__ import annotations
 
@@ -27,7 +28,11 @@ from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load
 
 ITEMS, d = 25, 4
-LOSSES: dict[str, Loss] = {"plain": Logistic(0.0), "weighed": Logistic(5.0), "squares": Quadratic(20.0)}
+LOSSES: dict[str, Loss] = {
+    "plain": Logistic(0.0),
+    "weighed": Logistic(5.0),
+    "squares": Quadratic(20.0),
+}
 every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 
 
@@ -44,38 +49,66 @@ def g(loss: Loss, s: Any) -> Any:
 def some_clicks(seed: int = 0, num_users: int = 40) -> Interactions:
     rng = np.random.default_rng(seed)
     users, items = np.nonzero(rng.random((num_users, ITEMS)) < rng.random((num_users, 1)) * 0.6)
-    return Interactions.from_columns(users, items, None, num_users=num_users, num_items=ITEMS, value_range=(0.0, 1.0), kind="clicks")
+    return Interactions.from_columns(
+        users,
+        items,
+        None,
+        num_users=num_users,
+        num_items=ITEMS,
+        value_range=(0.0, 1.0),
+        kind="clicks",
+    )
 
 
 def prepared_for(events: Interactions, *keys: str) -> Prepared:
-    facts = PublicFacts(events.num_users, events.num_items, events.kind, events.value_range, None, Streams(1))
+    facts = PublicFacts(
+        events.num_users, events.num_items, events.kind, events.value_range, None, Streams(1)
+    )
     return prepare(load(None, ["recipe=convex-ssp", *keys]), facts)
 
 
 def rounds_of(events: Interactions, made: Prepared) -> list[RoundDone]:
-    return list(train(made.recipe, Loopback(events, made.steps, made.plan, Streams(1), Ledger(made.plan.guarantee)), made.recipe.begin()))
+    return list(
+        train(
+            made.recipe,
+            Loopback(events, made.steps, made.plan, Streams(1), Ledger(made.plan.guarantee)),
+            made.recipe.begin(),
+        )
+    )
 
 
 @every_loss
 @settings(max_examples=60)
 @given(s=st.floats(-30, 30), step=st.floats(-10, 10))
-def test_a_click_s_quadratic_has_the_slope_of_g_and_lies_above_it(loss: Loss, s: float, step: float) -> None:
+def test_a_click_s_quadratic_has_the_slope_of_g_and_lies_above_it(
+    loss: Loss, s: float, step: float
+) -> None:
     slope, curvature = (float(x[0]) for x in loss.clicked(np.array([s])))
     assert slope == pytest.approx(float(g(loss, s + 1e-5) - g(loss, s - 1e-5)) / 2e-5, abs=1e-4)
-    assert g(loss, s + step) <= g(loss, s) + slope * step + curvature * step**2 / 2 + 1e-9 * (1 + abs(g(loss, s)))
+    assert g(loss, s + step) <= g(loss, s) + slope * step + curvature * step**2 / 2 + 1e-9 * (
+        1 + abs(g(loss, s))
+    )
 
 
 @every_loss
 @settings(max_examples=60)
 @given(centre=st.floats(-8, 8), spread=st.floats(0, 2))
-def test_everywhere_is_the_mean_slope_and_curvature_under_a_normal(loss: Loss, centre: float, spread: float) -> None:
-    """Against a sum over 4,001 points of +-8 standard deviations; nine nodes leave an error of 0.0012 at a spread of 2."""
+def test_everywhere_is_the_mean_slope_and_curvature_under_a_normal(
+    loss: Loss, centre: float, spread: float
+) -> None:
+    """Against a sum over 4,001 points of +-8 standard deviations; nine nodes leave an error of
+    0.0012 at a spread of 2."""
     z = np.linspace(-8, 8, 4_001)
     p, h = np.exp(-(z**2) / 2), 1e-4
     s = centre + spread * z
-    slopes, curvatures = (f(loss, s + h) - f(loss, s - h)) / (2 * h), (f(loss, s + h) - 2 * f(loss, s) + f(loss, s - h)) / h**2
+    slopes, curvatures = (
+        (f(loss, s + h) - f(loss, s - h)) / (2 * h),
+        (f(loss, s + h) - 2 * f(loss, s) + f(loss, s - h)) / h**2,
+    )
     slope, curvature = loss.everywhere(np.array([centre]), np.array([spread]))
-    np.testing.assert_allclose([slope[0], curvature[0]], [p @ slopes / p.sum(), p @ curvatures / p.sum()], atol=2e-3)
+    np.testing.assert_allclose(
+        [slope[0], curvature[0]], [p @ slopes / p.sum(), p @ curvatures / p.sum()], atol=2e-3
+    )
 
 
 @every_loss
@@ -89,14 +122,18 @@ def test_intercepts_are_the_best_scores_of_users_who_are_all_alike(loss: Loss, r
 def test_with_squares_a_user_solves_the_problem_of_hu_koren_and_volinsky() -> None:
     events, V = some_clicks(), np.random.default_rng(1).standard_normal((ITEMS, d))
     catalogue = Catalogue(V.T @ V, np.zeros(d))
-    ours = convex_client.user_vectors(events, V, np.zeros(ITEMS), catalogue, Quadratic(20.0), ridge=3.0)
+    ours = convex_client.user_vectors(
+        events, V, np.zeros(ITEMS), catalogue, Quadratic(20.0), ridge=3.0
+    )
     theirs = solve_clicks(events.user_ptr, events.items, V, ridge=3.0, alpha=20.0)
     np.testing.assert_allclose(ours, theirs, atol=1e-10)
 
 
 @every_loss
 def test_a_user_finds_the_minimum_of_its_own_problem(loss: Loss) -> None:
-    """A general minimiser, per user, of the objective as it is written. Six passes leave less than 1% of the first pass's gain."""
+    """A general minimiser, per user, of the objective as it is written.
+
+    Six passes leave less than 1% of the first pass's gain."""
     rng, events = np.random.default_rng(2), some_clicks(num_users=6)
     V, b = 0.7 * rng.standard_normal((ITEMS, d)), rng.standard_normal(ITEMS) - 2
     catalogue = Catalogue(V.T @ V / 4, V.T @ rng.random(ITEMS))
@@ -113,24 +150,41 @@ def test_a_user_finds_the_minimum_of_its_own_problem(loss: Loss) -> None:
 
 
 @every_loss
-def test_two_moments_of_a_normal_population_give_the_gradient_of_all_that_is_no_click(loss: Loss) -> None:
+def test_two_moments_of_a_normal_population_give_the_gradient_of_all_that_is_no_click(
+    loss: Loss,
+) -> None:
     """Stein's lemma, within five standard errors of the sum over 20,000 drawn users."""
     rng = np.random.default_rng(3)
-    mean, root, v, b = rng.standard_normal(d) / 3, rng.standard_normal((d, d)) / 3, rng.standard_normal((1, d)), np.array([-2.0])
+    mean, root, v, b = (
+        rng.standard_normal(d) / 3,
+        rng.standard_normal((d, d)) / 3,
+        rng.standard_normal((1, d)),
+        np.array([-2.0]),
+    )
     U = mean + rng.standard_normal((20_000, d)) @ root.T
     s = U @ v[0] + b
     each = (s if isinstance(loss, Quadratic) else 1 / (1 + np.exp(-s)))[:, None] * U
     people = Population(mean, root @ root.T)
     slope, curvature = loss.everywhere(*people.scores(v, b))
     error = each.std(axis=0) / np.sqrt(len(U))
-    assert (np.abs(slope * mean + curvature * (people.covariance @ v[0]) - each.mean(axis=0)) < 5 * error).all()
+    assert (
+        np.abs(slope * mean + curvature * (people.covariance @ v[0]) - each.mean(axis=0))
+        < 5 * error
+    ).all()
 
 
-@pytest.mark.parametrize("keys", [[], ["model.click_weight=4"], ["model.loss=quadratic", "model.click_weight=20"]])
+@pytest.mark.parametrize(
+    "keys", [[], ["model.click_weight=4"], ["model.loss=quadratic", "model.click_weight=20"]]
+)
 def test_without_noise_a_release_is_the_gradient_of_the_dense_algorithm(keys: list[str]) -> None:
-    """All sums from users x items matrices: second code. Equal up to the grid, on which numbers are cut towards zero."""
+    """All sums from users x items matrices: second code.
+
+    Equal up to the grid, on which numbers are cut towards zero."""
     events = some_clicks()
-    made, loss = prepared_for(events, "privacy.epsilon=inf", "model.dimension=3", *keys), Logistic(float("0" if not keys else "4"))
+    made, loss = (
+        prepared_for(events, "privacy.epsilon=inf", "model.dimension=3", *keys),
+        Logistic(float("0" if not keys else "4")),
+    )
     if len(keys) == 2:
         loss = Quadratic(20.0)  # type: ignore[assignment]
     done = rounds_of(events, made)[-1]
@@ -138,9 +192,14 @@ def test_without_noise_a_release_is_the_gradient_of_the_dense_algorithm(keys: li
     X = np.zeros((events.num_users, ITEMS))
     X[events.users, events.items] = 1
     catalogue = Catalogue(public["base"], public["pull"])
-    U = convex_client.user_vectors(events, public["V"], public["intercepts"], catalogue, loss, float(public["ridge"]))
+    U = convex_client.user_vectors(
+        events, public["V"], public["intercepts"], catalogue, loss, float(public["ridge"])
+    )
     x = U / np.maximum(np.linalg.norm(U, axis=1, keepdims=True), public["radius"])
-    slopes, limit = loss.clicked(x * public["radius"] @ public["V"].T + public["intercepts"])[0], 1 + loss.click_weight
+    slopes, limit = (
+        loss.clicked(x * public["radius"] @ public["V"].T + public["intercepts"])[0],
+        1 + loss.click_weight,
+    )
     W = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-300)
     q, with_one = convex_client.POPULATION, np.column_stack([np.ones(len(x)), x])[X.any(axis=1)]
     expected = {
@@ -149,7 +208,9 @@ def test_without_noise_a_release_is_the_gradient_of_the_dense_algorithm(keys: li
     }
     for spec in done.question.blocks:
         cut = events.num_users * (2 * spec.coefficient_step + 4 * spec.vector_step)
-        np.testing.assert_allclose(done.answer.values[spec.name], expected[spec.name], rtol=0, atol=cut)
+        np.testing.assert_allclose(
+            done.answer.values[spec.name], expected[spec.name], rtol=0, atol=cut
+        )
 
 
 def test_a_model_is_there_after_every_round() -> None:

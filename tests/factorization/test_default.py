@@ -18,14 +18,19 @@ ITEMS = 40
 
 
 def test_the_server_learns_around_the_rounded_numbers_that_devices_had() -> None:
-    """Devices' residuals are those of the rounded model, and so is where the server starts its step."""
+    """Devices' residuals are those of the rounded model, and so is where the server starts its
+    step."""
     world = planted(PlantedShape(users=60, items=ITEMS, events=700), seed=1)
     data = world.interactions
-    facts = PublicFacts(data.num_users, data.num_items, data.kind, data.value_range, world.features, Streams(1))
+    facts = PublicFacts(
+        data.num_users, data.num_items, data.kind, data.value_range, world.features, Streams(1)
+    )
     prepared = prepare(load(None, ["privacy.epsilon=20"]), facts)
     recipe, ledger = prepared.recipe, Ledger(prepared.plan.guarantee)
     state, steps = recipe.begin(), 0
-    for done in train(recipe, Loopback(data, prepared.steps, prepared.plan, Streams(1), ledger), state):
+    for done in train(
+        recipe, Loopback(data, prepared.steps, prepared.plan, Streams(1), ledger), state
+    ):
         if done.question.step == "default/step":
             told = {name: done.question.public[name] for name in ("phi", "bias")}
             assert any(not np.array_equal(array, state[name]) for name, array in told.items())
@@ -41,15 +46,29 @@ def test_lists_of_rated_items_are_better_than_popularity() -> None:
     world = planted(PlantedShape(users=4000, items=300, events=160_000, selectivity=6.0), seed=2)
     unseen = np.random.default_rng(1).random(len(world.interactions)) < 0.1
     seen, asked = world.interactions.select(~unseen), world.interactions.select(unseen)
-    facts = PublicFacts(seen.num_users, seen.num_items, seen.kind, seen.value_range, world.features, Streams(1))
+    facts = PublicFacts(
+        seen.num_users, seen.num_items, seen.kind, seen.value_range, world.features, Streams(1)
+    )
     prepared = prepare(load(None, ["privacy.epsilon=5"]), facts)
     assert "pairs" in {release.name for release in prepared.plan.releases}
     ledger = Ledger(prepared.plan.guarantee)
-    *_, last = train(prepared.recipe, Loopback(seen, prepared.steps, prepared.plan, Streams(1), ledger), prepared.recipe.begin())
-    ranker, counts = ranker_of(prepared.recipe.model(last.state)), np.bincount(seen.items, minlength=seen.num_items)
-    ours = dot_product(np.asarray(ranker.user_vectors(seen), np.float32), np.asarray(ranker.item_vectors, np.float32))
+    *_, last = train(
+        prepared.recipe,
+        Loopback(seen, prepared.steps, prepared.plan, Streams(1), ledger),
+        prepared.recipe.begin(),
+    )
+    ranker, counts = (
+        ranker_of(prepared.recipe.model(last.state)),
+        np.bincount(seen.items, minlength=seen.num_items),
+    )
+    ours = dot_product(
+        np.asarray(ranker.user_vectors(seen), np.float32),
+        np.asarray(ranker.item_vectors, np.float32),
+    )
     ndcg = [
-        evaluate_ranking(scores, history=seen, targets=asked, train_counts=counts, cutoffs=(20,)).at[20].as_dict()["ndcg"]
+        evaluate_ranking(scores, history=seen, targets=asked, train_counts=counts, cutoffs=(20,))
+        .at[20]
+        .as_dict()["ndcg"]
         for scores in (ours, same_for_everyone(counts))
     ]
     assert ndcg[0] > 1.02 * ndcg[1]

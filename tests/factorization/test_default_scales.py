@@ -1,4 +1,5 @@
-"""The length of a step comes from the release where it says something, and from the model where it does not."""
+"""The length of a step comes from the release where it says something, and from the model where it
+does not."""
 
 import numpy as np
 import pytest
@@ -9,21 +10,28 @@ from fedrec.federation.messages import Release
 
 ENERGY, SIZES = 0.03, ((1.0, 1.0),)
 TRUE = np.array([1.0, 0.5, 0.4, 0.1, 0.006, 0.03, 0.2, 0.02])
-"""One, ratio, mean square of a residual, excess of the noise, what tastes add times what there is to add, its square, two mean squares of
-directions."""
+"""One, ratio, mean square of a residual, excess of the noise, what tastes add times what there is
+to add, its square, two mean squares of directions."""
 
 
 def scales(users: int) -> StepScales:
-    return StepScales.expected(0.7, np.array([0.4, 0.1]), 0.06, stds=(0.25, 0.5), alpha=1.5, users=users, sizes=SIZES)
+    return StepScales.expected(
+        0.7, np.array([0.4, 0.1]), 0.06, stds=(0.25, 0.5), alpha=1.5, users=users, sizes=SIZES
+    )
 
 
 def answer_of(expected: StepScales, std: float) -> Release:
     sums = expected.users * TRUE / units_of(expected.units, 2) * np.sqrt(ENERGY)
-    return Release({"scales/0": sums[None] + std * np.random.default_rng(1).standard_normal((1, len(TRUE)))}, {"scales/0": std})
+    return Release(
+        {"scales/0": sums[None] + std * np.random.default_rng(1).standard_normal((1, len(TRUE)))},
+        {"scales/0": std},
+    )
 
 
 def read(expected: StepScales, std: float) -> StepScales:
-    return expected.after(answer_of(expected, std), "scales/0", units=units_of(expected.units, 2), energy=ENERGY)
+    return expected.after(
+        answer_of(expected, std), "scales/0", units=units_of(expected.units, 2), energy=ENERGY
+    )
 
 
 def test_many_users_without_noise_are_believed() -> None:
@@ -39,7 +47,9 @@ def test_many_users_without_noise_are_believed() -> None:
 def test_noise_that_hides_everything_leaves_what_was_expected() -> None:
     expected = scales(100)
     found = read(expected, 1e9)
-    assert (found.ratio, found.residual, found.noise) == pytest.approx((expected.ratio, expected.residual, expected.noise), rel=1e-3)
+    assert (found.ratio, found.residual, found.noise) == pytest.approx(
+        (expected.ratio, expected.residual, expected.noise), rel=1e-3
+    )
     np.testing.assert_allclose(found.known, expected.known, rtol=1e-3)
     assert (found.added, found.slope, found.slope_std) == pytest.approx((0.06, 1.0, 0.5), rel=1e-3)
 

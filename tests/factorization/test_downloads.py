@@ -1,4 +1,5 @@
-"""What a device downloads under the default recipes: a small part of the arrays that it computes with."""
+"""What a device downloads under the default recipes: a small part of the arrays that it computes
+with."""
 
 from dataclasses import replace
 
@@ -22,14 +23,21 @@ SHAPE = PlantedShape(users=1_500, items=1_000, events=45_000)
 @pytest.mark.parametrize("epsilon", [5.0, np.inf])
 @pytest.mark.parametrize("kind", ["ratings", "clicks"])
 def test_a_training_downloads_less_than_a_fifth_of_its_arrays(kind: Kind, epsilon: float) -> None:
-    """Of small arrays, where the bytes of a question's shape weigh most; of real catalogues it is a tenth to a twentieth."""
+    """Of small arrays, where the bytes of a question's shape weigh most; of real catalogues it is a
+    tenth to a twentieth."""
     world = planted(SHAPE, seed=1)
     data = world.interactions
     if kind == "clicks":
-        data = replace(data, values=np.ones_like(data.values), value_range=(0.0, 1.0), kind="clicks")
-    facts = PublicFacts(data.num_users, data.num_items, data.kind, data.value_range, world.features, Streams(1))
+        data = replace(
+            data, values=np.ones_like(data.values), value_range=(0.0, 1.0), kind="clicks"
+        )
+    facts = PublicFacts(
+        data.num_users, data.num_items, data.kind, data.value_range, world.features, Streams(1)
+    )
     prepared = prepare(load(None, [f"privacy.epsilon={epsilon}"]), facts)
-    link = Loopback(data, prepared.steps, prepared.plan, Streams(1), Ledger(prepared.plan.guarantee))
+    link = Loopback(
+        data, prepared.steps, prepared.plan, Streams(1), Ledger(prepared.plan.guarantee)
+    )
     sent, held, earlier = 0, 0, {}
     for done in train(prepared.recipe, link, prepared.recipe.begin()):
         public = done.question.public

@@ -20,20 +20,31 @@ from fedrec.settings import load
 
 DATA = planted(SHAPES["small"], seed=1)
 SPLIT = leave_last_out(DATA.interactions, seed=1)
-FACTS = PublicFacts(SPLIT.train.num_users, SPLIT.train.num_items, "ratings", SPLIT.train.value_range, DATA.features, Streams(1))
+FACTS = PublicFacts(
+    SPLIT.train.num_users,
+    SPLIT.train.num_items,
+    "ratings",
+    SPLIT.train.value_range,
+    DATA.features,
+    Streams(1),
+)
 ITEMS = DATA.catalogue.item_ids
 
 
 def trained(facts: PublicFacts, *, noise: int, epsilon: float = 1.0) -> tuple[Prepared, State]:
     prepared = prepare(load(None, [f"privacy.epsilon={epsilon:g}"]), facts)
-    link = Loopback(SPLIT.train, prepared.steps, prepared.plan, Streams(noise), Ledger(prepared.plan.guarantee))
+    link = Loopback(
+        SPLIT.train, prepared.steps, prepared.plan, Streams(noise), Ledger(prepared.plan.guarantee)
+    )
     *_, last = train(prepared.recipe, link, prepared.recipe.begin())
     return prepared, last.state
 
 
 def rmse(prepared: Prepared, state: State) -> float:
     fold = SPLIT.validation
-    return rating_metrics(predict(prepared.recipe.model(state), fold.history, fold.targets), fold.targets).rmse
+    return rating_metrics(
+        predict(prepared.recipe.model(state), fold.history, fold.targets), fold.targets
+    ).rmse
 
 
 def test_rows_follow_the_new_catalogue() -> None:
@@ -51,21 +62,36 @@ def test_counts_are_those_of_so_many_users() -> None:
     assert earlier is not None
     start = earlier.start(num_users=2 * FACTS.num_users, weight=0.5)
     np.testing.assert_allclose(start["people_counts"], 2 * np.asarray(state["counts"]))
-    np.testing.assert_allclose(start["people_precision"], 0.5 / np.asarray(state["observed_variance"]))
+    np.testing.assert_allclose(
+        start["people_precision"], 0.5 / np.asarray(state["observed_variance"])
+    )
     assert "counts" not in start
 
 
 def test_what_it_began_with_itself_goes_on() -> None:
     _, state = trained(FACTS, noise=1)
-    known = {"people_observed": np.full_like(state["observed"], 3.0), "people_precision": 1 / np.asarray(state["observed_variance"])}
+    known = {
+        "people_observed": np.full_like(state["observed"], 3.0),
+        "people_precision": 1 / np.asarray(state["observed_variance"]),
+    }
     earlier = Earlier.of({**state, **known}, FACTS.num_users, items=ITEMS, now=ITEMS)
     assert earlier is not None
     np.testing.assert_allclose(earlier.state["observed"], (np.asarray(state["observed"]) + 3.0) / 2)
-    np.testing.assert_allclose(earlier.state["observed_variance"], np.asarray(state["observed_variance"]) / 2)
+    np.testing.assert_allclose(
+        earlier.state["observed_variance"], np.asarray(state["observed_variance"]) / 2
+    )
 
 
 @pytest.mark.parametrize("missing", ["phi", "observed_variance", "counts"])
 def test_a_state_of_another_recipe_is_no_start(missing: str) -> None:
     _, state = trained(FACTS, noise=1)
-    assert Earlier.of({name: array for name, array in state.items() if name != missing}, 1, items=ITEMS, now=ITEMS) is None
+    assert (
+        Earlier.of(
+            {name: array for name, array in state.items() if name != missing},
+            1,
+            items=ITEMS,
+            now=ITEMS,
+        )
+        is None
+    )
     assert Earlier.of(state, 1, items=ITEMS, now=[*ITEMS, "new"]) is None

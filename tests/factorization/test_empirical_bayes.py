@@ -1,4 +1,5 @@
-"""Noised counts are read as well as an oracle that knows their prior reads them, at every ratio of counts to noise."""
+"""Noised counts are read as well as an oracle that knows their prior reads them, at every ratio of
+counts to noise."""
 
 import numpy as np
 import pytest
@@ -12,21 +13,28 @@ def zipf(m: int, most: float) -> np.ndarray:
 
 @pytest.mark.parametrize("std", [1e-6, 1e-2, 1.0, 30.0])
 def test_no_count_is_further_from_the_truth_than_its_noise_explains(std: float) -> None:
-    """A count of 2,000 with noise of std 1 is 2,000, though the prior's grid is coarser than the noise."""
+    """A count of 2,000 with noise of std 1 is 2,000, though the prior's grid is coarser than the
+    noise."""
     truth = zipf(2000, 2000.0)
     noisy = truth + std * np.random.default_rng(1).standard_normal(len(truth))
     found = denoise_counts(noisy, std=std, features=None)
-    assert float(np.abs(found - truth).max()) < 6 * std  # 2,000 normal numbers pass 5 std with probability 1e-3, shrinkage adds less than 1
-    assert float(np.mean((found - truth) ** 2)) <= 1.02 * std**2  # the fixed draw's own mean square is 1.00 std^2 within .03
+    # 2,000 normal numbers pass 5 std with probability 1e-3, shrinkage adds less than 1
+    assert float(np.abs(found - truth).max()) < 6 * std
+    # the fixed draw's own mean square is 1.00 std^2 within .03
+    assert float(np.mean((found - truth) ** 2)) <= 1.02 * std**2
 
 
 def test_shrinkage_gains_where_noise_is_larger_than_most_counts() -> None:
     truth = zipf(2000, 200.0)
     noisy = truth + 10 * np.random.default_rng(2).standard_normal(len(truth))
     found = denoise_counts(noisy, std=10.0, features=None)
-    assert float(np.mean((found - truth) ** 2)) < 0.2 * float(np.mean((np.maximum(noisy, 0) - truth) ** 2))
+    assert float(np.mean((found - truth) ** 2)) < 0.2 * float(
+        np.mean((np.maximum(noisy, 0) - truth) ** 2)
+    )
     assert float(found.min()) >= 0
 
 
 def test_counts_without_noise_come_back() -> None:
-    np.testing.assert_array_equal(denoise_counts(np.array([3.0, -1.0, 0.0]), std=0.0, features=None), [3.0, 0.0, 0.0])
+    np.testing.assert_array_equal(
+        denoise_counts(np.array([3.0, -1.0, 0.0]), std=0.0, features=None), [3.0, 0.0, 0.0]
+    )

@@ -1,4 +1,5 @@
-"""Item-item weights from a noised Gram: what is exact without noise, and what is known about noise."""
+"""Item-item weights from a noised Gram: what is exact without noise, and what is known about
+noise."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ K = 40
 def some_gram(seed: int = 0, users: int = 500) -> np.ndarray:
     """Z'Z of users' unit vectors, dense."""
     rng = np.random.default_rng(seed)
-    X = (rng.random((users, K)) < 0.05 + 0.4 * (rng.random((users, 4)) @ rng.random((4, K)) > 1.3)).astype(float)
+    X = (
+        rng.random((users, K)) < 0.05 + 0.4 * (rng.random((users, 4)) @ rng.random((4, K)) > 1.3)
+    ).astype(float)
     Z = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1)
     return np.asarray(Z.T @ Z)
 
@@ -35,17 +38,28 @@ def noise(std: float, size: int, seed: int = 1) -> np.ndarray:
 
 def some_clicks(seed: int = 2, num_users: int = 30, num_items: int = K + 5) -> Interactions:
     users, items = np.nonzero(np.random.default_rng(seed).random((num_users, num_items)) < 0.2)
-    return Interactions.from_columns(users, items, None, num_users=num_users, num_items=num_items, value_range=(0.0, 1.0), kind="clicks")
+    return Interactions.from_columns(
+        users,
+        items,
+        None,
+        num_users=num_users,
+        num_items=num_items,
+        value_range=(0.0, 1.0),
+        kind="clicks",
+    )
 
 
 def weights_of(gram: np.ndarray, std: float = 0.0) -> ItemItem:
     spectrum = denoised(gram, noise_std=std, rank=K)
-    diagonal = denoised_diagonal(np.diag(gram), noise_std=std, expected=np.maximum(np.diag(gram), 0.1))
+    diagonal = denoised_diagonal(
+        np.diag(gram), noise_std=std, expected=np.maximum(np.diag(gram), 0.1)
+    )
     return ease(spectrum, diagonal, head=np.arange(K), weights=np.ones(K))
 
 
 def test_without_noise_and_with_all_eigenvectors_the_weights_are_steck_s_closed_form() -> None:
-    """Scores of items a user does not have, up to a constant of the user: the weights are centred over items, and kept in float32."""
+    """Scores of items a user does not have, up to a constant of the user: the weights are centred
+    over items, and kept in float32."""
     gram = some_gram()
     P = np.linalg.inv(gram + item_item.RIDGE * np.diag(gram).mean() * np.eye(K))
     B = -P / np.diag(P)
@@ -58,7 +72,8 @@ def test_without_noise_and_with_all_eigenvectors_the_weights_are_steck_s_closed_
 
 
 def test_noise_alone_gives_no_eigenvector_and_no_score() -> None:
-    """The largest eigenvalue of 300 x 300 noise is inside its edge, up to its own spread of about K^(-2/3), 2%."""
+    """The largest eigenvalue of 300 x 300 noise is inside its edge, up to its own spread of about
+    K^(-2/3), 2%."""
     for seed in range(20):
         found = denoised(noise(2.0, 300, seed), noise_std=2.0, rank=300)
         assert found.values[0] < 1.05 * 2.0 * math.sqrt(600)
@@ -71,14 +86,18 @@ def test_noise_alone_gives_no_eigenvector_and_no_score() -> None:
 
 
 def test_a_planted_direction_is_found_and_its_length_shrunk_towards_the_truth() -> None:
-    """Gavish and Donoho's shrinkage: closer to the planted matrix than the released eigenvalues are, in Frobenius norm."""
+    """Gavish and Donoho's shrinkage: closer to the planted matrix than the released eigenvalues
+    are, in Frobenius norm."""
     size, std = 200, 1.0
     u = np.random.default_rng(3).standard_normal(size)
     truth = 40 * np.outer(u, u) / (u @ u)  # twice the edge of the noise
     found = denoised(truth + noise(std, size), noise_std=std, rank=5)
     assert np.count_nonzero(found.shrunk) == 1
     assert found.shrunk[0] < found.values[0]
-    shrunk, raw = (values[0] * np.outer(found.vectors[:, 0], found.vectors[:, 0]) for values in (found.shrunk, found.values))
+    shrunk, raw = (
+        values[0] * np.outer(found.vectors[:, 0], found.vectors[:, 0])
+        for values in (found.shrunk, found.values)
+    )
     assert np.linalg.norm(shrunk - truth) < np.linalg.norm(raw - truth)
     assert abs(found.vectors[:, 0] @ u) > 0.8 * np.linalg.norm(u)
 
@@ -96,7 +115,9 @@ def test_a_noised_diagonal_leans_on_counts_and_is_positive() -> None:
 
 
 @given(users=st.integers(1, 10**7), items=st.integers(1, 10**6), std=st.floats(0, 1e4))
-def test_the_head_is_some_items_and_more_of_them_with_less_noise_or_more_users(users: int, items: int, std: float) -> None:
+def test_the_head_is_some_items_and_more_of_them_with_less_noise_or_more_users(
+    users: int, items: int, std: float
+) -> None:
     size = head_size(users=users, items=items, noise_std=std)
     assert 1 <= size <= min(items, item_item.MOST)
     assert size <= head_size(users=users, items=items, noise_std=std / 2)
@@ -107,14 +128,17 @@ def test_a_user_s_sum_does_not_depend_on_who_else_is_asked() -> None:
     similar, events = weights_of(some_gram()), some_clicks()
     together = similar.user_vectors(events)
     for k in range(events.num_users):
-        np.testing.assert_array_equal(similar.user_vectors(events.users_subset(np.array([k])))[0], together[k])
+        np.testing.assert_array_equal(
+            similar.user_vectors(events.users_subset(np.array([k])))[0], together[k]
+        )
     X = np.zeros((events.num_users, events.num_items))
     X[events.users, events.items] = 1
     np.testing.assert_allclose(together, X[:, :K] @ similar.left, rtol=1e-5, atol=1e-7)
 
 
 def test_a_blend_is_what_it_says_score_by_score() -> None:
-    """Second code: scores of vectors and of weights, centred over the head and mixed there; other items keep their score."""
+    """Second code: scores of vectors and of weights, centred over the head and mixed there; other
+    items keep their score."""
     events, rng = some_clicks(), np.random.default_rng(5)
     similar = replace(weights_of(some_gram()), head=np.arange(5, K + 5))
     counts, V = rng.uniform(1, 9, K + 5), rng.standard_normal((K + 5, 6)).astype(np.float32)
@@ -126,7 +150,9 @@ def test_a_blend_is_what_it_says_score_by_score() -> None:
     n = np.diff(events.user_ptr)[:, None]
     f = head.std(axis=1, keepdims=True) / (similar.spread * np.sqrt(n))
     expected[:, 5:] = (1 - w) * head + w * (head.mean(axis=1, keepdims=True) + f * E)
-    np.testing.assert_allclose(model.user_vectors(events) @ model.item_vectors.T, expected, atol=1e-4)
+    np.testing.assert_allclose(
+        model.user_vectors(events) @ model.item_vectors.T, expected, atol=1e-4
+    )
 
 
 def test_items_that_weights_do_not_know_come_last_by_popularity_and_first_for_nobody() -> None:
@@ -136,11 +162,15 @@ def test_items_that_weights_do_not_know_come_last_by_popularity_and_first_for_no
     assert (scores[:, 5:].min(axis=1) >= scores[:, :5].max(axis=1)).all()
     assert (np.argsort(-scores[:, :5], axis=1) == np.arange(5)[::-1]).all()
     nobody = events.select(np.zeros(len(events), np.bool_))
-    assert (np.argsort(-(model.user_vectors(nobody) @ model.item_vectors.T)[0]) == np.arange(K + 5)[::-1]).all()
+    assert (
+        np.argsort(-(model.user_vectors(nobody) @ model.item_vectors.T)[0])
+        == np.arange(K + 5)[::-1]
+    ).all()
 
 
 def test_weights_of_a_gram_without_noise_predict_held_out_clicks_better_than_popularity() -> None:
-    """Two kinds of people, two kinds of items: someone with three clicks of one kind is listed that kind."""
+    """Two kinds of people, two kinds of items: someone with three clicks of one kind is listed that
+    kind."""
     rng = np.random.default_rng(6)
     kind, of = rng.integers(0, 2, 800), np.arange(K) % 2
     X = (rng.random((800, K)) < np.where(kind[:, None] == of, 0.3, 0.05)).astype(float)
@@ -148,7 +178,13 @@ def test_weights_of_a_gram_without_noise_predict_held_out_clicks_better_than_pop
     std = 2.0
     similar = weights_of(Z.T @ Z + noise(std, K), std)
     events = Interactions.from_columns(
-        np.zeros(3, np.int64), np.array([0, 2, 4]), None, num_users=1, num_items=K, value_range=(0.0, 1.0), kind="clicks"
+        np.zeros(3, np.int64),
+        np.array([0, 2, 4]),
+        None,
+        num_users=1,
+        num_items=K,
+        value_range=(0.0, 1.0),
+        kind="clicks",
     )
     scores = (similar.user_vectors(events) @ similar.right.T)[0]
     first = np.argsort(-scores)[:15]

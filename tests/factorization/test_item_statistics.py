@@ -12,10 +12,13 @@ from fedrec.numerics.packed import pack, unpack
 LARGEST = 2**15 - 1
 
 
-def some_interactions(rng: np.random.Generator, *, users: int = 60, items: int = 23, events: int = 700) -> Interactions:
+def some_interactions(
+    rng: np.random.Generator, *, users: int = 60, items: int = 23, events: int = 700
+) -> Interactions:
     return Interactions.from_columns(
         rng.integers(0, users, events),
-        np.minimum(rng.geometric(0.15, events) - 1, items - 1),  # a long tail: some items have hundreds, some none
+        # a long tail: some items have hundreds, some none
+        np.minimum(rng.geometric(0.15, events) - 1, items - 1),
         rng.standard_normal(events).astype(np.float32),
         num_users=users,
         num_items=items,
@@ -23,10 +26,15 @@ def some_interactions(rng: np.random.Generator, *, users: int = 60, items: int =
     )
 
 
-def some_reports(rng: np.random.Generator, width: int, *, num_items: int = 19) -> tuple[Reports, tuple[BlockSpec, ...]]:
+def some_reports(
+    rng: np.random.Generator, width: int, *, num_items: int = 19
+) -> tuple[Reports, tuple[BlockSpec, ...]]:
     ptr = np.concatenate([[0], np.cumsum(rng.integers(0, 14, 50))]).astype(np.int64)
     popular = np.arange(1, num_items + 1) ** -1.5
-    each = [np.sort(rng.choice(num_items, size, replace=False, p=popular / popular.sum())) for size in np.diff(ptr)]
+    each = [
+        np.sort(rng.choice(num_items, size, replace=False, p=popular / popular.sum()))
+        for size in np.diff(ptr)
+    ]
     items = np.concatenate(each).astype(np.int32)
 
     def integers(*shape: int) -> npt.NDArray[np.int32]:
@@ -49,7 +57,9 @@ def some_reports(rng: np.random.Generator, width: int, *, num_items: int = 19) -
     return Reports(ptr, items, blocks), specs
 
 
-def big_integer_sums(reports: Reports, specs: tuple[BlockSpec, ...]) -> list[npt.NDArray[np.object_]]:
+def big_integer_sums(
+    reports: Reports, specs: tuple[BlockSpec, ...]
+) -> list[npt.NDArray[np.object_]]:
     """The same sums in Python's unlimited integers, one user and item at a time."""
     totals = []
     for spec, block in zip(specs, reports.blocks, strict=True):
@@ -59,7 +69,9 @@ def big_integer_sums(reports: Reports, specs: tuple[BlockSpec, ...]) -> list[npt
                 fold = 0 if spec.rows == 1 else int(reports.items[e]) % spec.folds
                 x = np.array([int(v) for v in block.vectors[k * spec.folds + fold]], object)
                 term = np.outer(x, x)[np.triu_indices(spec.width)] if spec.kind == "outer" else x
-                total[0 if spec.rows == 1 else reports.items[e]] += int(block.coefficients[e]) * term
+                total[0 if spec.rows == 1 else reports.items[e]] += (
+                    int(block.coefficients[e]) * term
+                )
         totals.append(total)
     return totals
 
@@ -72,7 +84,9 @@ def users_of(reports: Reports, chosen: npt.NDArray[np.int64]) -> Reports:
     blocks = tuple(
         BlockReports(
             b.coefficients[chosen if len(b.coefficients) == reports.num_users else index],
-            b.vectors.reshape(reports.num_users, -1, b.vectors.shape[1])[chosen].reshape(-1, b.vectors.shape[1]),
+            b.vectors.reshape(reports.num_users, -1, b.vectors.shape[1])[chosen].reshape(
+                -1, b.vectors.shape[1]
+            ),
         )
         for b in reports.blocks
     )
@@ -81,12 +95,16 @@ def users_of(reports: Reports, chosen: npt.NDArray[np.int64]) -> Reports:
 
 @pytest.mark.parametrize("d", [1, 3, 8, 20, 33])
 @pytest.mark.parametrize("weighted", [True, False])
-def test_item_statistics_are_the_sums_of_outer_products_and_of_targets_times_vectors(d: int, weighted: bool) -> None:
+def test_item_statistics_are_the_sums_of_outer_products_and_of_targets_times_vectors(
+    d: int, weighted: bool
+) -> None:
     rng = np.random.default_rng(d)
     data = some_interactions(rng)
     U = rng.standard_normal((data.num_users, d)).astype(np.float32)
     weights = rng.random(len(data), np.float32) if weighted else None
-    found = item_statistics(order_by_item(data.user_ptr, data.items, data.num_items), U, data.values, weights)
+    found = item_statistics(
+        order_by_item(data.user_ptr, data.items, data.num_items), U, data.values, weights
+    )
     w = np.ones(len(data)) if weights is None else weights.astype(np.float64)
     A, b = np.zeros((data.num_items, d, d)), np.zeros((data.num_items, d))
     vectors = U[data.users].astype(np.float64)
@@ -99,7 +117,10 @@ def test_item_statistics_are_the_sums_of_outer_products_and_of_targets_times_vec
 def test_columns_already_grouped_by_item_give_the_same_bytes() -> None:
     rng = np.random.default_rng(0)
     data = some_interactions(rng)
-    order, U = order_by_item(data.user_ptr, data.items, data.num_items), rng.standard_normal((data.num_users, 12)).astype(np.float32)
+    order, U = (
+        order_by_item(data.user_ptr, data.items, data.num_items),
+        rng.standard_normal((data.num_users, 12)).astype(np.float32),
+    )
     grouped = ItemOrder(order.item_ptr, order.users, np.empty(0, np.int64))
     weights = rng.random(len(data), np.float32)
     one, two = (
@@ -117,16 +138,23 @@ def test_packing_and_unpacking_are_inverse() -> None:
 
 def test_grouping_by_item_equals_a_stable_sort() -> None:
     data = some_interactions(np.random.default_rng(1))
-    ours, positions = order_by_item(data.user_ptr, data.items, data.num_items), np.argsort(data.items, kind="stable")
+    ours, positions = (
+        order_by_item(data.user_ptr, data.items, data.num_items),
+        np.argsort(data.items, kind="stable"),
+    )
     np.testing.assert_array_equal(ours.positions, positions)
     np.testing.assert_array_equal(ours.users, data.users[positions])
-    np.testing.assert_array_equal(np.diff(ours.item_ptr), np.bincount(data.items, minlength=data.num_items))
+    np.testing.assert_array_equal(
+        np.diff(ours.item_ptr), np.bincount(data.items, minlength=data.num_items)
+    )
 
 
 @pytest.mark.parametrize("width", [1, 7, 16, 25])
 def test_exact_sums_equal_those_of_unlimited_integers(width: int) -> None:
     reports, specs = some_reports(np.random.default_rng(width), width)
-    for found, expected in zip(exact_sums(reports, specs), big_integer_sums(reports, specs), strict=True):
+    for found, expected in zip(
+        exact_sums(reports, specs), big_integer_sums(reports, specs), strict=True
+    ):
         assert found.dtype == np.int64
         assert (found.astype(object) == expected).all()
 
@@ -137,8 +165,12 @@ def test_a_thousand_terms_of_the_largest_and_of_alternating_sign_lose_no_bit() -
     vectors[::3, 0] = 1  # beside 2^53, a rounded sum would lose these
     signs = np.where(np.arange(n) % 7 == 0, -1, 1).astype(np.int32)
     specs = (BlockSpec("A", "outer", 2, width, 1.0, 1.0),)
-    reports = Reports(np.arange(n + 1), np.ones(n, np.int32), (BlockReports(signs * LARGEST, vectors),))
-    assert (exact_sums(reports, specs)[0].astype(object) == big_integer_sums(reports, specs)[0]).all()
+    reports = Reports(
+        np.arange(n + 1), np.ones(n, np.int32), (BlockReports(signs * LARGEST, vectors),)
+    )
+    assert (
+        exact_sums(reports, specs)[0].astype(object) == big_integer_sums(reports, specs)[0]
+    ).all()
 
 
 def test_shuffled_and_resharded_users_give_the_same_bytes() -> None:
@@ -161,8 +193,14 @@ def test_the_number_of_threads_does_not_show(monkeypatch: pytest.MonkeyPatch) ->
     U = rng.standard_normal((data.num_users, 10)).astype(np.float32)
 
     def everything() -> list[bytes]:
-        found = item_statistics(order_by_item(data.user_ptr, data.items, data.num_items), U, data.values)
-        return [found.gram.tobytes(), found.moment.tobytes(), *(block.tobytes() for block in exact_sums(reports, specs))]
+        found = item_statistics(
+            order_by_item(data.user_ptr, data.items, data.num_items), U, data.values
+        )
+        return [
+            found.gram.tobytes(),
+            found.moment.tobytes(),
+            *(block.tobytes() for block in exact_sums(reports, specs)),
+        ]
 
     expected = everything()
     monkeypatch.setattr(threads, "cores", lambda: 1)
@@ -184,7 +222,9 @@ def test_sums_that_could_pass_63_bits_are_refused_before_anything_is_added() -> 
     n = 2**17
     specs = (BlockSpec("gramian", "outer", 1, 1, 1.0, 1.0),)
     reports = Reports(
-        np.zeros(n + 1, np.int64), np.empty(0, np.int32), (BlockReports(np.full(n, LARGEST, np.int32), np.full((n, 1), LARGEST, np.int32)),)
+        np.zeros(n + 1, np.int64),
+        np.empty(0, np.int32),
+        (BlockReports(np.full(n, LARGEST, np.int32), np.full((n, 1), LARGEST, np.int32)),),
     )
     sums = ExactSums(specs)
     sums.add(reports)
@@ -202,7 +242,9 @@ def test_an_item_named_twice_by_one_user_is_not_added() -> None:
     items = reports.items.copy()
     items[reports.user_ptr[user] + 1] = items[reports.user_ptr[user]]
     sums = ExactSums(specs)
-    with pytest.raises(ValueError, match=f"user {user} names item {items[reports.user_ptr[user]]} twice"):
+    with pytest.raises(
+        ValueError, match=f"user {user} names item {items[reports.user_ptr[user]]} twice"
+    ):
         sums.add(Reports(reports.user_ptr, items, reports.blocks))
     assert not any(block.any() for block in sums.blocks)
 
@@ -216,14 +258,20 @@ def test_malformed_reports_are_refused() -> None:
         (reports.items, reports.user_ptr + 1),
     ):
         with pytest.raises(ValueError, match=r"item ids must|user_ptr must"):
-            ExactSums(specs).add(Reports(ptr.astype(np.int64), items.astype(np.int32), reports.blocks))
+            ExactSums(specs).add(
+                Reports(ptr.astype(np.int64), items.astype(np.int32), reports.blocks)
+            )
     short = BlockReports(reports.blocks[0].coefficients[:-1], reports.blocks[0].vectors)
     with pytest.raises(ValueError, match="block A: expected"):
         ExactSums(specs).add(Reports(reports.user_ptr, reports.items, (short, *reports.blocks[1:])))
     with pytest.raises(ValueError, match="expected 5 blocks, found 1"):
         ExactSums(specs).add(Reports(reports.user_ptr, reports.items, reports.blocks[:1]))
     with pytest.raises(ValueError, match="targets must have one entry"):
-        item_statistics(order_by_item(reports.user_ptr, reports.items, 19), np.zeros((50, 2), np.float32), np.zeros(3, np.float32))
+        item_statistics(
+            order_by_item(reports.user_ptr, reports.items, 19),
+            np.zeros((50, 2), np.float32),
+            np.zeros(3, np.float32),
+        )
 
 
 def test_ranges_of_rows_cover_every_row_once_whatever_the_tail() -> None:

@@ -3,13 +3,21 @@ import numpy.typing as npt
 import pytest
 
 from fedrec.data.interactions import Interactions
-from fedrec.factorization.least_squares import project_psd, solve_clicks, solve_packed, solve_rows, solve_users
+from fedrec.factorization.least_squares import (
+    project_psd,
+    solve_clicks,
+    solve_packed,
+    solve_rows,
+    solve_users,
+)
 from fedrec.numerics.packed import pack, unpack
 
 Floats = npt.NDArray[np.floating]
 
 
-def some_ratings(rng: np.random.Generator, *, users: int = 37, items: int = 29, events: int = 900) -> Interactions:
+def some_ratings(
+    rng: np.random.Generator, *, users: int = 37, items: int = 29, events: int = 900
+) -> Interactions:
     return Interactions.from_columns(
         np.minimum(rng.geometric(0.08, events) - 1, users - 1),
         rng.integers(0, items, events),
@@ -35,20 +43,33 @@ def directly(data: Interactions, V: Floats, ridge: Floats, weights: Floats, base
 def test_user_solves_equal_numpy_s(d: int, dtype: npt.DTypeLike, tolerance: float) -> None:
     rng = np.random.default_rng(d)
     data = some_ratings(rng)
-    V, weights = rng.standard_normal((data.num_items, d)).astype(dtype), rng.random(len(data)).astype(dtype)
+    V, weights = (
+        rng.standard_normal((data.num_items, d)).astype(dtype),
+        rng.random(len(data)).astype(dtype),
+    )
     ridge = 0.3 * np.maximum(np.diff(data.user_ptr), 1).astype(np.float64)
     found = solve_users(data, V, ridge=ridge, weights=weights)
     assert found.dtype == dtype
-    np.testing.assert_allclose(found, directly(data, V, ridge, weights.astype(np.float64), np.zeros((d, d))), atol=tolerance)
+    np.testing.assert_allclose(
+        found,
+        directly(data, V, ridge, weights.astype(np.float64), np.zeros((d, d))),
+        atol=tolerance,
+    )
 
 
 def test_clicks_are_solved_as_by_hu_koren_and_volinsky() -> None:
     rng = np.random.default_rng(0)
     data = some_ratings(rng)
-    data = Interactions(data.user_ptr, data.items, np.ones(len(data), np.float32), data.num_items, (0, 1), "clicks")
+    data = Interactions(
+        data.user_ptr, data.items, np.ones(len(data), np.float32), data.num_items, (0, 1), "clicks"
+    )
     V, alpha = rng.standard_normal((data.num_items, 6)), 7.0
     found = solve_clicks(data.user_ptr, data.items, V, ridge=0.5, alpha=alpha)
-    expected = directly(data, V, np.full(data.num_users, 0.5), np.full(len(data), alpha), V.T @ V) * (1 + alpha) / alpha
+    expected = (
+        directly(data, V, np.full(data.num_users, 0.5), np.full(len(data), alpha), V.T @ V)
+        * (1 + alpha)
+        / alpha
+    )
     np.testing.assert_allclose(found, expected, atol=1e-11)
 
 
@@ -58,24 +79,35 @@ def test_a_solution_does_not_depend_on_the_batch_it_came_in() -> None:
     V = rng.standard_normal((data.num_items, 11)).astype(np.float32)
     together = solve_users(data, V, ridge=0.1)
     for users in (np.array([7]), np.array([30, 2, 7]), rng.permutation(data.num_users)):
-        assert solve_users(data.users_subset(users), V, ridge=0.1).tobytes() == together[users].tobytes()
+        assert (
+            solve_users(data.users_subset(users), V, ridge=0.1).tobytes()
+            == together[users].tobytes()
+        )
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-4), (np.float64, 1e-11)])
 @pytest.mark.parametrize("d", [1, 6, 24, 33])
-def test_packed_solves_equal_numpy_s_and_need_no_company(dtype: npt.DTypeLike, tolerance: float, d: int) -> None:
+def test_packed_solves_equal_numpy_s_and_need_no_company(
+    dtype: npt.DTypeLike, tolerance: float, d: int
+) -> None:
     rng = np.random.default_rng(d)
     X = rng.standard_normal((13, d + 5, d))
     A, b, ridge = X.swapaxes(1, 2) @ X, rng.standard_normal((13, d)), rng.random(13) + 1
     found = solve_packed(pack(A).astype(dtype), b.astype(dtype), ridge=ridge)
-    np.testing.assert_allclose(found, np.linalg.solve(A + ridge[:, None, None] * np.eye(d), b[..., None])[..., 0], atol=tolerance)
+    np.testing.assert_allclose(
+        found,
+        np.linalg.solve(A + ridge[:, None, None] * np.eye(d), b[..., None])[..., 0],
+        atol=tolerance,
+    )
     alone = solve_packed(pack(A[4:5]).astype(dtype), b[4:5].astype(dtype), ridge=ridge[4:5])
     assert alone.tobytes() == found[4:5].tobytes()
 
 
 def test_a_matrix_that_is_not_positive_definite_is_named_and_not_solved() -> None:
     A = np.stack([np.eye(3), np.diag([1.0, -1.0, 1.0]), np.eye(3)])
-    with pytest.raises(ValueError, match="1 of 3 systems are not positive definite, the first is row 1"):
+    with pytest.raises(
+        ValueError, match="1 of 3 systems are not positive definite, the first is row 1"
+    ):
         solve_packed(pack(A), np.ones((3, 3)), ridge=0.0)
     with pytest.raises(ValueError, match="not positive definite"):
         solve_rows(np.array([0, 1]), np.zeros(1, np.int32), np.ones((1, 2)), ridge=0.0)
@@ -83,7 +115,9 @@ def test_a_matrix_that_is_not_positive_definite_is_named_and_not_solved() -> Non
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 3e-5), (np.float64, 1e-12)])
 @pytest.mark.parametrize("d", [1, 2, 7, 16, 40])
-def test_projection_clips_the_eigenvalues_that_numpy_finds(dtype: npt.DTypeLike, tolerance: float, d: int) -> None:
+def test_projection_clips_the_eigenvalues_that_numpy_finds(
+    dtype: npt.DTypeLike, tolerance: float, d: int
+) -> None:
     rng = np.random.default_rng(d)
     X = rng.standard_normal((21, d, d))
     A = X + X.swapaxes(1, 2)
@@ -104,7 +138,11 @@ def test_projection_handles_matrices_that_are_hard_for_eigenvalue_iterations() -
         np.ones((d, d)),
         1e-30 * (np.eye(d) - np.ones((d, d))),
     ]
-    cases += [np.kron(np.eye(d // 2), [[0.0, 1.0], [1.0, 0.0]]), 1e12 * (np.outer(v, v) - np.eye(d)), np.eye(d, k=1) + np.eye(d, k=-1)]
+    cases += [
+        np.kron(np.eye(d // 2), [[0.0, 1.0], [1.0, 0.0]]),
+        1e12 * (np.outer(v, v) - np.eye(d)),
+        np.eye(d, k=1) + np.eye(d, k=-1),
+    ]
     A = np.stack(cases)
     values, vectors = np.linalg.eigh(A)
     expected = (vectors * np.maximum(values, 0.0)[:, None, :]) @ vectors.swapaxes(1, 2)
@@ -114,7 +152,7 @@ def test_projection_handles_matrices_that_are_hard_for_eigenvalue_iterations() -
         assert float((np.abs(found - expected).max(axis=(1, 2)) / largest).max()) < tolerance
 
 
-def test_projection_leaves_a_positive_definite_matrix_as_it_is_and_refuses_what_is_not_finite() -> None:
+def test_projection_leaves_a_positive_definite_matrix_as_it_is_and_refuses_what_is_not_finite() -> None:  # fmt: skip
     X = np.random.default_rng(3).standard_normal((4, 20, 9))
     packed = pack(X.swapaxes(1, 2) @ X)
     assert project_psd(packed, 9).tobytes() == packed.tobytes()

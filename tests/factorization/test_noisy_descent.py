@@ -1,4 +1,5 @@
-"""What is particular to the sound sibling of fast DP matrix factorisation; its five tests are in test_recipes.py."""
+"""What is particular to the sound sibling of fast DP matrix factorisation; its five tests are in
+test_recipes.py."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from fedrec.settings import load
 
 
 def prepared_for(ratings: Interactions, *keys: str) -> Prepared:
-    facts = PublicFacts(ratings.num_users, ratings.num_items, ratings.kind, ratings.value_range, None, Streams(1))
+    facts = PublicFacts(
+        ratings.num_users, ratings.num_items, ratings.kind, ratings.value_range, None, Streams(1)
+    )
     return prepare(load(None, ["recipe=fast-dpmf", *keys]), facts)
 
 
@@ -32,10 +35,20 @@ def loopback(ratings: Interactions, made: Prepared) -> Loopback:
 def test_a_step_is_the_normalised_gradient_of_every_user_over_count_and_ridge() -> None:
     """Second code, user by user, in floating point: the grid costs less than a hundredth."""
     ratings = planted(SHAPES["small"], seed=3).interactions
-    made = prepared_for(ratings, "model.dimension=3", "model.steps=1", "model.learning_rate=0.5", "privacy.epsilon=inf")
+    made = prepared_for(
+        ratings,
+        "model.dimension=3",
+        "model.steps=1",
+        "model.learning_rate=0.5",
+        "privacy.epsilon=inf",
+    )
     first, second = train(made.recipe, loopback(ratings, made), made.recipe.begin())
     V, bias = (np.asarray(first.state[name], np.float64) for name in ("V", "bias"))
-    mean, change, counts = float(first.state["mean"]), np.zeros((ratings.num_items, 4)), np.zeros(ratings.num_items)
+    mean, change, counts = (
+        float(first.state["mean"]),
+        np.zeros((ratings.num_items, 4)),
+        np.zeros(ratings.num_items),
+    )
     for a, b in itertools.pairwise(ratings.user_ptr):
         items, y = ratings.items[a:b], ratings.values[a:b] - mean - bias[ratings.items[a:b]]
         y = y - y.sum() / (len(y) + 3)

@@ -23,7 +23,9 @@ def test_rows_without_a_gradient_keep_their_bytes_and_their_memory(optimizer: Op
         (Adam(0.8, 0.95, 1e-3), "Adam", {"betas": (0.8, 0.95), "eps": 1e-3}),
     ],
 )
-def test_steps_agree_with_torch(optimizer: Optimizer, name: str, options: dict[str, object]) -> None:
+def test_steps_agree_with_torch(
+    optimizer: Optimizer, name: str, options: dict[str, object]
+) -> None:
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(1)
     table = rng.standard_normal((5, 4))
@@ -41,6 +43,13 @@ def test_steps_agree_with_torch(optimizer: Optimizer, name: str, options: dict[s
 @pytest.mark.parametrize("optimizer", EVERY, ids=lambda o: type(o).__name__)
 def test_tables_of_networks_stay_float32(optimizer: Optimizer) -> None:
     table = np.ones((2, 3), np.float32)
-    optimizer.step(table, np.arange(2), np.ones((2, 3), np.float32), np.zeros((optimizer.slots, 2, 3), np.float32), rate=0.1, time=1)
+    optimizer.step(
+        table,
+        np.arange(2),
+        np.ones((2, 3), np.float32),
+        np.zeros((optimizer.slots, 2, 3), np.float32),
+        rate=0.1,
+        time=1,
+    )
     assert table.dtype == np.float32
     assert bool(np.all(table < 1))

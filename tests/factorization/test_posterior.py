@@ -15,7 +15,13 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.factorization.blocked_sgd import Diffusion, Pass, Rows, blocks_of, descend, settle
 from fedrec.factorization.model import predict
-from fedrec.factorization.posterior import PosteriorSettings, Scaling, guarantee_for, sample, user_weights
+from fedrec.factorization.posterior import (
+    PosteriorSettings,
+    Scaling,
+    guarantee_for,
+    sample,
+    user_weights,
+)
 from fedrec.randomness import Streams
 
 SETTINGS = PosteriorSettings(dimension=2, passes=5, most_ratings=6, weight_limit=3.0)
@@ -25,7 +31,9 @@ def some_ratings(seed: int, users: int = 12, items: int = 15) -> Interactions:
     rng = np.random.default_rng(seed)
     who, what = np.nonzero(rng.random((users, items)) < rng.random((users, 1)))
     values = rng.integers(1, 6, len(who)).astype(float)
-    return Interactions.from_columns(who, what, values, num_users=users, num_items=items, value_range=(1.0, 5.0))
+    return Interactions.from_columns(
+        who, what, values, num_users=users, num_items=items, value_range=(1.0, 5.0)
+    )
 
 
 def test_the_claim_says_what_it_rests_on() -> None:
@@ -48,7 +56,8 @@ def test_no_user_has_more_loss_than_the_public_bound(seed: int, limit: float) ->
 
 @pytest.mark.parametrize("share", [1.0, 0.25])
 def test_two_exact_densities_of_v_differ_by_at_most_the_claim(share: float) -> None:
-    """One user, one item, d = 1, by quadrature over u: the density of v with the user against the one without, for every rating."""
+    """One user, one item, d = 1, by quadrature over u: the density of v with the user against the
+    one without, for every rating."""
     chosen = PosteriorSettings(dimension=1, most_ratings=1, prior_std=1.0, ridge=0.0)
     scaling, epsilon = Scaling.of(chosen, 2.0, (1.0, 5.0)), 2.0
     c, largest, grid = 1 / scaling.temperature, 0.0, np.linspace(-6, 6, 241)
@@ -71,14 +80,25 @@ def test_the_printed_conversion_is_four_times_as_hot() -> None:
 
 
 def test_a_long_chain_has_the_moments_of_its_density() -> None:
-    """One user, one item, d = 1: means of u^2 and u v against quadrature of exp(-c F), within 5 standard errors of 10 batches and .02."""
-    ratings = Interactions.from_columns(np.zeros(1, int), np.zeros(1, int), np.ones(1), num_users=1, num_items=1, value_range=(1.0, 5.0))
+    """One user, one item, d = 1: means of u^2 and u v against quadrature of exp(-c F), within 5
+    standard errors of 10 batches and .02."""
+    ratings = Interactions.from_columns(
+        np.zeros(1, int),
+        np.zeros(1, int),
+        np.ones(1),
+        num_users=1,
+        num_items=1,
+        value_range=(1.0, 5.0),
+    )
     ridge, temperature, value, cap = 0.6, 0.8, 1.5, 2.5
     grid = np.linspace(-7, 7, 701)
     product = np.outer(grid, grid)
     F = np.minimum((value - product) ** 2, cap**2) + ridge * np.add.outer(grid**2, grid**2)
     density = np.exp(-F / temperature)
-    expected = [float((density * f).sum() / density.sum()) for f in (np.add.outer(grid**2, 0 * grid), product)]
+    expected = [
+        float((density * f).sum() / density.sum())
+        for f in (np.add.outer(grid**2, 0 * grid), product)
+    ]
     blocks = blocks_of(ratings, np.array([value]), stripes=1)
     rows, rate = Rows.of(np.ones((1, 1)), np.ones((1, 1)), blocks), 0.01
     chain = Diffusion(ridge, temperature, key=3)
@@ -100,7 +120,9 @@ def test_without_a_budget_the_chain_is_plain_descent_and_learns() -> None:
     for epsilon in (math.inf, 1e5, 1.0):
         chosen = PosteriorSettings(dimension=4, passes=30, rate=0.01)
         *_, last = sample(seen, chosen, epsilon=epsilon, streams=Streams(1))
-        errors[epsilon] = float(np.sqrt(np.mean((predict(last.model, seen, asked) - asked.values) ** 2)))
+        errors[epsilon] = float(
+            np.sqrt(np.mean((predict(last.model, seen, asked) - asked.values) ** 2))
+        )
     assert errors[math.inf] < 0.9 * np.std(asked.values)
     assert errors[1e5] < 0.9 * np.std(asked.values)
     assert errors[1.0] > errors[1e5]

@@ -8,27 +8,51 @@ from fedrec.settings import load
 
 
 @pytest.mark.parametrize(
-    ("asked", "nearest"), [(0.1, 0.5), (0.7, 0.5), (0.8, 1.0), (2.2, 1.0), (2.3, 5.0), (15.0, 20.0), (300.0, 20.0), (math.inf, math.inf)]
+    ("asked", "nearest"),
+    [
+        (0.1, 0.5),
+        (0.7, 0.5),
+        (0.8, 1.0),
+        (2.2, 1.0),
+        (2.3, 5.0),
+        (15.0, 20.0),
+        (300.0, 20.0),
+        (math.inf, math.inf),
+    ],
 )
-def test_an_epsilon_takes_the_settings_of_the_nearest_one_in_ratio(asked: float, nearest: float) -> None:
+def test_an_epsilon_takes_the_settings_of_the_nearest_one_in_ratio(
+    asked: float, nearest: float
+) -> None:
     assert choice_for(asked, features=True) is WITH_FEATURES[nearest]
     assert choice_for(asked, features=False) is WITHOUT_FEATURES[nearest]
 
 
 def test_what_a_scenario_says_stays_and_the_rest_is_the_rule_s() -> None:
     found = published.settings_of(
-        load(None, ["recipe=published", "privacy.epsilon=1", "model.item_ridge=7", "model.encoder=id"]), "ratings"
+        load(
+            None,
+            ["recipe=published", "privacy.epsilon=1", "model.item_ridge=7", "model.encoder=id"],
+        ),
+        "ratings",
     )
     rule = WITHOUT_FEATURES[1.0]
-    assert (found.item_ridge, found.dimension, found.user_radius) == (7, rule.dimension, rule.user_radius)
+    assert (found.item_ridge, found.dimension, found.user_radius) == (
+        7,
+        rule.dimension,
+        rule.user_radius,
+    )
 
 
 def test_the_rule_is_for_ratings_under_the_published_recipe_alone() -> None:
     """Nobody looked for settings of clicks, and dp-cmf has its own."""
     plain = dp_cmf.settings_of(load(None, ["recipe=dp-cmf", "privacy.epsilon=1"]))
-    clicks = published.settings_of(load(None, ["recipe=published", "privacy.epsilon=1", "model.encoder=id"]), "clicks")
+    clicks = published.settings_of(
+        load(None, ["recipe=published", "privacy.epsilon=1", "model.encoder=id"]), "clicks"
+    )
     assert plain == clicks
-    assert plain != published.settings_of(load(None, ["recipe=published", "privacy.epsilon=1", "model.encoder=id"]), "ratings")
+    assert plain != published.settings_of(
+        load(None, ["recipe=published", "privacy.epsilon=1", "model.encoder=id"]), "ratings"
+    )
 
 
 def test_the_paper_s_figure_and_the_rule_have_one_set_of_settings() -> None:
@@ -37,4 +61,6 @@ def test_the_paper_s_figure_and_the_rule_have_one_set_of_settings() -> None:
     start = Start("am_ssp_figure1")
     for epsilon, rule in WITH_FEATURES.items():
         said = start.settings("AM-SSP", epsilon)["model"]
-        assert {name: getattr(rule, name) for name in rule.__dataclass_fields__} == {name: said[name] for name in rule.__dataclass_fields__}
+        assert {name: getattr(rule, name) for name in rule.__dataclass_fields__} == {
+            name: said[name] for name in rule.__dataclass_fields__
+        }

@@ -1,4 +1,6 @@
-"""The five tests of a private algorithm, for every recipe: federated SSP2 (AM-SSP Alg. 8) and the default, of ratings and of clicks."""
+"""The five tests of a private algorithm, for every recipe: federated SSP2 (AM-SSP Alg.
+
+8) and the default, of ratings and of clicks."""
 
 from __future__ import annotations
 
@@ -35,21 +37,63 @@ from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load
 
 ITEMS = 30
-BAG = FeatureBag(("old", "new", "long"), sparse.csr_matrix(np.random.default_rng(0).random((ITEMS, 3)) < 0.4, dtype=np.float32))
+BAG = FeatureBag(
+    ("old", "new", "long"),
+    sparse.csr_matrix(np.random.default_rng(0).random((ITEMS, 3)) < 0.4, dtype=np.float32),
+)
 FEATURES = PublicFeatures({"kind": BAG})
 
 RECIPES: dict[str, list[str]] = {
     "published, features": ["recipe=published", "model.dimension=3", "model.steps=2"],
-    "published, id only": ["recipe=published", "model.dimension=3", "model.steps=2", "model.encoder=id"],
-    "published, clipped weights": ["recipe=published", "model.dimension=3", "model.steps=1", "model.weights=clipped"],
-    "published, resampled": ["recipe=published", "model.dimension=2", "model.steps=1", "model.resamples=3"],
-    "published, batches": ["recipe=published", "model.dimension=2", "model.steps=1", "model.resamples=2", "model.example_share=0.5"],
-    "published, per example": ["recipe=published", "model.dimension=2", "model.steps=1", "privacy.unit=example"],
+    "published, id only": [
+        "recipe=published",
+        "model.dimension=3",
+        "model.steps=2",
+        "model.encoder=id",
+    ],
+    "published, clipped weights": [
+        "recipe=published",
+        "model.dimension=3",
+        "model.steps=1",
+        "model.weights=clipped",
+    ],
+    "published, resampled": [
+        "recipe=published",
+        "model.dimension=2",
+        "model.steps=1",
+        "model.resamples=3",
+    ],
+    "published, batches": [
+        "recipe=published",
+        "model.dimension=2",
+        "model.steps=1",
+        "model.resamples=2",
+        "model.example_share=0.5",
+    ],
+    "published, per example": [
+        "recipe=published",
+        "model.dimension=2",
+        "model.steps=1",
+        "privacy.unit=example",
+    ],
     "default, features": ["recipe=default"],
     "default, no features": ["recipe=default", "model.encoder=id"],
-    "default, public users": ["recipe=default", 'collective.sides=["metadata", "public-users"]', "collective.users_share=0.5"],
-    "default, public users alone": ["recipe=default", 'collective.sides=["public-users"]', "collective.users_share=0.5"],
-    "published, clicks": ["recipe=published", "model.dimension=3", "model.steps=1", "model.encoder=id"],
+    "default, public users": [
+        "recipe=default",
+        'collective.sides=["metadata", "public-users"]',
+        "collective.users_share=0.5",
+    ],
+    "default, public users alone": [
+        "recipe=default",
+        'collective.sides=["public-users"]',
+        "collective.users_share=0.5",
+    ],
+    "published, clicks": [
+        "recipe=published",
+        "model.dimension=3",
+        "model.steps=1",
+        "model.encoder=id",
+    ],
     "default, clicks": ["recipe=default"],
     "default, clicks, few people": ["recipe=default"],
     "default, clicks, one Gram": ["recipe=default"],
@@ -61,12 +105,28 @@ RECIPES: dict[str, list[str]] = {
     ],
     "fast-dpmf": ["recipe=fast-dpmf", "model.dimension=3", "model.steps=2"],
     "dp-gd": ["recipe=dp-gd", "model.dimension=3", "model.steps=2"],
-    "dp-gd, no biases": ["recipe=dp-gd", "model.dimension=3", "model.steps=2", "model.biases=false"],
+    "dp-gd, no biases": [
+        "recipe=dp-gd",
+        "model.dimension=3",
+        "model.steps=2",
+        "model.biases=false",
+    ],
     "am-dpsgd, features": ["recipe=am-dpsgd", "model.dimension=3", "model.steps=2"],
-    "am-dpsgd, id only": ["recipe=am-dpsgd", "model.dimension=3", "model.steps=1", "model.encoder_steps=2", "model.encoder=id"],
+    "am-dpsgd, id only": [
+        "recipe=am-dpsgd",
+        "model.dimension=3",
+        "model.steps=1",
+        "model.encoder_steps=2",
+        "model.encoder=id",
+    ],
     "dp-cmf": ["recipe=dp-cmf", "model.dimension=3", "model.steps=2"],
     "convex-ssp, clicks": ["recipe=convex-ssp", "model.dimension=3", "model.steps=2"],
-    "convex-ssp, weighed clicks": ["recipe=convex-ssp", "model.dimension=3", "model.steps=2", "model.click_weight=4"],
+    "convex-ssp, weighed clicks": [
+        "recipe=convex-ssp",
+        "model.dimension=3",
+        "model.steps=2",
+        "model.click_weight=4",
+    ],
     "convex-ssp, clicks by squares": [
         "recipe=convex-ssp",
         "model.dimension=3",
@@ -85,11 +145,14 @@ every_recipe = pytest.mark.parametrize("name", list(RECIPES))
 
 @pytest.fixture(autouse=True)
 def _clicks_of_few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of clicks too few people would get counts alone: that is "few people"; here steps are asked for as well, or the Gram again."""
+    """Of clicks too few people would get counts alone: that is "few people"; here steps are asked
+    for as well, or the Gram again."""
     if "default, clicks" in request.node.name and "few people" not in request.node.name:
         monkeypatch.setattr(clicks, "LEAST_TOLD", 0.0)
         monkeypatch.setattr(clicks, "LEAST_DIRECTIONS", 0)
-        monkeypatch.setattr(clicks, "FEW_DIRECTIONS", math.inf if "one Gram" in request.node.name else 0)
+        monkeypatch.setattr(
+            clicks, "FEW_DIRECTIONS", math.inf if "one Gram" in request.node.name else 0
+        )
         monkeypatch.setattr(clicks, "AGAIN", (math.inf, 0))
         monkeypatch.setattr(clicks, "RESOLVED", math.inf)
 
@@ -97,10 +160,16 @@ def _clicks_of_few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 def some_ratings(seed: int, num_users: int = 8) -> Interactions:
     """A few users of very different sizes: some rate nothing or one item, some nearly all."""
     rng = np.random.default_rng(seed)
-    pairs = [(k, j) for k in range(num_users) for j in np.flatnonzero(rng.random(ITEMS) < rng.random() ** 2)]
+    pairs = [
+        (k, j)
+        for k in range(num_users)
+        for j in np.flatnonzero(rng.random(ITEMS) < rng.random() ** 2)
+    ]
     users, items = np.array(pairs, np.int64).reshape(-1, 2).T
     values = rng.integers(1, 6, len(users)).astype(float)
-    return Interactions.from_columns(users, items, values, num_users=num_users, num_items=ITEMS, value_range=(1.0, 5.0))
+    return Interactions.from_columns(
+        users, items, values, num_users=num_users, num_items=ITEMS, value_range=(1.0, 5.0)
+    )
 
 
 def some_people(num_items: int, people: int = 12) -> FeatureBag:
@@ -119,26 +188,38 @@ def some_events(name: str, seed: int) -> Interactions:
     ratings = some_ratings(seed)
     if kind_of(name) == "ratings":
         return ratings
-    return dataclasses.replace(ratings, values=np.ones(len(ratings), np.float32), value_range=(0.0, 1.0), kind="clicks")
+    return dataclasses.replace(
+        ratings, values=np.ones(len(ratings), np.float32), value_range=(0.0, 1.0), kind="clicks"
+    )
 
 
-def prepared_for(name: str, ratings: Interactions, epsilon: float | str, features: PublicFeatures = FEATURES) -> Prepared:
+def prepared_for(
+    name: str, ratings: Interactions, epsilon: float | str, features: PublicFeatures = FEATURES
+) -> Prepared:
     if "public users" in name and PUBLIC_USERS not in features.bags:
         features = PublicFeatures({**features.bags, PUBLIC_USERS: some_people(ratings.num_items)})
     return prepared([*RECIPES[name], f"privacy.epsilon={epsilon}"], ratings, features)
 
 
-def prepared(keys: list[str], events: Interactions, features: PublicFeatures | None = None) -> Prepared:
-    facts = PublicFacts(events.num_users, events.num_items, events.kind, events.value_range, features, Streams(1))
+def prepared(
+    keys: list[str], events: Interactions, features: PublicFeatures | None = None
+) -> Prepared:
+    facts = PublicFacts(
+        events.num_users, events.num_items, events.kind, events.value_range, features, Streams(1)
+    )
     return prepare(load(None, keys), facts)
 
 
 def loopback(ratings: Interactions, made: Prepared, **kwargs: Any) -> Loopback:
-    return Loopback(ratings, made.steps, made.plan, Streams(1), Ledger(made.plan.guarantee), **kwargs)
+    return Loopback(
+        ratings, made.steps, made.plan, Streams(1), Ledger(made.plan.guarantee), **kwargs
+    )
 
 
 def questions_of(ratings: Interactions, made: Prepared) -> list[Question]:
-    return [done.question for done in train(made.recipe, loopback(ratings, made), made.recipe.begin())]
+    return [
+        done.question for done in train(made.recipe, loopback(ratings, made), made.recipe.begin())
+    ]
 
 
 def full(packed: np.ndarray, width: int) -> np.ndarray:
@@ -155,7 +236,9 @@ def plain_sums(question: Question, ratings: Interactions, made: Prepared) -> lis
     for spec, part in zip(question.blocks, reports.blocks, strict=True):
         total = np.zeros((spec.rows, spec.width**2 if spec.kind == "outer" else spec.width))
         for k, (a, b) in enumerate(itertools.pairwise(reports.user_ptr)):
-            for j, e in [(0, k)] if spec.rows == 1 else zip(reports.items[a:b], range(a, b), strict=True):
+            for j, e in (
+                [(0, k)] if spec.rows == 1 else zip(reports.items[a:b], range(a, b), strict=True)
+            ):
                 x = part.vectors[k * spec.folds + j % spec.folds] * spec.vector_step
                 row = np.outer(x, x).ravel() if spec.kind == "outer" else x
                 total[j] += part.coefficients[e] * spec.coefficient_step * row
@@ -168,27 +251,40 @@ def test_with_an_infinite_budget_releases_are_the_plain_sums(name: str) -> None:
     ratings = some_events(name, 1)
     made = prepared_for(name, ratings, "inf")
     for done in train(made.recipe, loopback(ratings, made), made.recipe.begin()):
-        for spec, plain in zip(done.question.blocks, plain_sums(done.question, ratings, made), strict=True):
+        for spec, plain in zip(
+            done.question.blocks, plain_sums(done.question, ratings, made), strict=True
+        ):
             released = done.answer.values[spec.name]
-            np.testing.assert_allclose(full(released, spec.width) if spec.kind == "outer" else released, plain, rtol=0, atol=1e-10)
+            np.testing.assert_allclose(
+                full(released, spec.width) if spec.kind == "outer" else released,
+                plain,
+                rtol=0,
+                atol=1e-10,
+            )
 
 
 @pytest.mark.parametrize("name", USER_LEVEL)
 @settings(max_examples=12)
 @given(seed=st.integers(0, 10_000), leaver=st.integers(0, 7), epsilon=st.sampled_from(["5", "inf"]))
-def test_every_release_moves_by_at_most_its_radius_when_a_user_leaves(name: str, seed: int, leaver: int, epsilon: str) -> None:
+def test_every_release_moves_by_at_most_its_radius_when_a_user_leaves(
+    name: str, seed: int, leaver: int, epsilon: str
+) -> None:
     ratings = some_events(name, seed)
     made = prepared_for(name, ratings, epsilon)
     staying = ratings.select(np.repeat(np.arange(8) != leaver, np.diff(ratings.user_ptr)))
-    for question in questions_of(ratings, made):  # the same public state for both neighbours, as in adaptive composition
-        pairs = zip(plain_sums(question, ratings, made), plain_sums(question, staying, made), strict=True)
+    # the same public state for both neighbours, as in adaptive composition
+    for question in questions_of(ratings, made):
+        pairs = zip(
+            plain_sums(question, ratings, made), plain_sums(question, staying, made), strict=True
+        )
         moved = [float(np.sum((a - b) ** 2)) for a, b in pairs]
         for spec in question.releases:
             assert math.fsum(moved.pop(0) for _ in spec.blocks) <= spec.radius**2
 
 
 def test_one_example_is_bounded_where_the_unit_is_an_example() -> None:
-    """With user vectors frozen, as Thm 1 assumes: every event is a report of its own, of norm at most the radius."""
+    """With user vectors frozen, as Thm 1 assumes: every event is a report of its own, of norm at
+    most the radius."""
     ratings = some_ratings(5)
     made = prepared_for("published, per example", ratings, "inf")
     question = questions_of(ratings, made)[1]
@@ -200,14 +296,23 @@ def test_one_example_is_bounded_where_the_unit_is_an_example() -> None:
 
 
 def widened(question: Question, numbers: int) -> Question:
-    """The same releases with each block repeated until it has `numbers` entries or more: noise is drawn by the same code."""
-    repeated = lambda block: dataclasses.replace(block, rows=block.rows * -(-numbers // (block.rows * block.columns)))  # noqa: E731
-    releases = tuple(dataclasses.replace(spec, blocks=tuple(map(repeated, spec.blocks))) for spec in question.releases)
+    """The same releases with each block repeated until it has `numbers` entries or more: noise is
+    drawn by the same code."""
+    repeated = lambda block: dataclasses.replace(  # noqa: E731
+        block, rows=block.rows * -(-numbers // (block.rows * block.columns))
+    )
+    releases = tuple(
+        dataclasses.replace(spec, blocks=tuple(map(repeated, spec.blocks)))
+        for spec in question.releases
+    )
     return dataclasses.replace(question, releases=releases)
 
 
-def noise_of(question: Question, sums: Sequence[np.ndarray], made: Prepared, noise: Streams | SystemStreams) -> dict[str, np.ndarray]:
-    """(answer - exact sum) / std of each block, rows of numbers; of a matrix its diagonal and the rest apart."""
+def noise_of(
+    question: Question, sums: Sequence[np.ndarray], made: Prepared, noise: Streams | SystemStreams
+) -> dict[str, np.ndarray]:
+    """(answer - exact sum) / std of each block, rows of numbers; of a matrix its diagonal and the
+    rest apart."""
     answer, _ = release(question, sums, made.plan, Ledger(made.plan.guarantee), noise=noise)
     stds, exact, found = noise_stds(question, made.plan), iter(sums), {}
     for spec in question.releases:
@@ -219,7 +324,9 @@ def noise_of(question: Question, sums: Sequence[np.ndarray], made: Prepared, noi
             diagonal = np.equal(*np.triu_indices(block.width))
             found[f"{question.round}/{block.name}/diagonal"] = excess[:, diagonal]
             if not diagonal.all():
-                found[f"{question.round}/{block.name}/rest"] = excess[:, ~diagonal] * (math.sqrt(2) if spec.isometric else 1)
+                found[f"{question.round}/{block.name}/rest"] = excess[:, ~diagonal] * (
+                    math.sqrt(2) if spec.isometric else 1
+                )
     return found
 
 
@@ -239,7 +346,8 @@ def asked_and_summed(name: str) -> tuple[Prepared, list[tuple[Question, tuple[np
 def test_the_noise_of_every_block_of_every_release_has_the_planned_distribution_and_no_other(
     name: str, noise: Streams | SystemStreams
 ) -> None:
-    """Kolmogorov-Smirnov at level 1e-9 on 3,000 numbers or more of each of some ten blocks a recipe; stds a third off fail it.
+    """Kolmogorov-Smirnov at level 1e-9 on 3,000 numbers or more of each of some ten blocks a
+    recipe; stds a third off fail it.
 
     False alarms, which noise of the operating system can give: below 1e-6 of all recipes together.
     """
@@ -249,7 +357,10 @@ def test_the_noise_of_every_block_of_every_release_has_the_planned_distribution_
             std = noise_stds(question, made.plan)[spec.name]
             assert std == pytest.approx(spec.radius / made.plan[spec.name].mu, rel=1e-5)
         wide = widened(question, 3_000)
-        repeated = [np.tile(part, (block.rows // len(part), 1)) for part, block in zip(sums, wide.blocks, strict=True)]
+        repeated = [
+            np.tile(part, (block.rows // len(part), 1))
+            for part, block in zip(sums, wide.blocks, strict=True)
+        ]
         for block, drawn in noise_of(wide, repeated, made, noise).items():
             drawn = drawn.ravel()[:6_000]
             assert stats.kstest(drawn, "norm").pvalue > 1e-9, block
@@ -261,15 +372,21 @@ def test_the_noise_of_every_block_of_every_release_has_the_planned_distribution_
 @pytest.mark.parametrize("system", [False, True], ids=["seeded", "system"])
 @every_recipe
 def test_the_noise_of_blocks_releases_and_questions_is_independent(name: str, system: bool) -> None:
-    """Correlation of the first two numbers of every block of a run, over 300 runs' noise: below 7 standard errors for every pair.
+    """Correlation of the first two numbers of every block of a run, over 300 runs' noise: below 7
+    standard errors for every pair.
 
-    Noise of one key has correlation near 1. False alarms: below 1e-11 a pair, 1e-6 of all recipes together.
+    Noise of one key has correlation near 1. False alarms: below 1e-11 a pair, 1e-6 of all recipes
+    together.
     """
     made, asked = asked_and_summed(name)
     rows, runs = [], 300
     for seed in range(runs):
         noise = SystemStreams() if system else Streams(seed)
-        drawn = [part for question, sums in asked for part in noise_of(question, sums, made, noise).values()]
+        drawn = [
+            part
+            for question, sums in asked
+            for part in noise_of(question, sums, made, noise).values()
+        ]
         rows.append(np.concatenate([part.ravel()[:2] for part in drawn]))
     z = np.array(rows)
     correlation = np.corrcoef(z, rowvar=False) - np.eye(z.shape[1])
@@ -280,21 +397,31 @@ def test_the_noise_of_blocks_releases_and_questions_is_independent(name: str, sy
 @pytest.mark.parametrize("epsilon", [1.0, 5.0, 20.0])
 @pytest.mark.parametrize("name", USER_LEVEL)
 def test_epsilon_equals_an_independent_computation(name: str, epsilon: float) -> None:
-    """The stds that are really used, recombined by hand: the whole plan has the mu whose exact epsilon was asked for."""
+    """The stds that are really used, recombined by hand: the whole plan has the mu whose exact
+    epsilon was asked for."""
     ratings = some_events(name, 4)
     made = prepared_for(name, ratings, epsilon)
     questions = questions_of(ratings, made)
-    stds = {release_name: std for question in questions for release_name, std in noise_stds(question, made.plan).items()}
+    stds = {
+        release_name: std
+        for question in questions
+        for release_name, std in noise_stds(question, made.plan).items()
+    }
     radii = {spec.name: spec.radius for question in questions for spec in question.releases}
     assert set(stds) == {planned.name for planned in made.plan.releases}
     mu = math.sqrt(sum((radii[key] / stds[key]) ** 2 for key in stds))
-    assert math.hypot(*(planned.mu for planned in made.plan.releases)) == pytest.approx(mu, rel=1e-5)
+    assert math.hypot(*(planned.mu for planned in made.plan.releases)) == pytest.approx(
+        mu, rel=1e-5
+    )
     assert epsilon_of(mu, 1e-5) == pytest.approx(epsilon, rel=1e-5)
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 5.0, 20.0])
-def test_the_privacy_loss_distribution_of_dp_accounting_prices_a_plan_at_its_epsilon(epsilon: float) -> None:
-    """Of one recipe: Gaussian releases are priced by the mu of them all, which the test above has for every recipe."""
+def test_the_privacy_loss_distribution_of_dp_accounting_prices_a_plan_at_its_epsilon(
+    epsilon: float,
+) -> None:
+    """Of one recipe: Gaussian releases are priced by the mu of them all, which the test above has
+    for every recipe."""
     made = prepared_for("default, features", some_events("default, features", 4), epsilon)
     assert epsilon * (1 - 1e-6) <= made.plan.opinions().pld <= epsilon * 1.001
 
@@ -311,7 +438,8 @@ def test_the_privacy_loss_distribution_of_dp_accounting_prices_a_plan_at_its_eps
     ],
 )
 def test_a_planted_answer_is_found(keys: list[str], users: int, gains: dict[str, float]) -> None:
-    """Planted ratings: without noise far below the mean's error on unseen events, with noise still below it."""
+    """Planted ratings: without noise far below the mean's error on unseen events, with noise still
+    below it."""
     dataset = planted(dataclasses.replace(SHAPES["small"], users=users, events=25 * users), seed=1)
     everything = dataset.interactions
     unseen = np.random.default_rng(1).random(len(everything)) < 0.1
@@ -324,13 +452,23 @@ def test_a_planted_answer_is_found(keys: list[str], users: int, gains: dict[str,
 
 
 def planted_tastes(num_users: int, seed: int = 0) -> tuple[Interactions, Interactions]:
-    """Clicks seen and asked for, of four tastes of 50 items: nine of ten fall into the user's own. Popularity cannot tell them apart."""
+    """Clicks seen and asked for, of four tastes of 50 items: nine of ten fall into the user's own.
+
+    Popularity cannot tell them apart."""
     rng = np.random.default_rng(seed)
     own = np.repeat(rng.integers(0, 4, num_users), 20)
     taste = np.where(rng.random(len(own)) < 0.9, own, rng.integers(0, 4, len(own)))
-    pairs = np.unique(np.repeat(np.arange(num_users), 20) * 200 + taste * 50 + rng.integers(0, 50, len(own)))
+    pairs = np.unique(
+        np.repeat(np.arange(num_users), 20) * 200 + taste * 50 + rng.integers(0, 50, len(own))
+    )
     everything = Interactions.from_columns(
-        pairs // 200, pairs % 200, None, num_users=num_users, num_items=200, value_range=(0.0, 1.0), kind="clicks"
+        pairs // 200,
+        pairs % 200,
+        None,
+        num_users=num_users,
+        num_items=200,
+        value_range=(0.0, 1.0),
+        kind="clicks",
     )
     unseen = rng.random(len(everything)) < 0.1
     return everything.select(~unseen), everything.select(unseen)
@@ -338,13 +476,21 @@ def planted_tastes(num_users: int, seed: int = 0) -> tuple[Interactions, Interac
 
 def ndcg(scores: Scores, history: Interactions, targets: Interactions) -> float:
     counts = np.bincount(history.items, minlength=history.num_items)
-    return evaluate_ranking(scores, history=history, targets=targets, train_counts=counts, cutoffs=(20,)).at[20].ndcg
+    return (
+        evaluate_ranking(
+            scores, history=history, targets=targets, train_counts=counts, cutoffs=(20,)
+        )
+        .at[20]
+        .ndcg
+    )
 
 
 def ndcg_of(made: Prepared, history: Interactions, targets: Interactions) -> float:
     *_, last = train(made.recipe, loopback(history, made), made.recipe.begin())
     model = made.recipe.model(last.state)
-    scores = dot_product(model.user_vectors(history).astype(np.float32), np.asarray(model.item_vectors, np.float32))
+    scores = dot_product(
+        model.user_vectors(history).astype(np.float32), np.asarray(model.item_vectors, np.float32)
+    )
     return ndcg(scores, history, targets)
 
 
@@ -353,22 +499,44 @@ def ndcg_of(made: Prepared, history: Interactions, targets: Interactions) -> flo
     [
         (["recipe=default"], ("1", "5", "inf")),
         (["recipe=convex-ssp"], ("5", "inf")),
-        (["recipe=convex-ssp", "model.loss=quadratic", "model.click_weight=20", "model.user_radius=0.3"], ("5", "inf")),
+        (
+            [
+                "recipe=convex-ssp",
+                "model.loss=quadratic",
+                "model.click_weight=20",
+                "model.user_radius=0.3",
+            ],
+            ("5", "inf"),
+        ),
     ],
 )
-def test_planted_tastes_are_found_at_a_usual_epsilon_and_hidden_at_a_tiny_one(keys: list[str], usual: tuple[str, ...]) -> None:
+def test_planted_tastes_are_found_at_a_usual_epsilon_and_hidden_at_a_tiny_one(
+    keys: list[str], usual: tuple[str, ...]
+) -> None:
     seen, asked = planted_tastes(3_000)
     popularity = ndcg(same_for_everyone(np.bincount(seen.items, minlength=200)), seen, asked)
-    found = {e: ndcg_of(prepared([*keys, f"privacy.epsilon={e}"], seen), seen, asked) for e in ("0.1", *usual)}
+    found = {
+        e: ndcg_of(prepared([*keys, f"privacy.epsilon={e}"], seen), seen, asked)
+        for e in ("0.1", *usual)
+    }
     assert found["0.1"] < popularity * 1.5, (popularity, found)
     assert popularity * 3 < min(found[e] for e in usual), (popularity, found)
 
 
 def test_public_users_show_planted_tastes_at_an_epsilon_that_hides_private_ones() -> None:
     (seen, asked), (people, _) = planted_tastes(3_000), planted_tastes(10_000, seed=1)
-    bag = FeatureBag(tuple(map(str, range(10_000))), sparse.csr_matrix((people.values, (people.items, people.users)), shape=(200, 10_000)))
-    made = prepared([*RECIPES["default, clicks, public users"], "privacy.epsilon=0.1"], seen, PublicFeatures({PUBLIC_USERS: bag}))
-    assert ndcg_of(made, seen, asked) > 3 * ndcg(same_for_everyone(np.bincount(seen.items, minlength=200)), seen, asked)
+    bag = FeatureBag(
+        tuple(map(str, range(10_000))),
+        sparse.csr_matrix((people.values, (people.items, people.users)), shape=(200, 10_000)),
+    )
+    made = prepared(
+        [*RECIPES["default, clicks, public users"], "privacy.epsilon=0.1"],
+        seen,
+        PublicFeatures({PUBLIC_USERS: bag}),
+    )
+    assert ndcg_of(made, seen, asked) > 3 * ndcg(
+        same_for_everyone(np.bincount(seen.items, minlength=200)), seen, asked
+    )
 
 
 @every_recipe
@@ -380,7 +548,11 @@ def test_the_same_bytes_come_out_of_any_order_and_sharding_of_users(name: str) -
         order = np.arange(ratings.num_users)
     made = prepared_for(name, ratings, 5, dataset.features)
     *_, whole = train(made.recipe, loopback(ratings, made), made.recipe.begin())
-    *_, cut = train(made.recipe, loopback(ratings.users_subset(order), made, users_per_batch=37), made.recipe.begin())
+    *_, cut = train(
+        made.recipe,
+        loopback(ratings.users_subset(order), made, users_per_batch=37),
+        made.recipe.begin(),
+    )
     assert set(whole.state) == set(cut.state)
     for key, array in whole.state.items():
         assert np.asarray(array).tobytes() == np.asarray(cut.state[key]).tobytes(), key
@@ -416,14 +588,24 @@ def test_who_has_no_events_reports_zeros_as_if_not_there(name: str) -> None:
 def test_every_kind_of_round_of_clicks_is_asked_for_here(name: str, steps: list[str]) -> None:
     """Without them the tests above would say nothing of them."""
     events = some_events(name, 2)
-    asked = [question.step.removeprefix("clicks/") for question in questions_of(events, prepared_for(name, events, 5.0))]
+    asked = [
+        question.step.removeprefix("clicks/")
+        for question in questions_of(events, prepared_for(name, events, 5.0))
+    ]
     assert list(dict.fromkeys(asked)) == steps
     assert len(asked) > 2
 
 
-@pytest.mark.parametrize("name", ["default, features", "default, no features", "default, public users"])
+@pytest.mark.parametrize(
+    "name", ["default, features", "default, no features", "default, public users"]
+)
 def test_the_gram_of_pairs_is_among_what_is_asked_here(name: str) -> None:
     """Without it the tests above would say nothing of it."""
     ratings = some_ratings(2)
     made = prepared_for(name, ratings, 5.0)
-    assert [spec.width for question in questions_of(ratings, made) for spec in question.blocks if spec.name == "pairs"] == [20]
+    assert [
+        spec.width
+        for question in questions_of(ratings, made)
+        for spec in question.blocks
+        if spec.name == "pairs"
+    ] == [20]

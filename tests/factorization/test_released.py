@@ -39,13 +39,26 @@ from fedrec_simulations.data.datasets import load_dataset, load_split
         ["recipe=convex-ssp", "data.kind=clicks", "model.click_weight=2"],
     ],
 )
-def test_a_device_with_the_released_folder_predicts_as_the_run_did(keys: list[str], tmp_path: Path) -> None:
+def test_a_device_with_the_released_folder_predicts_as_the_run_did(
+    keys: list[str], tmp_path: Path
+) -> None:
     chosen = scenario(None, ["data.preset=small", *keys])
     dataset = load_dataset(chosen)
     history = load_split(chosen, dataset).train
-    facts = PublicFacts(history.num_users, history.num_items, history.kind, history.value_range, dataset.features, Streams(1))
+    facts = PublicFacts(
+        history.num_users,
+        history.num_items,
+        history.kind,
+        history.value_range,
+        dataset.features,
+        Streams(1),
+    )
     made = prepare(chosen, facts)
-    *_, last = train(made.recipe, Loopback(history, made.steps, made.plan, Streams(1), Ledger(made.plan.guarantee)), made.recipe.begin())
+    *_, last = train(
+        made.recipe,
+        Loopback(history, made.steps, made.plan, Streams(1), Ledger(made.plan.guarantee)),
+        made.recipe.begin(),
+    )
     model = made.recipe.model(last.state)
     save(tmp_path, model, about={"guarantee": {"epsilon": 5.0}})
     again, manifest = load(tmp_path)
@@ -54,17 +67,24 @@ def test_a_device_with_the_released_folder_predicts_as_the_run_did(keys: list[st
     for ours, theirs in ((model, again), (ranker_of(model), ranker_of(again))):
         assert type(ours) is type(theirs)
         np.testing.assert_allclose(ours.item_vectors, theirs.item_vectors, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(ours.user_vectors(history), theirs.user_vectors(history), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            ours.user_vectors(history), theirs.user_vectors(history), rtol=1e-4, atol=1e-5
+        )
         assert ours.offset == theirs.offset
 
 
 @pytest.mark.parametrize("kind", ["liked", "clicks"])
 def test_a_model_is_saved_with_its_ranker_of_any_kind(kind: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
-    plain = DefaultModel(rng.normal(size=(5, 2)), rng.normal(size=5), np.ones(5), 0.1, 0.5, (1.0, 5.0))
+    plain = DefaultModel(
+        rng.normal(size=(5, 2)), rng.normal(size=5), np.ones(5), 0.1, 0.5, (1.0, 5.0)
+    )
     counts = np.arange(1.0, 6.0)
     clicks = ClickModel(np.ones((5, 3), np.float32), counts, 2.0, 20.0)
-    rankers: dict[str, Model] = {"liked": LikedRanker.of(plain, counts, std=1.0, value_range=(1.0, 5.0)), "clicks": clicks}
+    rankers: dict[str, Model] = {
+        "liked": LikedRanker.of(plain, counts, std=1.0, value_range=(1.0, 5.0)),
+        "clicks": clicks,
+    }
     save(tmp_path, replace(plain, ranker=rankers[kind]), about={})
     again = ranker_of(load(tmp_path)[0])
     assert type(again) is type(rankers[kind])

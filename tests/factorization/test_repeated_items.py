@@ -1,4 +1,5 @@
-"""Repeated rows of one user and item, which a log may hold, and which readers refuse or merge: no recipe adds them up."""
+"""Repeated rows of one user and item, which a log may hold, and which readers refuse or merge: no
+recipe adds them up."""
 
 from __future__ import annotations
 
@@ -32,12 +33,23 @@ def test_no_recipe_adds_the_repeated_items_of_one_user(name: str) -> None:
     """900 rows of one pair moved the sums by 30 times their sensitivity."""
     kind, *overrides = RECIPES[name]
     rng, n, m = np.random.default_rng(0), 60, 30
-    rated = np.array([(k, j) for k in range(n) for j in rng.choice(m, 8, replace=False)] + [(0, 7)] * 900)
+    rated = np.array(
+        [(k, j) for k in range(n) for j in rng.choice(m, 8, replace=False)] + [(0, 7)] * 900
+    )
     values = None if kind == "clicks" else np.full(len(rated), 4.0)
     scale = (0.0, 1.0) if kind == "clicks" else (1.0, 5.0)
-    data = Interactions.from_columns(rated[:, 0], rated[:, 1], values, num_users=n, num_items=m, value_range=scale, kind=kind)
-    scenario = load(None, [*overrides, "model.encoder=id"] if name in ("default", "clicks", "published") else overrides)
+    data = Interactions.from_columns(
+        rated[:, 0], rated[:, 1], values, num_users=n, num_items=m, value_range=scale, kind=kind
+    )
+    scenario = load(
+        None,
+        [*overrides, "model.encoder=id"]
+        if name in ("default", "clicks", "published")
+        else overrides,
+    )
     prepared = prepare(scenario, PublicFacts(n, m, kind, scale, None, Streams(1)))
-    link = Loopback(data, prepared.steps, prepared.plan, Streams(1), Ledger(prepared.plan.guarantee))
+    link = Loopback(
+        data, prepared.steps, prepared.plan, Streams(1), Ledger(prepared.plan.guarantee)
+    )
     with pytest.raises(ValueError, match="item 7 twice"):
         next(train(prepared.recipe, link, prepared.recipe.begin()))

@@ -1,4 +1,6 @@
-"""Task-weighted ridge by SSP (Ada-DPALS Alg. 1): the five tests of a private algorithm, and what is its own."""
+"""Task-weighted ridge by SSP (Ada-DPALS Alg.
+
+1): the five tests of a private algorithm, and what is its own."""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 
-ALLOCATIONS: Mapping[str, Allocation] = {"the same for all": Adaptive(0.0), "adaptive": Adaptive(0.5)}
+ALLOCATIONS: Mapping[str, Allocation] = {
+    "the same for all": Adaptive(0.0),
+    "adaptive": Adaptive(0.5),
+}
 SHAPE = TaskShape(users=60, tasks=12, dimension=3, tasks_per_user=5)
 SETTINGS = TaskRidgeSettings(dimension=3, allocation=Adaptive(0.5), ridge=0.1)
 
@@ -35,44 +40,73 @@ def some_tasks(seed: int, shape: TaskShape = SHAPE) -> TaskData:
     return planted_tasks(shape, streams=Streams(seed)).data
 
 
-def recipe_for(data: TaskData, guarantee: Guarantee, settings: TaskRidgeSettings = SETTINGS, *, public: bool = False) -> TaskRidge:
+def recipe_for(
+    data: TaskData,
+    guarantee: Guarantee,
+    settings: TaskRidgeSettings = SETTINGS,
+    *,
+    public: bool = False,
+) -> TaskRidge:
     plan, m = task_ridge.plan_for(guarantee, settings, public_sizes=public), data.labels.num_items
     sizes = np.bincount(data.labels.items, minlength=m).astype(float) if public else None
     return TaskRidge(plan, settings, data.num_users, m, sizes)
 
 
-def trained(data: TaskData, recipe: TaskRidge, *, seed: int = 1, users_per_batch: int = 16_384) -> tuple[State, list[Question]]:
+def trained(
+    data: TaskData, recipe: TaskRidge, *, seed: int = 1, users_per_batch: int = 16_384
+) -> tuple[State, list[Question]]:
     steps, ledger = task_ridge.client_steps(recipe.settings), Ledger(recipe.plan.guarantee)
-    link = Loopback(data, steps, recipe.plan, Streams(seed), ledger, users_per_batch=users_per_batch)
+    link = Loopback(
+        data, steps, recipe.plan, Streams(seed), ledger, users_per_batch=users_per_batch
+    )
     done = list(train(recipe, link, recipe.begin()))
     return done[-1].state, [d.question for d in done]
 
 
 @pytest.mark.parametrize("name", ALLOCATIONS)
 def test_without_noise_the_answer_is_the_weighted_ridge_of_a_second_code(name: str) -> None:
-    """To 1e-10 from what was reported, and the grid of reports moves the statistics by less than a hundredth."""
+    """To 1e-10 from what was reported, and the grid of reports moves the statistics by less than a
+    hundredth."""
     data, settings = some_tasks(3), replace(SETTINGS, allocation=ALLOCATIONS[name])
     recipe, labels = recipe_for(data, non_private(1e-5), settings, public=True), data.labels
     state, (question,) = trained(data, recipe)
     key = Streams(0).key("task-sampling")
-    w = settings.allocation(labels, np.asarray(question.public["counts"]), budget=1.0, num_users=60, key=key).values
+    w = settings.allocation(
+        labels, np.asarray(question.public["counts"]), budget=1.0, num_users=60, key=key
+    ).values
     reports = task_ridge.client_steps(settings)[question.step](question, data)
-    A, b, plain_A, plain_b = np.zeros((12, 3, 3)), np.zeros((12, 3)), np.zeros((12, 3, 3)), np.zeros((12, 3))
+    A, b, plain_A, plain_b = (
+        np.zeros((12, 3, 3)),
+        np.zeros((12, 3)),
+        np.zeros((12, 3, 3)),
+        np.zeros((12, 3)),
+    )
     (gram, moment), (gram_spec, moment_spec) = reports.blocks, question.blocks
     for e, (k, i) in enumerate(zip(labels.users, labels.items, strict=True)):
         x, y = data.features[k], np.clip(labels.values[e], -1, 1)
         plain_A[i] += w[e] * np.outer(x, x)
         plain_b[i] += w[e] * y * x
-        A[i] += float(gram.coefficients[e]) * np.outer(gram.vectors[k], gram.vectors[k]) * gram_spec.step
+        A[i] += (
+            float(gram.coefficients[e])
+            * np.outer(gram.vectors[k], gram.vectors[k])
+            * gram_spec.step
+        )
         b[i] += float(moment.coefficients[e]) * moment.vectors[k] * moment_spec.step
-    np.testing.assert_allclose(recipe.theta(state), np.linalg.solve(A + 0.1 * np.eye(3), b[..., None])[..., 0], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(
+        recipe.theta(state),
+        np.linalg.solve(A + 0.1 * np.eye(3), b[..., None])[..., 0],
+        rtol=0,
+        atol=1e-10,
+    )
     for released, plain in ((A, plain_A), (b, plain_b)):
         np.testing.assert_allclose(released, plain, rtol=0, atol=0.01 * np.abs(plain).max())
 
 
 @pytest.mark.parametrize("name", ALLOCATIONS)
 @given(seed=st.integers(0, 2**32), leaver=st.integers(0, 59))
-def test_removing_one_user_moves_no_release_by_more_than_its_radius(name: str, seed: int, leaver: int) -> None:
+def test_removing_one_user_moves_no_release_by_more_than_its_radius(
+    name: str, seed: int, leaver: int
+) -> None:
     data, settings = some_tasks(seed), replace(SETTINGS, allocation=ALLOCATIONS[name])
     data = TaskData(data.labels, data.features * 10.0)  # far outside the ball
     recipe = recipe_for(data, Guarantee(1.0, 1e-5), settings)
@@ -86,7 +120,8 @@ def test_removing_one_user_moves_no_release_by_more_than_its_radius(name: str, s
         mine = slice(everybody.user_ptr[leaver], everybody.user_ptr[leaver + 1])
         for spec, whole, part in zip(question.blocks, everybody.blocks, alone.blocks, strict=True):
             assert spec.rows == 12
-            np.testing.assert_array_equal(whole.coefficients[mine], part.coefficients)  # what others hold does not show in it
+            # what others hold does not show in it
+            np.testing.assert_array_equal(whole.coefficients[mine], part.coefficients)
             np.testing.assert_array_equal(whole.vectors[leaver], part.vectors[0])
         assert within_radius(everybody, question.releases).all()
 
@@ -95,13 +130,19 @@ def _noise(name: str, runs: int) -> tuple[np.ndarray, float]:
     """Noise of block `name` at epsilon 1, in units of its planned std, by entry of the release."""
     data, recipe = some_tasks(5), recipe_for(some_tasks(5), Guarantee(1.0, 1e-5), public=True)
     silent, _ = trained(data, recipe_for(data, non_private(1e-5), public=True))
-    draws = np.concatenate([(np.asarray(trained(data, recipe, seed=s)[0][name]) - np.asarray(silent[name])).ravel() for s in range(runs)])
+    draws = np.concatenate(
+        [
+            (np.asarray(trained(data, recipe, seed=s)[0][name]) - np.asarray(silent[name])).ravel()
+            for s in range(runs)
+        ]
+    )
     return draws, 1 / recipe.plan[name].mu
 
 
 @pytest.mark.parametrize("name", ["gram", "moment"])
 def test_noise_has_the_planned_std_and_no_other(name: str) -> None:
-    """Kolmogorov-Smirnov at 0.001 (a false alarm in a thousand of other seeds); at 2/3 and 3/2 of the std it must be refused."""
+    """Kolmogorov-Smirnov at 0.001 (a false alarm in a thousand of other seeds); at 2/3 and 3/2 of
+    the std it must be refused."""
     draws, std = _noise(name, 60)
     if name == "gram":  # isometric: std / sqrt(2) off the diagonal
         row, column = np.triu_indices(3)
@@ -118,15 +159,24 @@ def test_epsilon_equals_that_of_an_independent_accountant(epsilon: float, public
     for release in plan.releases:
         accountant.compose(GaussianDpEvent(release.noise_multiplier))
     assert accountant.get_epsilon(1e-5) == pytest.approx(epsilon, rel=1e-3)
-    assert [r.name for r in plan.releases] == (["gram", "moment"] if public else ["counts", "gram", "moment"])
+    assert [r.name for r in plan.releases] == (
+        ["gram", "moment"] if public else ["counts", "gram", "moment"]
+    )
 
 
 def test_planted_tasks_are_found_and_adaptive_budgets_find_them_better() -> None:
-    """App. C's claim at its own sizes: at epsilon 5 the error of theta at mu = 1/2 is below that of equal weights."""
+    """App.
+
+    C's claim at its own sizes: at epsilon 5 the error of theta at mu = 1/2 is below that of equal
+    weights."""
     planted = planted_tasks(TaskShape(), streams=Streams(1))
     errors = {}
     for mu in (0.0, 0.5):
-        recipe = recipe_for(planted.data, Guarantee(5.0, 1e-5), replace(SETTINGS, dimension=5, allocation=Adaptive(mu), ridge=5.0))
+        recipe = recipe_for(
+            planted.data,
+            Guarantee(5.0, 1e-5),
+            replace(SETTINGS, dimension=5, allocation=Adaptive(mu), ridge=5.0),
+        )
         theta = recipe.theta(trained(planted.data, recipe)[0])
         errors[mu] = float(np.sqrt(np.mean((theta - planted.theta) ** 2)))
     truth = float(np.sqrt(np.mean(planted.theta**2)))
@@ -142,7 +192,9 @@ def test_the_batches_in_which_users_report_do_not_show() -> None:
 
 def test_public_sizes_are_named_in_the_guarantee_and_cost_nothing() -> None:
     data = some_tasks(2)
-    known, estimated = (recipe_for(data, Guarantee(5.0, 1e-5), public=public) for public in (True, False))
+    known, estimated = (
+        recipe_for(data, Guarantee(5.0, 1e-5), public=public) for public in (True, False)
+    )
     assert "public knowledge" in str(known.plan.guarantee)
     assert "public knowledge" not in str(estimated.plan.guarantee)
     assert known.plan["gram"].mu > estimated.plan["gram"].mu
@@ -164,5 +216,8 @@ def test_a_report_larger_than_its_radius_would_be_seen() -> None:
     question = recipe.ask({"round": np.array(1), "counts": np.ones(12)})
     assert question is not None
     reports = task_ridge.client_steps(recipe.settings)[question.step](question, data)
-    tight = tuple(ReleaseSpec(r.name, r.blocks, 0.5 * float(np.sqrt(squared_norms(reports, [r]).max()))) for r in question.releases)
+    tight = tuple(
+        ReleaseSpec(r.name, r.blocks, 0.5 * float(np.sqrt(squared_norms(reports, [r]).max())))
+        for r in question.releases
+    )
     assert not within_radius(reports, tight).all()

@@ -1,4 +1,5 @@
-"""What is particular to task-weighted noisy gradient descent; its five tests are in test_recipes.py."""
+"""What is particular to task-weighted noisy gradient descent; its five tests are in
+test_recipes.py."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from fedrec.settings import load
 
 
 def prepared_for(ratings: Interactions, *keys: str, recipe: str = "dp-gd") -> Prepared:
-    facts = PublicFacts(ratings.num_users, ratings.num_items, ratings.kind, ratings.value_range, None, Streams(1))
+    facts = PublicFacts(
+        ratings.num_users, ratings.num_items, ratings.kind, ratings.value_range, None, Streams(1)
+    )
     return prepare(load(None, [f"recipe={recipe}", *keys]), facts)
 
 
@@ -29,15 +32,23 @@ def loopback(ratings: Interactions, made: Prepared) -> Loopback:
     return Loopback(ratings, made.steps, made.plan, Streams(1), Ledger(made.plan.guarantee))
 
 
-def test_a_step_is_the_weighted_normalised_gradient_of_every_user_over_weighted_count_and_ridge() -> None:
+def test_a_step_is_the_weighted_normalised_gradient_of_every_user_over_weighted_count_and_ridge() -> None:  # fmt: skip
     """Second code, user by user, in floating point: the grid costs less than a hundredth."""
     ratings = planted(SHAPES["small"], seed=3).interactions
-    keys = ("model.dimension=3", "model.steps=1", "model.user_ridge=4", "model.item_ridge=5", "model.learning_rate=0.5")
+    keys = (
+        "model.dimension=3",
+        "model.steps=1",
+        "model.user_ridge=4",
+        "model.item_ridge=5",
+        "model.learning_rate=0.5",
+    )
     made = prepared_for(ratings, *keys, "privacy.epsilon=inf")
     first, second = train(made.recipe, loopback(ratings, made), made.recipe.begin())
     V, bias = (np.asarray(first.state[name], np.float64) for name in ("V", "bias"))
     lengths = np.diff(ratings.user_ptr)
-    n = np.bincount(ratings.items, weights=(1 / np.sqrt(lengths))[ratings.users], minlength=ratings.num_items)
+    n = np.bincount(
+        ratings.items, weights=(1 / np.sqrt(lengths))[ratings.users], minlength=ratings.num_items
+    )
     omega = np.maximum(n, 1e-9) ** -0.25
     omega *= np.sqrt(n.sum() / (n @ omega**2))
     mean, change = float(first.state["mean"]), np.zeros((ratings.num_items, 4))
@@ -54,7 +65,13 @@ def test_a_step_is_the_weighted_normalised_gradient_of_every_user_over_weighted_
 
 def test_without_weights_it_is_the_sound_sibling_of_fast_dpmf() -> None:
     ratings = planted(SHAPES["small"], seed=4).interactions
-    keys = ("model.dimension=2", "model.steps=2", "model.user_ridge=4", "model.item_ridge=5", "model.learning_rate=0.7")
+    keys = (
+        "model.dimension=2",
+        "model.steps=2",
+        "model.user_ridge=4",
+        "model.item_ridge=5",
+        "model.learning_rate=0.7",
+    )
     tables = []
     for recipe, more in (("dp-gd", ["model.weight_exponent=0"]), ("fast-dpmf", [])):
         made = prepared_for(ratings, *keys, *more, recipe=recipe)

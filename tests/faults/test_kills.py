@@ -1,4 +1,5 @@
-"""Who is killed when by `fedrec faults --kill`, and which end is a defect; deployments of real processes are the command's."""
+"""Who is killed when by `fedrec faults --kill`, and which end is a defect; deployments of real
+processes are the command's."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-def test_kills_come_in_their_part_alone_and_no_more_than_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kills_come_in_their_part_alone_and_no_more_than_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(kills, "_AFTER_A_RELEASE", 0.0)
     tally = Tally()
     company = Assault(0, 100, tally)
@@ -45,7 +48,8 @@ def test_kills_come_in_their_part_alone_and_no_more_than_it_has(monkeypatch: pyt
                 company.rest()
         company.rest()
         assert tally.kills == kills.KILLS["asking"]
-        monkeypatch.setattr(kills, "_AT_ONCE", 0.0)  # who was killed last is waited for, in its part
+        # who was killed last is waited for, in its part
+        monkeypatch.setattr(kills, "_AT_ONCE", 0.0)
         company.there = {"somebody else": lambda: process.pid}
         with company.striking("training"):
             company.rest()

@@ -1,4 +1,5 @@
-"""The simulator can fail: each bug that is planted in a party's core is found in a few seeds, by the rule that it breaks."""
+"""The simulator can fail: each bug that is planted in a party's core is found in a few seeds, by
+the rule that it breaks."""
 
 from __future__ import annotations
 
@@ -38,18 +39,30 @@ SEEDS = range(60)
 
 def no_dedup(patch: pytest.MonkeyPatch) -> None:
     """A repeated report is counted again."""
-    patch.setattr(Collection, "_new", lambda self, ids, users, counts: (set(ids), set(users), np.ones(len(ids), np.bool_)))
+    patch.setattr(
+        Collection,
+        "_new",
+        lambda self, ids, users, counts: (set(ids), set(users), np.ones(len(ids), np.bool_)),
+    )
 
 
 def any_sender(patch: pytest.MonkeyPatch) -> None:
     """A client may report for another client's users."""
-    patch.setattr(intake, "_of_the_sender", lambda batch, sender, owners: (np.ones(len(batch.tokens), np.bool_), Counter[Refusal]()))
+    patch.setattr(
+        intake,
+        "_of_the_sender",
+        lambda batch, sender, owners: (np.ones(len(batch.tokens), np.bool_), Counter[Refusal]()),
+    )
 
 
 def any_question(patch: pytest.MonkeyPatch) -> None:
     """What a batch says it answers is not looked at."""
     honest = intake.unpack_reports
-    patch.setattr(intake, "unpack_reports", lambda data, specs, digest, **limits: honest(data, specs, data[4:36].hex(), **limits))
+    patch.setattr(
+        intake,
+        "unpack_reports",
+        lambda data, specs, digest, **limits: honest(data, specs, data[4:36].hex(), **limits),
+    )
 
 
 def counts_after_the_end(patch: pytest.MonkeyPatch) -> None:
@@ -134,7 +147,12 @@ def client_answers_anything(patch: pytest.MonkeyPatch) -> None:
     def answered(*arguments: Any, **named: Any) -> Any:
         reports = honest(*arguments, **named)
         calls.append(1)
-        return replace(reports, blocks=tuple(replace(block, vectors=block.vectors // len(calls)) for block in reports.blocks))
+        return replace(
+            reports,
+            blocks=tuple(
+                replace(block, vectors=block.vectors // len(calls)) for block in reports.blocks
+            ),
+        )
 
     patch.setattr(delivery, "answered", answered)
 
@@ -188,7 +206,9 @@ def unbound_quorum(patch: pytest.MonkeyPatch) -> None:
 def other_noise(patch: pytest.MonkeyPatch) -> None:
     """Noise that is the same in every run."""
     honest = aggregator_core.release
-    patch.setattr(aggregator_core, "release", lambda *arguments, noise: honest(*arguments, noise=Streams(1)))
+    patch.setattr(
+        aggregator_core, "release", lambda *arguments, noise: honest(*arguments, noise=Streams(1))
+    )
 
 
 def adds_twice(patch: pytest.MonkeyPatch) -> None:
@@ -220,7 +240,9 @@ def loses_an_entry(patch: pytest.MonkeyPatch) -> None:
     honest = ReleaseLedger._load
 
     def load(self: Any) -> None:
-        self._db.execute("DELETE FROM entries WHERE seq > 1 AND seq = (SELECT max(seq) FROM entries)")
+        self._db.execute(
+            "DELETE FROM entries WHERE seq > 1 AND seq = (SELECT max(seq) FROM entries)"
+        )
         honest(self)
 
     patch.setattr(ReleaseLedger, "_load", load)
@@ -231,7 +253,9 @@ def wrong_state(patch: pytest.MonkeyPatch) -> None:
     honest = _Kept._keep
 
     def keep(self: Any, state: Any, lines: Any, head: str) -> None:
-        broken = {name: array * (1 + 1e-7) if name == "mean" else array for name, array in state.items()}
+        broken = {
+            name: array * (1 + 1e-7) if name == "mean" else array for name, array in state.items()
+        }
         honest(self, broken if len(lines) > 1 else state, lines, head)
 
     patch.setattr(_Kept, "_keep", keep)
@@ -240,7 +264,11 @@ def wrong_state(patch: pytest.MonkeyPatch) -> None:
 def first_attempts_only(patch: pytest.MonkeyPatch) -> None:
     """The server notes every round as if it had been collected once."""
     honest = _Kept._line
-    patch.setattr(_Kept, "_line", lambda self, *arguments, **named: replace(honest(self, *arguments, **named), attempt=1))
+    patch.setattr(
+        _Kept,
+        "_line",
+        lambda self, *arguments, **named: replace(honest(self, *arguments, **named), attempt=1),
+    )
 
 
 def stuck(patch: pytest.MonkeyPatch) -> None:
@@ -322,7 +350,9 @@ def pays_again(patch: pytest.MonkeyPatch) -> None:
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
-def test_a_planted_bug_is_found_by_the_rule_that_it_breaks(plant: Plant, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_bug_is_found_by_the_rule_that_it_breaks(
+    plant: Plant, rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plant(monkeypatch)
     for seed in SEEDS:
         broken = simulate(script(seed)).broken

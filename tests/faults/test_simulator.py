@@ -1,4 +1,5 @@
-"""Seeded runs through lost, late, repeated and damaged messages, crashes, full disks and jumping clocks; a thousand by `fedrec faults`."""
+"""Seeded runs through lost, late, repeated and damaged messages, crashes, full disks and jumping
+clocks; a thousand by `fedrec faults`."""
 
 from __future__ import annotations
 
@@ -11,8 +12,13 @@ CHUNK = 25
 
 
 def every_rule_holds(first: int) -> None:
-    broken = {seed: [str(one) for one in simulate(script(seed)).broken] for seed in range(first, first + CHUNK)}
-    assert not {seed: rules for seed, rules in broken.items() if rules}, "see it with: fedrec faults --runs 1 --seed SEED --show"
+    broken = {
+        seed: [str(one) for one in simulate(script(seed)).broken]
+        for seed in range(first, first + CHUNK)
+    }
+    assert not {seed: rules for seed, rules in broken.items() if rules}, (
+        "see it with: fedrec faults --runs 1 --seed SEED --show"
+    )
 
 
 # two workers share the seeds class by class; the rest of them is left to `make test-all`

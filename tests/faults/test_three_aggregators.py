@@ -1,4 +1,5 @@
-"""Three aggregators under seeded faults; 1,000 seeds are run with `fedrec faults --three-party`, each moment with `--each-moment`."""
+"""Three aggregators under seeded faults; 1,000 seeds are run with `fedrec faults --three-party`,
+each moment with `--each-moment`."""
 
 import pytest
 
@@ -14,10 +15,14 @@ def test_under_faults_every_round_is_released_once_as_the_exact_sum_of_its_users
 
 
 def test_a_checked_training_goes_on_after_a_crash_at_any_moment_of_an_aggregator() -> None:
-    assert "each released once, as the exact sum of its users and three noises" in at_each_moment(every=97, first=48)
+    assert "each released once, as the exact sum of its users and three noises" in at_each_moment(
+        every=97, first=48
+    )
 
 
-def test_a_training_that_stops_is_told_and_its_last_round_is_counted_as_no_release(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_that_stops_is_told_and_its_last_round_is_counted_as_no_release(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(three_aggregators, "_TRIES", 12)
     for module in (three_aggregators, participant):
         monkeypatch.setattr(module, "ATTEMPTS", 2)

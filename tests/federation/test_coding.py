@@ -1,4 +1,5 @@
-"""Payloads of public arrays: every array comes back bit by bit, in few bytes where it can, and a hostile payload is only refused."""
+"""Payloads of public arrays: every array comes back bit by bit, in few bytes where it can, and a
+hostile payload is only refused."""
 
 import zlib
 from contextlib import suppress
@@ -17,7 +18,9 @@ from fedrec.federation.coding import Announced, announced, coded, decoded, encod
 from fedrec.federation.rounding import rounded_numbers, rounded_rows
 
 TYPES = [np.dtype(name) for name in ("<f4", "<f8", "<i4", "<i8")]
-ANY = st.sampled_from(TYPES).flatmap(lambda dtype: arrays(dtype, array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=6)))
+ANY = st.sampled_from(TYPES).flatmap(
+    lambda dtype: arrays(dtype, array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=6))
+)
 
 
 def there_and_back(array: Array, earlier: Array | None = None) -> Array:
@@ -33,16 +36,27 @@ def test_any_array_comes_back_bit_by_bit_whatever_its_numbers(array: Array) -> N
 
 @given(st.data(), st.sampled_from(TYPES[:2]))
 @settings(max_examples=300)
-def test_any_matrix_comes_back_from_its_difference_to_any_other(data: st.DataObject, dtype: np.dtype[np.floating]) -> None:
+def test_any_matrix_comes_back_from_its_difference_to_any_other(
+    data: st.DataObject, dtype: np.dtype[np.floating]
+) -> None:
     """Numbers of a coarse grid among any others: infinities, subnormal numbers, both zeros."""
     shape = data.draw(st.tuples(st.integers(0, 5), st.integers(0, 5)))
     coarse = st.integers(-300, 300).map(lambda n: n / 64)
-    one, other = (data.draw(arrays(dtype, shape, elements=data.draw(st.sampled_from([coarse, None])))) for _ in range(2))
+    one, other = (
+        data.draw(arrays(dtype, shape, elements=data.draw(st.sampled_from([coarse, None]))))
+        for _ in range(2)
+    )
     assert announced(there_and_back(one, other)) == announced(one)
 
 
-@given(arrays(np.float64, (7, 4), elements=st.floats(-1e3, 1e3)), st.integers(0, 4), st.integers(-60, 60))
-def test_rounded_rows_come_back_against_rows_of_another_step(X: npt.NDArray[np.float64], changed: int, power: int) -> None:
+@given(
+    arrays(np.float64, (7, 4), elements=st.floats(-1e3, 1e3)),
+    st.integers(0, 4),
+    st.integers(-60, 60),
+)
+def test_rounded_rows_come_back_against_rows_of_another_step(
+    X: npt.NDArray[np.float64], changed: int, power: int
+) -> None:
     Y = X.copy()
     Y[:, :changed] *= 2.0**power
     assert announced(there_and_back(rounded_rows(Y), rounded_rows(X))) == announced(rounded_rows(Y))
@@ -67,13 +81,16 @@ def test_rounded_rows_take_about_the_entropy_of_their_integers() -> None:
     X = normal()
     size = np.sqrt(np.mean(X**2, axis=1, keepdims=True))
     units = rounded_rows(X) / 2.0 ** (np.floor(np.log2(size)) - 3)
-    assert 8 * len(encode(rounded_rows(X))) < (1.03 * entropy(units) + 4 / X.shape[1]) * X.size  # an exponent a row: about 3 bits
+    # an exponent a row: about 3 bits
+    assert 8 * len(encode(rounded_rows(X))) < (1.03 * entropy(units) + 4 / X.shape[1]) * X.size
 
 
 def test_columns_that_did_not_change_cost_nearly_nothing_though_the_steps_of_rows_did() -> None:
     X = rounded_rows(normal()).astype(np.float64)
     Y = X.copy()
-    Y[:, :4] += np.random.default_rng(2).normal(size=(len(X), 4)) * np.abs(X[:, :4]).max(axis=1, keepdims=True)
+    Y[:, :4] += np.random.default_rng(2).normal(size=(len(X), 4)) * np.abs(X[:, :4]).max(
+        axis=1, keepdims=True
+    )
     Y = np.column_stack([rounded_rows(Y)[:, :4], X[:, 4:]])
     whole, difference = len(encode(Y)), len(encode(Y, X))
     assert difference < 0.45 * whole
@@ -90,7 +107,12 @@ V = rounded_rows(normal(rows=50, width=4))
 PAYLOAD = encode(V)
 
 
-def code(payload: bytes, expected: Announced | None = None, held: Array | None = None, max_bytes: int = 10**6) -> str:
+def code(
+    payload: bytes,
+    expected: Announced | None = None,
+    held: Array | None = None,
+    max_bytes: int = 10**6,
+) -> str:
     kept = {} if held is None else {announced(held): held}
     with pytest.raises(RefusedError) as failure:
         decoded({"V": expected or announced(V)}, {"V": payload}, kept, max_bytes=max_bytes)
@@ -122,16 +144,22 @@ def test_a_hostile_payload_is_malformed(case: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(-1, 4), (-50, -4), (2**31, 0), (50, 2**17)])
-def test_rows_on_a_grid_of_an_impossible_shape_are_malformed_or_too_large(shape: tuple[int, ...]) -> None:
+def test_rows_on_a_grid_of_an_impossible_shape_are_malformed_or_too_large(
+    shape: tuple[int, ...],
+) -> None:
     assert code(PAYLOAD, replace(announced(V), shape=shape)) in {"malformed", "too-large"}
 
 
 def test_what_is_announced_counts_before_it_is_unpacked() -> None:
     assert code(PAYLOAD, max_bytes=V.nbytes - 1) == "too-large"
-    assert code(PAYLOAD, replace(announced(V), shape=(2**40, 2**40)), max_bytes=10**9) == "too-large"
+    assert (
+        code(PAYLOAD, replace(announced(V), shape=(2**40, 2**40)), max_bytes=10**9) == "too-large"
+    )
 
 
-def test_no_more_of_a_stream_is_unpacked_than_the_header_announces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_of_a_stream_is_unpacked_than_the_header_announces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     most, honest = list[int](), zlib.decompressobj
 
     class Counting:
@@ -154,7 +182,12 @@ def test_a_difference_to_what_is_not_held_asks_for_everything() -> None:
     earlier = rounded_rows(V + 0.25)
     difference = encode(rounded_rows(V + 0.26), earlier)
     expected = announced(rounded_rows(V + 0.26))
-    assert code(b"", expected) == code(difference, expected) == code(difference, expected, held=V) == "arrays-unknown"
+    assert (
+        code(b"", expected)
+        == code(difference, expected)
+        == code(difference, expected, held=V)
+        == "arrays-unknown"
+    )
 
 
 def test_other_names_than_the_announced_are_another_question() -> None:
@@ -167,5 +200,7 @@ def test_other_names_than_the_announced_are_another_question() -> None:
 @settings(max_examples=200)
 def test_any_bytes_are_an_array_of_the_announced_form_or_a_refusal(noise: bytes, kept: int) -> None:
     with suppress(RefusedError):
-        found = decoded({"V": announced(V)}, {"V": PAYLOAD[:kept] + noise}, {}, max_bytes=10**6)["V"]
+        found = decoded({"V": announced(V)}, {"V": PAYLOAD[:kept] + noise}, {}, max_bytes=10**6)[
+            "V"
+        ]
         assert (found.dtype, found.shape) == (V.dtype, V.shape)

@@ -1,4 +1,5 @@
-"""Personal epsilons: a user is heard as much as its own limit allows, and every sum is weighted alike."""
+"""Personal epsilons: a user is heard as much as its own limit allows, and every sum is weighted
+alike."""
 
 from __future__ import annotations
 
@@ -34,14 +35,21 @@ LIMITS = {1.0: 0.3, 5.0: 0.7}
 
 def _data(users: int = 40) -> Interactions:
     rng = np.random.default_rng(1)
-    columns = np.repeat(np.arange(users), 6), np.concatenate([rng.permutation(12)[:6] for _ in range(users)])
+    columns = (
+        np.repeat(np.arange(users), 6),
+        np.concatenate([rng.permutation(12)[:6] for _ in range(users)]),
+    )
     values = rng.integers(1, 6, 6 * users).astype(np.float32)
-    return Interactions.from_columns(*columns, values, num_users=users, num_items=12, value_range=(1.0, 5.0))
+    return Interactions.from_columns(
+        *columns, values, num_users=users, num_items=12, value_range=(1.0, 5.0)
+    )
 
 
 def _prepared(data: Interactions, *said: str) -> Prepared:
     scenario = load(None, ["recipe=published", "model.encoder=id", "data.features=false", *said])
-    facts = PublicFacts(data.num_users, data.num_items, data.kind, data.value_range, None, Streams(1))
+    facts = PublicFacts(
+        data.num_users, data.num_items, data.kind, data.value_range, None, Streams(1)
+    )
     return prepare(scenario, facts)
 
 
@@ -55,25 +63,34 @@ def test_limits_that_are_all_the_run_s_epsilon_are_the_plain_run() -> None:
     """Also without noise: infinite noise multipliers aside, weights of 1 change no report."""
     data = _data()
     plain, limited = _prepared(data), _prepared(data, "privacy.personal_epsilons={5=1.0}")
-    for a, b in zip(_reports(plain, data)[0].blocks, _reports(limited, data)[0].blocks, strict=True):
+    for a, b in zip(
+        _reports(plain, data)[0].blocks, _reports(limited, data)[0].blocks, strict=True
+    ):
         np.testing.assert_array_equal(a.coefficients, b.coefficients)
 
 
 @settings(max_examples=25, deadline=None)
 @given(own=st.floats(0.05, 5.0), users=st.integers(2, 30))
-def test_a_user_who_leaves_moves_every_release_by_at_most_its_weight_of_the_radius(own: float, users: int) -> None:
+def test_a_user_who_leaves_moves_every_release_by_at_most_its_weight_of_the_radius(
+    own: float, users: int
+) -> None:
     data = _data(users)
     prepared = _prepared(data)
     question = prepared.recipe.ask(prepared.recipe.begin())
     assert question is not None
     share = weight(own, PROMISED)
-    made = weighted(prepared.steps[question.step](question, data), np.full(users, share), question.blocks)
-    for release, norms in zip(question.releases, squared_norms(made, question.releases), strict=True):
+    made = weighted(
+        prepared.steps[question.step](question, data), np.full(users, share), question.blocks
+    )
+    for release, norms in zip(
+        question.releases, squared_norms(made, question.releases), strict=True
+    ):
         assert np.all(norms <= (share * release.radius) ** 2 * (1 + 1e-12))
 
 
 def test_noise_is_that_of_the_run_whatever_people_chose() -> None:
-    """Released less exact sums, over the std that the plan states: standard normal (KS, false alarms 1 in 1000), and not at 2/3 or 3/2."""
+    """Released less exact sums, over the std that the plan states: standard normal (KS, false
+    alarms 1 in 1000), and not at 2/3 or 3/2."""
     data = _data(60)
     prepared = _prepared(data, "privacy.personal_epsilons={1=0.3,5=0.7}")
     question = prepared.recipe.ask(prepared.recipe.begin())
@@ -82,7 +99,9 @@ def test_noise_is_that_of_the_run_whatever_people_chose() -> None:
     sums.add(prepared.steps[question.step](question, data))
     drawn = []
     for seed in range(60):
-        answer = Loopback(data, prepared.steps, prepared.plan, Streams(seed), Ledger(prepared.plan.guarantee)).answer(question)
+        answer = Loopback(
+            data, prepared.steps, prepared.plan, Streams(seed), Ledger(prepared.plan.guarantee)
+        ).answer(question)
         exact = np.asarray(sums.blocks[0]) * question.blocks[0].step
         drawn.append((answer.values["counts"] - exact).ravel() / answer.noise_std["counts"])
     noise = np.concatenate(drawn)
@@ -98,31 +117,53 @@ def test_a_user_s_epsilon_equals_an_independent_computation(own: float) -> None:
     share = weight(own, PROMISED)
     mu = math.sqrt(sum((share * release.mu) ** 2 for release in plan.releases))
     epsilon = min(own, PROMISED.epsilon)
-    delta = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
+    delta = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(
+        -mu / 2 - epsilon / mu
+    )
     assert delta == pytest.approx(1e-5, rel=1e-6)
     scaled = [replace(plan.event(release.name), mu=share * release.mu) for release in plan.releases]
     assert epsilon_of(compose(scaled), 1e-5) == pytest.approx(epsilon, rel=1e-6)
 
 
 def test_the_planted_answer_is_found_and_the_mean_is_not_drawn_to_mid_scale() -> None:
-    """At a large epsilon, where half of the people are heard less: their mean rating, and that of the others, weigh as announced."""
+    """At a large epsilon, where half of the people are heard less: their mean rating, and that of
+    the others, weigh as announced."""
     data = planted(shape_of_sizes(600, 60, 6_000), seed=3).interactions
     limits = {20.0: 0.5, 200.0: 0.5}
-    said = ("privacy.epsilon=200", "privacy.personal_epsilons={20=0.5,200=0.5}", "privacy.noise=seeded")
+    said = (
+        "privacy.epsilon=200",
+        "privacy.personal_epsilons={20=0.5,200=0.5}",
+        "privacy.noise=seeded",
+    )
     prepared = _prepared(data, *said)
-    link = Loopback(data, prepared.steps, prepared.plan, Streams(1), Ledger(prepared.plan.guarantee))
+    link = Loopback(
+        data, prepared.steps, prepared.plan, Streams(1), Ledger(prepared.plan.guarantee)
+    )
     *_, last = train(prepared.recipe, link, prepared.recipe.begin())
-    means = np.array([data.values[a:b].mean() for a, b in zip(data.user_ptr, data.user_ptr[1:], strict=False) if b > a])
+    means = np.array(
+        [
+            data.values[a:b].mean()
+            for a, b in zip(data.user_ptr, data.user_ptr[1:], strict=False)
+            if b > a
+        ]
+    )
     assert mean_weight(limits, Guarantee(200.0, 1e-5)) < 0.8
     assert float(last.state["mean"]) == pytest.approx(float(means.mean()), abs=0.1)
 
 
 def test_everybody_draws_a_limit_by_its_id_in_the_announced_shares() -> None:
     data = planted(shape_of_sizes(2_000, 60, 12_000), seed=3).interactions
-    plain, limited = (_reports(_prepared(data, *said), data)[0] for said in ((), ("privacy.personal_epsilons={1=0.3,5=0.7}",)))
-    dense = limited.blocks[1].coefficients / np.where(plain.blocks[1].coefficients == 0, 1, plain.blocks[1].coefficients)
+    plain, limited = (
+        _reports(_prepared(data, *said), data)[0]
+        for said in ((), ("privacy.personal_epsilons={1=0.3,5=0.7}",))
+    )
+    dense = limited.blocks[1].coefficients / np.where(
+        plain.blocks[1].coefficients == 0, 1, plain.blocks[1].coefficients
+    )
     low = np.abs(dense - weight(1.0, PROMISED)) < 0.01
-    assert abs(low.sum() / np.count_nonzero(plain.blocks[1].coefficients) - 0.3) < 4 * math.sqrt(0.3 * 0.7 / 2_000)
+    assert abs(low.sum() / np.count_nonzero(plain.blocks[1].coefficients) - 0.3) < 4 * math.sqrt(
+        0.3 * 0.7 / 2_000
+    )
 
 
 def test_what_limits_mean() -> None:
@@ -143,7 +184,10 @@ def test_what_limits_mean() -> None:
         (("privacy.personal_epsilons={7=1.0}",), "at most privacy.epsilon"),
         (("privacy.personal_epsilons={many=1.0}",), "numbers above 0"),
         (("privacy.personal_epsilons={1=1.0}", "privacy.epsilon=inf"), "finite"),
-        (("privacy.personal_epsilons={1=1.0}", "privacy.aggregation=three-party"), "one trusted aggregator"),
+        (
+            ("privacy.personal_epsilons={1=1.0}", "privacy.aggregation=three-party"),
+            "one trusted aggregator",
+        ),
         (("privacy.personal_epsilons={1=1.0}", "recipe=privaterec", "privacy.unit=click"), "unit"),
     ],
 )
@@ -160,5 +204,10 @@ def test_a_step_is_limited_user_by_user_whatever_batch_they_come_in() -> None:
     assert question is not None
     step = with_limits(prepared.steps[question.step], LIMITS, PROMISED)
     together = step(question, data).blocks[1].coefficients
-    apart = np.concatenate([step(question, data.users_subset(np.array([k]))).blocks[1].coefficients for k in range(data.num_users)])
+    apart = np.concatenate(
+        [
+            step(question, data.users_subset(np.array([k]))).blocks[1].coefficients
+            for k in range(data.num_users)
+        ]
+    )
     np.testing.assert_array_equal(together, apart)

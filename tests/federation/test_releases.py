@@ -1,4 +1,5 @@
-"""What a release costs is read off the noise that is drawn and the norm that is checked, not off what the plan calls it."""
+"""What a release costs is read off the noise that is drawn and the norm that is checked, not off
+what the plan calls it."""
 
 import math
 from dataclasses import replace
@@ -21,18 +22,29 @@ PLAN = calibrate(PROMISE, {"counts": 1.0, "items": 3.0})
 LINEAR = BlockSpec("counts", "linear", 4, 1, 2.0**-14, 1.0)
 OUTER = BlockSpec("gram", "outer", 4, 3, 2.0**-10, 2.0**-6)
 MOMENT = BlockSpec("moment", "linear", 4, 3, 2.0**-10, 2.0**-8)
-QUESTION = Question(0, "step", {}, (ReleaseSpec("counts", (LINEAR,)), ReleaseSpec("items", (OUTER, MOMENT), radius=2.0)))
+QUESTION = Question(
+    0,
+    "step",
+    {},
+    (ReleaseSpec("counts", (LINEAR,)), ReleaseSpec("items", (OUTER, MOMENT), radius=2.0)),
+)
 SUMS = [np.zeros((4, columns), np.int64) for columns in (1, 6, 3)]
 
 
 def stds_of(question: Question, factor: float = 1.0) -> dict[str, float]:
     by_release = releases.noise_stds(question, PLAN)
-    return {block.name: factor * by_release[spec.name] for spec in question.releases for block in spec.blocks}
+    return {
+        block.name: factor * by_release[spec.name]
+        for spec in question.releases
+        for block in spec.blocks
+    }
 
 
 def test_the_noise_of_a_plan_costs_what_the_plan_says() -> None:
     events = releases.priced(QUESTION, stds_of(QUESTION), PLAN)
-    assert [event.mu for event in events] == pytest.approx([PLAN["counts"].mu, PLAN["items"].mu], rel=1e-12)
+    assert [event.mu for event in events] == pytest.approx(
+        [PLAN["counts"].mu, PLAN["items"].mu], rel=1e-12
+    )
     assert compose(events) == pytest.approx(math.hypot(*(r.mu for r in PLAN.releases)), rel=1e-12)
 
 
@@ -42,7 +54,10 @@ def test_half_of_the_noise_is_priced_at_more_than_twice_the_epsilon_by_every_acc
 
 
 def test_a_radius_that_is_checked_at_twice_the_length_costs_twice_the_mu() -> None:
-    wide = replace(QUESTION, releases=tuple(replace(spec, radius=2 * spec.radius) for spec in QUESTION.releases))
+    wide = replace(
+        QUESTION,
+        releases=tuple(replace(spec, radius=2 * spec.radius) for spec in QUESTION.releases),
+    )
     once, twice = (releases.priced(asked, stds_of(QUESTION), PLAN) for asked in (QUESTION, wide))
     assert [event.mu for event in twice] == pytest.approx([2 * event.mu for event in once])
 
@@ -54,7 +69,9 @@ def test_one_block_with_less_noise_than_the_others_sets_the_price_of_its_release
     assert items.mu == pytest.approx(2 * PLAN["items"].mu, rel=1e-6)
 
 
-def test_a_halved_std_is_refused_by_the_ledger_before_noise_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_halved_std_is_refused_by_the_ledger_before_noise_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class NoKeys(Streams):
         def key(self, name: str, *, round: int = 0) -> bytes:
             raise AssertionError("noise was drawn")

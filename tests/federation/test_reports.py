@@ -10,7 +10,13 @@ from fedrec.federation.messages import BlockReports, ReleaseSpec, Reports, quant
 from fedrec.federation.reports import RealBlock, block, bounded, squared_norms, within_radius
 
 ITEMS, WIDTH = 6, 3
-MIXED = ReleaseSpec("statistics", (block("gram", "outer", rows=ITEMS, width=WIDTH), block("moment", "linear", rows=ITEMS, width=WIDTH)))
+MIXED = ReleaseSpec(
+    "statistics",
+    (
+        block("gram", "outer", rows=ITEMS, width=WIDTH),
+        block("moment", "linear", rows=ITEMS, width=WIDTH),
+    ),
+)
 FOLDS = 2
 OWN = ReleaseSpec("cross-fitted", (block("own", "linear", rows=ITEMS, width=WIDTH, folds=FOLDS),))
 DENSE = ReleaseSpec("mean", (block("mean", "linear", rows=1, width=1, radius=2.0),), radius=2.0)
@@ -21,19 +27,38 @@ finite = st.floats(-1e12, 1e12)
 def users(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, list[RealBlock]]:
     sizes = draw(st.lists(st.integers(0, ITEMS), min_size=1, max_size=4))
     ptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    items = np.concatenate([np.arange(s) for s in sizes]).astype(np.int32) if ptr[-1] else np.zeros(0, np.int32)
+    items = (
+        np.concatenate([np.arange(s) for s in sizes]).astype(np.int32)
+        if ptr[-1]
+        else np.zeros(0, np.int32)
+    )
     floats = lambda n: np.array(draw(st.lists(finite, min_size=n, max_size=n)), np.float64)  # noqa: E731
     n, k = int(ptr[-1]), len(sizes)
     vectors = floats(k * WIDTH).reshape(k, WIDTH)
     own = RealBlock(floats(n), floats(k * FOLDS * WIDTH).reshape(k * FOLDS, WIDTH))
-    return ptr, items, [RealBlock(floats(n), vectors), RealBlock(floats(n), vectors), own, RealBlock(floats(k), np.ones((k, 1)))]
+    return (
+        ptr,
+        items,
+        [
+            RealBlock(floats(n), vectors),
+            RealBlock(floats(n), vectors),
+            own,
+            RealBlock(floats(k), np.ones((k, 1))),
+        ],
+    )
 
 
-def rows_of(reports: Reports, spec: ReleaseSpec, blocks: tuple[BlockReports, ...], user: int) -> np.ndarray:
+def rows_of(
+    reports: Reports, spec: ReleaseSpec, blocks: tuple[BlockReports, ...], user: int
+) -> np.ndarray:
     """One user's contribution in svec coordinates, spelled out row by row: second code."""
     pieces, (start, stop) = list[np.ndarray](), reports.user_ptr[user : user + 2]
     for shape, part in zip(spec.blocks, blocks, strict=True):
-        for item, e in [(0, user)] if shape.rows == 1 else zip(reports.items[start:stop], range(start, stop), strict=True):
+        for item, e in (
+            [(0, user)]
+            if shape.rows == 1
+            else zip(reports.items[start:stop], range(start, stop), strict=True)
+        ):
             x = part.vectors[user * shape.folds + item % shape.folds] * shape.vector_step
             row = np.outer(x, x).ravel() if shape.kind == "outer" else x
             pieces.append(part.coefficients[e] * shape.coefficient_step * row)
@@ -42,13 +67,17 @@ def rows_of(reports: Reports, spec: ReleaseSpec, blocks: tuple[BlockReports, ...
 
 @settings(max_examples=200)
 @given(users())
-def test_removing_a_user_moves_every_release_by_at_most_its_radius(case: tuple[np.ndarray, np.ndarray, list[RealBlock]]) -> None:
+def test_removing_a_user_moves_every_release_by_at_most_its_radius(
+    case: tuple[np.ndarray, np.ndarray, list[RealBlock]],
+) -> None:
     ptr, items, blocks = case
     reports = bounded(ptr, items, blocks, [MIXED, OWN, DENSE])
     assert within_radius(reports, [MIXED, OWN, DENSE]).all()
     norms = squared_norms(reports, [MIXED, OWN, DENSE])
     for user in range(reports.num_users):
-        for r, (spec, parts) in enumerate([(MIXED, reports.blocks[:2]), (OWN, reports.blocks[2:3]), (DENSE, reports.blocks[3:])]):
+        for r, (spec, parts) in enumerate(
+            [(MIXED, reports.blocks[:2]), (OWN, reports.blocks[2:3]), (DENSE, reports.blocks[3:])]
+        ):
             moved = np.linalg.norm(rows_of(reports, spec, parts, user))
             assert moved <= spec.radius
             assert moved**2 == pytest.approx(norms[r, user], rel=1e-9, abs=1e-15)
@@ -56,7 +85,10 @@ def test_removing_a_user_moves_every_release_by_at_most_its_radius(case: tuple[n
 
 def test_exact_scaling_uses_the_whole_radius_and_clipping_leaves_short_reports_alone() -> None:
     ptr, items = np.array([0, 2]), np.array([1, 4], np.int32)
-    blocks = [RealBlock(np.array([0.1, 0.2]), np.array([[0.3, 0.0, 0.4]])), RealBlock(np.array([0.1, -0.1]), np.array([[0.3, 0.0, 0.4]]))]
+    blocks = [
+        RealBlock(np.array([0.1, 0.2]), np.array([[0.3, 0.0, 0.4]])),
+        RealBlock(np.array([0.1, -0.1]), np.array([[0.3, 0.0, 0.4]])),
+    ]
     full = squared_norms(bounded(ptr, items, blocks, [MIXED]), [MIXED])[0, 0]
     assert 0.995 < full <= 1
     short = squared_norms(bounded(ptr, items, blocks, [MIXED], scaling="clip"), [MIXED])[0, 0]
@@ -66,13 +98,18 @@ def test_exact_scaling_uses_the_whole_radius_and_clipping_leaves_short_reports_a
 def test_a_report_of_a_user_does_not_depend_on_the_batch() -> None:
     rng = np.random.default_rng(1)
     ptr = np.array([0, 3, 3, 9, 11], np.int64)
-    items = np.concatenate([np.sort(rng.choice(ITEMS, size, replace=False)) for size in np.diff(ptr)]).astype(np.int32)
+    items = np.concatenate(
+        [np.sort(rng.choice(ITEMS, size, replace=False)) for size in np.diff(ptr)]
+    ).astype(np.int32)
     vectors = rng.normal(size=(4, WIDTH))
     blocks = [RealBlock(rng.normal(size=11), vectors), RealBlock(rng.normal(size=11), vectors)]
     whole = bounded(ptr, items, blocks, [MIXED])
     for user, (a, b) in enumerate(itertools.pairwise(ptr)):
         alone = bounded(
-            np.array([0, b - a]), items[a:b], [RealBlock(x.coefficients[a:b], x.vectors[user : user + 1]) for x in blocks], [MIXED]
+            np.array([0, b - a]),
+            items[a:b],
+            [RealBlock(x.coefficients[a:b], x.vectors[user : user + 1]) for x in blocks],
+            [MIXED],
         )
         for one, all_ in zip(alone.blocks, whole.blocks, strict=True):
             np.testing.assert_array_equal(one.coefficients, all_.coefficients[a:b])
@@ -81,11 +118,22 @@ def test_a_report_of_a_user_does_not_depend_on_the_batch() -> None:
 
 def test_a_user_that_repeats_an_item_is_refused_and_never_within_the_radius() -> None:
     """900 times one item: each row within the radius, their sum 30 times it."""
-    ptr, items = np.array([0, 900, 902], np.int64), np.concatenate([np.zeros(900), [0, 2]]).astype(np.int32)
-    blocks = [RealBlock(np.ones(902), np.ones((2, WIDTH))), RealBlock(np.ones(902), np.ones((2, WIDTH)))]
+    ptr, items = (
+        np.array([0, 900, 902], np.int64),
+        np.concatenate([np.zeros(900), [0, 2]]).astype(np.int32),
+    )
+    blocks = [
+        RealBlock(np.ones(902), np.ones((2, WIDTH))),
+        RealBlock(np.ones(902), np.ones((2, WIDTH))),
+    ]
     with pytest.raises(ValueError, match="user 0 names item 0 twice"):
         bounded(ptr, items, blocks, [MIXED])
-    distinct = bounded(np.array([0, 2]), items[900:], [RealBlock(b.coefficients[900:], b.vectors[1:]) for b in blocks], [MIXED])
+    distinct = bounded(
+        np.array([0, 2]),
+        items[900:],
+        [RealBlock(b.coefficients[900:], b.vectors[1:]) for b in blocks],
+        [MIXED],
+    )
     assert within_radius(distinct, [MIXED]).all()
     assert not within_radius(replace(distinct, items=np.array([2, 2], np.int32)), [MIXED]).any()
 
@@ -94,12 +142,22 @@ def test_numbers_that_are_not_finite_never_reach_the_grid() -> None:
     ptr, items = np.array([0, 1]), np.array([0], np.int32)
     for bad in (np.nan, np.inf):
         with pytest.raises(ValueError, match="finite"):
-            bounded(ptr, items, [RealBlock(np.array([bad]), np.ones((1, WIDTH))), RealBlock(np.ones(1), np.ones((1, WIDTH)))], [MIXED])
+            bounded(
+                ptr,
+                items,
+                [
+                    RealBlock(np.array([bad]), np.ones((1, WIDTH))),
+                    RealBlock(np.ones(1), np.ones((1, WIDTH))),
+                ],
+                [MIXED],
+            )
 
 
 def test_a_forged_report_is_seen_to_be_too_large() -> None:
     forged = Reports(
-        np.array([0, 1]), np.array([0], np.int32), (BlockReports(np.array([2**31 - 1], np.int32), np.array([[2**31 - 1]], np.int32)),)
+        np.array([0, 1]),
+        np.array([0], np.int32),
+        (BlockReports(np.array([2**31 - 1], np.int32), np.array([[2**31 - 1]], np.int32)),),
     )
     spec = ReleaseSpec("x", (block("x", "linear", rows=ITEMS, width=1),))
     assert not within_radius(forged, [spec]).any()
@@ -129,6 +187,10 @@ def test_a_report_too_large_for_one_of_two_releases_is_seen() -> None:
     ]
     honest = bounded(ptr, items, blocks, [MIXED, DENSE])
     for forged in range(3):
-        reports = Reports(honest.user_ptr, honest.items, tuple(BlockReports(b.coefficients.copy(), b.vectors) for b in honest.blocks))
+        reports = Reports(
+            honest.user_ptr,
+            honest.items,
+            tuple(BlockReports(b.coefficients.copy(), b.vectors) for b in honest.blocks),
+        )
         reports.blocks[forged].coefficients[1] *= 2
         assert within_radius(reports, [MIXED, DENSE]).tolist() == [True, False]

@@ -17,12 +17,23 @@ PLAN = calibrate(GUARANTEE, {"first": 1.0, "second": 1.0})
 SPEC = ReleaseSpec("first", (block("x", "linear", rows=4, width=1),))
 QUESTION = Question(0, "ones", {}, (SPEC,))
 DATA = Interactions.from_columns(
-    np.array([0, 0, 1, 2]), np.array([0, 3, 3, 1]), None, num_users=3, num_items=4, value_range=(0, 1), kind="clicks"
+    np.array([0, 0, 1, 2]),
+    np.array([0, 3, 3, 1]),
+    None,
+    num_users=3,
+    num_items=4,
+    value_range=(0, 1),
+    kind="clicks",
 )
 
 
 def honest(question: Question, mine: Interactions) -> Reports:
-    return bounded(mine.user_ptr, mine.items, [RealBlock(np.ones(len(mine)), np.ones((mine.num_users, 1)))], question.releases)
+    return bounded(
+        mine.user_ptr,
+        mine.items,
+        [RealBlock(np.ones(len(mine)), np.ones((mine.num_users, 1)))],
+        question.releases,
+    )
 
 
 def greedy(question: Question, mine: Interactions) -> Reports:
@@ -68,7 +79,12 @@ def test_noise_belongs_to_its_round_and_its_release() -> None:
 
 def test_noise_of_the_operating_system_never_repeats() -> None:
     sums = (np.zeros((4, 1), np.int64),)
-    draws = {release(QUESTION, sums, PLAN, Ledger(GUARANTEE), noise=SystemStreams())[0].values["x"].tobytes() for _ in range(3)}
+    draws = {
+        release(QUESTION, sums, PLAN, Ledger(GUARANTEE), noise=SystemStreams())[0]
+        .values["x"]
+        .tobytes()
+        for _ in range(3)
+    }
     assert len(draws) == 3
 
 
@@ -76,7 +92,13 @@ def test_noise_that_the_grid_cannot_hold_is_refused_with_a_remedy() -> None:
     tiny = calibrate(Guarantee(1e-3, 1e-5), {"first": 1.0, "second": 1e6})
     spec = ReleaseSpec("first", (block("x", "outer", rows=4, width=2),))
     with pytest.raises(PrivacyError, match="grid") as caught:
-        release(Question(0, "ones", {}, (spec,)), (np.zeros((4, 3), np.int64),), tiny, Ledger(tiny.guarantee), noise=Streams(1))
+        release(
+            Question(0, "ones", {}, (spec,)),
+            (np.zeros((4, 3), np.int64),),
+            tiny,
+            Ledger(tiny.guarantee),
+            noise=Streams(1),
+        )
     assert "epsilon" in caught.value.remedy
 
 
@@ -94,6 +116,8 @@ def test_one_report_larger_than_its_radius_among_honest_ones_is_never_added() ->
 def test_every_release_of_a_question_is_charged() -> None:
     second = ReleaseSpec("second", (block("y", "linear", rows=4, width=1),))
     question = Question(0, "ones", {}, (SPEC, second))
-    _, ledger = release(question, (np.zeros((4, 1), np.int64),) * 2, PLAN, Ledger(GUARANTEE), noise=Streams(1))
+    _, ledger = release(
+        question, (np.zeros((4, 1), np.int64),) * 2, PLAN, Ledger(GUARANTEE), noise=Streams(1)
+    )
     assert [event.name for event in ledger.events] == ["first", "second"]
     assert ledger.epsilon == pytest.approx(GUARANTEE.epsilon)

@@ -1,4 +1,5 @@
-"""Version 2 of the messages beside version 1, whose bytes messages_v1.json keeps as fedrec wrote them before messages had a version."""
+"""Version 2 of the messages beside version 1, whose bytes messages_v1.json keeps as fedrec wrote
+them before messages had a version."""
 
 import base64
 import json
@@ -39,7 +40,11 @@ OLD = json.loads((Path(__file__).parent / "messages_v1.json").read_text())
 PUBLIC = {"V": np.arange(10, dtype=np.float32).reshape(5, 2), "total": np.array(3, np.int64)}
 LATER = {"V": PUBLIC["V"] + 1, "total": np.array(4, np.int64)}
 STATISTICS = ReleaseSpec(
-    "statistics", tuple(block(n, form, rows=ITEMS, width=WIDTH) for n, form in (("gram", "outer"), ("moment", "linear")))
+    "statistics",
+    tuple(
+        block(n, form, rows=ITEMS, width=WIDTH)
+        for n, form in (("gram", "outer"), ("moment", "linear"))
+    ),
 )  # type: ignore[arg-type]
 SPECS = (*STATISTICS.blocks, *MEAN.blocks)
 RELEASE = Release(
@@ -55,23 +60,44 @@ def old(name: str, table: str = "") -> bytes:
 
 @pytest.mark.parametrize(
     ("ours", "theirs", "agreed"),
-    [(2, None, 1), (2, "", 1), (2, 1, 1), (2, "1", 1), (2, 2, 2), (2, "2", 2), (2, 3, 2), (5, "4", 4), (5, 6, 5), (1, 2, 1)],
+    [
+        (2, None, 1),
+        (2, "", 1),
+        (2, 1, 1),
+        (2, "1", 1),
+        (2, 2, 2),
+        (2, "2", 2),
+        (2, 3, 2),
+        (5, "4", 4),
+        (5, 6, 5),
+        (1, 2, 1),
+    ],
 )
 def test_adjacent_versions_speak_the_lower_one(ours: int, theirs: object, agreed: int) -> None:
     assert spoken(theirs, who="somebody", ours=ours) == agreed
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "whom"), [(3, None, "there (the server)"), (3, 1, "there (the server)"), (2, 4, "here"), (2, "77", "here")]
+    ("ours", "theirs", "whom"),
+    [
+        (3, None, "there (the server)"),
+        (3, 1, "there (the server)"),
+        (2, 4, "here"),
+        (2, "77", "here"),
+    ],
 )
-def test_versions_further_apart_are_refused_with_who_is_to_upgrade(ours: int, theirs: object, whom: str) -> None:
+def test_versions_further_apart_are_refused_with_who_is_to_upgrade(
+    ours: int, theirs: object, whom: str
+) -> None:
     with pytest.raises(RefusedError, match="the server speaks version") as failure:
         spoken(theirs, who="the server", ours=ours)
     assert failure.value.code == Refusal.WRONG_PROTOCOL
     assert f"Upgrade fedrec {whom}" in failure.value.remedy
 
 
-@pytest.mark.parametrize("said", [0, -1, True, 1.0, "two", "٢", "2 ", [2], {}, 10**6, "9" * 400, b"2"])
+@pytest.mark.parametrize(
+    "said", [0, -1, True, 1.0, "two", "٢", "2 ", [2], {}, 10**6, "9" * 400, b"2"]
+)
 def test_what_is_no_version_is_refused(said: object) -> None:
     with pytest.raises(RefusedError, match="which is none") as failure:
         spoken(said, who="a client")
@@ -79,62 +105,129 @@ def test_what_is_no_version_is_refused(said: object) -> None:
 
 
 def test_messages_of_version_1_are_read_and_mean_what_they_meant() -> None:
-    assert read_terms(old("terms")) == read_terms(inflated(old("terms deflated"), max_bytes=2**16)) == TERMS
+    assert (
+        read_terms(old("terms"))
+        == read_terms(inflated(old("terms deflated"), max_bytes=2**16))
+        == TERMS
+    )
     assert read_answer(old("answer")) == ANSWER
-    first = decoded(read_header(old("header")).arrays(), {n: base64.b64decode(c) for n, c in OLD["arrays"].items()}, {}, max_bytes=2**16)
+    first = decoded(
+        read_header(old("header")).arrays(),
+        {n: base64.b64decode(c) for n, c in OLD["arrays"].items()},
+        {},
+        max_bytes=2**16,
+    )
     invitation = read_invitation(old("header"), old("plan"), first)
     assert (invitation.run, invitation.plan) == ("run-1", PLAN)
-    assert all(np.array_equal(invitation.question.public[name], array) for name, array in PUBLIC.items())
-    later = read_header(pack_invitation(Invitation("run-1", PLAN, Question(5, "statistics", LATER, (STATISTICS, MEAN))))[0]).arrays()
+    assert all(
+        np.array_equal(invitation.question.public[name], array) for name, array in PUBLIC.items()
+    )
+    later = read_header(
+        pack_invitation(
+            Invitation("run-1", PLAN, Question(5, "statistics", LATER, (STATISTICS, MEAN)))
+        )[0]
+    ).arrays()
     held = {announced(array): array for array in first.values()}
-    found = decoded(later, {name: base64.b64decode(content) for name, content in OLD["differences"].items()}, held, max_bytes=2**16)
+    found = decoded(
+        later,
+        {name: base64.b64decode(content) for name, content in OLD["differences"].items()},
+        held,
+        max_bytes=2**16,
+    )
     assert all(np.array_equal(found[name], array) for name, array in LATER.items())
-    batch = unpack_reports(old("reports"), SPECS, OLD["digest"], max_users=10, max_events_per_user=10)
+    batch = unpack_reports(
+        old("reports"), SPECS, OLD["digest"], max_users=10, max_events_per_user=10
+    )
     assert (batch.reports.num_users, batch.reports.items.tolist()) == (2, [0, 3, 1])
     released = unpack_release(old("release"), (STATISTICS, MEAN))
-    assert {name: array.tolist() for name, array in released.values.items()} == {n: a.tolist() for n, a in RELEASE.values.items()}
-    assert read_ask(old("ask of news"), {}) == Ask("run-1", 1, 40, {"hospital": 0, "library": 25}, {})
+    assert {name: array.tolist() for name, array in released.values.items()} == {
+        n: a.tolist() for n, a in RELEASE.values.items()
+    }
+    assert read_ask(old("ask of news"), {}) == Ask(
+        "run-1", 1, 40, {"hospital": 0, "library": 25}, {}
+    )
 
 
-def test_version_2_writes_the_bytes_of_version_1_so_that_it_is_read_there_and_every_digest_is_the_same() -> None:
-    """Version 1 refuses a field that it does not know, so nothing may be added to these; what is new travels beside them."""
+def test_version_2_writes_the_bytes_of_version_1_so_that_it_is_read_there_and_every_digest_is_the_same() -> None:  # fmt: skip
+    """Version 1 refuses a field that it does not know, so nothing may be added to these; what is
+    new travels beside them."""
     header, plan = pack_invitation(Invitation("run-1", PLAN, QUESTION))
     assert (header, plan) == (old("header"), old("plan"))
     assert (question_digest(header), PLAN.digest()) == (OLD["digest"], OLD["plan digest"])
     assert pack_terms(TERMS) == old("terms")
     assert inflated(deflated(old("terms")), max_bytes=2**16) == old("terms")
     assert pack_answer(ANSWER) == old("answer")
-    batch = unpack_reports(old("reports"), SPECS, OLD["digest"], max_users=10, max_events_per_user=10)
+    batch = unpack_reports(
+        old("reports"), SPECS, OLD["digest"], max_users=10, max_events_per_user=10
+    )
     assert pack_reports(batch, OLD["digest"]) == old("reports")
     assert pack_release(RELEASE) == old("release")
     assert pack_ask(Ask("run-1", 1, 40, {"hospital": 0, "library": 25}, {})) == old("ask of news")
 
 
 def test_clients_of_version_1_know_every_key_of_the_recipe_that_they_are_sent() -> None:
-    """They refuse a key that they do not know: a new one of [model] or [privacy] must be left out of `client_recipe` at its default."""
+    """They refuse a key that they do not know: a new one of [model] or [privacy] must be left out
+    of `client_recipe` at its default."""
     assert client_recipe(Scenario()) == OLD["recipe"]
 
 
-def test_calls_of_version_1_to_the_aggregator_are_read_and_its_answers_hold_what_version_1_looks_for() -> None:
+def test_calls_of_version_1_to_the_aggregator_are_read_and_its_answers_hold_what_version_1_looks_for() -> None:  # fmt: skip
     opening = Opening("run-1", 4, old("header"), OLD["digest"], 60.0, "ab" * 32)
     asked = pb.OpenRoundRequest.FromString(old("OpenRound", "grpc"))
-    assert {name: getattr(asked, name) for name in ("run", "round", "header", "digest", "timeout_s", "ledger_head")} == {
-        name: getattr(opening, name) for name in ("run", "round", "header", "digest", "timeout_s", "ledger_head")
+    assert {
+        name: getattr(asked, name)
+        for name in ("run", "round", "header", "digest", "timeout_s", "ledger_head")
+    } == {
+        name: getattr(opening, name)
+        for name in ("run", "round", "header", "digest", "timeout_s", "ledger_head")
     }
-    assert list(pb.EnrollRequest.FromString(old("Enroll", "grpc")).tokens) == [bytes(16), bytes(range(16))]
+    assert list(pb.EnrollRequest.FromString(old("Enroll", "grpc")).tokens) == [
+        bytes(16),
+        bytes(range(16)),
+    ]
     growth = pb.GetGrowthRequest.FromString(old("GetGrowth", "grpc"))
     assert (growth.number, growth.head, growth.charged) == (3, "cd" * 32, 2)
     assert methods.read_plan(pb.OpenRunRequest.FromString(old("OpenRun", "grpc")).plan) == PLAN
-    status = RoundStatus("run-1", 4, OLD["digest"], Phase.RELEASED, 1, 9, 8, 1, {"replayed": 2}, 0.0, "ef" * 32, "ab" * 32)
+    status = RoundStatus(
+        "run-1",
+        4,
+        OLD["digest"],
+        Phase.RELEASED,
+        1,
+        9,
+        8,
+        1,
+        {"replayed": 2},
+        0.0,
+        "ef" * 32,
+        "ab" * 32,
+    )
     assert methods.read_status(pb.RoundStatus.FromString(old("RoundStatus", "grpc"))) == status
-    assert methods.status_message(status).SerializeToString(deterministic=True) == old("RoundStatus", "grpc")
+    assert methods.status_message(status).SerializeToString(deterministic=True) == old(
+        "RoundStatus", "grpc"
+    )
 
 
 def test_serving_reads_a_question_of_version_1_and_only_adds_to_its_answers() -> None:
     asked = serving.RecommendRequest.FromString(old("Recommend", "serving"))
-    assert (asked.version, list(asked.coefficients), asked.k, asked.categories) == (2**63 + 5, [0.5, -1.25], 10, 5)
+    assert (asked.version, list(asked.coefficients), asked.k, asked.categories) == (
+        2**63 + 5,
+        [0.5, -1.25],
+        10,
+        5,
+    )
     assert asked.SerializeToString() == old("Recommend", "serving")
-    assert serving.RecommendReply.FromString(old("reply", "serving")).SerializeToString() == old("reply", "serving")
-    said = serving.ModelPiece(version=2**63 + 5, total_bytes=3, data=b"abc", protocol=PROTOCOL).SerializeToString()
+    assert serving.RecommendReply.FromString(old("reply", "serving")).SerializeToString() == old(
+        "reply", "serving"
+    )
+    said = serving.ModelPiece(
+        version=2**63 + 5, total_bytes=3, data=b"abc", protocol=PROTOCOL
+    ).SerializeToString()
     assert said.startswith(old("piece", "serving"))
-    assert spoken(serving.ModelPiece.FromString(old("piece", "serving")).protocol or None, who="the server") == 1
+    assert (
+        spoken(
+            serving.ModelPiece.FromString(old("piece", "serving")).protocol or None,
+            who="the server",
+        )
+        == 1
+    )

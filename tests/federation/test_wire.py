@@ -62,7 +62,12 @@ QUESTION = Question(4, "statistics", PUBLIC, (STATISTICS, MEAN))
 HEADER, PLANNED = pack_invitation(Invitation("run-1", PLAN, QUESTION))
 DIGEST = question_digest(HEADER)
 RELEASE = Release(
-    {"gram": np.full((ITEMS, 3), 0.1), "moment": np.zeros((ITEMS, WIDTH)), "own": np.zeros((ITEMS, WIDTH)), "mean": np.ones((1, 1))},
+    {
+        "gram": np.full((ITEMS, 3), 0.1),
+        "moment": np.zeros((ITEMS, WIDTH)),
+        "own": np.zeros((ITEMS, WIDTH)),
+        "mean": np.ones((1, 1)),
+    },
     {"gram": 0.3, "moment": 0.3, "own": 0.3, "mean": 1e-9},
 )
 TERMS = Terms("run-1", '{"recipe": "default"}', "ratings", (1.0, 5.0), ("a", "b", "ä"))
@@ -73,29 +78,46 @@ shorts = st.integers(-(2**15) + 1, 2**15 - 1)
 @st.composite
 def batches(draw: st.DrawFn) -> Batch:
     mine = draw(st.lists(st.sets(st.integers(0, ITEMS - 1)), max_size=4))
-    ptr, items = np.concatenate([[0], np.cumsum([len(s) for s in mine])]).astype(np.int64), [i for s in mine for i in sorted(s)]
+    ptr, items = (
+        np.concatenate([[0], np.cumsum([len(s) for s in mine])]).astype(np.int64),
+        [i for s in mine for i in sorted(s)],
+    )
 
     def numbers(*shape: int) -> np.ndarray:
         size = int(np.prod(shape))
-        return np.array(draw(st.lists(shorts, min_size=size, max_size=size)), np.int32).reshape(shape)
+        return np.array(draw(st.lists(shorts, min_size=size, max_size=size)), np.int32).reshape(
+            shape
+        )
 
     n, e = len(mine), len(items)
-    blocks = tuple(BlockReports(numbers(n if s.rows == 1 else e), numbers(n * s.folds, s.width)) for s in SPECS)
-    who = np.frombuffer(draw(st.binary(min_size=32 * n, max_size=32 * n)), np.uint8).reshape(2, n, TOKEN_BYTES)
+    blocks = tuple(
+        BlockReports(numbers(n if s.rows == 1 else e), numbers(n * s.folds, s.width)) for s in SPECS
+    )
+    who = np.frombuffer(draw(st.binary(min_size=32 * n, max_size=32 * n)), np.uint8).reshape(
+        2, n, TOKEN_BYTES
+    )
     return Batch(who[0], who[1], Reports(ptr, np.array(items, np.int32), blocks))
 
 
 def batch() -> Batch:
     """Two users: items 1 and 3, and item 0."""
     blocks = tuple(
-        BlockReports(np.full(2 if s.rows == 1 else 3, 7, np.int32), np.full((2 * s.folds, s.width), -9, np.int32)) for s in SPECS
+        BlockReports(
+            np.full(2 if s.rows == 1 else 3, 7, np.int32),
+            np.full((2 * s.folds, s.width), -9, np.int32),
+        )
+        for s in SPECS
     )
     who = np.arange(2 * TOKEN_BYTES, dtype=np.uint8).reshape(2, TOKEN_BYTES)
-    return Batch(who, who + 100, Reports(np.array([0, 2, 3]), np.array([1, 3, 0], np.int32), blocks))
+    return Batch(
+        who, who + 100, Reports(np.array([0, 2, 3]), np.array([1, 3, 0], np.int32), blocks)
+    )
 
 
 def unpacked(data: bytes, *, max_users: int = 10, max_events_per_user: int = ITEMS) -> Batch:
-    return unpack_reports(data, SPECS, DIGEST, max_users=max_users, max_events_per_user=max_events_per_user)
+    return unpack_reports(
+        data, SPECS, DIGEST, max_users=max_users, max_events_per_user=max_events_per_user
+    )
 
 
 def code(call: Callable[[], object]) -> str:
@@ -122,7 +144,9 @@ def same(one: Batch, other: Batch) -> None:
 def test_a_batch_comes_back_whole_and_has_the_length_that_its_sizes_say(sent: Batch) -> None:
     data = pack_reports(sent, DIGEST)
     same(unpacked(data), sent)
-    assert len(data) == batch_bytes(SPECS, users=sent.reports.num_users, events=len(sent.reports.items))
+    assert len(data) == batch_bytes(
+        SPECS, users=sent.reports.num_users, events=len(sent.reports.items)
+    )
     assert announced_users(data) == sent.reports.num_users
 
 
@@ -139,7 +163,9 @@ def test_a_batch_is_laid_out_as_the_module_says() -> None:
 
 @settings(max_examples=500)
 @given(batches(), st.data())
-def test_damaged_bytes_are_refused_or_are_a_batch_within_all_limits(sent: Batch, data: st.DataObject) -> None:
+def test_damaged_bytes_are_refused_or_are_a_batch_within_all_limits(
+    sent: Batch, data: st.DataObject
+) -> None:
     whole = bytearray(pack_reports(sent, DIGEST))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(whole) - 1))
@@ -153,10 +179,15 @@ def test_damaged_bytes_are_refused_or_are_a_batch_within_all_limits(sent: Batch,
     assert got.reports.num_users <= 10
     assert np.diff(got.reports.user_ptr).max(initial=0) <= ITEMS
     for user in range(got.reports.num_users):
-        mine = got.reports.items[got.reports.user_ptr[user] : got.reports.user_ptr[user + 1]].tolist()
+        mine = got.reports.items[
+            got.reports.user_ptr[user] : got.reports.user_ptr[user + 1]
+        ].tolist()
         assert mine == sorted(set(mine) & set(range(ITEMS)))
     for part in got.reports.blocks:
-        assert max(np.abs(part.coefficients).max(initial=0), np.abs(part.vectors).max(initial=0)) < 2**15
+        assert (
+            max(np.abs(part.coefficients).max(initial=0), np.abs(part.vectors).max(initial=0))
+            < 2**15
+        )
 
 
 @given(st.binary(max_size=200))
@@ -165,10 +196,15 @@ def test_arbitrary_bytes_are_refused(data: bytes) -> None:
 
 
 @given(st.binary(max_size=100), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
-def test_sizes_are_never_believed_beyond_the_bytes_that_came(rest: bytes, users: int, events: int) -> None:
+def test_sizes_are_never_believed_beyond_the_bytes_that_came(
+    rest: bytes, users: int, events: int
+) -> None:
     data = struct.pack("<4s32sII", b"FRR1", bytes.fromhex(DIGEST), users, events) + rest
     if len(data) != batch_bytes(SPECS, users=users, events=events):
-        assert code(lambda: unpacked(data, max_users=2**32, max_events_per_user=2**32)) == Refusal.MALFORMED
+        assert (
+            code(lambda: unpacked(data, max_users=2**32, max_events_per_user=2**32))
+            == Refusal.MALFORMED
+        )
 
 
 def test_every_way_to_be_wrong_has_its_code() -> None:
@@ -183,7 +219,13 @@ def test_every_way_to_be_wrong_has_its_code() -> None:
 
 def with_items(*items: int, ptr: tuple[int, ...] = (0, 2, 3)) -> bytes:
     one = batch()
-    return pack_reports(replace(one, reports=replace(one.reports, user_ptr=np.array(ptr), items=np.array(items, np.int32))), DIGEST)
+    return pack_reports(
+        replace(
+            one,
+            reports=replace(one.reports, user_ptr=np.array(ptr), items=np.array(items, np.int32)),
+        ),
+        DIGEST,
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,7 +237,9 @@ def with_items(*items: int, ptr: tuple[int, ...] = (0, 2, 3)) -> bytes:
         ((3, 1, 0), Refusal.MALFORMED),
     ],
 )
-def test_items_out_of_the_catalogue_or_named_twice_are_refused(items: tuple[int, ...], expected: Refusal) -> None:
+def test_items_out_of_the_catalogue_or_named_twice_are_refused(
+    items: tuple[int, ...], expected: Refusal
+) -> None:
     assert code(lambda: unpacked(with_items(*items))) == expected
 
 
@@ -226,18 +270,26 @@ def test_a_number_of_more_than_15_bits_is_never_packed(number: int) -> None:
 
 
 @given(batches(), st.data())
-def test_selected_users_are_those_of_a_batch_of_them_alone(sent: Batch, data: st.DataObject) -> None:
+def test_selected_users_are_those_of_a_batch_of_them_alone(
+    sent: Batch, data: st.DataObject
+) -> None:
     n = sent.reports.num_users
     kept = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)), bool)
     chosen = select_users(sent, kept, SPECS)
     same(unpacked(pack_reports(chosen, DIGEST)), chosen)
-    assert [bytes(i) for i in chosen.ids] == [bytes(i) for i, k in zip(sent.ids, kept, strict=True) if k]
+    assert [bytes(i) for i in chosen.ids] == [
+        bytes(i) for i, k in zip(sent.ids, kept, strict=True) if k
+    ]
     for at, user in enumerate(np.flatnonzero(kept)):
-        np.testing.assert_array_equal(chosen.reports.blocks[0].vectors[at], sent.reports.blocks[0].vectors[user])
+        np.testing.assert_array_equal(
+            chosen.reports.blocks[0].vectors[at], sent.reports.blocks[0].vectors[user]
+        )
         a, b = sent.reports.user_ptr[user : user + 2]
         c, d = chosen.reports.user_ptr[at : at + 2]
         np.testing.assert_array_equal(chosen.reports.items[c:d], sent.reports.items[a:b])
-        np.testing.assert_array_equal(chosen.reports.blocks[1].coefficients[c:d], sent.reports.blocks[1].coefficients[a:b])
+        np.testing.assert_array_equal(
+            chosen.reports.blocks[1].coefficients[c:d], sent.reports.blocks[1].coefficients[a:b]
+        )
 
 
 # --- questions ---
@@ -262,7 +314,12 @@ def test_the_digest_names_everything_of_a_question(change: dict[str, object]) ->
     for other in (
         replace(QUESTION, public={**PUBLIC, "V": PUBLIC["V"] + 1}),
         replace(
-            QUESTION, public={**PUBLIC, "V": PUBLIC["V"] + (np.arange(PUBLIC["V"].size) == PUBLIC["V"].size - 1).reshape(PUBLIC["V"].shape)}
+            QUESTION,
+            public={
+                **PUBLIC,
+                "V": PUBLIC["V"]
+                + (np.arange(PUBLIC["V"].size) == PUBLIC["V"].size - 1).reshape(PUBLIC["V"].shape),
+            },
         ),
         replace(QUESTION, releases=(STATISTICS,)),
         replace(QUESTION, releases=(replace(STATISTICS, radius=2.0), MEAN)),
@@ -370,7 +427,9 @@ def promised(**changes: object) -> tuple[bytes, bytes]:
         {"established": "yes"},
     ],
 )
-def test_a_plan_that_is_not_true_is_refused_though_the_question_names_it(changes: dict[str, object]) -> None:
+def test_a_plan_that_is_not_true_is_refused_though_the_question_names_it(
+    changes: dict[str, object],
+) -> None:
     header, plan = promised(**changes)
     with pytest.raises(PrivacyError):
         read_invitation(header, plan, PUBLIC)
@@ -391,21 +450,34 @@ def test_a_release_comes_back_whole_and_has_one_form() -> None:
     got = unpack_release(data, QUESTION.releases)
     assert got.noise_std == dict(RELEASE.noise_std)
     assert all(np.array_equal(got.values[name], RELEASE.values[name]) for name in RELEASE.values)
-    backwards = Release(dict(reversed(RELEASE.values.items())), dict(reversed(RELEASE.noise_std.items())))
+    backwards = Release(
+        dict(reversed(RELEASE.values.items())), dict(reversed(RELEASE.noise_std.items()))
+    )
     assert pack_release(backwards) == data == pack_release(got)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_release_holds_finite_numbers_only(bad: float) -> None:
     values = {**RELEASE.values, "mean": np.array([[bad]])}
-    assert code(lambda: unpack_release(pack_release(replace(RELEASE, values=values)), QUESTION.releases)) == Refusal.MALFORMED
+    assert (
+        code(
+            lambda: unpack_release(pack_release(replace(RELEASE, values=values)), QUESTION.releases)
+        )
+        == Refusal.MALFORMED
+    )
 
 
 @pytest.mark.parametrize("std", ["-0x1p0", "nan", "inf", "0x1p99999", "much", ""])
 def test_a_noise_std_is_a_finite_number_of_at_least_zero(std: str) -> None:
-    data = pack_release(RELEASE).replace(json.dumps(json.dumps((1e-9).hex()))[1:-1].encode(), json.dumps(json.dumps(std))[1:-1].encode())
+    data = pack_release(RELEASE).replace(
+        json.dumps(json.dumps((1e-9).hex()))[1:-1].encode(),
+        json.dumps(json.dumps(std))[1:-1].encode(),
+    )
     length = int.from_bytes(data[:8], "little") + len(data) - len(pack_release(RELEASE))
-    assert code(lambda: unpack_release(length.to_bytes(8, "little") + data[8:], QUESTION.releases)) == Refusal.MALFORMED
+    assert (
+        code(lambda: unpack_release(length.to_bytes(8, "little") + data[8:], QUESTION.releases))
+        == Refusal.MALFORMED
+    )
 
 
 @pytest.mark.parametrize(
@@ -419,7 +491,9 @@ def test_a_noise_std_is_a_finite_number_of_at_least_zero(std: str) -> None:
     ],
 )
 def test_a_release_of_other_blocks_shapes_or_numbers_is_refused(release: Release) -> None:
-    assert code(lambda: unpack_release(pack_release(release), QUESTION.releases)) == Refusal.MALFORMED
+    assert (
+        code(lambda: unpack_release(pack_release(release), QUESTION.releases)) == Refusal.MALFORMED
+    )
 
 
 # --- everything that is read is refused or right, never a crash ---
@@ -451,7 +525,11 @@ def test_damaged_messages_raise_nothing_but_refusals(name: str, data: st.DataObj
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize("deep", [b"[", b'{"a":', b"9"], ids=["lists", "tables", "digits"])
 def test_deep_or_endless_json_is_refused(name: str, deep: bytes) -> None:
-    assert code(lambda: READERS[name][0](deep * 200_000)) in {Refusal.MALFORMED, Refusal.TOO_LARGE, Refusal.WRONG_PLAN}
+    assert code(lambda: READERS[name][0](deep * 200_000)) in {
+        Refusal.MALFORMED,
+        Refusal.TOO_LARGE,
+        Refusal.WRONG_PLAN,
+    }
 
 
 def test_a_release_with_deep_json_in_its_notes_is_refused() -> None:
@@ -462,7 +540,10 @@ def test_a_release_with_deep_json_in_its_notes_is_refused() -> None:
 def test_terms_and_answers_come_back_whole() -> None:
     assert read_terms(pack_terms(TERMS)) == TERMS
     assert read_answer(pack_answer(ANSWER)) == ANSWER
-    assert read_answer(pack_answer(Answer("a", 0, refusal=Refusal.BUDGET, cause="ü"))).refusal == Refusal.BUDGET
+    assert (
+        read_answer(pack_answer(Answer("a", 0, refusal=Refusal.BUDGET, cause="ü"))).refusal
+        == Refusal.BUDGET
+    )
 
 
 def test_terms_with_another_letter_anywhere_are_refused() -> None:
@@ -487,7 +568,14 @@ def test_terms_that_cannot_be_meant_are_refused(terms: Terms) -> None:
     assert code(lambda: read_terms(pack_terms(terms))) == Refusal.MALFORMED
 
 
-@pytest.mark.parametrize("answer", [replace(ANSWER, accepted=-1), replace(ANSWER, rejected={"busy": -3}), replace(ANSWER, users=2**60)])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        replace(ANSWER, accepted=-1),
+        replace(ANSWER, rejected={"busy": -3}),
+        replace(ANSWER, users=2**60),
+    ],
+)
 def test_counts_of_an_answer_are_counts(answer: Answer) -> None:
     assert code(lambda: read_answer(pack_answer(answer))) == Refusal.MALFORMED
 
@@ -507,21 +595,39 @@ class Carried(Loopback):
         for reports in super().reports(question):
             ids = np.zeros((reports.num_users, TOKEN_BYTES), np.uint8)
             data = pack_reports(Batch(ids, ids, reports), digest)
-            yield unpack_reports(data, question.blocks, digest, max_users=100, max_events_per_user=1_000).reports
+            yield unpack_reports(
+                data, question.blocks, digest, max_users=100, max_events_per_user=1_000
+            ).reports
 
 
 @pytest.mark.parametrize(
-    "overrides", [(), ("recipe=published", "model.dimension=3"), ("recipe=published", "model.encoder=id", "privacy.epsilon=inf")]
+    "overrides",
+    [
+        (),
+        ("recipe=published", "model.dimension=3"),
+        ("recipe=published", "model.encoder=id", "privacy.epsilon=inf"),
+    ],
 )
-def test_every_round_of_a_recipe_crosses_the_wire_without_a_change(overrides: tuple[str, ...]) -> None:
+def test_every_round_of_a_recipe_crosses_the_wire_without_a_change(
+    overrides: tuple[str, ...],
+) -> None:
     dataset = planted(PlantedShape(users=60, items=80, events=900), seed=1)
     data = dataset.interactions
     scenario = load(None, overrides)
-    facts = PublicFacts(data.num_users, data.num_items, data.kind, data.value_range, dataset.features, Streams(1))
+    facts = PublicFacts(
+        data.num_users, data.num_items, data.kind, data.value_range, dataset.features, Streams(1)
+    )
     prepared = prepare(scenario, facts)
 
     def last(kind: type[Loopback]) -> dict[str, bytes]:
-        link = kind(data, prepared.steps, prepared.plan, Streams(1), Ledger(prepared.plan.guarantee), users_per_batch=25)
+        link = kind(
+            data,
+            prepared.steps,
+            prepared.plan,
+            Streams(1),
+            Ledger(prepared.plan.guarantee),
+            users_per_batch=25,
+        )
         *_, done = train(prepared.recipe, link, prepared.recipe.begin())
         return {name: array.tobytes() for name, array in done.state.items()}
 

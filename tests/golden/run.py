@@ -1,11 +1,12 @@
 """Golden results: what a small training of every recipe and news variant gives, kept as digests.
 
     python tests/golden/run.py --check      # everything, about two minutes of CPU
-    python tests/golden/run.py --write      # after a change of numbers on purpose: the commit says why
-    python tests/golden/run.py --check fast-dpmf/loopback additive
+    python tests/golden/run.py --write      # after a change of numbers on purpose: the commit says
+    why python tests/golden/run.py --check fast-dpmf/loopback additive
 
-Bytes of floats differ between processors and builds of BLAS. Exact digests are therefore kept for each machine's fingerprint and
-checked where the fingerprint is known; names, shapes, words and sizes of numbers (within `TOLERANCE`) are checked on every machine.
+Bytes of floats differ between processors and builds of BLAS. Exact digests are therefore kept for
+each machine's fingerprint and checked where the fingerprint is known; names, shapes, words and
+sizes of numbers (within `TOLERANCE`) are checked on every machine.
 """
 
 from __future__ import annotations
@@ -40,11 +41,17 @@ from fedrec_simulations.runtimes.choice import RuntimeChoice
 
 KEPT = Path(__file__).with_name("golden.json")
 TOLERANCE = 1e-3
-"""Relative, of norms and sums: another machine's last bits may round one number of a report differently, and noise carries it on."""
+"""Relative, of norms and sums: another machine's last bits may round one number of a report
+differently, and noise carries it on."""
 
 RATINGS = {
     "default": ["recipe=default"],
-    "default-three": ["recipe=default", "privacy.aggregation=three-party", "privacy.shares=real", "privacy.noise=seeded"],
+    "default-three": [
+        "recipe=default",
+        "privacy.aggregation=three-party",
+        "privacy.shares=real",
+        "privacy.noise=seeded",
+    ],
     "default-id": ["recipe=default", "model.encoder=id"],
     "published": ["recipe=published"],
     "published-id": ["recipe=published", "model.encoder=id"],
@@ -59,7 +66,10 @@ RATINGS = {
     "dp-popularity": ["data.kind=clicks", "recipe=dp-popularity"],
     "dp-item-item": ["data.kind=clicks", "recipe=dp-item-item"],
 }
-NEWS = {variant: [f"news.variant={variant}", f"privacy.unit={require(variant).unit}"] for variant in VARIANTS}
+NEWS = {
+    variant: [f"news.variant={variant}", f"privacy.unit={require(variant).unit}"]
+    for variant in VARIANTS
+}
 NEWS["fedrec"].append("privacy.epsilon=inf")
 NEWS["centralized"].append("privacy.epsilon=inf")
 NEWS["central"].append("news.rounds=3")
@@ -84,7 +94,16 @@ PARTS = {
     "bundle": ("serving.safetensors",),
 }
 """Files of a run folder, by what a digest is kept of."""
-VOLATILE = {"seconds", "training_seconds", "peak_rss_mb", "run_dir", "time_s", "ledger_head", "nonce", "seconds_per_person"}
+VOLATILE = {
+    "seconds",
+    "training_seconds",
+    "peak_rss_mb",
+    "run_dir",
+    "time_s",
+    "ledger_head",
+    "nonce",
+    "seconds_per_person",
+}
 NUMBER = re.compile(r"-?\d+(?:[.,]\d+)*(?:e[-+]?\d+)?|\binf\b|\bnan\b")
 HEX = re.compile(r"\b[0-9a-f]{10,}\b")
 
@@ -92,14 +111,34 @@ HEX = re.compile(r"\b[0-9a-f]{10,}\b")
 def run(case: str, folder: Path) -> Path:
     """Train a case; its run folder."""
     name, _, runtime = case.partition("/")
-    common = ["privacy.noise=seeded", "compare.als=false", "run.examples=2", f"run.directory={folder}"]
+    common = [
+        "privacy.noise=seeded",
+        "compare.als=false",
+        "run.examples=2",
+        f"run.directory={folder}",
+    ]
     if name in NEWS:
-        chosen = load(None, ["recipe=privaterec", "data.format=planted-news", "data.preset=small", "news.history=12", *common, *NEWS[name]])
+        chosen = load(
+            None,
+            [
+                "recipe=privaterec",
+                "data.format=planted-news",
+                "data.preset=small",
+                "news.history=12",
+                *common,
+                *NEWS[name],
+            ],
+        )
         result = simulate_news.run(chosen, name="golden", quiet=True)
     else:
         data = ["data.planted={users=60, items=40, events=900}", "data.preset="]
         chosen = load(None, [*data, *common, *RATINGS[name]])
-        result = simulate.run(chosen, name="golden", cast=RuntimeChoice("flower" if runtime == "flower" else "loopback"), quiet=True)
+        result = simulate.run(
+            chosen,
+            name="golden",
+            cast=RuntimeChoice("flower" if runtime == "flower" else "loopback"),
+            quiet=True,
+        )
     return Path(result["run_dir"])
 
 
@@ -107,12 +146,26 @@ def digests(folder: Path) -> dict[str, dict[str, Any]]:
     """By part: an exact digest, and what any machine has to give: words, and sizes of numbers."""
     found = {}
     for part, patterns in PARTS.items():
-        contents = [content for pattern in patterns for path in sorted(folder.glob(pattern)) for content in _contents(path, folder)]
+        contents = [
+            content
+            for pattern in patterns
+            for path in sorted(folder.glob(pattern))
+            for content in _contents(path, folder)
+        ]
         if contents:
-            exact = hashlib.sha256(b"\0".join(content for content, _, _ in contents)).hexdigest()[:16]
-            words = hashlib.sha256("\0".join(text for _, text, _ in contents).encode()).hexdigest()[:16]
+            exact = hashlib.sha256(b"\0".join(content for content, _, _ in contents)).hexdigest()[
+                :16
+            ]
+            words = hashlib.sha256("\0".join(text for _, text, _ in contents).encode()).hexdigest()[
+                :16
+            ]
             numbers = [number for _, _, numbers in contents for number in numbers]
-            found[part] = {"exact": exact, "words": words, "size": math.fsum(abs(number) for number in numbers), "count": len(numbers)}
+            found[part] = {
+                "exact": exact,
+                "words": words,
+                "size": math.fsum(abs(number) for number in numbers),
+                "count": len(numbers),
+            }
     return found
 
 
@@ -123,7 +176,11 @@ def _contents(path: Path, folder: Path) -> Iterator[tuple[bytes, str, list[float
         with safe_open(path, framework="np") as file:
             for key in sorted(file.keys()):
                 array = file.get_tensor(key)
-                norm = float(np.linalg.norm(array.astype(np.float64).ravel())) if array.dtype.kind in "fiu" else 0.0
+                norm = (
+                    float(np.linalg.norm(array.astype(np.float64).ravel()))
+                    if array.dtype.kind in "fiu"
+                    else 0.0
+                )
                 yield array.tobytes(), f"{name} {key} {array.dtype} {array.shape}", [norm]
     elif path.suffix == ".json":
         yield _of_json(name, json.loads(path.read_text()))
@@ -131,7 +188,8 @@ def _contents(path: Path, folder: Path) -> Iterator[tuple[bytes, str, list[float
         for line in path.read_text().splitlines():
             yield _of_json(name, json.loads(line))
     elif path.suffix == ".html":
-        page = re.sub(r"<pre.*?</pre>", "", path.read_text(), flags=re.DOTALL)  # the scenario itself, every new key of which would show
+        # the scenario itself, every new key of which would show
+        page = re.sub(r"<pre.*?</pre>", "", path.read_text(), flags=re.DOTALL)
         page = HEX.sub("#", re.sub(r"<(style|script|svg).*?</\1>", "", page, flags=re.DOTALL))
         yield page.encode(), NUMBER.sub("#", page), []
     elif path.suffix == ".sqlite":
@@ -168,8 +226,12 @@ def _of_ledger(name: str, path: Path) -> tuple[bytes, str, list[float]]:
     """Its tables, columns and numbers of rows: what is in them holds times and random tokens."""
     database = sqlite3.connect(path)
     try:
-        tables = database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
-        rows = [database.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0] for table, _ in tables]
+        tables = database.execute(
+            "SELECT name, sql FROM sqlite_master WHERE type = 'table' ORDER BY name"
+        ).fetchall()
+        rows = [
+            database.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0] for table, _ in tables
+        ]
     finally:
         database.close()
     text = f"{name} {tables} {rows}"
@@ -181,13 +243,25 @@ def fingerprint() -> str:
     features = sorted(name for name, there in _multiarray_umath.__cpu_features__.items() if there)
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]  # type: ignore[index,call-overload]
     cpu = llvmlite.binding.get_host_cpu_name()
-    facts = [np.__version__, scipy.__version__, numba.__version__, blas.get("name"), blas.get("version"), cpu, *features]
+    facts = [
+        np.__version__,
+        scipy.__version__,
+        numba.__version__,
+        blas.get("name"),
+        blas.get("version"),
+        cpu,
+        *features,
+    ]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
 
-def differences(case: str, found: dict[str, Any], kept: dict[str, Any], exact: dict[str, str] | None) -> list[str]:
+def differences(
+    case: str, found: dict[str, Any], kept: dict[str, Any], exact: dict[str, str] | None
+) -> list[str]:
     """What of a case is not as it was, in words."""
-    parts = [f"{case}: no {part}" for part in kept.keys() - found.keys()] + [f"{case}: new {part}" for part in found.keys() - kept.keys()]
+    parts = [f"{case}: no {part}" for part in kept.keys() - found.keys()] + [
+        f"{case}: new {part}" for part in found.keys() - kept.keys()
+    ]
     for part in sorted(found.keys() & kept.keys()):
         now, then = found[part], kept[part]
         if exact is not None and exact[part] != now["exact"]:
@@ -195,7 +269,9 @@ def differences(case: str, found: dict[str, Any], kept: dict[str, Any], exact: d
         if now["words"] != then["words"] or now["count"] != then["count"]:
             parts.append(f"{case}: other names, shapes or words of {part}")
         if not math.isclose(now["size"], then["size"], rel_tol=TOLERANCE):
-            parts.append(f"{case}: numbers of {part} are {now['size']:.6g} together, were {then['size']:.6g}")
+            parts.append(
+                f"{case}: numbers of {part} are {now['size']:.6g} together, were {then['size']:.6g}"
+            )
     return parts
 
 
@@ -206,22 +282,32 @@ def check(cases: Sequence[str]) -> list[str]:
     found = list[str]()
     for case in cases:
         with tempfile.TemporaryDirectory() as folder:
-            found += differences(case, digests(run(case, Path(folder))), kept["portable"][case], exact and exact.get(case))
+            found += differences(
+                case,
+                digests(run(case, Path(folder))),
+                kept["portable"][case],
+                exact and exact.get(case),
+            )
     return found
 
 
 def write(cases: Sequence[str]) -> None:
-    """Run the cases and keep what they give; exact digests of other machines go, as they are of what was."""
+    """Run the cases and keep what they give; exact digests of other machines go, as they are of
+    what was."""
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {"portable": {}, "exact": {}}
     own = kept["exact"].get(fingerprint(), {})
     for case in cases:
         with tempfile.TemporaryDirectory() as folder:
             found = digests(run(case, Path(folder)))
-        kept["portable"][case] = {part: {key: value for key, value in of.items() if key != "exact"} for part, of in found.items()}
+        kept["portable"][case] = {
+            part: {key: value for key, value in of.items() if key != "exact"}
+            for part, of in found.items()
+        }
         own[case] = {part: of["exact"] for part, of in found.items()}
     kept["exact"] = {fingerprint(): own}
     text = json.dumps(kept, indent=1, sort_keys=True)
-    KEPT.write_text(re.sub(r"\{[^{}]*\}", lambda part: " ".join(part.group().split()), text) + "\n")  # a line for each part
+    # a line for each part
+    KEPT.write_text(re.sub(r"\{[^{}]*\}", lambda part: " ".join(part.group().split()), text) + "\n")
 
 
 def main() -> None:

@@ -24,7 +24,11 @@ def test_another_byte_another_word_and_another_size_are_each_told() -> None:
     exact = dict.fromkeys(kept, "as it was")
     found = {part: {**of, "exact": "as it was"} for part, of in kept.items()}
     assert golden.differences("case", found, kept, exact) == []
-    for key, value, told in (("exact", "another", "bytes"), ("words", "another", "words"), ("size", 2.0, "numbers")):
+    for key, value, told in (
+        ("exact", "another", "bytes"),
+        ("words", "another", "words"),
+        ("size", 2.0, "numbers"),
+    ):
         other = copy.deepcopy(found)
         other["model"][key] = value
         assert [told in line for line in golden.differences("case", other, kept, exact)] == [True]

@@ -1,4 +1,5 @@
-"""Backups: consistent while a party runs, whole or absent; peers refuse an old one, and go on with the newest."""
+"""Backups: consistent while a party runs, whole or absent; peers refuse an old one, and go on with
+the newest."""
 
 import hashlib
 import io
@@ -43,10 +44,17 @@ def settings(tmp_path: Path) -> Path:
     """A folder with settings of one party each; their state folders are beside them."""
     (tmp_path / "ratings.csv").write_text("user,item,rating\nfirst,a,5\n")
     files = {
-        "aggregator": 'listen = "127.0.0.1:1"\nstate = "a"\ninsecure = true\n[privacy]\nmax_epsilon = 50.0\n',
-        "server": 'state = "s"\nseen_ledger = "seen.json"\npublic = { path = "p" }\nsuperlink = { insecure = true }\n',
-        "client": 'name = "client-0"\nstate = "c"\ndata = { path = "ratings.csv", rating_range = [1, 5] }\n[privacy]\nmax_epsilon = 50.0\n'
-        '[aggregator]\naddress = "127.0.0.1:1"\ninsecure = true\n[superlink]\naddress = "127.0.0.1:2"\ninsecure = true\n',
+        "aggregator": (
+            'listen = "127.0.0.1:1"\nstate = "a"\ninsecure = true\n[privacy]\nmax_epsilon = 50.0\n'
+        ),
+        "server": (
+            'state = "s"\nseen_ledger = "seen.json"\npublic = { path = "p" }\nsuperlink = { '
+            "insecure = true }\n"
+        ),
+        "client": 'name = "client-0"\nstate = "c"\ndata = { path = "ratings.csv", rating_range = [1, 5] '
+        "}\n[privacy]\nmax_epsilon = 50.0\n"
+        '[aggregator]\naddress = "127.0.0.1:1"\ninsecure = true\n[superlink]\naddress = '
+        '"127.0.0.1:2"\ninsecure = true\n',
         "serving": 'http = "127.0.0.1:3"\n',
     }
     for name, content in files.items():
@@ -66,11 +74,20 @@ def refused(attempt: Callable[[], object]) -> str:
     return caught.value.code
 
 
-def test_an_older_backup_of_the_aggregator_is_refused_by_its_peers_and_the_newest_goes_on(settings: Path) -> None:
+def test_an_older_backup_of_the_aggregator_is_refused_by_its_peers_and_the_newest_goes_on(
+    settings: Path,
+) -> None:
     """Taken while it runs and has a round open; restored to the byte."""
     world = World(settings / "a")
-    client, server = ClientLedger(settings / "c" / "ledger.sqlite", limit=LIMIT), SeenLedger(settings / "seen.json")
-    peers = [lambda: follow(lambda since: world.aggregator.client_desk("client-0").growth(since, 0), client)]
+    client, server = (
+        ClientLedger(settings / "c" / "ledger.sqlite", limit=LIMIT),
+        SeenLedger(settings / "seen.json"),
+    )
+    peers = [
+        lambda: follow(
+            lambda since: world.aggregator.client_desk("client-0").growth(since, 0), client
+        )
+    ]
     peers.append(lambda: follow(world.aggregator.growth, server))
     world.enroll()
     archives = [settings / "backups" / f"{number}.tar" for number in range(2)]
@@ -89,7 +106,14 @@ def test_an_older_backup_of_the_aggregator_is_refused_by_its_peers_and_the_newes
         world.start()
         if old:
             assert [refused(peer) for peer in peers] == ["stale-ledger"] * 2
-            found = CliRunner().invoke(app, ["ledger", "verify", *(str(settings / f"{name}.toml") for name in ("aggregator", "server"))])
+            found = CliRunner().invoke(
+                app,
+                [
+                    "ledger",
+                    "verify",
+                    *(str(settings / f"{name}.toml") for name in ("aggregator", "server")),
+                ],
+            )
             assert (found.exit_code, "FAILS  server" in found.output) == (7, True)
             world.stop()
     for peer in peers:
@@ -99,11 +123,15 @@ def test_an_older_backup_of_the_aggregator_is_refused_by_its_peers_and_the_newes
     world.stop()
     client.close()
     names = ("aggregator", "server", "client")
-    found = CliRunner().invoke(app, ["ledger", "verify", *(str(settings / f"{name}.toml") for name in names)])
+    found = CliRunner().invoke(
+        app, ["ledger", "verify", *(str(settings / f"{name}.toml") for name in names)]
+    )
     assert (found.exit_code, "FAILS" in found.output) == (0, False)
 
 
-def test_an_older_backup_of_a_client_is_refused_by_the_aggregator_and_the_newest_goes_on(settings: Path) -> None:
+def test_an_older_backup_of_a_client_is_refused_by_the_aggregator_and_the_newest_goes_on(
+    settings: Path,
+) -> None:
     world = World(settings / "a")
     path = settings / "c" / "ledger.sqlite"
     secrets = set[bytes]()
@@ -121,7 +149,10 @@ def test_an_older_backup_of_a_client_is_refused_by_the_aggregator_and_the_newest
         ledger = ClientLedger(path, limit=LIMIT)
         assert ledger.secret in secrets
         if round == 0:
-            assert refused(lambda: world.aggregator.client_desk("client-0").growth(LedgerHead(), 1)) == "stale-ledger"
+            assert (
+                refused(lambda: world.aggregator.client_desk("client-0").growth(LedgerHead(), 1))
+                == "stale-ledger"
+            )
         else:
             world.aggregator.client_desk("client-0").growth(LedgerHead(), 2)
             assert ledger.charge("run", 2, "2", PLAN, ["x/2"])
@@ -129,7 +160,9 @@ def test_an_older_backup_of_a_client_is_refused_by_the_aggregator_and_the_newest
     world.stop()
 
 
-def test_a_backup_that_is_taken_while_a_ledger_is_written_is_one_of_its_states(settings: Path) -> None:
+def test_a_backup_that_is_taken_while_a_ledger_is_written_is_one_of_its_states(
+    settings: Path,
+) -> None:
     ledger, ended = ClientLedger(settings / "c" / "ledger.sqlite", limit=LIMIT), threading.Event()
 
     def write() -> None:
@@ -145,7 +178,11 @@ def test_a_backup_that_is_taken_while_a_ledger_is_written_is_one_of_its_states(s
         backup(settings / "client.toml", settings / "one.tar")
         found = contents(settings / "one.tar")
         elsewhere = settings / f"restored-{len(taken)}"
-        text = (settings / "client.toml").read_text().replace('state = "c"', f'state = "{elsewhere.name}"')
+        text = (
+            (settings / "client.toml")
+            .read_text()
+            .replace('state = "c"', f'state = "{elsewhere.name}"')
+        )
         (settings / "other.toml").write_text(text)
         restore(settings / "other.toml", settings / "one.tar")
         assert len(read_entries(elsewhere / "ledger.sqlite")) == found.entries
@@ -157,7 +194,9 @@ def test_a_backup_that_is_taken_while_a_ledger_is_written_is_one_of_its_states(s
 
 
 @pytest.mark.parametrize("fails", ["first file", "last file", "sync"])
-def test_a_disk_that_fills_up_leaves_the_older_backup_and_no_half_one(settings: Path, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+def test_a_disk_that_fills_up_leaves_the_older_backup_and_no_half_one(
+    settings: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
     world = World(settings / "a")
     world.enroll()
     round_of(world, 0)
@@ -185,8 +224,11 @@ def test_a_disk_that_fills_up_leaves_the_older_backup_and_no_half_one(settings: 
     world.stop()
 
 
-def test_a_state_that_a_crash_left_in_the_middle_of_a_write_is_backed_up_as_it_was_before(settings: Path) -> None:
-    """SQLite's journal is there, pages of a transaction that never ended are in the file, and a file was not moved to its place."""
+def test_a_state_that_a_crash_left_in_the_middle_of_a_write_is_backed_up_as_it_was_before(
+    settings: Path,
+) -> None:
+    """SQLite's journal is there, pages of a transaction that never ended are in the file, and a
+    file was not moved to its place."""
     ledger = ClientLedger(settings / "c" / "ledger.sqlite", limit=LIMIT)
     ledger.charge("run", 0, "0", PLAN, ["x/0"])
     ledger.close()
@@ -195,10 +237,13 @@ def test_a_state_that_a_crash_left_in_the_middle_of_a_write_is_backed_up_as_it_w
         "import os, sqlite3, sys\n"
         "db = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
         "db.execute('PRAGMA cache_size = 1'); db.execute('BEGIN')\n"
-        "for n in range(2, 400): db.execute('INSERT INTO entries VALUES (?,0,?,?,?,?,?,?)', (n, 'r' * 900, n, 'q', 'p', '[]', 'h'))\n"
+        "for n in range(2, 400): db.execute('INSERT INTO entries VALUES (?,0,?,?,?,?,?,?)', (n, "
+        "'r' * 900, n, 'q', 'p', '[]', 'h'))\n"
         "os._exit(9)\n"
     )
-    subprocess.run([sys.executable, "-c", program, str(settings / "c" / "ledger.sqlite")], check=False)
+    subprocess.run(
+        [sys.executable, "-c", program, str(settings / "c" / "ledger.sqlite")], check=False
+    )
     assert (settings / "c" / "ledger.sqlite-journal").exists()
     backup(settings / "client.toml", settings / "c.tar")
     found = contents(settings / "c.tar")
@@ -234,13 +279,22 @@ def archived(path: Path, names: dict[str, bytes], *, link: str = "") -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["files/../../evil", "/files/evil", "evil", "files", "files/a/../../../evil"])
-def test_an_archive_that_leads_out_of_the_folder_is_refused_before_anything_is_written(settings: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["files/../../evil", "/files/evil", "evil", "files", "files/a/../../../evil"]
+)
+def test_an_archive_that_leads_out_of_the_folder_is_refused_before_anything_is_written(
+    settings: Path, name: str
+) -> None:
     inside = name.removeprefix("files/")
-    told = taking.Backup("client", "client-0", "1", 0.0, 1, "ab", {inside: hashlib.sha256(b"1").hexdigest()}, {})
+    told = taking.Backup(
+        "client", "client-0", "1", 0.0, 1, "ab", {inside: hashlib.sha256(b"1").hexdigest()}, {}
+    )
     manifest = json.dumps({"format": taking.FORMAT, **asdict(told)}).encode()
     with pytest.raises(RunError):
-        restore(settings / "client.toml", archived(settings / "x.tar", {name: b"1", "manifest.json": manifest}))
+        restore(
+            settings / "client.toml",
+            archived(settings / "x.tar", {name: b"1", "manifest.json": manifest}),
+        )
     assert not (settings / "c").exists()
     assert not (settings / "evil").exists()
     with pytest.raises(RunError, match="leads out"):
@@ -268,7 +322,9 @@ def test_an_archive_that_was_cut_off_changed_or_is_anothers_is_refused(settings:
     archive.write_bytes(content)
     with pytest.raises(RunError, match="is of client client-0"):
         restore(settings / "aggregator.toml", archive)
-    (settings / "client.toml").write_text((settings / "client.toml").read_text().replace("client-0", "client-1"))
+    (settings / "client.toml").write_text(
+        (settings / "client.toml").read_text().replace("client-0", "client-1")
+    )
     with pytest.raises(RunError, match="is of client client-0"):
         restore(settings / "client.toml", archive)
     with pytest.raises(SettingsError, match="serving"):
@@ -290,7 +346,9 @@ def test_nothing_is_overwritten_and_a_newer_ledger_is_said_to_be_newer(settings:
 
 
 @pytest.mark.parametrize("moved", range(4))
-def test_a_restore_that_is_cut_off_is_gone_on_from_by_nobody(settings: Path, monkeypatch: pytest.MonkeyPatch, moved: int) -> None:
+def test_a_restore_that_is_cut_off_is_gone_on_from_by_nobody(
+    settings: Path, monkeypatch: pytest.MonkeyPatch, moved: int
+) -> None:
     world = World(settings / "a")
     world.enroll()
     round_of(world, 0)
@@ -321,14 +379,18 @@ def test_a_restore_that_is_cut_off_is_gone_on_from_by_nobody(settings: Path, mon
                     with pytest.raises(RunError, match="not empty"):
                         restore(settings / f"{name}.toml", settings / f"{name}.tar")
                     with pytest.raises(RunError):
-                        World(settings / "a") if name == "aggregator" else ClientLedger(settings / "c" / "ledger.sqlite", limit=LIMIT)
+                        World(settings / "a") if name == "aggregator" else ClientLedger(
+                            settings / "c" / "ledger.sqlite", limit=LIMIT
+                        )
                     shutil.rmtree(settings / folder)
         if not (settings / folder / "ledger.sqlite").exists():
             restore(settings / f"{name}.toml", settings / f"{name}.tar")
         assert not list((settings / folder).glob(".restoring-*"))
 
 
-def test_a_server_s_backup_has_its_trainings_and_never_takes_back_what_it_saw_of_the_aggregator(settings: Path) -> None:
+def test_a_server_s_backup_has_its_trainings_and_never_takes_back_what_it_saw_of_the_aggregator(
+    settings: Path,
+) -> None:
     state = settings / "s"
     (state / "runs" / "one" / "model").mkdir(parents=True)
     (state / "runs" / "one" / "model" / "manifest.json").write_text("{}")
@@ -347,7 +409,12 @@ def test_a_server_s_backup_has_its_trainings_and_never_takes_back_what_it_saw_of
     write_json(settings / "seen.json", {"number": 5, "head": "ab"})
     backup(settings / "server.toml", settings / "s.tar")
     found = contents(settings / "s.tar")
-    assert set(found.files) == {"runs.json", "runs/one/rounds.jsonl", "runs/one/model/manifest.json", "aggregator-ledger.json"}
+    assert set(found.files) == {
+        "runs.json",
+        "runs/one/rounds.jsonl",
+        "runs/one/model/manifest.json",
+        "aggregator-ledger.json",
+    }
     assert (found.links, found.entries, found.head) == ({"model": "runs/one/model"}, 5, "ab")
     shutil.rmtree(state)
     for newer, expected in ((7, 7), (3, 5)):
@@ -364,15 +431,31 @@ def test_a_restored_ledger_is_the_same_chain(settings: Path) -> None:
     world.enroll()
     round_of(world, 0)
     head = world.aggregator.ledger.head()
-    said = CliRunner().invoke(app, ["backup", str(settings / "aggregator.toml"), "--output", str(settings / "a.tar")])
+    said = CliRunner().invoke(
+        app, ["backup", str(settings / "aggregator.toml"), "--output", str(settings / "a.tar")]
+    )
     assert head in said.output
     world.stop()
     shutil.rmtree(settings / "a")
-    put = CliRunner().invoke(app, ["restore", str(settings / "aggregator.toml"), "--input", str(settings / "a.tar"), "--json"])
+    put = CliRunner().invoke(
+        app,
+        [
+            "restore",
+            str(settings / "aggregator.toml"),
+            "--input",
+            str(settings / "a.tar"),
+            "--json",
+        ],
+    )
     assert put.exit_code == 0
     assert json.loads(put.output)["head"] == head
-    mended = CliRunner().invoke(app, ["ledger", "repair", str(settings / "aggregator.toml"), "--json"])
+    mended = CliRunner().invoke(
+        app, ["ledger", "repair", str(settings / "aggregator.toml"), "--json"]
+    )
     assert json.loads(mended.output) == {"repaired": []}
     with sqlite3.connect(settings / "a" / "ledger.sqlite") as database:
-        assert read(database.execute("SELECT content, hash FROM entries ORDER BY seq"))[-1].hash == head
+        assert (
+            read(database.execute("SELECT content, hash FROM entries ORDER BY seq"))[-1].hash
+            == head
+        )
     database.close()

@@ -1,4 +1,5 @@
-"""`fedrec ledger`: what ledgers say of themselves, jumps of the clock, and what a repair does and does not."""
+"""`fedrec ledger`: what ledgers say of themselves, jumps of the clock, and what a repair does and
+does not."""
 
 import shutil
 from pathlib import Path
@@ -25,17 +26,25 @@ PLAN = calibrate(Guarantee(1.0, 1e-5), {f"x/{t}": 1.0 for t in range(9)})
 @pytest.fixture
 def settings(tmp_path: Path) -> Path:
     (tmp_path / "ratings.csv").write_text("user,item,rating\nfirst,a,5\n")
-    (tmp_path / "aggregator.toml").write_text('listen = "127.0.0.1:1"\nstate = "a"\ninsecure = true\n[privacy]\nmax_epsilon = 50.0\n')
-    (tmp_path / "server.toml").write_text('state = "s"\npublic = { path = "p" }\nsuperlink = { insecure = true }\n')
+    (tmp_path / "aggregator.toml").write_text(
+        'listen = "127.0.0.1:1"\nstate = "a"\ninsecure = true\n[privacy]\nmax_epsilon = 50.0\n'
+    )
+    (tmp_path / "server.toml").write_text(
+        'state = "s"\npublic = { path = "p" }\nsuperlink = { insecure = true }\n'
+    )
     (tmp_path / "client.toml").write_text(
-        'name = "client-0"\nstate = "c"\ndata = { path = "ratings.csv", rating_range = [1, 5] }\n[privacy]\nmax_epsilon = 50.0\n'
-        '[aggregator]\naddress = "127.0.0.1:1"\ninsecure = true\n[superlink]\naddress = "127.0.0.1:2"\ninsecure = true\n'
+        'name = "client-0"\nstate = "c"\ndata = { path = "ratings.csv", rating_range = [1, 5] '
+        "}\n[privacy]\nmax_epsilon = 50.0\n"
+        '[aggregator]\naddress = "127.0.0.1:1"\ninsecure = true\n[superlink]\naddress = '
+        '"127.0.0.1:2"\ninsecure = true\n'
     )
     return tmp_path
 
 
 @pytest.mark.parametrize("days", [3.0, -3.0])
-def test_a_clock_that_jumps_in_the_middle_of_a_round_is_written_down_and_the_round_ends_as_it_was_to(settings: Path, days: float) -> None:
+def test_a_clock_that_jumps_in_the_middle_of_a_round_is_written_down_and_the_round_ends_as_it_was_to(
+    settings: Path, days: float
+) -> None:
     world, passed = World(settings / "a"), [0.0]
     world.enroll()
     clocks = Clocks(world.clock, lambda: passed[0])
@@ -89,7 +98,10 @@ def test_repair_notes_that_the_clock_is_behind_once_and_changes_no_entry(setting
     ledger.charge("run", 0, "0", PLAN, ["x/0"])
     before = ledger.head
     ledger.close()
-    assert "72.0 h behind" in inventory.repaired(settings / "client.toml", clock=lambda: limit_s - 3 * DAY_S)[0]
+    assert (
+        "72.0 h behind"
+        in inventory.repaired(settings / "client.toml", clock=lambda: limit_s - 3 * DAY_S)[0]
+    )
     assert inventory.repaired(settings / "client.toml", clock=lambda: limit_s - 3 * DAY_S) == ()
     shown = inventory.shown(settings / "client.toml")
     assert (shown.head, shown.entries) == (before, 1)
@@ -104,16 +116,23 @@ def test_a_client_writes_a_jump_back_down_with_its_next_entry(tmp_path: Path) ->
         ledger.charge("run", round, f"{round}", PLAN, [f"x/{round}"])
     ledger.note_clock(ClockJump(5.0, 9.0))
     ledger.close()
-    assert read_clock(tmp_path / "ledger.sqlite") == ((1, ClockJump(1_000_000.0, 1_000_000.0 - 3 * DAY_S)), (3, ClockJump(5.0, 9.0)))
+    assert read_clock(tmp_path / "ledger.sqlite") == (
+        (1, ClockJump(1_000_000.0, 1_000_000.0 - 3 * DAY_S)),
+        (3, ClockJump(5.0, 9.0)),
+    )
     ClientLedger(tmp_path / "ledger.sqlite", limit=LIMIT).close()
-    clicks = ClickSpending(tmp_path / "clicks.sqlite", limit=Guarantee(5.0, 1e-5, "click", "replace"))
+    clicks = ClickSpending(
+        tmp_path / "clicks.sqlite", limit=Guarantee(5.0, 1e-5, "click", "replace")
+    )
     clicks.note_clock(ClockJump(1.0, 2.0))
     assert clicks.note_clock() is None
     clicks.close()
     assert read_click_clock(tmp_path / "clicks.sqlite") == ((0, ClockJump(1.0, 2.0)),)
 
 
-def test_repair_clears_what_a_crash_left_half_written_and_begins_no_new_ledger(settings: Path) -> None:
+def test_repair_clears_what_a_crash_left_half_written_and_begins_no_new_ledger(
+    settings: Path,
+) -> None:
     for name in ("aggregator", "client"):
         with pytest.raises(RunError, match="is not there"):
             inventory.repaired(settings / f"{name}.toml")
@@ -121,12 +140,16 @@ def test_repair_clears_what_a_crash_left_half_written_and_begins_no_new_ledger(s
     ClientLedger(settings / "c" / "ledger.sqlite", limit=LIMIT).close()
     (settings / "c" / "sent").mkdir()
     (settings / "c" / "sent" / ".round-000.json.77.part").write_text("half")
-    assert inventory.repaired(settings / "client.toml") == ("removed 1 files that a crash left half written",)
+    assert inventory.repaired(settings / "client.toml") == (
+        "removed 1 files that a crash left half written",
+    )
     with pytest.raises(SettingsError, match="no ledger of its own"):
         inventory.repaired(settings / "server.toml")
 
 
-def test_verify_finds_a_head_file_that_knows_more_and_a_release_that_is_another(settings: Path) -> None:
+def test_verify_finds_a_head_file_that_knows_more_and_a_release_that_is_another(
+    settings: Path,
+) -> None:
     ledger = ClientLedger(settings / "c" / "ledger.sqlite", limit=LIMIT)
     ledger.charge("run", 0, "0", PLAN, ["x/0"])
     old = (settings / "c" / "ledger.sqlite").read_bytes()
@@ -144,9 +167,17 @@ def test_verify_finds_a_head_file_that_knows_more_and_a_release_that_is_another(
     world.stop()
     [path] = (settings / "a").rglob("round-000.safetensors")
     path.write_bytes(path.read_bytes() + b"1")
-    result = CliRunner().invoke(app, ["ledger", "verify", str(settings / "aggregator.toml"), "--json"])
+    result = CliRunner().invoke(
+        app, ["ledger", "verify", str(settings / "aggregator.toml"), "--json"]
+    )
     assert result.exit_code == 6
     assert "not as recorded" in result.stdout
     shutil.rmtree(path.parent)
-    assert CliRunner().invoke(app, ["ledger", "verify", str(settings / "aggregator.toml")]).exit_code == 0
-    assert "epsilon" in CliRunner().invoke(app, ["ledger", "show", str(settings / "aggregator.toml")]).stdout
+    assert (
+        CliRunner().invoke(app, ["ledger", "verify", str(settings / "aggregator.toml")]).exit_code
+        == 0
+    )
+    assert (
+        "epsilon"
+        in CliRunner().invoke(app, ["ledger", "show", str(settings / "aggregator.toml")]).stdout
+    )

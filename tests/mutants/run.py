@@ -1,8 +1,9 @@
 """Mutation runs: each planted bug in a copy of the tree, and the test that must fail because of it.
 
-`python tests/mutants/run.py` reads tests/mutants/*.toml. It applies one bug at a time to a copy of the
-tree and runs the bug's test there: the test must fail, and it must pass in the same copy without the bug.
-The last line is `N mutants, S survivors`; the exit code is 1 if there is a survivor or a broken entry.
+`python tests/mutants/run.py` reads tests/mutants/*.toml. It applies one bug at a time to a copy of
+the tree and runs the bug's test there: the test must fail, and it must pass in the same copy
+without the bug. The last line is `N mutants, S survivors`; the exit code is 1 if there is a
+survivor or a broken entry.
 """
 
 import argparse
@@ -30,7 +31,8 @@ from xml.etree import ElementTree
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-SOURCES = (".", "aggregator", "client", "device", "server", "cli", "simulations", "transport")  # the folders that hold packages
+# the folders that hold packages
+SOURCES = (".", "aggregator", "client", "device", "server", "cli", "simulations", "transport")
 PACKAGES = (
     "fedrec",
     "fedrec_aggregator",
@@ -141,7 +143,9 @@ class Copy:
         places += "print(*(importlib.import_module(name).__file__ for name in sys.argv[1:]))"
         command = [sys.executable, "-c", places, *PACKAGES]
         # from another folder: what a test starts elsewhere must find the copy as well
-        done = subprocess.run(command, env=copy.environment("kernels"), cwd="/", check=True, capture_output=True)
+        done = subprocess.run(
+            command, env=copy.environment("kernels"), cwd="/", check=True, capture_output=True
+        )
         for place in done.stdout.decode().split():
             if not Path(place).resolve().is_relative_to(tree.resolve()):
                 raise RuntimeError(f"{place} was imported from outside the copy {tree}")
@@ -283,7 +287,8 @@ def judged(mutant: Mutant, outcome: Outcome) -> tuple[str, str]:
 
 
 def run_group(copy: Copy, mutants: Sequence[Mutant], limit_s: float) -> Iterable[Verdict]:
-    """Verdicts of the bugs of one test file; first its tests without a bug, each bug by itself where some of them fail."""
+    """Verdicts of the bugs of one test file; first its tests without a bug, each bug by itself
+    where some of them fail."""
     together = not _trouble(copy, [test for mutant in mutants for test in mutant.tests], limit_s)
     for mutant in mutants:
         start = time.monotonic()
@@ -342,11 +347,17 @@ def run_all(mutants: Sequence[Mutant], jobs: int, limit_s: float) -> list[Verdic
 def main() -> int:
     """Runs the chosen mutants; 1 if any survives or is broken."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", help="only mutants with this text in their name, file, claim or test")
+    parser.add_argument(
+        "--only", help="only mutants with this text in their name, file, claim or test"
+    )
     parser.add_argument("--sample", type=float, default=1.0, help="share of the list, as 0.1")
     parser.add_argument("--seed", default="0", help="which share: any text, as a commit's hash")
-    parser.add_argument("--jobs", type=int, default=2, help="copies of the tree that work at a time")
-    parser.add_argument("--limit-s", type=float, default=180.0, help="time limit of one run of tests")
+    parser.add_argument(
+        "--jobs", type=int, default=2, help="copies of the tree that work at a time"
+    )
+    parser.add_argument(
+        "--limit-s", type=float, default=180.0, help="time limit of one run of tests"
+    )
     given = parser.parse_args()
     mutants = read_mutants()
     if given.only:

@@ -37,7 +37,9 @@ def test_a_mutant_changes_one_place_and_names_tests_that_exist(mutant: "run.Muta
         file, *names = test.split("[")[0].split("::")
         tree: ast.AST = ast.parse((ROOT / file).read_text())
         for name in names:
-            nodes = [node for node in ast.iter_child_nodes(tree) if getattr(node, "name", "") == name]
+            nodes = [
+                node for node in ast.iter_child_nodes(tree) if getattr(node, "name", "") == name
+            ]
             assert nodes, f"{file} has no {name}"
             tree = nodes[0]
 

@@ -17,7 +17,9 @@ KEY = Streams(7).key("report")
 
 
 def topics(items: int = 40, width: int = 6, seed: int = 1) -> bounded_mean.TopicTable:
-    return bounded_mean.topic_table(np.random.default_rng(seed).dirichlet(np.full(width, 0.3), size=items))
+    return bounded_mean.topic_table(
+        np.random.default_rng(seed).dirichlet(np.full(width, 0.3), size=items)
+    )
 
 
 def directions(items: int = 40, width: int = 6, seed: int = 1) -> bounded_mean.TopicTable:
@@ -36,27 +38,43 @@ def histories(users: int, H: int, items: int = 40, seed: int = 2) -> np.ndarray:
 
 
 @BOTH
-def test_at_infinite_budget_the_report_is_the_average_of_public_rows(table: bounded_mean.TopicTable) -> None:
+def test_at_infinite_budget_the_report_is_the_average_of_public_rows(
+    table: bounded_mean.TopicTable,
+) -> None:
     clicks = histories(9, 7)
     got = bounded_mean.report(clicks, table, mu=math.inf, name="history", key=KEY)
     plain = [sum((table.weights[j] for j in row if j >= 0), np.zeros(6)) / 7 for row in clicks]
     np.testing.assert_allclose(got.values, plain, rtol=0, atol=1e-12)
     np.testing.assert_array_equal(bounded_mean.coefficients(clicks, table), got.values)
-    np.testing.assert_array_equal(bounded_mean.decode(got, bounded_mean.population(got)), got.values)
-    np.testing.assert_allclose(topics().weights, np.random.default_rng(1).dirichlet(np.full(6, 0.3), size=40), atol=2.0**-20)
+    np.testing.assert_array_equal(
+        bounded_mean.decode(got, bounded_mean.population(got)), got.values
+    )
+    np.testing.assert_allclose(
+        topics().weights,
+        np.random.default_rng(1).dirichlet(np.full(6, 0.3), size=40),
+        atol=2.0**-20,
+    )
 
 
-@given(place=st.integers(0, 6), old=st.integers(-1, 39), new=st.integers(-1, 39), seed=st.integers(0, 5), user=st.integers(0, 2),
+@given(place=st.integers(0, 6), old=st.integers(-1, 39), new=st.integers(-1, 39),
+seed=st.integers(0, 5), user=st.integers(0, 2),
        made=st.sampled_from([topics, directions]))  # fmt: skip
 @settings(max_examples=200, deadline=None)
 def test_replacing_adding_or_removing_a_click_moves_one_row_by_at_most_the_declared_bound(
-    place: int, old: int, new: int, seed: int, user: int, made: Callable[..., bounded_mean.TopicTable]
+    place: int,
+    old: int,
+    new: int,
+    seed: int,
+    user: int,
+    made: Callable[..., bounded_mean.TopicTable],
 ) -> None:
     table, clicks = made(seed=seed), histories(3, 7)
     clicks[user, place] = old
     other = clicks.copy()
     other[user, place] = new
-    moved = np.linalg.norm(bounded_mean.coefficients(clicks, table) - bounded_mean.coefficients(other, table), axis=1)
+    moved = np.linalg.norm(
+        bounded_mean.coefficients(clicks, table) - bounded_mean.coefficients(other, table), axis=1
+    )
     assert moved[user] <= table.diameter / 7 * (1 + 1e-12)
     assert (np.delete(moved, user) == 0).all()
 
@@ -76,33 +94,49 @@ def test_the_diameter_of_many_blocks_is_that_of_all_pairs_and_one_hot_rows_have_
         everyone = (rows**2).sum(1)[:, None] + (rows**2).sum(1) - 2 * rows @ rows.T
         assert bounded_mean.diameter(rows) == pytest.approx(math.sqrt(everyone.max()), rel=1e-15)
     assert bounded_mean.topic_table(np.eye(5)).diameter == pytest.approx(math.sqrt(2), rel=1e-15)
-    assert bounded_mean.topic_table(np.array([[0.6, 0.8], [-0.6, -0.8]])).diameter == pytest.approx(2, rel=1e-5)
-    assert bounded_mean.topic_table(np.full((3, 4), 0.25)).diameter == pytest.approx(0.5, rel=1e-15)  # a click against padding
+    assert bounded_mean.topic_table(np.array([[0.6, 0.8], [-0.6, -0.8]])).diameter == pytest.approx(
+        2, rel=1e-5
+    )
+    # a click against padding
+    assert bounded_mean.topic_table(np.full((3, 4), 0.25)).diameter == pytest.approx(0.5, rel=1e-15)
 
 
 @BOTH
-def test_noise_has_the_declared_std_and_not_two_thirds_or_three_halves_of_it(table: bounded_mean.TopicTable) -> None:
-    """KS at level 1e-4, 12,000 numbers; and the declared std is the calibrated one for the table's own diameter."""
+def test_noise_has_the_declared_std_and_not_two_thirds_or_three_halves_of_it(
+    table: bounded_mean.TopicTable,
+) -> None:
+    """KS at level 1e-4, 12,000 numbers; and the declared std is the calibrated one for the table's
+    own diameter."""
     clicks = histories(2000, 7)
     mu = mu_for(5.0, 1e-5)
     got = bounded_mean.report(clicks, table, mu=mu, name="history", key=KEY)
     noise = (got.values - bounded_mean.coefficients(clicks, table)).ravel()
     assert got.noise_std == pytest.approx(table.diameter / 7 / mu, rel=1e-6)
     for factor, expected in ((1, True), (2 / 3, False), (3 / 2, False)):
-        assert bool(stats.kstest(noise / (got.noise_std * factor), "norm").pvalue > 1e-4) is expected
+        assert (
+            bool(stats.kstest(noise / (got.noise_std * factor), "norm").pvalue > 1e-4) is expected
+        )
 
 
 @pytest.mark.parametrize(("epsilon", "std"), [(1, 0.1055), (5, 0.0252), (10, 0.0141)])
 @pytest.mark.parametrize("signed", [False, True])
-def test_epsilon_equals_an_independent_computation(epsilon: float, std: float, signed: bool) -> None:
-    """H = 50; one-hot topics: sqrt2 / (H mu), and opposite directions: 2 / (H mu); and the hockey stick of two Gaussians on a grid."""
+def test_epsilon_equals_an_independent_computation(
+    epsilon: float, std: float, signed: bool
+) -> None:
+    """H = 50; one-hot topics: sqrt2 / (H mu), and opposite directions: 2 / (H mu); and the hockey
+    stick of two Gaussians on a grid."""
     std, shift = (std * math.sqrt(2), 2 / 50) if signed else (std, math.sqrt(2) / 50)
-    table, mu = bounded_mean.topic_table(np.vstack([np.eye(32), -np.eye(32)]) if signed else np.eye(32)), mu_for(epsilon, 1e-5)
+    table, mu = (
+        bounded_mean.topic_table(np.vstack([np.eye(32), -np.eye(32)]) if signed else np.eye(32)),
+        mu_for(epsilon, 1e-5),
+    )
     s = bounded_mean.noise_std(table, 50, mu=mu)
     assert s == pytest.approx(std, abs=9e-5)
     z = np.linspace(-12 * s, shift + 12 * s, 400_001)
     p, q = stats.norm.pdf(z, shift, s), stats.norm.pdf(z, 0, s)
-    assert np.maximum(p - math.exp(epsilon) * q, 0).sum() * (z[1] - z[0]) == pytest.approx(1e-5, rel=1e-3)
+    assert np.maximum(p - math.exp(epsilon) * q, 0).sum() * (z[1] - z[0]) == pytest.approx(
+        1e-5, rel=1e-3
+    )
     assert delta_of(mu, epsilon) <= 1e-5
 
 
@@ -111,13 +145,19 @@ def test_the_lattice_is_paid_for() -> None:
     s, step = bounded_mean.noise_std(table, 50, mu=mu), 2.0**-20 / 50
     assert table.diameter / 50 / math.sqrt(s**2 - 4 * step**2) <= mu
     values = bounded_mean.report(histories(5, 50), table, mu=mu, name="x", key=KEY).values / step
-    np.testing.assert_allclose(values, np.rint(values), rtol=0, atol=1e-6)  # on the grid: nothing hides below it
+    # on the grid: nothing hides below it
+    np.testing.assert_allclose(values, np.rint(values), rtol=0, atol=1e-6)
 
 
 def test_population_and_decoding_are_those_of_a_gaussian_posterior() -> None:
-    """40,000 users from a known law: moments within 5 standard errors, and the decoded ones as good as with the true moments."""
+    """40,000 users from a known law: moments within 5 standard errors, and the decoded ones as good
+    as with the true moments."""
     rng = np.random.default_rng(4)
-    mean, root, s = np.array([0.2, 0.1, 0.3]), np.array([[0.1, 0, 0], [0.05, 0.08, 0], [0, 0.02, 0.03]]), 0.1
+    mean, root, s = (
+        np.array([0.2, 0.1, 0.3]),
+        np.array([[0.1, 0, 0], [0.05, 0.08, 0], [0, 0.02, 0.03]]),
+        0.1,
+    )
     truth = mean + rng.standard_normal((40_000, 3)) @ root.T
     event = bounded_mean.report(histories(1, 7), topics(), mu=1.0, name="x", key=KEY).event
     reports = Coefficients(truth + s * rng.standard_normal(truth.shape), s, event)
@@ -126,33 +166,53 @@ def test_population_and_decoding_are_those_of_a_gaussian_posterior() -> None:
     np.testing.assert_allclose(over.mean, mean, atol=5 * 0.16 / 200)
     np.testing.assert_allclose(over.covariance, C, atol=5 * 0.04 / 200)
     posterior = mean + (reports.values - mean) @ np.linalg.solve(C + s**2 * np.eye(3), C)
-    errors = [np.square(d - truth).mean() for d in (bounded_mean.decode(reports, over), posterior, reports.values)]
+    errors = [
+        np.square(d - truth).mean()
+        for d in (bounded_mean.decode(reports, over), posterior, reports.values)
+    ]
     assert errors[0] < 1.01 * errors[1] < 0.7 * errors[2]
-    np.testing.assert_allclose(bounded_mean.decode(reports, Population(mean, C)), posterior, atol=1e-12)
+    np.testing.assert_allclose(
+        bounded_mean.decode(reports, Population(mean, C)), posterior, atol=1e-12
+    )
 
 
 def test_planted_interests_are_found_from_noised_reports() -> None:
-    """Each user reads one of 5 topics: at epsilon 5 and H = 50 the decoded coefficients name it for all but one in a hundred."""
+    """Each user reads one of 5 topics: at epsilon 5 and H = 50 the decoded coefficients name it for
+    all but one in a hundred."""
     table, rng = bounded_mean.topic_table(np.eye(5)[np.arange(100) % 5]), np.random.default_rng(5)
     truth = rng.integers(5, size=1000)
     clicks = 5 * rng.integers(20, size=(1000, 50)) + np.where(
         rng.random((1000, 50)) < 0.6, truth[:, None], rng.integers(5, size=(1000, 50))
     )
-    reports = bounded_mean.report(clicks.astype(np.int32), table, mu=mu_for(5.0, 1e-5), name="history", key=KEY)
-    assert (bounded_mean.decode(reports, bounded_mean.population(reports)).argmax(1) == truth).mean() > 0.99
+    reports = bounded_mean.report(
+        clicks.astype(np.int32), table, mu=mu_for(5.0, 1e-5), name="history", key=KEY
+    )
+    assert (
+        bounded_mean.decode(reports, bounded_mean.population(reports)).argmax(1) == truth
+    ).mean() > 0.99
 
 
 def test_a_row_is_a_function_of_its_own_history_the_key_and_nothing_else() -> None:
     table, clicks = topics(), histories(4, 7)
     both = [
-        bounded_mean.report(c, table, mu=1.0, name="x", key=KEY).values for c in (clicks, np.concatenate([clicks[:2], clicks[2:][::-1]]))
+        bounded_mean.report(c, table, mu=1.0, name="x", key=KEY).values
+        for c in (clicks, np.concatenate([clicks[:2], clicks[2:][::-1]]))
     ]
     np.testing.assert_array_equal(both[0][:2], both[1][:2])
-    assert (bounded_mean.report(clicks, table, mu=1.0, name="x", key=Streams(8).key("a")).values != both[0]).all()
+    assert (
+        bounded_mean.report(clicks, table, mu=1.0, name="x", key=Streams(8).key("a")).values
+        != both[0]
+    ).all()
 
 
 def test_bad_tables_and_histories_are_refused() -> None:
-    for bad in (np.array([[0.8, 0.7]]), np.array([[-0.1, 1.0]]), np.array([[1e9, 0.0]]), np.array([[np.nan, 0.5]]), np.zeros((0, 2))):
+    for bad in (
+        np.array([[0.8, 0.7]]),
+        np.array([[-0.1, 1.0]]),
+        np.array([[1e9, 0.0]]),
+        np.array([[np.nan, 0.5]]),
+        np.zeros((0, 2)),
+    ):
         with pytest.raises(ValueError):
             bounded_mean.topic_table(bad)
     for history in (np.array([[40]]), np.array([[-2]]), np.zeros((2, 0), int), np.array([1])):

@@ -72,7 +72,8 @@ def test_the_declared_distance_is_reached_and_more_than_the_printed_theta() -> N
 
 @pytest.mark.parametrize(("basis", "factor"), [(3, 2.414), (5, 3.146)])
 def test_printed_laplace_has_the_sensitivity_that_a_search_finds(basis: int, factor: float) -> None:
-    """Second code: the best pair of supports by brute force, then a random search that never beats it."""
+    """Second code: the best pair of supports by brute force, then a random search that never beats
+    it."""
     theta = 0.1
     assert a.l1_diameter(basis, theta) == pytest.approx(factor * theta, rel=1e-3)
     best = 0.0
@@ -88,8 +89,12 @@ def test_printed_laplace_has_the_sensitivity_that_a_search_finds(basis: int, fac
     assert a.l1_diameter(basis, 2.0) == 2.0  # weights add up to 1
 
 
-@pytest.mark.parametrize(("make", "law"), [(a.gaussian_plan, stats.norm), (a.laplace_plan, stats.laplace)])
-def test_noise_has_the_declared_law_and_not_one_of_two_thirds_or_three_halves(make: object, law: object) -> None:
+@pytest.mark.parametrize(
+    ("make", "law"), [(a.gaussian_plan, stats.norm), (a.laplace_plan, stats.laplace)]
+)
+def test_noise_has_the_declared_law_and_not_one_of_two_thirds_or_three_halves(
+    make: object, law: object
+) -> None:
     """KS at level 1e-4, 20,000 numbers each."""
     plan = make(click(2.0), theta=0.5, padding=0.2)  # type: ignore[operator]
     weights = np.full((4000, 5), 0.2)
@@ -101,8 +106,11 @@ def test_noise_has_the_declared_law_and_not_one_of_two_thirds_or_three_halves(ma
 
 @pytest.mark.parametrize("padding", [0.0, 0.2, 0.5])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
-def test_the_gaussian_plan_keeps_its_epsilon_by_an_independent_computation(epsilon: float, padding: float) -> None:
-    """Divergence of the two mixtures on a fine grid, for the worst pair: P at the radius, Q at 0, and r0 at either or between."""
+def test_the_gaussian_plan_keeps_its_epsilon_by_an_independent_computation(
+    epsilon: float, padding: float
+) -> None:
+    """Divergence of the two mixtures on a fine grid, for the worst pair: P at the radius, Q at 0,
+    and r0 at either or between."""
     theta, delta = 0.3, 1e-5
     plan = a.gaussian_plan(click(epsilon, delta), theta=theta, padding=padding)
     radius, s = math.sqrt(2) * theta, plan.noise_std
@@ -110,7 +118,10 @@ def test_the_gaussian_plan_keeps_its_epsilon_by_an_independent_computation(epsil
     P, Q = stats.norm.pdf(z, radius, s), stats.norm.pdf(z, 0, s)
     for between in (0.0, 0.5, 1.0):
         N = stats.norm.pdf(z, between * radius, s)
-        mixed = np.maximum(padding * N + (1 - padding) * P - math.exp(epsilon) * (padding * N + (1 - padding) * Q), 0)
+        mixed = np.maximum(
+            padding * N + (1 - padding) * P - math.exp(epsilon) * (padding * N + (1 - padding) * Q),
+            0,
+        )
         divergence = mixed.sum() * (z[1] - z[0])
         assert divergence <= delta * (1 + 1e-3)
         if between == 0.0:
@@ -120,8 +131,11 @@ def test_the_gaussian_plan_keeps_its_epsilon_by_an_independent_computation(epsil
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
-def test_the_laplace_plan_keeps_its_epsilon_by_enumerating_a_smaller_lattice(epsilon: float) -> None:
-    """The same law on a grid of 16 steps per theta: the largest log ratio of two outputs a full diameter apart."""
+def test_the_laplace_plan_keeps_its_epsilon_by_enumerating_a_smaller_lattice(
+    epsilon: float,
+) -> None:
+    """The same law on a grid of 16 steps per theta: the largest log ratio of two outputs a full
+    diameter apart."""
     plan = a.laplace_plan(click(epsilon), theta=0.4, padding=0.3)
     t = plan.parameter / 0.4 * 16
     z = np.arange(-400, 401)
@@ -164,7 +178,15 @@ def test_one_answer_without_padding_is_a_gaussian_event_with_its_epsilon() -> No
 
 @pytest.mark.parametrize("renormalise", [a.renormalise_softplus, a.renormalise_relu])
 def test_renormalised_weights_are_a_simplex_for_any_noise(renormalise: object) -> None:
-    noised = np.array([[-1.0, -2.0, -3.0], [0.0, 0.0, 0.0], [1e6, -1e6, 0.0], [-2000.0, -1000.0, -1001.0], [0.2, 0.5, 0.3]])
+    noised = np.array(
+        [
+            [-1.0, -2.0, -3.0],
+            [0.0, 0.0, 0.0],
+            [1e6, -1e6, 0.0],
+            [-2000.0, -1000.0, -1001.0],
+            [0.2, 0.5, 0.3],
+        ]
+    )
     weights = renormalise(noised)  # type: ignore[operator]
     assert (weights >= 0).all()
     np.testing.assert_allclose(weights.sum(1), 1, rtol=1e-12)
@@ -177,16 +199,20 @@ def test_softplus_and_relu_are_what_the_paper_writes() -> None:
     np.testing.assert_allclose(a.renormalise_relu(x), [[0.0, 0.2, 0.8]])
     np.testing.assert_array_equal(a.renormalise_relu(-x - 3), np.full((1, 3), 1 / 3))
     np.testing.assert_allclose(
-        a.renormalise_softplus(np.array([[-2000.0, -1000.0, -1001.0]])), [[0.0, 1 / (1 + math.exp(-1)), 1 / (1 + math.e)]]
+        a.renormalise_softplus(np.array([[-2000.0, -1000.0, -1001.0]])),
+        [[0.0, 1 / (1 + math.exp(-1)), 1 / (1 + math.e)]],
     )
 
 
 def test_a_planted_interest_is_found_under_noise() -> None:
-    """2,000 users of one basis vector each; at epsilon 20 the strongest released weight is theirs nine times in ten."""
+    """2,000 users of one basis vector each; at epsilon 20 the strongest released weight is theirs
+    nine times in ten."""
     rng = np.random.default_rng(3)
     basis = np.linalg.qr(rng.normal(size=(16, 16)))[0][:3] * 12
     truth = rng.integers(3, size=2000)
-    released, _ = a.release(a.attention(basis[truth], basis), a.gaussian_plan(click(20.0), theta=1.0), key=KEY)
+    released, _ = a.release(
+        a.attention(basis[truth], basis), a.gaussian_plan(click(20.0), theta=1.0), key=KEY
+    )
     users = a.reconstruct(a.renormalise_softplus(released), basis)
     assert ((users @ basis.T).argmax(1) == truth).mean() > 0.9
 
@@ -202,13 +228,16 @@ def test_bad_weights_and_other_units_are_refused() -> None:
 
 
 def farthest_l1(coordinates: int, theta: float) -> float:
-    """The longest L1 norm on that many coordinates under both constraints, by sequential quadratic programming."""
+    """The longest L1 norm on that many coordinates under both constraints, by sequential quadratic
+    programming."""
     within = [
         {"type": "ineq", "fun": lambda x: theta**2 - x @ x},
         {"type": "ineq", "fun": lambda x: 1 - x.sum()},
     ]
     start, bounds = np.full(coordinates, 0.1), [(0, 1)] * coordinates
-    return -float(optimize.minimize(lambda x: -x.sum(), start, bounds=bounds, constraints=within).fun)
+    return -float(
+        optimize.minimize(lambda x: -x.sum(), start, bounds=bounds, constraints=within).fun
+    )
 
 
 def test_the_diameter_in_l1_is_that_of_a_numerical_search_where_clipping_binds_partly() -> None:

@@ -1,4 +1,5 @@
-"""Signed public directions as the rows of a report: what they are, what they rank by untrained, and that a model learns from them."""
+"""Signed public directions as the rows of a report: what they are, what they rank by untrained, and
+that a model learns from them."""
 
 import math
 from dataclasses import replace
@@ -20,7 +21,9 @@ from fedrec.privacy.click_accounting import plan_training
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams
 
-SHAPE = PlantedNewsShape(users=600, news=500, history_mean=10, impressions_mean=5, candidates=10, strength=5.0)
+SHAPE = PlantedNewsShape(
+    users=600, news=500, history_mean=10, impressions_mean=5, candidates=10, strength=5.0
+)
 
 
 def unit(X: np.ndarray) -> np.ndarray:
@@ -58,28 +61,49 @@ def test_untrained_topics_of_one_each_rank_by_the_mean_vector_of_a_topic() -> No
     means = np.stack([X[of == topic].mean(0) for topic in range(5)])
     np.testing.assert_allclose(rebuilding(topic_table(np.eye(5)[of]), X), means, atol=1e-6)
     nobody = np.column_stack([np.eye(5)[of], np.zeros(60)])  # a topic that no item has
-    np.testing.assert_allclose(rebuilding(topic_table(nobody), X), np.vstack([means, np.zeros(7)]), atol=1e-6)
+    np.testing.assert_allclose(
+        rebuilding(topic_table(nobody), X), np.vstack([means, np.zeros(7)]), atol=1e-6
+    )
 
 
 def trained(epsilon: float) -> Trained:
     planted = planted_news(SHAPE, seed=3)
     vectors = topics.public_vectors(planted.news, PublicFeatures({}), seed=3, dimension=40)
     table = topics.directions(vectors, width=18)
-    guarantee = Guarantee(epsilon, 1e-5, "click", "replace") if math.isfinite(epsilon) else non_private(1e-5, "click", "replace")
-    got = collect(
-        planted.log.train, table, plan_training(guarantee), history=20, noise=DeviceNoise.numbered(Streams(5), planted.log.train.num_users)
+    guarantee = (
+        Guarantee(epsilon, 1e-5, "click", "replace")
+        if math.isfinite(epsilon)
+        else non_private(1e-5, "click", "replace")
     )
-    assert got.coefficients.noise_std == pytest.approx(0 if math.isinf(epsilon) else table.diameter / 20 / mu_for(epsilon, 1e-5), rel=1e-6)
-    settings, levels = replace(ReportModelSettings(), epochs=4, batch=128), NoiseLevels((got.coefficients.noise_std,))
+    got = collect(
+        planted.log.train,
+        table,
+        plan_training(guarantee),
+        history=20,
+        noise=DeviceNoise.numbered(Streams(5), planted.log.train.num_users),
+    )
+    assert got.coefficients.noise_std == pytest.approx(
+        0 if math.isinf(epsilon) else table.diameter / 20 / mu_for(epsilon, 1e-5), rel=1e-6
+    )
+    settings, levels = (
+        replace(ReportModelSettings(), epochs=4, batch=128),
+        NoiseLevels((got.coefficients.noise_std,)),
+    )
     *_, last = fit(got, table, vectors, settings, history=20, levels=levels, streams=Streams(5))
     assert isinstance(last, Trained)
     return last
 
 
 @pytest.mark.parametrize("epsilon", [math.inf, 5.0])
-def test_planted_interests_are_found_from_directions_and_another_history_loses_them(epsilon: float) -> None:
+def test_planted_interests_are_found_from_directions_and_another_history_loses_them(
+    epsilon: float,
+) -> None:
     model, test = trained(epsilon), planted_news(SHAPE, seed=3).log.test
     auc = evaluate_impressions(serve(model, test, mu=math.inf, key=bytes(32)).scores, test).auc
-    swapped = history_swap(lambda q: serve(model, q, mu=math.inf, key=bytes(32)).scores, test, rng=np.random.default_rng(1)).auc
+    swapped = history_swap(
+        lambda q: serve(model, q, mu=math.inf, key=bytes(32)).scores,
+        test,
+        rng=np.random.default_rng(1),
+    ).auc
     assert auc > 0.65
     assert swapped < auc - 0.08

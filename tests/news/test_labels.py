@@ -7,7 +7,12 @@ from scipy import stats
 
 from fedrec.data.impressions import Impressions
 from fedrec.news import labels
-from fedrec.privacy.selection import largest_log_ratio, output_table, randomised_response, subset_selection
+from fedrec.privacy.selection import (
+    largest_log_ratio,
+    output_table,
+    randomised_response,
+    subset_selection,
+)
 from fedrec.randomness import Streams
 
 KEY = Streams(8).key("labels")
@@ -21,7 +26,15 @@ def impressions(sizes: list[int], clicked: list[list[int]]) -> Impressions:
         flags[start + np.array(places, int)] = True
     shown = np.concatenate([np.arange(C) for C in sizes]).astype(np.int32)
     empty = np.zeros(len(sizes) + 1, np.int64)
-    return Impressions(max(sizes), empty, np.empty(0, np.int32), np.arange(len(sizes), dtype=np.int32), ptr, shown, flags)
+    return Impressions(
+        max(sizes),
+        empty,
+        np.empty(0, np.int32),
+        np.arange(len(sizes), dtype=np.int32),
+        ptr,
+        shown,
+        flags,
+    )
 
 
 def test_at_infinite_epsilon_the_clicked_candidate_is_reported() -> None:
@@ -42,8 +55,11 @@ def test_one_click_of_several_is_drawn_uniformly_and_none_is_minus_one() -> None
 
 
 @pytest.mark.parametrize("mechanism", [randomised_response, subset_selection])
-def test_reports_follow_the_enumerated_table_with_and_without_clicks(mechanism: labels.Mechanism) -> None:
-    """Chi-squared at level 1e-4 per kind of impression; 3 candidates and the null symbol at epsilon 0.8."""
+def test_reports_follow_the_enumerated_table_with_and_without_clicks(
+    mechanism: labels.Mechanism,
+) -> None:
+    """Chi-squared at level 1e-4 per kind of impression; 3 candidates and the null symbol at epsilon
+    0.8."""
     epsilon, each = 0.8, 20_000
     data = impressions([3] * 3 * each, [[1]] * each + [[]] * each + [[0, 2]] * each)
     got = labels.report_impressions(data, epsilon=epsilon, key=KEY, mechanism=mechanism)
@@ -64,9 +80,12 @@ def all_sets(C: int) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("mechanism", [randomised_response, subset_selection])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
-def test_the_exhaustive_table_over_all_click_sets_has_ratio_exp_epsilon(mechanism: labels.Mechanism, epsilon: float) -> None:
-    """Every set of clicked candidates of 4, the empty one too: uniform draw, then the mechanism over 5 symbols. Replacing, adding,
-    removing a click are pairs of rows; the largest over all pairs is e^epsilon to rounding."""
+def test_the_exhaustive_table_over_all_click_sets_has_ratio_exp_epsilon(
+    mechanism: labels.Mechanism, epsilon: float
+) -> None:
+    """Every set of clicked candidates of 4, the empty one too: uniform draw, then the mechanism
+    over 5 symbols. Replacing, adding, removing a click are pairs of rows; the largest over all
+    pairs is e^epsilon to rounding."""
     table = output_table(mechanism(5, epsilon))
     laws = np.array([table[list(S)].mean(0) if S else table[4] for S in all_sets(4)])
     assert largest_log_ratio(laws) == pytest.approx(epsilon, rel=1e-9)
@@ -79,7 +98,8 @@ def test_the_event_covers_the_dearest_size_and_costs_epsilon() -> None:
 
 
 def test_the_printed_permutation_names_the_clicked_one_by_its_support() -> None:
-    """Exhaustively at C = 4: infinite epsilon for k = 1, 2; exactly epsilon when the whole impression is sent."""
+    """Exhaustively at C = 4: infinite epsilon for k = 1, 2; exactly epsilon when the whole
+    impression is sent."""
     for k in (1, 2):
         table = labels.table_as_printed(4, k, 1.0)
         np.testing.assert_allclose(table.sum(1), 1)
@@ -88,7 +108,8 @@ def test_the_printed_permutation_names_the_clicked_one_by_its_support() -> None:
         assert not guarantee.established
         assert "infinite" in str(guarantee)
     assert largest_log_ratio(labels.table_as_printed(4, 3, 1.0)) == pytest.approx(1.0)
-    assert labels.printed_beta(37, 4, 1.0) == 0.0  # the floor: no epsilon below log(36 / 4) is reached
+    # the floor: no epsilon below log(36 / 4) is reached
+    assert labels.printed_beta(37, 4, 1.0) == 0.0
 
 
 def test_the_printed_draws_follow_the_printed_table_and_always_hold_the_click() -> None:
@@ -97,8 +118,13 @@ def test_the_printed_draws_follow_the_printed_table_and_always_hold_the_click() 
     rows, guarantee = labels.as_printed(data, epsilon=2.0, negatives=2, key=KEY)
     assert (rows == 2).any(1).all()
     assert not guarantee.established
-    outputs = {(S, x): i for i, (S, x) in enumerate((S, x) for S in itertools.combinations(range(4), 3) for x in S)}
-    counts = np.bincount([outputs[tuple(sorted(row)), row[0]] for row in rows.tolist()], minlength=len(outputs))
+    outputs = {
+        (S, x): i
+        for i, (S, x) in enumerate((S, x) for S in itertools.combinations(range(4), 3) for x in S)
+    }
+    counts = np.bincount(
+        [outputs[tuple(sorted(row)), row[0]] for row in rows.tolist()], minlength=len(outputs)
+    )
     law = labels.table_as_printed(4, 2, 2.0)[2]
     assert (counts[law == 0] == 0).all()
     assert stats.chisquare(counts[law > 0], law[law > 0] * counts.sum()).pvalue > 1e-4

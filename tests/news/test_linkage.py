@@ -1,4 +1,5 @@
-"""Linkage finds what a plant holds: everybody without noise, nobody beyond chance under much noise or between strangers."""
+"""Linkage finds what a plant holds: everybody without noise, nobody beyond chance under much noise
+or between strangers."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ USERS, H = 400, 20
 
 
 def tastes(seed: int = 1) -> tuple[np.ndarray, bounded_mean.TopicTable]:
-    """Histories of people who like two of eight kinds of items, and the public rows of the items."""
+    """Histories of people who like two of eight kinds of items, and the public rows of the
+    items."""
     rng = np.random.default_rng(seed)
     kinds = np.repeat(np.arange(8), 10)
     likes = rng.integers(8, size=(USERS, 2))
@@ -28,12 +30,17 @@ def tastes(seed: int = 1) -> tuple[np.ndarray, bounded_mean.TopicTable]:
 def answers(epsilon: float, name: str, history: np.ndarray | None = None) -> Answers:
     own, table = tastes()
     asked = own if history is None else history
-    found = bounded_mean.report(asked, table, mu=mu_for(epsilon, 1e-5), name=name, key=Streams(3).key(name))
+    found = bounded_mean.report(
+        asked, table, mu=mu_for(epsilon, 1e-5), name=name, key=Streams(3).key(name)
+    )
     return Answers(found.values, found.noise_std)
 
 
-def test_two_answers_of_one_person_are_linked_far_beyond_chance_at_a_small_epsilon_per_click() -> None:
-    found = [linkage(answers(epsilon, "report"), answers(epsilon, "query")) for epsilon in (1.0, 5.0, 20.0)]
+def test_two_answers_of_one_person_are_linked_far_beyond_chance_at_a_small_epsilon_per_click() -> None:  # fmt: skip
+    found = [
+        linkage(answers(epsilon, "report"), answers(epsilon, "query"))
+        for epsilon in (1.0, 5.0, 20.0)
+    ]
     assert found[0].rate < found[1].rate < found[2].rate
     assert found[1].interval(0.999)[0] > 10 * found[1].chance
     assert found[1].median_rank < USERS / 10
@@ -53,19 +60,27 @@ def test_answers_of_strangers_are_linked_as_often_as_by_chance() -> None:
     assert found.interval(0.999)[0] <= found.chance
 
 
-def test_the_matcher_finds_more_than_the_nearest_answer_where_people_differ_more_in_some_directions() -> None:
+def test_the_matcher_finds_more_than_the_nearest_answer_where_people_differ_more_in_some_directions() -> None:  # fmt: skip
     """Two directions that tell people apart and forty that hold noise alone."""
     rng = np.random.default_rng(0)
     true = rng.standard_normal((1_000, 42)) * np.array([3.0, 3.0, *[0.05] * 40])
     one, two = (true + 0.3 * rng.standard_normal(true.shape) for _ in range(2))
     nearest = ((one[:, None] - two[None]) ** 2).sum(2).argmin(0)
-    assert linkage(Answers(one, 0.3), Answers(two, 0.3)).linked > 1.3 * (nearest == np.arange(1_000)).sum() > 13
+    assert (
+        linkage(Answers(one, 0.3), Answers(two, 0.3)).linked
+        > 1.3 * (nearest == np.arange(1_000)).sum()
+        > 13
+    )
 
 
 def test_the_noise_that_is_known_is_that_of_each_answer() -> None:
-    """A noisy report beside a query with little noise: told the wrong stds, the matcher finds fewer."""
+    """A noisy report beside a query with little noise: told the wrong stds, the matcher finds
+    fewer."""
     one, two = answers(3.0, "report"), answers(20.0, "query")
-    assert linkage(one, two).linked >= linkage(Answers(one.values, two.noise_std), Answers(two.values, one.noise_std)).linked
+    assert (
+        linkage(one, two).linked
+        >= linkage(Answers(one.values, two.noise_std), Answers(two.values, one.noise_std)).linked
+    )
 
 
 def test_the_interval_is_clopper_and_pearson_s() -> None:

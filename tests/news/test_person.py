@@ -1,4 +1,5 @@
-"""What releases that are priced per click cost a whole person: reached where it is said to be exact, and a limit that reads no history."""
+"""What releases that are priced per click cost a whole person: reached where it is said to be
+exact, and a limit that reads no history."""
 
 from __future__ import annotations
 
@@ -28,26 +29,36 @@ REPORT = GaussianEvent("report", 0.5, "click", "replace")
 
 
 @given(st.integers(1, 6), st.integers(0, 2**32 - 1))
-def test_no_exchange_of_c_clicks_moves_a_report_by_more_than_c_times_one_and_one_exchange_reaches_it(clicks: int, seed: int) -> None:
+def test_no_exchange_of_c_clicks_moves_a_report_by_more_than_c_times_one_and_one_exchange_reaches_it(
+    clicks: int, seed: int
+) -> None:
     rng, H = np.random.default_rng(seed), 6
     rows = rng.standard_normal((8, 3))
     table = bounded_mean.topic_table(rows / np.linalg.norm(rows, axis=1, keepdims=True))
     before = rng.integers(-1, 8, (1, H))
     after = before.copy()
     after[0, :clicks] = rng.integers(-1, 8, clicks)
-    apart = np.linalg.norm(bounded_mean.coefficients(before, table) - bounded_mean.coefficients(after, table))
+    apart = np.linalg.norm(
+        bounded_mean.coefficients(before, table) - bounded_mean.coefficients(after, table)
+    )
     one = table.diameter / H
     assert apart <= clicks * one * (1 + 1e-12)
-    pair = max(itertools.combinations(range(8), 2), key=lambda ij: np.linalg.norm(table.weights[ij[0]] - table.weights[ij[1]]))
+    pair = max(
+        itertools.combinations(range(8), 2),
+        key=lambda ij: np.linalg.norm(table.weights[ij[0]] - table.weights[ij[1]]),
+    )
     left, right = (np.full((1, H), -1) for _ in range(2))
     left[0, :clicks], right[0, :clicks] = pair
-    furthest = np.linalg.norm(bounded_mean.coefficients(left, table) - bounded_mean.coefficients(right, table))
+    furthest = np.linalg.norm(
+        bounded_mean.coefficients(left, table) - bounded_mean.coefficients(right, table)
+    )
     assert furthest <= clicks * one * (1 + 1e-12)
-    if np.linalg.norm(table.weights[pair[0]] - table.weights[pair[1]]) > 1:  # else a click and none are further apart
+    # else a click and none are further apart
+    if np.linalg.norm(table.weights[pair[0]] - table.weights[pair[1]]) > 1:
         assert furthest == pytest.approx(clicks * one, rel=1e-9)
 
 
-def test_a_report_costs_a_person_as_often_its_mu_as_it_sees_clicks_and_fresh_answers_add_up() -> None:
+def test_a_report_costs_a_person_as_often_its_mu_as_it_sees_clicks_and_fresh_answers_add_up() -> None:  # fmt: skip
     assert of_person(REPORT, 50) == GaussianEvent("report", 25.0, "user", "replace")
     found = epsilon_of_person(Costs((REPORT,) * 4, ()), 1e-5, clicks=10)
     assert found == pytest.approx(epsilon_of(10.0, 1e-5), rel=1e-9)
@@ -58,10 +69,22 @@ def test_labels_cost_a_person_one_answer_an_impression_composed_exactly() -> Non
     """Three randomised responses by enumeration of all outputs, against the worst other clicks."""
     each = Selection(2, 1, 0.7)
     P = output_table(each)
-    joint = [np.array([math.prod(P[x, o] for o in outputs) for outputs in itertools.product(range(2), repeat=3)]) for x in (0, 1)]
+    joint = [
+        np.array(
+            [
+                math.prod(P[x, o] for o in outputs)
+                for outputs in itertools.product(range(2), repeat=3)
+            ]
+        )
+        for x in (0, 1)
+    ]
     found = epsilon_of_person(Costs((), (each.event("label"),)), 1e-3, clicks=0, labels=3)
-    assert np.maximum(joint[0] - math.exp(found) * joint[1], 0).sum() == pytest.approx(1e-3, rel=1e-3)
-    assert epsilon_of_person(Costs((), (PureEvent("label", 5.0),)), 1e-5, clicks=0, labels=10) == pytest.approx(50, abs=0.1)
+    assert np.maximum(joint[0] - math.exp(found) * joint[1], 0).sum() == pytest.approx(
+        1e-3, rel=1e-3
+    )
+    assert epsilon_of_person(
+        Costs((), (PureEvent("label", 5.0),)), 1e-5, clicks=0, labels=10
+    ) == pytest.approx(50, abs=0.1)
 
 
 def test_report_and_labels_are_both_seen_by_the_person() -> None:
@@ -72,19 +95,31 @@ def test_report_and_labels_are_both_seen_by_the_person() -> None:
 
 
 @given(st.lists(st.floats(0, 1), min_size=5, max_size=5), st.floats(0.05, 0.9), st.floats(0.2, 2.0))
-def test_padding_hides_two_exchanged_clicks_as_often_as_both_are_hidden(places: list[float], padding: float, mu: float) -> None:
-    """Outputs on a line, in units of the noise; the three places of each history by what is hidden, and the one where all is."""
+def test_padding_hides_two_exchanged_clicks_as_often_as_both_are_hidden(
+    places: list[float], padding: float, mu: float
+) -> None:
+    """Outputs on a line, in units of the noise; the three places of each history by what is hidden,
+    and the one where all is."""
     hidden = padding**2
     weights = [(1 - padding) ** 2, padding * (1 - padding), padding * (1 - padding)]
-    centres = [[mu * (2 * x - 1) / 2 for x in places[:2]] + [mu / 2], [mu * (2 * x - 1) / 2 for x in places[2:4]] + [-mu / 2]]
+    centres = [
+        [mu * (2 * x - 1) / 2 for x in places[:2]] + [mu / 2],
+        [mu * (2 * x - 1) / 2 for x in places[2:4]] + [-mu / 2],
+    ]
     nobody = mu * (2 * places[4] - 1) / 2
     grid = np.linspace(-12, 12, 4001)
     common = hidden * stats.norm.pdf(grid, nobody)
-    p, q = (common + sum(w * stats.norm.pdf(grid, c) for w, c in zip(weights, some, strict=True)) for some in centres)
+    p, q = (
+        common + sum(w * stats.norm.pdf(grid, c) for w, c in zip(weights, some, strict=True))
+        for some in centres
+    )
     event = of_person(PaddedEvent("attention", mu, padding), 2)
     assert isinstance(event, PaddedEvent)
     for epsilon in (0.0, 0.3, 1.0):
-        assert integrate.trapezoid(np.maximum(p - math.exp(epsilon) * q, 0), grid) <= event.delta(epsilon) + 1e-5
+        assert (
+            integrate.trapezoid(np.maximum(p - math.exp(epsilon) * q, 0), grid)
+            <= event.delta(epsilon) + 1e-5
+        )
 
 
 def test_what_holds_for_any_two_histories_costs_a_person_no_more_than_a_click() -> None:
@@ -101,24 +136,40 @@ def test_prices_for_a_person_do_not_add_to_prices_of_a_click() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "times"), [(["news.variant=additive"], 50), (["news.variant=local"], 1), (["news.variant=local", "news.padding=0.2"], 1)]
+    ("keys", "times"),
+    [
+        (["news.variant=additive"], 50),
+        (["news.variant=local"], 1),
+        (["news.variant=local", "news.padding=0.2"], 1),
+    ],
 )
 def test_a_served_answer_costs_a_person_by_its_form(keys: list[str], times: int) -> None:
     scenario, each = load(None, [*KEYS, *keys]), Guarantee(5.0, 1e-5, "click", "replace")
     found = epsilon_of_person(answer_costs(scenario, each), 1e-5, clicks=50)
     least = epsilon_of(times * mu_for(5.0, 1e-5), 1e-5)
-    assert found == pytest.approx(least, rel=1e-6) if not scenario.news.padding else least < found < 1.2 * least
-    assert epsilon_of_person(answer_costs(scenario, each), 1e-5, clicks=1) == pytest.approx(5.0, rel=1e-6)
+    assert (
+        found == pytest.approx(least, rel=1e-6)
+        if not scenario.news.padding
+        else least < found < 1.2 * least
+    )
+    assert epsilon_of_person(answer_costs(scenario, each), 1e-5, clicks=1) == pytest.approx(
+        5.0, rel=1e-6
+    )
 
 
 def test_without_privacy_a_person_has_none() -> None:
     for keys in (["privacy.epsilon=inf"], ["news.variant=printed"]):
-        assert epsilon_of_person(training_costs(load(None, [*KEYS, *keys])), 1e-5, clicks=1) == math.inf
+        assert (
+            epsilon_of_person(training_costs(load(None, [*KEYS, *keys])), 1e-5, clicks=1)
+            == math.inf
+        )
 
 
 def test_a_limit_per_user_refuses_a_plan_and_names_an_epsilon_per_click_that_fits() -> None:
     limited = load(None, [*KEYS, "news.max_user_epsilon=20", "news.history=10"])
-    with pytest.raises(SettingsError, match=r"10 clicks and 15 labels epsilon .* per user") as refused:
+    with pytest.raises(
+        SettingsError, match=r"10 clicks and 15 labels epsilon .* per user"
+    ) as refused:
         require_user_limit(limited, users=100, labels=15)
     fits = float(refused.value.remedy.split()[2])
     assert 0.5 < fits < 2

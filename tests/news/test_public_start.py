@@ -1,4 +1,5 @@
-"""Where news models start: from the public catalogue, with attention that tells its clusters from each other."""
+"""Where news models start: from the public catalogue, with attention that tells its clusters from
+each other."""
 
 from __future__ import annotations
 
@@ -33,7 +34,10 @@ def fresh(kind: str, basis: int = CLUSTERS) -> tuple[NewsModel, npt.NDArray[np.f
     settings, rng = NewsModelSettings(basis_size=basis), np.random.default_rng(2)
     words = public_words(tokens, vectors, width=WIDTH)
     assert words is not None
-    made = {"nrms": lambda: nrms(tokens, words, settings, rng=rng), "naml": lambda: naml(tokens, words, settings, rng=rng)}
+    made = {
+        "nrms": lambda: nrms(tokens, words, settings, rng=rng),
+        "naml": lambda: naml(tokens, words, settings, rng=rng),
+    }
     return (plm_nr(vectors, settings, rng=rng) if kind == "plm-nr" else made[kind]()), vectors
 
 
@@ -73,7 +77,9 @@ def test_attention_tells_readers_of_different_subjects_apart(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["nrms", "naml", "plm-nr"])
 @pytest.mark.parametrize("basis", [1, CLUSTERS, 9])
-def test_the_start_is_finite_and_a_function_of_public_things_and_the_stream(kind: str, basis: int) -> None:
+def test_the_start_is_finite_and_a_function_of_public_things_and_the_stream(
+    kind: str, basis: int
+) -> None:
     found = []
     for seed in (3, 3, 4):
         model, vectors = fresh(kind, basis)
@@ -86,7 +92,11 @@ def test_the_start_is_finite_and_a_function_of_public_things_and_the_stream(kind
 
 def test_invented_readers_of_one_cluster_have_news_of_that_cluster_alone() -> None:
     _, vectors = catalogue()
-    alone, mixed = invented_readers(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), CLUSTERS, rng=np.random.default_rng(5))
+    alone, mixed = invented_readers(
+        vectors / np.linalg.norm(vectors, axis=1, keepdims=True),
+        CLUSTERS,
+        rng=np.random.default_rng(5),
+    )
     subjects = [set((row // EACH).tolist()) for row in alone]
     assert sorted(len(s) for s in subjects) == [1] * CLUSTERS
     assert set().union(*subjects) == set(range(CLUSTERS))

@@ -28,10 +28,18 @@ def test_report_and_labels_of_training_cost_the_larger_and_not_the_sum() -> None
 
 
 def test_releases_on_different_places_compose_in_parallel_by_enumeration() -> None:
-    """Second code: the joint table of a report on one place and an answer on another, and neighbours that change one of the two."""
+    """Second code: the joint table of a report on one place and an answer on another, and
+    neighbours that change one of the two."""
     report_table, label_table = (np.array([[p, 1 - p], [1 - p, p]]) for p in (0.6, 0.7))
-    joint = {(x, y): np.outer(report_table[x], label_table[y]).ravel() for x in (0, 1) for y in (0, 1)}
-    worst = max(np.log(joint[a] / joint[b]).max() for a in joint for b in joint if sum(i != j for i, j in zip(a, b, strict=True)) == 1)
+    joint = {
+        (x, y): np.outer(report_table[x], label_table[y]).ravel() for x in (0, 1) for y in (0, 1)
+    }
+    worst = max(
+        np.log(joint[a] / joint[b]).max()
+        for a in joint
+        for b in joint
+        if sum(i != j for i, j in zip(a, b, strict=True)) == 1
+    )
     assert worst == pytest.approx(max(math.log(0.6 / 0.4), math.log(0.7 / 0.3)))
 
 
@@ -48,7 +56,9 @@ def test_the_ledger_refuses_past_its_limit_and_a_second_answer_of_one_impression
 
 def test_label_clicks_that_join_the_history_carry_both_prices() -> None:
     small = randomised_response(37, 2.0).event("label")
-    before = ClickLedger(LIMIT).charge_history(report(0.3)).charge_label(0, small).labels_join_history()
+    before = (
+        ClickLedger(LIMIT).charge_history(report(0.3)).charge_label(0, small).labels_join_history()
+    )
     after = before.charge_history(report(0.4))
     alone = epsilon_of(0.5, 1e-5)
     together = epsilon_of_events([small, report(0.4)], 1e-5)
@@ -60,7 +70,9 @@ def test_label_clicks_that_join_the_history_carry_both_prices() -> None:
 
 @pytest.mark.parametrize(("answers", "epsilon"), [(1, 1.0), (10, 3.6), (50, 9.4), (100, 14.4)])
 def test_fresh_answers_compose_to_what_the_recipe_says(answers: int, epsilon: float) -> None:
-    assert serving_epsilon(answers, Guarantee(1.0, 1e-5, "click", "replace")) == pytest.approx(epsilon, abs=0.05)
+    assert serving_epsilon(answers, Guarantee(1.0, 1e-5, "click", "replace")) == pytest.approx(
+        epsilon, abs=0.05
+    )
 
 
 def test_a_user_level_limit_or_event_is_refused() -> None:

@@ -36,14 +36,21 @@ from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 
-SHAPE = PlantedNewsShape(users=600, news=500, history_mean=10, impressions_mean=5, candidates=10, strength=5.0)
+SHAPE = PlantedNewsShape(
+    users=600, news=500, history_mean=10, impressions_mean=5, candidates=10, strength=5.0
+)
 
 
 @pytest.fixture(scope="module")
 def world() -> tuple[Impressions, Impressions, TopicTable, np.ndarray]:
     planted = planted_news(SHAPE, seed=2)
     vectors = topics.public_vectors(planted.news, PublicFeatures({}), seed=2, dimension=24)
-    return planted.log.train, planted.log.test, topics.text_topics(vectors, topics=10, rng=np.random.default_rng(2)), vectors
+    return (
+        planted.log.train,
+        planted.log.test,
+        topics.text_topics(vectors, topics=10, rng=np.random.default_rng(2)),
+        vectors,
+    )
 
 
 def some_users(seed: int, n: int = 7) -> tuple[Users, Whitening, np.ndarray, np.ndarray]:
@@ -54,10 +61,17 @@ def some_users(seed: int, n: int = 7) -> tuple[Users, Whitening, np.ndarray, np.
     ptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     candidates = np.concatenate([rng.permutation(11)[:size] for size in sizes]).astype(np.int32)
     clicked = rng.random(len(candidates)) < 0.4
-    data = Impressions(11, np.zeros(n + 1, np.int64), np.empty(0, np.int32), owner, ptr, candidates, clicked)
+    data = Impressions(
+        11, np.zeros(n + 1, np.int64), np.empty(0, np.int32), owner, ptr, candidates, clicked
+    )
     a = rng.dirichlet(np.ones(4), n)
     X = rng.standard_normal((11, 3))
-    return Users(a, data), Whitening(a.mean(0), 3 * np.eye(4)), rng.standard_normal((5, 3)), X / np.linalg.norm(X, axis=1, keepdims=True)
+    return (
+        Users(a, data),
+        Whitening(a.mean(0), 3 * np.eye(4)),
+        rng.standard_normal((5, 3)),
+        X / np.linalg.norm(X, axis=1, keepdims=True),
+    )
 
 
 def slow_loss(z: np.ndarray, W: np.ndarray, data: Impressions, X: np.ndarray, user: int) -> float:
@@ -78,7 +92,10 @@ def test_a_users_outer_product_is_the_gradient_of_its_loss() -> None:
         for at in np.ndindex(W.shape):
             bump = np.zeros_like(W)
             bump[at] = 1e-6
-            slope = (slow_loss(z[k], W + bump, users.data, X, k) - slow_loss(z[k], W - bump, users.data, X, k)) / 2e-6
+            slope = (
+                slow_loss(z[k], W + bump, users.data, X, k)
+                - slow_loss(z[k], W - bump, users.data, X, k)
+            ) / 2e-6
             assert z[k, at[0]] * g[k, at[1]] == pytest.approx(slope, abs=1e-7)
 
 
@@ -118,8 +135,13 @@ def test_without_noise_the_sum_is_that_of_the_clipped_gradients_up_to_the_grid()
 
 
 def test_noise_has_its_std_and_no_other() -> None:
-    plan, question = plan_of(Guarantee(3.0, 1e-5), CentralSettings(rounds=2)), gradient_question(1, 11, 200)
-    answer, _ = release(question, [np.zeros((11, 200), np.int64)], plan, Ledger(plan.guarantee), noise=Streams(4))
+    plan, question = (
+        plan_of(Guarantee(3.0, 1e-5), CentralSettings(rounds=2)),
+        gradient_question(1, 11, 200),
+    )
+    answer, _ = release(
+        question, [np.zeros((11, 200), np.int64)], plan, Ledger(plan.guarantee), noise=Streams(4)
+    )
     std = noise_stds(question, plan)["gradient/1"]
     noise = answer.values["gradient"].ravel() / std
     pvalues = [stats.kstest(noise / wrong, "norm").pvalue for wrong in (1, 2 / 3, 3 / 2)]
@@ -136,7 +158,9 @@ def test_all_releases_together_cost_what_was_promised_by_another_accountant(epsi
     assert opinions.rdp >= epsilon
 
 
-def test_a_round_too_many_is_refused(world: tuple[Impressions, Impressions, TopicTable, np.ndarray]) -> None:
+def test_a_round_too_many_is_refused(
+    world: tuple[Impressions, Impressions, TopicTable, np.ndarray],
+) -> None:
     train, _, table, vectors = world
     settings = CentralSettings(rounds=2)
     generous = calibrate(Guarantee(20.0, 1e-5), {"population": 1, "gradient/1": 1, "gradient/2": 1})
@@ -145,13 +169,27 @@ def test_a_round_too_many_is_refused(world: tuple[Impressions, Impressions, Topi
         list(central.train(train, table, vectors, plan, settings, history=20, noise=Streams(1)))
 
 
-def test_planted_interests_are_found(world: tuple[Impressions, Impressions, TopicTable, np.ndarray]) -> None:
+def test_planted_interests_are_found(
+    world: tuple[Impressions, Impressions, TopicTable, np.ndarray],
+) -> None:
     train, test, table, vectors = world
     settings = CentralSettings(rounds=8, width=24)
-    *_, last = central.train(train, table, vectors, plan_of(non_private(1e-5), settings), settings, history=20, noise=Streams(1))
+    *_, last = central.train(
+        train,
+        table,
+        vectors,
+        plan_of(non_private(1e-5), settings),
+        settings,
+        history=20,
+        noise=Streams(1),
+    )
     bare = non_private(1e-5, "click", "replace")
     auc = evaluate_impressions(last.model.serve(test, guarantee=bare, key=bytes(32)), test).auc
-    swapped = history_swap(lambda q: last.model.serve(q, guarantee=bare, key=bytes(32)), test, rng=np.random.default_rng(1)).auc
+    swapped = history_swap(
+        lambda q: last.model.serve(q, guarantee=bare, key=bytes(32)),
+        test,
+        rng=np.random.default_rng(1),
+    ).auc
     assert auc > 0.6
     assert swapped < auc - 0.05
     assert math.isinf(last.ledger.epsilon)

@@ -1,4 +1,5 @@
-"""Every variant goes on after its last step to the bytes of a training that nobody stopped, and draws nothing twice."""
+"""Every variant goes on after its last step to the bytes of a training that nobody stopped, and
+draws nothing twice."""
 
 from __future__ import annotations
 
@@ -24,20 +25,31 @@ from fedrec.privacy.click_accounting import TrainingPlan, plan_training
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario, load
 
-SHAPE = PlantedNewsShape(users=50, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0)
+SHAPE = PlantedNewsShape(
+    users=50, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0
+)
 
 
 @pytest.fixture(scope="module")
 def world() -> tuple[Catalogue, Impressions]:
     planted = planted_news(SHAPE, seed=2)
-    return Catalogue(planted.news, topics.public_vectors(planted.news, PublicFeatures({}), seed=2, dimension=16)), planted.log.train
+    return Catalogue(
+        planted.news, topics.public_vectors(planted.news, PublicFeatures({}), seed=2, dimension=16)
+    ), planted.log.train
 
 
 def scenario(variant: str) -> Scenario:
     epsilon = "inf" if variant in {"fedrec", "centralized"} else "5"
-    keys = [f"news.variant={variant}", f"privacy.unit={variant_named(variant).unit}", f"privacy.epsilon={epsilon}"]
+    keys = [
+        f"news.variant={variant}",
+        f"privacy.unit={variant_named(variant).unit}",
+        f"privacy.epsilon={epsilon}",
+    ]
     sizes = ["news.users_per_round=16", "news.history=12", "news.epochs=3"]
-    return load(None, ["recipe=privaterec", "data.format=planted-news", "privacy.noise=seeded", *sizes, *keys])
+    return load(
+        None,
+        ["recipe=privaterec", "data.format=planted-news", "privacy.noise=seeded", *sizes, *keys],
+    )
 
 
 def finished(chosen: Scenario, world: tuple[Catalogue, Impressions], kept: Kept) -> TrainedNews:
@@ -51,15 +63,24 @@ def model(trained: TrainedNews) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("variant", sorted(VARIANTS))
-def test_a_stopped_training_goes_on_to_the_same_bytes(variant: str, world: tuple[Catalogue, Impressions], tmp_path: Path) -> None:
+def test_a_stopped_training_goes_on_to_the_same_bytes(
+    variant: str, world: tuple[Catalogue, Impressions], tmp_path: Path
+) -> None:
     chosen, kept = scenario(variant), Kept(tmp_path)
     begun = train_news(chosen, world[0], LocalClients(chosen, *world), kept=kept)
     for _ in range(3):
         assert isinstance(next(begun), Progress)
     begun.close()
-    resumed, alone = finished(chosen, world, kept), finished(chosen, world, Kept(tmp_path / "alone"))
+    resumed, alone = (
+        finished(chosen, world, kept),
+        finished(chosen, world, Kept(tmp_path / "alone")),
+    )
     assert model(resumed) == model(alone)
-    assert (resumed.spent, resumed.bytes_up, resumed.bytes_down) == (alone.spent, alone.bytes_up, alone.bytes_down)
+    assert (resumed.spent, resumed.bytes_up, resumed.bytes_down) == (
+        alone.spent,
+        alone.bytes_up,
+        alone.bytes_down,
+    )
     assert len(list((tmp_path / "checkpoints").iterdir())) <= 2
 
 
@@ -74,8 +95,12 @@ class Counted(LocalClients):
         return super().reports(topics, plan)
 
 
-def test_reports_are_drawn_once_whatever_stops_the_training(world: tuple[Catalogue, Impressions], tmp_path: Path) -> None:
-    chosen = scenario("additive").model_copy(update={"privacy": scenario("additive").privacy.model_copy(update={"noise": "system"})})
+def test_reports_are_drawn_once_whatever_stops_the_training(
+    world: tuple[Catalogue, Impressions], tmp_path: Path
+) -> None:
+    chosen = scenario("additive").model_copy(
+        update={"privacy": scenario("additive").privacy.model_copy(update={"noise": "system"})}
+    )
     fleet = Counted(chosen, *world)
     begun = train_news(chosen, world[0], fleet, kept=Kept(tmp_path))
     next(begun)
@@ -86,17 +111,28 @@ def test_reports_are_drawn_once_whatever_stops_the_training(world: tuple[Catalog
     assert (tmp_path / "reports.safetensors").read_bytes() == reports
 
 
-def test_sites_that_share_the_users_in_any_way_report_what_one_process_reports(world: tuple[Catalogue, Impressions]) -> None:
+def test_sites_that_share_the_users_in_any_way_report_what_one_process_reports(
+    world: tuple[Catalogue, Impressions],
+) -> None:
     chosen, train = scenario("additive"), world[1]
     table, plan = topics_of(chosen, world[0]), plan_training(promised(chosen))
     noise = DeviceNoise.numbered(Streams(7), train.num_users)
     alone = collect(train, table, plan, history=12, noise=noise)
     parts = [np.arange(13), np.arange(13, train.num_users)]
     apart = [
-        collect(train.users_subset(p), table, plan, history=12, noise=DeviceNoise(Streams(7), tuple(map(str, p.tolist())))) for p in parts
+        collect(
+            train.users_subset(p),
+            table,
+            plan,
+            history=12,
+            noise=DeviceNoise(Streams(7), tuple(map(str, p.tolist()))),
+        )
+        for p in parts
     ]
     both = [collected_arrays(got) for got in (alone, joined(apart))]
-    assert {name: a.tobytes() for name, a in both[0].items()} == {name: a.tobytes() for name, a in both[1].items()}
+    assert {name: a.tobytes() for name, a in both[0].items()} == {
+        name: a.tobytes() for name, a in both[1].items()
+    }
 
 
 def test_what_one_user_draws_depends_on_nobody_else(world: tuple[Catalogue, Impressions]) -> None:

@@ -1,4 +1,5 @@
-"""Training in rounds: FedAdam as Flower has it, what each variant lets out of a device, and what it costs."""
+"""Training in rounds: FedAdam as Flower has it, what each variant lets out of a device, and what it
+costs."""
 
 from __future__ import annotations
 
@@ -20,7 +21,14 @@ from fedrec.news import fedadam, labels, rounds, topics
 from fedrec.news.attention import gaussian_plan, renormalise_relu
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.local_clients import LocalClients
-from fedrec.news.local_update import Behind, Devices, NoisedGradients, Through, released_gradient, released_weights
+from fedrec.news.local_update import (
+    Behind,
+    Devices,
+    NoisedGradients,
+    Through,
+    released_gradient,
+    released_weights,
+)
 from fedrec.news.models import news_model
 from fedrec.news.schedule import per_answer
 from fedrec.news.trained import Catalogue, Progress, TrainedNews
@@ -31,7 +39,9 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario, load
 
-SHAPE = PlantedNewsShape(users=60, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0)
+SHAPE = PlantedNewsShape(
+    users=60, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0
+)
 NOISE = DeviceNoise.numbered(Streams(3), 60)
 
 
@@ -45,8 +55,17 @@ def world() -> tuple[Catalogue, Impressions, Impressions]:
 def scenario(variant: str, *more: str) -> Scenario:
     epsilon = "inf" if variant in {"fedrec", "centralized"} else "5"
     unit = variant_named(variant).unit
-    keys = [f"news.variant={variant}", f"privacy.unit={unit}", f"privacy.epsilon={epsilon}", "news.users_per_round=16", "news.history=12"]
-    return load(None, ["recipe=privaterec", "data.format=planted-news", "privacy.noise=seeded", *keys, *more])
+    keys = [
+        f"news.variant={variant}",
+        f"privacy.unit={unit}",
+        f"privacy.epsilon={epsilon}",
+        "news.users_per_round=16",
+        "news.history=12",
+    ]
+    return load(
+        None,
+        ["recipe=privaterec", "data.format=planted-news", "privacy.noise=seeded", *keys, *more],
+    )
 
 
 def fresh(world: tuple[Catalogue, Impressions, Impressions], basis: int = 5) -> NewsModel:
@@ -54,7 +73,9 @@ def fresh(world: tuple[Catalogue, Impressions, Impressions], basis: int = 5) -> 
 
 
 def devices(train: Impressions, epsilon: float = 5.0) -> Devices:
-    return Devices.of(train, history=12, labels=labels.report_clicks(train, epsilon=epsilon, key=bytes(32)))
+    return Devices.of(
+        train, history=12, labels=labels.report_clicks(train, epsilon=epsilon, key=bytes(32))
+    )
 
 
 def test_every_user_answers_once_a_pass() -> None:
@@ -62,16 +83,25 @@ def test_every_user_answers_once_a_pass() -> None:
     groups = list(rounds.cohorts(60, schedule, streams=Streams(1)))
     assert len(groups) == schedule.rounds(60) == 12
     for turn in range(3):
-        np.testing.assert_array_equal(np.sort(np.concatenate(groups[4 * turn : 4 * turn + 4])), np.arange(60))
+        np.testing.assert_array_equal(
+            np.sort(np.concatenate(groups[4 * turn : 4 * turn + 4])), np.arange(60)
+        )
 
 
-def test_the_local_upload_is_a_function_of_what_was_released(world: tuple[Catalogue, Impressions, Impressions]) -> None:
+def test_the_local_upload_is_a_function_of_what_was_released(
+    world: tuple[Catalogue, Impressions, Impressions],
+) -> None:
     train, model, users = world[1], fresh(world), np.arange(8)
     mine = devices(train)
-    others = replace(mine, history=with_swapped_histories(train, rng=np.random.default_rng(1)).last_clicks(12))
+    others = replace(
+        mine, history=with_swapped_histories(train, rng=np.random.default_rng(1)).last_clicks(12)
+    )
     assert not np.array_equal(mine.history, others.history)
     released = np.random.default_rng(2).dirichlet(np.ones(5), 8).astype(np.float32)
-    one, two = released_gradient(model, mine, users, released)[0], released_gradient(model, others, users, released)[0]
+    one, two = (
+        released_gradient(model, mine, users, released)[0],
+        released_gradient(model, others, users, released)[0],
+    )
     assert one.tobytes() == two.tobytes()
     assert np.abs(one).max() > 0
 
@@ -79,24 +109,36 @@ def test_the_local_upload_is_a_function_of_what_was_released(world: tuple[Catalo
 def test_the_printed_upload_is_not(world: tuple[Catalogue, Impressions, Impressions]) -> None:
     train, model, users = world[1], fresh(world), np.arange(8)
     mine = devices(train)
-    others = replace(mine, history=with_swapped_histories(train, rng=np.random.default_rng(1)).last_clicks(12))
+    others = replace(
+        mine, history=with_swapped_histories(train, rng=np.random.default_rng(1)).last_clicks(12)
+    )
     plan = gaussian_plan(Guarantee(5.0, 1e-5, "click", "replace"), theta=0.5)
     one, two = (Through(d, plan, NOISE)(model, users, 1)[0] for d in (mine, others))
     assert one.tobytes() != two.tobytes()
 
 
-def test_the_user_encoder_learns_nothing_behind_the_attention(world: tuple[Catalogue, Impressions, Impressions]) -> None:
+def test_the_user_encoder_learns_nothing_behind_the_attention(
+    world: tuple[Catalogue, Impressions, Impressions],
+) -> None:
     model = fresh(world)
     plan = gaussian_plan(Guarantee(5.0, 1e-5, "click", "replace"), theta=0.5, padding=0.2)
     gradient, loss = Behind(devices(world[1]), plan, NOISE)(model, np.arange(8), 1)
     sizes = [(name, p.numel()) for name, p in model.named_parameters()]
-    parts = dict(zip((name for name, _ in sizes), np.split(gradient, np.cumsum([size for _, size in sizes])[:-1]), strict=True))
+    parts = dict(
+        zip(
+            (name for name, _ in sizes),
+            np.split(gradient, np.cumsum([size for _, size in sizes])[:-1]),
+            strict=True,
+        )
+    )
     assert math.isfinite(loss)
     assert all(not part.any() for name, part in parts.items() if name.startswith("users."))
     assert any(part.any() for name, part in parts.items() if name.startswith("news."))
 
 
-def test_at_infinite_epsilon_local_trains_on_the_attention_itself(world: tuple[Catalogue, Impressions, Impressions]) -> None:
+def test_at_infinite_epsilon_local_trains_on_the_attention_itself(
+    world: tuple[Catalogue, Impressions, Impressions],
+) -> None:
     model, history = fresh(world), world[1].last_clicks(12)[:6]
     plan = gaussian_plan(Guarantee(math.inf, 1e-5, "click", "replace"), theta=1.0)
     keys = [bytes(32)] * len(history)
@@ -108,7 +150,9 @@ def test_at_infinite_epsilon_local_trains_on_the_attention_itself(world: tuple[C
     np.testing.assert_allclose(weights, exact, rtol=1e-5)
 
 
-def test_whole_gradients_carry_noise_of_their_std_and_no_other(world: tuple[Catalogue, Impressions, Impressions]) -> None:
+def test_whole_gradients_carry_noise_of_their_std_and_no_other(
+    world: tuple[Catalogue, Impressions, Impressions],
+) -> None:
     model, std, users = fresh(world, basis=0), 0.7, np.arange(4)
     few = Devices.of(world[1], history=12, labels=None)
     quiet = NoisedGradients(few, 1e-4, 0.0, NOISE)(model, users, 1)[0].astype(np.float64)
@@ -119,7 +163,9 @@ def test_whole_gradients_carry_noise_of_their_std_and_no_other(world: tuple[Cata
     assert np.linalg.norm(quiet) <= 1e-4 * (1 + 1e-6)
 
 
-def test_without_clip_and_noise_the_whole_gradient_is_the_bare_one(world: tuple[Catalogue, Impressions, Impressions]) -> None:
+def test_without_clip_and_noise_the_whole_gradient_is_the_bare_one(
+    world: tuple[Catalogue, Impressions, Impressions],
+) -> None:
     model, few = fresh(world, basis=0), Devices.of(world[1], history=12, labels=None)
     single = np.array([int(np.flatnonzero(np.diff(few.ptr) > 0)[0])])
     bare = Through(few, None, NOISE)(model, single, 1)[0]
@@ -130,7 +176,9 @@ def test_without_clip_and_noise_the_whole_gradient_is_the_bare_one(world: tuple[
 
 
 @pytest.mark.parametrize("answers", [1, 4])
-def test_the_answers_of_all_passes_cost_what_was_promised_by_another_accountant(answers: int) -> None:
+def test_the_answers_of_all_passes_cost_what_was_promised_by_another_accountant(
+    answers: int,
+) -> None:
     each = per_answer(Guarantee(5.0, 1e-5, "click", "replace"), answers)
     accountant = pld.PLDAccountant(value_discretization_interval=1e-4)
     accountant.compose(dp_accounting.GaussianDpEvent(1 / mu_for(each.epsilon, each.delta)), answers)
@@ -138,9 +186,13 @@ def test_the_answers_of_all_passes_cost_what_was_promised_by_another_accountant(
 
 
 @pytest.mark.parametrize("variant", sorted(VARIANTS))
-def test_every_variant_trains_serves_and_states_its_unit(variant: str, world: tuple[Catalogue, Impressions, Impressions]) -> None:
+def test_every_variant_trains_serves_and_states_its_unit(
+    variant: str, world: tuple[Catalogue, Impressions, Impressions]
+) -> None:
     catalogue, train, test = world
-    *progress, last = train_news(scenario(variant), catalogue, LocalClients(scenario(variant), catalogue, train))
+    *progress, last = train_news(
+        scenario(variant), catalogue, LocalClients(scenario(variant), catalogue, train)
+    )
     assert progress
     assert all(isinstance(done, Progress) for done in progress)
     assert isinstance(last, TrainedNews)
@@ -149,12 +201,16 @@ def test_every_variant_trains_serves_and_states_its_unit(variant: str, world: tu
     assert last.guarantee.private == (variant not in {"fedrec", "centralized"})
     if last.guarantee.private and last.guarantee.established:
         assert last.spent == pytest.approx(5.0, rel=1e-6)
-    served = last.recommender.serve(test, guarantee=Guarantee(2.0, 1e-5, "click", "replace"), key=bytes(range(32)))
+    served = last.recommender.serve(
+        test, guarantee=Guarantee(2.0, 1e-5, "click", "replace"), key=bytes(range(32))
+    )
     assert served.shape == test.candidates.shape
     assert np.isfinite(served).all()
 
 
-def test_the_other_models_and_padding_run_too(world: tuple[Catalogue, Impressions, Impressions]) -> None:
+def test_the_other_models_and_padding_run_too(
+    world: tuple[Catalogue, Impressions, Impressions],
+) -> None:
     for model in ("naml", "plm-nr"):
         chosen = scenario("local", f"news.model={model}", "news.padding=0.3")
         *_, last = train_news(chosen, world[0], LocalClients(chosen, world[0], world[1]))

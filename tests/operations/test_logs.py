@@ -36,20 +36,36 @@ def failing(failure: Exception, path: Path) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("failure", "cause", "remedy"),
     [
-        (RunError("another aggregator uses it", "Stop it first."), "another aggregator uses it", "Stop it first."),
+        (
+            RunError("another aggregator uses it", "Stop it first."),
+            "another aggregator uses it",
+            "Stop it first.",
+        ),
         (RefusedError("budget", "the limit is passed", "Ask."), "the limit is passed", "Ask."),
         (OSError(errno.ENOSPC, "SECRET"), "No space left on device", "Free disk space"),
         (MemoryError("SECRET"), "no memory is left", "memory"),
         (ValueError("SECRET"), "an unexpected ValueError", "defect"),
-        (DataError("user SECRET has no rating", "Correct it."), "data cannot be read", "fedrec doctor"),
-        (MalformedRowError(Path("r.csv"), 7, "a number", "SECRET"), "r.csv, line 7: expected a number", "Correct"),
+        (
+            DataError("user SECRET has no rating", "Correct it."),
+            "data cannot be read",
+            "fedrec doctor",
+        ),
+        (
+            MalformedRowError(Path("r.csv"), 7, "a number", "SECRET"),
+            "r.csv, line 7: expected a number",
+            "Correct",
+        ),
     ],
 )
 def test_whatever_ends_a_party_is_its_last_line_with_cause_and_remedy_and_without_data(
     path: Path, failure: Exception, cause: str, remedy: str
 ) -> None:
     line = failing(failure, path)
-    assert (line["event"], line["level"], line["error"]) == ("server-failed", "error", type(failure).__name__)
+    assert (line["event"], line["level"], line["error"]) == (
+        "server-failed",
+        "error",
+        type(failure).__name__,
+    )
     assert str(line["cause"]).startswith(cause)
     assert remedy in str(line["remedy"])
     assert "SECRET" not in path.read_text()
@@ -66,7 +82,11 @@ def test_a_file_is_rotated_at_its_size_and_so_many_are_kept(path: Path) -> None:
     log = logs.configure("server", file=path, max_bytes=1_000, kept=2)
     for number in range(60):
         logs.say(log, "said", round=number)
-    assert sorted(file.name for file in path.parent.iterdir()) == ["log.jsonl", "log.jsonl.1", "log.jsonl.2"]
+    assert sorted(file.name for file in path.parent.iterdir()) == [
+        "log.jsonl",
+        "log.jsonl.1",
+        "log.jsonl.2",
+    ]
     files = [path.with_name(name) for name in ("log.jsonl.2", "log.jsonl.1", "log.jsonl")]
     assert all(file.stat().st_size <= 1_000 for file in files)
     rounds = [line["round"] for file in files for line in lines_of(file)]
@@ -99,7 +119,9 @@ def test_a_line_that_a_full_disk_cut_off_does_not_spoil_the_next(path: Path) -> 
     assert json.loads(path.read_text().splitlines()[1])["round"] == 1
 
 
-def test_a_log_that_cannot_be_written_ends_no_party_and_is_said_once(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_that_cannot_be_written_ends_no_party_and_is_said_once(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full")
     path.symlink_to("/dev/full")
@@ -112,7 +134,8 @@ def test_a_log_that_cannot_be_written_ends_no_party_and_is_said_once(path: Path,
 
 
 def test_kill_9_while_files_rotate_loses_no_line(tmp_path: Path) -> None:
-    """The child says each number only after its line was written; rotation every few lines, so the kill falls anywhere in it."""
+    """The child says each number only after its line was written; rotation every few lines, so the
+    kill falls anywhere in it."""
     program = (
         "import os, sys, pathlib\n"
         "from fedrec.operations import logs\n"
@@ -131,7 +154,11 @@ def test_kill_9_while_files_rotate_loses_no_line(tmp_path: Path) -> None:
         said = [ended_at, *map(int, child.stdout.read().split())]
         child.stdout.close()
         child.wait(HANG_S)
-        rounds = sorted(int(str(line["round"])) for part in file.parent.glob("log.jsonl*") for line in lines_of(part))
+        rounds = sorted(
+            int(str(line["round"]))
+            for part in file.parent.glob("log.jsonl*")
+            for line in lines_of(part)
+        )
         assert set(range(said[-1] + 1)) <= set(rounds)
         log = logs.configure("server", file=file, max_bytes=300, kept=400)
         logs.say(log, "said", round=-1)

@@ -1,4 +1,5 @@
-"""Dashboard and alert rules name what the parties export, and nothing else; what they export is named as Prometheus asks."""
+"""Dashboard and alert rules name what the parties export, and nothing else; what they export is
+named as Prometheus asks."""
 
 import json
 import re
@@ -50,7 +51,11 @@ def exposition() -> str:
 
 
 # the client library adds a gauge `_created` to each counter and histogram, which nobody draws
-FAMILIES: list[Metric] = [family for family in text_string_to_metric_families(exposition()) if not family.name.endswith("_created")]
+FAMILIES: list[Metric] = [
+    family
+    for family in text_string_to_metric_families(exposition())
+    if not family.name.endswith("_created")
+]
 SAMPLES = {sample.name for family in FAMILIES for sample in family.samples}
 RULES = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
 
@@ -67,33 +72,60 @@ def test_every_metric_and_label_of_an_expression_is_exported(expression: str) ->
     assert names or expression.startswith("up")
     assert names <= SAMPLES
     for name, matchers in re.findall(r"(fedrec_[a-z_]+)\{([^}]*)\}", expression):
-        labels = [sample.labels for family in FAMILIES for sample in family.samples if sample.name == name]
+        labels = [
+            sample.labels for family in FAMILIES for sample in family.samples if sample.name == name
+        ]
         for label, value in re.findall(r'(\w+)="([^"]*)"', matchers):
             assert label == "job" or value in {found.get(label) for found in labels}
     assert expression.count("(") == expression.count(")")
 
 
 def test_the_dashboard_shows_everything_that_is_exported() -> None:
-    shown = {re.sub(r"_(bucket|count|sum)$", "", name) for expression in expressions() for name in NAME.findall(expression)}
+    shown = {
+        re.sub(r"_(bucket|count|sum)$", "", name)
+        for expression in expressions()
+        for name in NAME.findall(expression)
+    }
     exported = {family.name + ("_total" if family.type == "counter" else "") for family in FAMILIES}
     assert exported <= shown
 
 
 def test_what_is_exported_is_named_as_prometheus_asks() -> None:
-    """prometheus.io/docs/practices/naming: a prefix, base units, `_total` for counters and only for them, help for each."""
+    """prometheus.io/docs/practices/naming: a prefix, base units, `_total` for counters and only for
+    them, help for each."""
     for family in FAMILIES:
         assert re.fullmatch(r"fedrec(_[a-z]+)+", family.name), family.name
         assert family.documentation
         assert not re.search(r"_(ms|milliseconds|minutes|hours|kb|mb|percent)\b", family.name)
-        assert (family.type == "counter") == any(sample.name.endswith("_total") for sample in family.samples)
+        assert (family.type == "counter") == any(
+            sample.name.endswith("_total") for sample in family.samples
+        )
         assert not family.name.endswith(("_count", "_sum", "_bucket"))
         for sample in family.samples:
-            assert set(sample.labels) <= {"party", "version", "result", "reason", "direction", "phase", "state", "door", "le"}
+            assert set(sample.labels) <= {
+                "party",
+                "version",
+                "result",
+                "reason",
+                "direction",
+                "phase",
+                "state",
+                "door",
+                "le",
+            }
 
 
 def test_phases_and_reasons_are_the_closed_sets() -> None:
-    for name, label, closed in (("fedrec_phase", "phase", Doing), ("fedrec_waiting", "reason", Awaited)):
-        found = {sample.labels[label] for family in FAMILIES if family.name == name for sample in family.samples}
+    for name, label, closed in (
+        ("fedrec_phase", "phase", Doing),
+        ("fedrec_waiting", "reason", Awaited),
+    ):
+        found = {
+            sample.labels[label]
+            for family in FAMILIES
+            if family.name == name
+            for sample in family.samples
+        }
         assert found == {each.value for each in closed}
 
 

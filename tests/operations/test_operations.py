@@ -1,4 +1,5 @@
-"""Logs that cannot carry a value, metrics by the names that are promised, and certificates that say who holds them."""
+"""Logs that cannot carry a value, metrics by the names that are promised, and certificates that say
+who holds them."""
 
 import json
 import stat
@@ -12,7 +13,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fedrec.errors import SettingsError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
-from fedrec.operations.certificates import Identity, KeyPair, identity, issue, make_ca, pins, write_development_certificates
+from fedrec.operations.certificates import (
+    Identity,
+    KeyPair,
+    identity,
+    issue,
+    make_ca,
+    pins,
+    write_development_certificates,
+)
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.pins import of_role, read_pins, write_pins
 from tests.waiting import HANG_S
@@ -72,7 +81,10 @@ def test_metrics_are_served_under_their_names_and_nothing_is_shared_between_part
     one.decided("released", took_s=1.5)
     one.refused("busy")
     one.budget(spent=1.25, left=float("inf"))
-    with one.serve("127.0.0.1", 0) as endpoint, urlopen(f"http://127.0.0.1:{endpoint.port}/metrics", timeout=HANG_S) as page:
+    with (
+        one.serve("127.0.0.1", 0) as endpoint,
+        urlopen(f"http://127.0.0.1:{endpoint.port}/metrics", timeout=HANG_S) as page,
+    ):
         shown = page.read().decode().splitlines()
     for line in (
         'fedrec_info{party="aggregator",version="1"} 1.0',
@@ -89,7 +101,10 @@ def test_metrics_are_served_under_their_names_and_nothing_is_shared_between_part
         "fedrec_budget_epsilon_left +Inf",
     ):
         assert line in shown
-    with other.serve("127.0.0.1", 0) as endpoint, urlopen(f"http://127.0.0.1:{endpoint.port}/metrics", timeout=HANG_S) as page:
+    with (
+        other.serve("127.0.0.1", 0) as endpoint,
+        urlopen(f"http://127.0.0.1:{endpoint.port}/metrics", timeout=HANG_S) as page,
+    ):
         assert 'fedrec_reports_total{result="accepted"} 0.0' in page.read().decode().splitlines()
 
 
@@ -98,15 +113,24 @@ def test_a_metrics_address_that_is_taken_is_a_settings_error() -> None:
         Metrics("client", "1").serve("127.0.0.1", endpoint.port)
 
 
-def test_certificates_name_role_and_hosts_and_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
-    hosts = {"aggregator_hosts": ["aggregator.example.org", "192.0.2.7"], "server_hosts": ["server.example.org"]}
+def test_certificates_name_role_and_hosts_and_keys_are_for_their_owner_alone(
+    tmp_path: Path,
+) -> None:
+    hosts = {
+        "aggregator_hosts": ["aggregator.example.org", "192.0.2.7"],
+        "server_hosts": ["server.example.org"],
+    }
     paths = write_development_certificates(tmp_path / "c", clients=["hospital"], **hosts)
     names = ["ca", "aggregator", "server", "client-hospital"]
-    assert [path.name for path in paths] == [f"{name}{end}.pem" for name in names for end in ("", "-key")]
+    assert [path.name for path in paths] == [
+        f"{name}{end}.pem" for name in names for end in ("", "-key")
+    ]
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in paths)
     certificate = x509.load_pem_x509_certificate((tmp_path / "c/aggregator.pem").read_bytes())
     found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert found.get_values_for_type(x509.UniformResourceIdentifier) == [identity("aggregator", "aggregator")]
+    assert found.get_values_for_type(x509.UniformResourceIdentifier) == [
+        identity("aggregator", "aggregator")
+    ]
     assert found.get_values_for_type(x509.DNSName) == ["aggregator.example.org"]
     assert [str(ip) for ip in found.get_values_for_type(x509.IPAddress)] == ["192.0.2.7"]
     key = certificate.public_key()
@@ -117,25 +141,51 @@ def test_certificates_name_role_and_hosts_and_keys_are_for_their_owner_alone(tmp
 
 
 def names_of(path: Path) -> x509.SubjectAlternativeName:
-    return x509.load_pem_x509_certificate(path.read_bytes()).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return (
+        x509.load_pem_x509_certificate(path.read_bytes())
+        .extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        .value
+    )
 
 
-def test_no_certificate_names_another_roles_host_and_one_host_is_not_two_parties(tmp_path: Path) -> None:
-    write_development_certificates(tmp_path, clients=["a"], aggregator_hosts=["sums.example.org"], server_hosts=["server.example.org"])
-    hosts = {name: names_of(tmp_path / f"{name}.pem").get_values_for_type(x509.DNSName) for name in ("aggregator", "server", "client-a")}
-    assert hosts == {"aggregator": ["sums.example.org"], "server": ["server.example.org"], "client-a": []}
+def test_no_certificate_names_another_roles_host_and_one_host_is_not_two_parties(
+    tmp_path: Path,
+) -> None:
+    write_development_certificates(
+        tmp_path,
+        clients=["a"],
+        aggregator_hosts=["sums.example.org"],
+        server_hosts=["server.example.org"],
+    )
+    hosts = {
+        name: names_of(tmp_path / f"{name}.pem").get_values_for_type(x509.DNSName)
+        for name in ("aggregator", "server", "client-a")
+    }
+    assert hosts == {
+        "aggregator": ["sums.example.org"],
+        "server": ["server.example.org"],
+        "client-a": [],
+    }
     with pytest.raises(SettingsError, match="the aggregator's host and the server's"):
-        write_development_certificates(tmp_path / "b", clients=[], aggregator_hosts=["one"], server_hosts=["one"])
+        write_development_certificates(
+            tmp_path / "b", clients=[], aggregator_hosts=["one"], server_hosts=["one"]
+        )
 
 
-def test_a_client_certificate_opens_no_listener_and_an_aggregators_calls_nobody(tmp_path: Path) -> None:
+def test_a_client_certificate_opens_no_listener_and_an_aggregators_calls_nobody(
+    tmp_path: Path,
+) -> None:
     write_development_certificates(tmp_path, clients=["a"])
     purposes = {
         name: {usage._name for usage in x509.load_pem_x509_certificate((tmp_path / f"{name}.pem").read_bytes())
                .extensions.get_extension_for_class(x509.ExtendedKeyUsage).value}
         for name in ("aggregator", "server", "client-a")
     }  # fmt: skip
-    assert purposes == {"aggregator": {"serverAuth"}, "server": {"serverAuth", "clientAuth"}, "client-a": {"clientAuth"}}
+    assert purposes == {
+        "aggregator": {"serverAuth"},
+        "server": {"serverAuth", "clientAuth"},
+        "client-a": {"clientAuth"},
+    }
 
 
 @pytest.mark.parametrize(
@@ -157,7 +207,11 @@ def test_a_certificate_that_does_not_name_exactly_one_party_names_nobody(uris: l
 def test_the_pins_file_holds_every_partys_key_and_a_new_client_is_added(tmp_path: Path) -> None:
     write_development_certificates(tmp_path, clients=["a"])
     before = read_pins(write_pins(tmp_path))
-    assert set(before) == {"fedrec:aggregator:aggregator", "fedrec:server:server", "fedrec:client:a"}
+    assert set(before) == {
+        "fedrec:aggregator:aggregator",
+        "fedrec:server:server",
+        "fedrec:client:a",
+    }
     assert before["fedrec:client:a"] == pins((tmp_path / "client-a.pem").read_bytes()).public_key
     write_development_certificates(tmp_path, clients=["b"])
     after = read_pins(write_pins(tmp_path))
@@ -178,7 +232,10 @@ def test_a_second_call_adds_clients_and_keeps_what_is_there(tmp_path: Path) -> N
     before = {path: path.read_bytes() for path in first}
     second = write_development_certificates(tmp_path, clients=["a", "b"])
     assert {path: path.read_bytes() for path in first} == before
-    assert [path.name for path in second if path not in before] == ["client-b.pem", "client-b-key.pem"]
+    assert [path.name for path in second if path not in before] == [
+        "client-b.pem",
+        "client-b-key.pem",
+    ]
 
 
 def test_nothing_is_overwritten_and_names_are_checked(tmp_path: Path) -> None:
@@ -198,18 +255,27 @@ def test_pins_are_what_other_tools_compute(tmp_path: Path) -> None:
 
     pair: KeyPair = make_ca(tmp_path, days=1)
     pem = pair.certificate.read_text()
-    assert pins(pem.encode()).certificate == hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest()
+    assert (
+        pins(pem.encode()).certificate == hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest()
+    )
 
 
 @pytest.mark.parametrize(
-    ("text", "host", "port"), [("localhost:1", "localhost", 1), ("[::1]:0", "::1", 0), ("192.0.2.7:65535", "192.0.2.7", 65535)]
+    ("text", "host", "port"),
+    [
+        ("localhost:1", "localhost", 1),
+        ("[::1]:0", "::1", 0),
+        ("192.0.2.7:65535", "192.0.2.7", 65535),
+    ],
 )
 def test_addresses_are_read_and_written(text: str, host: str, port: int) -> None:
     assert Address.of(text) == Address(host, port)
     assert str(Address.of(text)) == text
 
 
-@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:65536", "host:-1", "::1:5", "host:1x"])
+@pytest.mark.parametrize(
+    "text", ["", "host", "host:", ":1", "host:65536", "host:-1", "::1:5", "host:1x"]
+)
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="host:port"):
         Address.of(text)
@@ -217,4 +283,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 def test_only_loopback_is_loopback() -> None:
     assert all(Address(host, 1).loopback for host in ("localhost", "127.0.0.1", "127.8.0.1", "::1"))
-    assert not any(Address(host, 1).loopback for host in ("0.0.0.0", "::", "192.0.2.7", "localhost.example.org"))
+    assert not any(
+        Address(host, 1).loopback
+        for host in ("0.0.0.0", "::", "192.0.2.7", "localhost.example.org")
+    )

@@ -1,4 +1,5 @@
-"""Renewed certificates: another time, the same holder; with the same key the same pin, and nobody else has anything to do."""
+"""Renewed certificates: another time, the same holder; with the same key the same pin, and nobody
+else has anything to do."""
 
 from pathlib import Path
 
@@ -18,16 +19,24 @@ def shown(path: Path) -> x509.Certificate:
 
 @pytest.mark.parametrize("name", ["aggregator", "server", "client-hospital"])
 @pytest.mark.parametrize("new_key", [False, True])
-def test_a_renewed_certificate_says_what_the_old_one_said_and_its_pin_is_its_key_s(name: str, new_key: bool, tmp_path: Path) -> None:
-    write_development_certificates(tmp_path, clients=["hospital"], aggregator_hosts=["a.example.org"], days=1)
+def test_a_renewed_certificate_says_what_the_old_one_said_and_its_pin_is_its_key_s(
+    name: str, new_key: bool, tmp_path: Path
+) -> None:
+    write_development_certificates(
+        tmp_path, clients=["hospital"], aggregator_hosts=["a.example.org"], days=1
+    )
     before, old = read_pins(write_pins(tmp_path)), shown(tmp_path / f"{name}.pem")
     path = renew(tmp_path, name, days=30, new_key=new_key)
     new, after = shown(path), read_pins(write_pins(tmp_path))
     assert new.not_valid_after_utc > old.not_valid_after_utc
     assert (new.subject, new.issuer) == (old.subject, old.issuer)
-    assert [extension.value for extension in new.extensions] == [extension.value for extension in old.extensions]
+    assert [extension.value for extension in new.extensions] == [
+        extension.value for extension in old.extensions
+    ]
     new.verify_directly_issued_by(shown(tmp_path / "ca.pem"))
-    assert {who for who in before if before[who] != after[who]} == ({f"fedrec:{_identity(name)}"} if new_key else set())
+    assert {who for who in before if before[who] != after[who]} == (
+        {f"fedrec:{_identity(name)}"} if new_key else set()
+    )
     assert all(each.stat().st_mode & 0o077 == 0 for each in tmp_path.glob("*.pem"))
 
 
@@ -40,7 +49,9 @@ def test_a_renewed_authority_vouches_for_what_it_vouched_for(tmp_path: Path) -> 
         renew(tmp_path, "ca", days=30, new_key=True)
 
 
-def test_the_command_renews_and_writes_pins_and_refuses_what_it_does_not_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_renews_and_writes_pins_and_refuses_what_it_does_not_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = str(tmp_path)
     assert guarded(["certs", folder, "--client", "hospital"]) == 0
     made = set(tmp_path.iterdir())

@@ -48,8 +48,11 @@ NASTY = 117
 """The row whose title tries to be HTML."""
 
 
-def planted(path: Path, *, seed: int = 0, noise: Literal["seeded", "system"] = "system", **changed: Any) -> Bundle:
-    """Titles of eight kinds, one topic each, and a user map with hidden units; written to `path` and read again.
+def planted(
+    path: Path, *, seed: int = 0, noise: Literal["seeded", "system"] = "system", **changed: Any
+) -> Bundle:
+    """Titles of eight kinds, one topic each, and a user map with hidden units; written to `path`
+    and read again.
 
     changed: other arrays by name, and `about`, other words.
     """
@@ -58,7 +61,9 @@ def planted(path: Path, *, seed: int = 0, noise: Literal["seeded", "system"] = "
     return bundle.read(path)
 
 
-def planted_parts(*, seed: int = 0, noise: Literal["seeded", "system"] = "system") -> tuple[bundle.About, dict[str, Any]]:
+def planted_parts(
+    *, seed: int = 0, noise: Literal["seeded", "system"] = "system"
+) -> tuple[bundle.About, dict[str, Any]]:
     """About and arrays of `planted`."""
     rng = np.random.default_rng(seed)
     B, D, hidden = len(KINDS), 12, 5
@@ -71,8 +76,10 @@ def planted_parts(*, seed: int = 0, noise: Literal["seeded", "system"] = "system
     table = topic_table(public)
     spread = rng.normal(size=(B, B)) / 40
     about = bundle.About(
-        name="planted", family="news", form="additive", history=HISTORY, sensitivity=float(np.nextafter(table.diameter / HISTORY, 1)),
-        delta=1e-5, scale=0.1, categories=KINDS, training={"epsilon": 5.0, "delta": 1e-5, "unit": "click", "neighbours": "replace"},
+        name="planted", family="news", form="additive", history=HISTORY,
+        sensitivity=float(np.nextafter(table.diameter / HISTORY, 1)),
+        delta=1e-5, scale=0.1, categories=KINDS, training={"epsilon": 5.0, "delta": 1e-5,
+        "unit": "click", "neighbours": "replace"},
         noise=noise, fedrec="0",
     )  # fmt: skip
     ids, names = Texts.of([f"i{row}" for row in range(m)]), Texts.of(titles)
@@ -88,7 +95,8 @@ def planted_parts(*, seed: int = 0, noise: Literal["seeded", "system"] = "system
         "items": (directions[kind] + rng.normal(size=(m, D)) / 8).astype(np.float32),
         "bias": (rng.normal(size=m) / 10).astype(np.float32),
         "categories": (np.uint64(1) << kind.astype(np.uint64)).astype(np.uint64),
-        "ids.content": ids.content, "ids.ptr": ids.ptr, "titles.content": names.content, "titles.ptr": names.ptr,
+        "ids.content": ids.content, "ids.ptr": ids.ptr, "titles.content": names.content,
+        "titles.ptr": names.ptr,
     }  # fmt: skip
     return about, arrays
 
@@ -104,7 +112,14 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Node:
 
     def run(job: str, **what: Any) -> Any:
         asked = json.dumps({"modules": str(modules), "job": job, **what})
-        done = subprocess.run(["node", str(_DRIVER)], input=asked, capture_output=True, text=True, timeout=HANG_S, check=False)
+        done = subprocess.run(
+            ["node", str(_DRIVER)],
+            input=asked,
+            capture_output=True,
+            text=True,
+            timeout=HANG_S,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -133,10 +148,15 @@ def _serving(run_folder: Path, *, settings: str = "", more: Sequence[str] = ()) 
     file.write_text(settings)
     ways = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--page", "--settings", str(file)]
     command = [sys.executable, "-m", "fedrec_cli", "serve", str(run_folder), *ways, *more]
-    with log.open("w") as kept, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=kept, text=True) as process:
+    with (
+        log.open("w") as kept,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=kept, text=True) as process,
+    ):
         try:
             assert process.stdout is not None
-            told = dict(line.split() for line in (process.stdout.readline() for _ in range(3)) if line)
+            told = dict(
+                line.split() for line in (process.stdout.readline() for _ in range(3)) if line
+            )
             assert "http" in told, log.read_text()
             yield told["http"] + "/"
         finally:

@@ -1,4 +1,5 @@
-"""The page in a real Chromium against a real `fedrec serve`: by keyboard, on a phone, light and dark."""
+"""The page in a real Chromium against a real `fedrec serve`: by keyboard, on a phone, light and
+dark."""
 
 from __future__ import annotations
 
@@ -57,7 +58,12 @@ class Visit:
         self.site, self.requests, self.complaints = site, [], []
         self.page: Page = browser.new_context(**context).new_page()
         self.page.on("request", lambda request: self.requests.append(request))
-        self.page.on("console", lambda said: self.complaints.append(said.text) if said.type in ("error", "warning") else None)
+        self.page.on(
+            "console",
+            lambda said: (
+                self.complaints.append(said.text) if said.type in ("error", "warning") else None
+            ),
+        )
         self.page.on("pageerror", lambda failure: self.complaints.append(str(failure)))
         self.open()
 
@@ -116,10 +122,18 @@ def visit(browser: Browser, site: str) -> Iterator[Visit]:
     made.page.context.close()
 
 
-def test_five_titles_are_picked_and_ten_recommendations_read_by_keyboard_and_a_repeat_costs_nothing(visit):
+def test_five_titles_are_picked_and_ten_recommendations_read_by_keyboard_and_a_repeat_costs_nothing(
+    visit,
+):
     visit.pick("space", "space", "violin", "DETECTIVE", "letters")
     picked = visit.page.locator("#picked li span").all_inner_texts()
-    assert picked == ["Space Story", "Space Letters", "Violin Story", "Détective Story", "Kitchen Letters"]
+    assert picked == [
+        "Space Story",
+        "Space Letters",
+        "Violin Story",
+        "Détective Story",
+        "Kitchen Letters",
+    ]
 
     assert "ε = 5" in visit.ask()
     recommended = visit.list_of("private")
@@ -141,7 +155,10 @@ def test_a_request_holds_the_agreed_fields_and_no_request_names_a_title(visit, p
     (body,) = visit.bodies
     asked = json.loads(body)
     assert sorted(asked) == ["coefficients", "k", "version"]
-    assert (asked["version"], asked["k"]) == (planted_bundle.version, 10 + planted_bundle.about.history)
+    assert (asked["version"], asked["k"]) == (
+        planted_bundle.version,
+        10 + planted_bundle.about.history,
+    )
     assert len(asked["coefficients"]) == planted_bundle.coefficients
     paths = {urlsplit(request.url).path for request in visit.requests}
     known = ("/", "/v1/models", "/v1/recommend", f"/v1/models/{planted_bundle.version}/bundle")
@@ -156,8 +173,13 @@ def test_the_exact_list_is_the_ranking_of_the_coefficients_before_noise(visit, p
     visit.pick("violin story", "violin letters", "garden story")
     history = np.full((1, planted_bundle.about.history), -1)
     history[0, -3:] = [6, 14, 4]
-    query = (asking.exact(planted_bundle, history) - planted_bundle.mean) / planted_bundle.about.scale
-    scores = (planted_bundle.users(query.astype(np.float32)) @ planted_bundle.items.T + planted_bundle.bias)[0]
+    query = (
+        asking.exact(planted_bundle, history) - planted_bundle.mean
+    ) / planted_bundle.about.scale
+    scores = (
+        planted_bundle.users(query.astype(np.float32)) @ planted_bundle.items.T
+        + planted_bundle.bias
+    )[0]
     order = [row for row in np.argsort(-scores, kind="stable") if row not in (6, 14, 4)]
     assert visit.list_of("exact") == [planted_bundle.titles[row] for row in order[:10]]
     assert visit.bodies == []  # it needs no server
@@ -206,15 +228,22 @@ def test_a_category_is_sent_as_it_is_and_filters_both_lists(visit):
         assert {title.split()[0] for title in visit.list_of(name)} == {"Garden"}
 
 
-def test_a_title_that_the_next_model_lacks_stops_no_question_and_is_said_here_alone(browser, serve, tmp_path):
+def test_a_title_that_the_next_model_lacks_stops_no_question_and_is_said_here_alone(
+    browser, serve, tmp_path
+):
     ids = [f"i{row}" for row in range(120)]
     planted(tmp_path / FILE)
     with serve(tmp_path, settings="[models]\nwatch_s = 0.05\n") as url:
         visit = Visit(browser, url)
         visit.pick("space story", "violin story")
         lacking = Texts.of(["gone" if name == "i0" else name for name in ids])
-        version = planted(tmp_path / FILE, **{"ids.content": lacking.content, "ids.ptr": lacking.ptr}).version
-        visit.page.wait_for_function("v => fetch('v1/models').then(r => r.json()).then(({newest}) => newest === v)", arg=version)
+        version = planted(
+            tmp_path / FILE, **{"ids.content": lacking.content, "ids.ptr": lacking.ptr}
+        ).version
+        visit.page.wait_for_function(
+            "v => fetch('v1/models').then(r => r.json()).then(({newest}) => newest === v)",
+            arg=version,
+        )
         visit.open()
         assert "ε = 5" in visit.ask()
         (body,) = visit.bodies
@@ -225,7 +254,8 @@ def test_a_title_that_the_next_model_lacks_stops_no_question_and_is_said_here_al
 
 
 def test_what_the_page_shows_does_not_decide_whether_a_question_leaves(visit):
-    """Even if drawing fails for these titles: the question is on its way before anything is drawn."""
+    """Even if drawing fails for these titles: the question is on its way before anything is
+    drawn."""
     visit.pick("space")
     visit.page.evaluate("document.getElementById('exact').remove()")
     with visit.page.expect_request("**/v1/recommend"):
@@ -256,7 +286,10 @@ def test_a_list_that_is_none_is_not_shown(visit):
     lies = ['{"items": null}', '{"items": [0, 0]}', '{"items": [5000]}', "[]"]
     told = iter(lies)
     for _ in lies:
-        visit.page.route("**/v1/recommend", lambda route: route.fulfill(body=next(told), content_type="application/json"))
+        visit.page.route(
+            "**/v1/recommend",
+            lambda route: route.fulfill(body=next(told), content_type="application/json"),
+        )
         if not visit.page.locator("#picked li").count():
             visit.pick("space")
         assert "not one of this model" in visit.ask()
@@ -290,10 +323,18 @@ def test_focus_is_seen_and_everything_has_a_name(visit):
     visit.pick("space")
     for wanted in ("search", "epsilon", "category", "ask", "forget"):
         visit.tab_to(wanted)
-        outline = visit.page.evaluate("(([s]) => [s.outlineStyle, parseFloat(s.outlineWidth)])([getComputedStyle(document.activeElement)])")
+        outline = visit.page.evaluate(
+            "(([s]) => [s.outlineStyle, "
+            "parseFloat(s.outlineWidth)])([getComputedStyle(document.activeElement)])"
+        )
         assert outline == ["solid", 3]
     unnamed = "(e) => !(e.labels?.length || e.ariaLabel || e.textContent.trim())"
-    assert visit.page.evaluate(f"[...document.querySelectorAll('button, input, select')].filter({unnamed}).length") == 0
+    assert (
+        visit.page.evaluate(
+            f"[...document.querySelectorAll('button, input, select')].filter({unnamed}).length"
+        )
+        == 0
+    )
 
 
 def test_a_server_that_is_gone_is_said_and_the_answer_is_not_lost(browser, site):
@@ -319,27 +360,42 @@ def test_a_new_model_is_loaded_and_asking_it_is_a_new_question(browser, serve, p
         assert "new model" in visit.ask()
         assert "cost ε = 5" in visit.ask()
         versions = [json.loads(body)["version"] for body in visit.bodies]
-        assert versions == [old, old, new]  # the second was refused, and was the first again: it cost nothing
+        # the second was refused, and was the first again: it cost nothing
+        assert versions == [old, old, new]
         assert "2 answers" in visit.page.inner_text("#ledger-words")
         visit.page.context.close()
 
 
 @pytest.fixture
 def planted_files(bundle_path, tmp_path):
-    """The versions of two bundles, and a run folder that holds the first, with the second beside it as "new"."""
+    """The versions of two bundles, and a run folder that holds the first, with the second beside it
+    as "new"."""
     old = bundle.read(bundle_path)
     (tmp_path / FILE).write_bytes(bundle_path.read_bytes())
-    version = bundle.write(tmp_path / "new", old.about.model_copy(update={"name": "newer"}), load_file(bundle_path))
+    version = bundle.write(
+        tmp_path / "new", old.about.model_copy(update={"name": "newer"}), load_file(bundle_path)
+    )
     return old.version, version, tmp_path
 
 
 def _until_newest(visit, version):
-    until(lambda: visit.page.request.get(f"{visit.site}v1/models").json()["newest"] == version, "the server takes the new bundle")
+    until(
+        lambda: visit.page.request.get(f"{visit.site}v1/models").json()["newest"] == version,
+        "the server takes the new bundle",
+    )
 
 
 def test_the_page_runs_under_its_own_strict_policy():
     html = (_PAGE / "index.html").read_text()
-    assert re.search(r'http-equiv="Content-Security-Policy" content="default-src \'none\'; script-src \'self\'; style-src \'self\'', html)
+    assert re.search(
+        (
+            r'http-equiv="Content-Security-Policy" content="default-src \'none\'; script-src '
+            r"\'self\'; style-src \'self\'"
+        ),
+        html,
+    )
     assert not re.search(r"<style|style=|\son\w+=|<script(?![^>]* src=)", html)
     modules = "".join(module.read_text() for module in _PAGE.glob("*.js"))
-    assert not re.search(r"\beval\(|new Function|innerHTML|insertAdjacentHTML|https?://(?!www\.w3\.org)", modules)
+    assert not re.search(
+        r"\beval\(|new Function|innerHTML|insertAdjacentHTML|https?://(?!www\.w3\.org)", modules
+    )

@@ -1,6 +1,8 @@
-"""All pages in a second browser engine, Firefox's: they fit the screen, text has contrast, the keyboard reaches what they offer.
+"""All pages in a second browser engine, Firefox's: they fit the screen, text has contrast, the
+keyboard reaches what they offer.
 
-The page of `fedrec serve` asks a real server here too: its mechanism runs in another engine's JavaScript.
+The page of `fedrec serve` asks a real server here too: its mechanism runs in another engine's
+JavaScript.
 """
 
 from __future__ import annotations
@@ -19,11 +21,14 @@ from tests.waiting import until
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(FIREFOX is None, reason="Firefox is not installed: apt-get install firefox-esr"),
+    pytest.mark.skipif(
+        FIREFOX is None, reason="Firefox is not installed: apt-get install firefox-esr"
+    ),
 ]
 ORDER = "[...document.querySelectorAll('*')].indexOf(document.activeElement)"
 OUTLINED = (
-    "(() => { const s = getComputedStyle(document.activeElement); return s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 1; })()"
+    "(() => { const s = getComputedStyle(document.activeElement); return s.outlineStyle !== "
+    "'none' && parseFloat(s.outlineWidth) >= 1; })()"
 )
 
 
@@ -39,11 +44,15 @@ def tab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.mark.parametrize("width", [400, 1400])
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_fits_the_screen_and_every_text_has_contrast(name: str, width: int, tab: Tab) -> None:
+def test_a_page_fits_the_screen_and_every_text_has_contrast(
+    name: str, width: int, tab: Tab
+) -> None:
     folder: Path = tab.folder  # type: ignore[attr-defined]
     tab.open((folder / f"{name}.html").as_uri(), width=width)
     assert tab.evaluate("innerWidth") == width
-    assert tab.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") == (tab.scheme == "dark")  # type: ignore[attr-defined]
+    assert tab.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") == (
+        tab.scheme == "dark"
+    )  # type: ignore[attr-defined]
     tab.evaluate("document.querySelectorAll('details').forEach((e) => { e.open = true; }) ?? true")
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     contrasts = tab.evaluate(f"({CONTRASTS})()")
@@ -52,7 +61,9 @@ def test_a_page_fits_the_screen_and_every_text_has_contrast(name: str, width: in
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_links_and_summaries_are_reached_by_keyboard_and_the_focus_is_seen(name: str, tab: Tab) -> None:
+def test_links_and_summaries_are_reached_by_keyboard_and_the_focus_is_seen(
+    name: str, tab: Tab
+) -> None:
     folder: Path = tab.folder  # type: ignore[attr-defined]
     tab.open((folder / f"{name}.html").as_uri(), width=400)
     wanted = tab.evaluate("document.querySelectorAll('a, summary').length")
@@ -69,18 +80,26 @@ def test_links_and_summaries_are_reached_by_keyboard_and_the_focus_is_seen(name:
 
 def test_a_private_list_is_asked_for_by_keyboard_alone(tab: Tab, site: str) -> None:
     tab.open(site, width=400)
-    until(lambda: tab.evaluate("document.querySelector('main:not([hidden])') !== null"), "the page shows itself")
+    until(
+        lambda: tab.evaluate("document.querySelector('main:not([hidden])') !== null"),
+        "the page shows itself",
+    )
     _tab_to(tab, "search")
     for word in ("space", "violin"):
         for key in (*word, "\ue007"):  # Enter
             tab.press(key)
     _tab_to(tab, "ask")
     tab.press("\ue007")
-    until(lambda: tab.evaluate("document.querySelectorAll('#private li:not(.empty)').length") == 10, "an answer comes")
+    until(
+        lambda: tab.evaluate("document.querySelectorAll('#private li:not(.empty)').length") == 10,
+        "an answer comes",
+    )
     assert "ε = 5" in tab.evaluate("document.getElementById('said').textContent")
     assert tab.evaluate("document.querySelectorAll('#exact li:not(.empty)').length") == 10
     assert tab.evaluate("document.documentElement.scrollWidth") <= 400
-    assert [(round(ratio, 2), what) for ratio, what in tab.evaluate(f"({CONTRASTS})()") if ratio < 4.5] == []
+    assert [
+        (round(ratio, 2), what) for ratio, what in tab.evaluate(f"({CONTRASTS})()") if ratio < 4.5
+    ] == []
 
 
 def _tab_to(tab: Tab, wanted: str) -> None:

@@ -1,4 +1,5 @@
-"""The page's ledger: a repeated question is the same bytes for nothing, and past the limit nothing is drawn."""
+"""The page's ledger: a repeated question is the same bytes for nothing, and past the limit nothing
+is drawn."""
 
 import json
 
@@ -26,8 +27,14 @@ def test_the_same_question_has_the_same_numbers_and_costs_nothing(node):
     ]
     first, again, other, back = node("ledger", limit=LIMIT, steps=steps)
     assert (first["coefficients"], first["cost"], first["drawn"]) == ([1.5, 2.5], 5, True)
-    assert (again["coefficients"], again["cost"], again["drawn"], again["spent"]) == ([1.5, 2.5], 0, False, first["spent"])
-    assert (other["cost"], back["coefficients"], back["cost"]) == (1, [1.5, 2.5], 0)  # also after another epsilon
+    assert (again["coefficients"], again["cost"], again["drawn"], again["spent"]) == (
+        [1.5, 2.5],
+        0,
+        False,
+        first["spent"],
+    )
+    # also after another epsilon
+    assert (other["cost"], back["coefficients"], back["cost"]) == (1, [1.5, 2.5], 0)
 
 
 @pytest.mark.parametrize("changed", [{"edit": 2}, {"version": "00bb"}, {"epsilon": 2}])
@@ -39,7 +46,11 @@ def test_a_changed_question_is_drawn_and_paid_for_again(node, changed):
 
 
 def test_an_earlier_history_is_a_new_question(node):
-    steps = [["ask", _question(edit=1), [1.0]], ["ask", _question(edit=2), [2.0]], ["ask", _question(edit=1), [3.0]]]
+    steps = [
+        ["ask", _question(edit=1), [1.0]],
+        ["ask", _question(edit=2), [2.0]],
+        ["ask", _question(edit=1), [3.0]],
+    ]
     assert node("ledger", limit=LIMIT, steps=steps)[-1]["coefficients"] == [3.0]
 
 
@@ -58,7 +69,11 @@ def test_spent_is_the_exact_composition_and_the_limit_holds(node):
 
 
 def test_one_answer_may_take_the_whole_limit_and_then_only_repeats_are_left(node):
-    asked = [(_question(epsilon=20), [1.0]), (_question(edit=2, epsilon=0.1), [2.0]), (_question(epsilon=20), [])]
+    asked = [
+        (_question(epsilon=20), [1.0]),
+        (_question(edit=2, epsilon=0.1), [2.0]),
+        (_question(epsilon=20), []),
+    ]
     whole, more, repeat = node("ledger", limit=LIMIT, steps=[["ask", *each] for each in asked])
     assert whole["cost"] == 20
     assert (more["refused"], more["drawn"], more["left"]) == ("spent", False, 0)
@@ -81,17 +96,36 @@ def test_forgetting_answers_keeps_what_was_spent(node):
 
 
 def test_a_body_holds_the_agreed_fields_and_the_very_float32s(node):
-    coefficients = np.concatenate([np.random.default_rng(5).normal(size=500), [0.0, 1e-7, -3e8, 0.1, 1e-30]]).astype(np.float32)
-    questions = [{"version": "0123456789abcdef", "coefficients": coefficients.tolist(), "k": 60, "category": c} for c in (None, 'a "b"\\')]
+    coefficients = np.concatenate(
+        [np.random.default_rng(5).normal(size=500), [0.0, 1e-7, -3e8, 0.1, 1e-30]]
+    ).astype(np.float32)
+    questions = [
+        {
+            "version": "0123456789abcdef",
+            "coefficients": coefficients.tolist(),
+            "k": 60,
+            "category": c,
+        }
+        for c in (None, 'a "b"\\')
+    ]
     plain, filtered = (json.loads(body) for body in node("bodies", questions=questions))
     assert list(plain) == ["version", "coefficients", "k"]
     assert list(filtered) == ["version", "coefficients", "k", "categories"]
-    assert (plain["version"], plain["k"], filtered["categories"]) == ("0123456789abcdef", 60, ['a "b"\\'])
+    assert (plain["version"], plain["k"], filtered["categories"]) == (
+        "0123456789abcdef",
+        60,
+        ['a "b"\\'],
+    )
     np.testing.assert_array_equal(np.array(plain["coefficients"], np.float32), coefficients)
 
 
 def test_a_person_of_many_titles_pays_for_all_of_them(node):
-    steps = [["ask", _question(edit=1), [0.0]], ["ask", _question(edit=2), [0.0]], ["person", 1, 5], ["person", 20, 5]]
+    steps = [
+        ["ask", _question(edit=1), [0.0]],
+        ["ask", _question(edit=2), [0.0]],
+        ["person", 1, 5],
+        ["person", 20, 5],
+    ]
     *_, one_title, twenty = node("ledger", limit=LIMIT, steps=steps)
     mu = mu_for(5, DELTA)
     assert one_title["one"] == pytest.approx(5, rel=1e-6)

@@ -1,4 +1,5 @@
-"""Report, comparison and audit in a real browser: they fit the screen, text has contrast, links and tables are reached by keyboard."""
+"""Report, comparison and audit in a real browser: they fit the screen, text has contrast, links and
+tables are reached by keyboard."""
 
 from __future__ import annotations
 
@@ -21,21 +22,54 @@ from tests.simulations.test_report import example
 pytestmark = pytest.mark.browser
 
 SCREENS = [(400, "light"), (400, "dark"), (1400, "light"), (1400, "dark")]
-PROMISE = {"epsilon": 5.0, "delta": 1e-5, "unit": "user (add/remove, number of users public)", "noise": "seeded", "private": True}
+PROMISE = {
+    "epsilon": 5.0,
+    "delta": 1e-5,
+    "unit": "user (add/remove, number of users public)",
+    "noise": "seeded",
+    "private": True,
+}
 
 
 def _comparison() -> str:
     none = {"epsilon": math.inf, "delta": None, "unit": None, "noise": None, "private": False}
     rows = [
-        {"run": f"a-run-with-a-long-name-{n}", "method": method, **about, "rmse": 0.9 + n / 50, "mae": 0.7, "ndcg@10": 0.1, "ndcg@20": None}
-        for n, (method, about) in enumerate([("default", PROMISE), ("dp-bias", PROMISE), ("non-private ALS", none)])
+        {
+            "run": f"a-run-with-a-long-name-{n}",
+            "method": method,
+            **about,
+            "rmse": 0.9 + n / 50,
+            "mae": 0.7,
+            "ndcg@10": 0.1,
+            "ndcg@20": None,
+        }
+        for n, (method, about) in enumerate(
+            [("default", PROMISE), ("dp-bias", PROMISE), ("non-private ALS", none)]
+        )
     ]
-    return comparison.page(comparison.over_runs(pl.DataFrame(rows * 2)), "rmse", notes=["A note."], runs=[Path("runs/a"), Path("runs/b")])
+    return comparison.page(
+        comparison.over_runs(pl.DataFrame(rows * 2)),
+        "rmse",
+        notes=["A note."],
+        runs=[Path("runs/a"), Path("runs/b")],
+    )
 
 
 def _audit() -> str:
     claim = Guarantee(5.0, 1e-5, "user", "add/remove")
-    found = [Finding("membership: ratio test", "default", claim, value, "gaussian", 0.999, 400, Recovery(0.2, 0.1)) for value in (3.8, 6.1)]
+    found = [
+        Finding(
+            "membership: ratio test",
+            "default",
+            claim,
+            value,
+            "gaussian",
+            0.999,
+            400,
+            Recovery(0.2, 0.1),
+        )
+        for value in (3.8, 6.1)
+    ]
     return Audit(tuple(found)).page("planted")
 
 
@@ -72,12 +106,17 @@ def test_a_page_fits_the_screen_and_every_text_has_contrast(
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_links_and_what_scrolls_are_reached_by_keyboard_and_the_focus_is_seen(name: str, files: dict[str, Path], browser: Browser) -> None:  # noqa: F811
+def test_links_and_what_scrolls_are_reached_by_keyboard_and_the_focus_is_seen(
+    name: str,
+    files: dict[str, Path],
+    browser: Browser,  # noqa: F811
+) -> None:
     context = browser.new_context(viewport={"width": 400, "height": 900})
     opened = context.new_page()
     opened.goto(files[name].as_uri())
     scrolling = (
-        "[...document.querySelectorAll('*')].filter((e) => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX === 'auto')"
+        "[...document.querySelectorAll('*')].filter((e) => e.scrollWidth > e.clientWidth + 1 && "
+        "getComputedStyle(e).overflowX === 'auto')"
     )
     wanted = opened.evaluate(f"{scrolling}.length + document.querySelectorAll('a, summary').length")
     reached = set[int]()
@@ -85,7 +124,8 @@ def test_links_and_what_scrolls_are_reached_by_keyboard_and_the_focus_is_seen(na
         opened.keyboard.press("Tab")
         at, seen = opened.evaluate(
             "(() => { const e = document.activeElement; const s = getComputedStyle(e);"
-            " return [[...document.querySelectorAll('*')].indexOf(e), s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 1]; })()"
+            " return [[...document.querySelectorAll('*')].indexOf(e), s.outlineStyle !== 'none' "
+            "&& parseFloat(s.outlineWidth) >= 1]; })()"
         )
         if at > 0 and opened.evaluate("document.activeElement !== document.body"):
             assert seen

@@ -1,4 +1,5 @@
-"""Sums are the same in any order and tree, and an engine that loses workers counts every part exactly once."""
+"""Sums are the same in any order and tree, and an engine that loses workers counts every part
+exactly once."""
 
 from __future__ import annotations
 
@@ -46,25 +47,46 @@ def test_evaluation_from_sums_is_that_of_all_users_together(parts: Parts) -> Non
     train, targets = split.train, split.test.targets
     counts = np.bincount(train.items, minlength=train.num_items)
     rng = np.random.default_rng(1)
-    methods = {f"{n}": BiasMethod(3.0 + n / 5, rng.normal(0, 0.3, train.num_items), 4.0, (1.0, 5.0)) for n in range(3)}
+    methods = {
+        f"{n}": BiasMethod(3.0 + n / 5, rng.normal(0, 0.3, train.num_items), 4.0, (1.0, 5.0))
+        for n in range(3)
+    }
     listed = {"popular": PopularityMethod(counts), "rare": PopularityMethod(-counts)}
     task = TestTask(methods, listed, counts, (5, 10), 1.0)
     found = outcomes(task, InThisProcess(parts).reduce(task, _quiet))
     expected = {name: method.predictions(split.test) for name, method in methods.items()}
-    metrics = {name: rating_metrics(prediction, targets) for name, prediction in expected.items() if prediction is not None}
+    metrics = {
+        name: rating_metrics(prediction, targets)
+        for name, prediction in expected.items()
+        if prediction is not None
+    }
     for name, metric in metrics.items():
         ours = found[name].ratings
         assert ours is not None
         assert (ours.events, ours.users) == (metric.events, metric.users)
-        assert [ours.rmse, ours.mae, ours.rmse_stderr] == pytest.approx([metric.rmse, metric.mae, metric.rmse_stderr], rel=1e-5)
+        assert [ours.rmse, ours.mae, ours.rmse_stderr] == pytest.approx(
+            [metric.rmse, metric.mae, metric.rmse_stderr], rel=1e-5
+        )
         slices = by_popularity(expected[name], targets, counts)
-        assert [s.rmse for s in found[name].rating_buckets] == pytest.approx([s.rmse for s in slices], rel=1e-5)
-        assert [s.rmse_stderr for s in found[name].rating_buckets] == pytest.approx([s.rmse_stderr for s in slices], rel=1e-3)
+        assert [s.rmse for s in found[name].rating_buckets] == pytest.approx(
+            [s.rmse for s in slices], rel=1e-5
+        )
+        assert [s.rmse_stderr for s in found[name].rating_buckets] == pytest.approx(
+            [s.rmse_stderr for s in slices], rel=1e-3
+        )
     for one, other in itertools.combinations(metrics, 2):
         apart = paired(found[one].ratings.influence, found[other].ratings.influence)  # type: ignore[union-attr]
-        assert apart == pytest.approx(paired(metrics[one].influence, metrics[other].influence), rel=1e-4)
+        assert apart == pytest.approx(
+            paired(metrics[one].influence, metrics[other].influence), rel=1e-4
+        )
     reports = {
-        name: evaluate_ranking(same_for_everyone(sign * counts), history=train, targets=targets, train_counts=counts, cutoffs=(5, 10))
+        name: evaluate_ranking(
+            same_for_everyone(sign * counts),
+            history=train,
+            targets=targets,
+            train_counts=counts,
+            cutoffs=(5, 10),
+        )
         for name, sign in (("popular", 1), ("rare", -1))
     }
     for name, report in reports.items():
@@ -72,9 +94,13 @@ def test_evaluation_from_sums_is_that_of_all_users_together(parts: Parts) -> Non
         assert ours_listed is not None
         for k in (5, 10):
             assert vars(ours_listed.lists[k]) == pytest.approx(vars(report.lists[k]))
-            assert ours_listed.at[k].as_dict() == pytest.approx(report.at[k].as_dict(), rel=1e-4, abs=1e-6)
+            assert ours_listed.at[k].as_dict() == pytest.approx(
+                report.at[k].as_dict(), rel=1e-4, abs=1e-6
+            )
     ndcg = [found[name].ranking.at[10].influence["ndcg"] for name in reports]  # type: ignore[union-attr]
-    assert paired(*ndcg) == pytest.approx(paired(*(report.at[10].influence["ndcg"] for report in reports.values())), rel=1e-3)
+    assert paired(*ndcg) == pytest.approx(
+        paired(*(report.at[10].influence["ndcg"] for report in reports.values())), rel=1e-3
+    )
 
 
 def test_sums_are_the_same_in_any_order(parts: Parts) -> None:
@@ -121,7 +147,8 @@ class Reference:
 
 
 class FakeRay:
-    """The part of Ray that `OnRay` uses. dies(kind, number): whether a call of that method, the number-th of all, loses its actor."""
+    """The part of Ray that `OnRay` uses. dies(kind, number): whether a call of that method, the
+    number-th of all, loses its actor."""
 
     def __init__(self, cores: int, dies: Callable[[str, int], bool]) -> None:
         self.exceptions = SimpleNamespace(RayTaskError=TaskError, RayError=Exception)
@@ -145,7 +172,9 @@ class FakeRay:
     def get(self, reference: Any, timeout: float = 0) -> Any:
         return reference.get()
 
-    def wait(self, references: list[Any], num_returns: int, timeout: float) -> tuple[list[Any], list[Any]]:
+    def wait(
+        self, references: list[Any], num_returns: int, timeout: float
+    ) -> tuple[list[Any], list[Any]]:
         return references[:num_returns], references[num_returns:]
 
     def cluster_resources(self) -> dict[str, float]:
@@ -171,7 +200,11 @@ class FakeActor:
     def __init__(self, ray: FakeRay, worker: Any) -> None:
         self._ray, self._worker, self._dead = ray, worker, False
         for name in ("version", "map", "take"):
-            setattr(self, name, SimpleNamespace(remote=lambda *given, name=name: self._call(name, given)))
+            setattr(
+                self,
+                name,
+                SimpleNamespace(remote=lambda *given, name=name: self._call(name, given)),
+            )
 
     def _call(self, name: str, given: tuple[Any, ...]) -> FakeReference:
         def compute() -> Any:
@@ -187,7 +220,9 @@ class FakeActor:
         return FakeReference(compute)
 
 
-def _engine(parts: Parts, monkeypatch: pytest.MonkeyPatch, cores: int, dies: Callable[[str, int], bool]) -> tuple[OnRay, FakeRay]:
+def _engine(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, cores: int, dies: Callable[[str, int], bool]
+) -> tuple[OnRay, FakeRay]:
     fake = FakeRay(cores, dies)
     monkeypatch.setattr(on_ray, "_ray", lambda: fake)
     monkeypatch.setattr(on_ray, "use_at_most", lambda number: None)
@@ -199,7 +234,9 @@ def _counted(sums: Any) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("when", range(1, 11))
-def test_every_part_counts_once_whenever_a_worker_dies(parts: Parts, monkeypatch: pytest.MonkeyPatch, when: int) -> None:
+def test_every_part_counts_once_whenever_a_worker_dies(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, when: int
+) -> None:
     expected = _counted(InThisProcess(parts).reduce(CountTask(), _quiet))
     engine, fake = _engine(parts, monkeypatch, 2, lambda name, call: call == when)
     assert _counted(engine.reduce(CountTask(), _quiet)) == expected
@@ -214,17 +251,23 @@ def test_a_node_that_joins_in_a_pass_is_used(parts: Parts, monkeypatch: pytest.M
     def told(done: int, of: int) -> None:
         fake.cores = 3 if done >= 2 else 1
 
-    assert _counted(engine.reduce(CountTask(), told)) == _counted(InThisProcess(parts).reduce(CountTask(), _quiet))
+    assert _counted(engine.reduce(CountTask(), told)) == _counted(
+        InThisProcess(parts).reduce(CountTask(), _quiet)
+    )
     assert fake.started == 3
 
 
-def test_workers_that_keep_dying_end_the_run_with_a_remedy(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_keep_dying_end_the_run_with_a_remedy(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine, _ = _engine(parts, monkeypatch, 2, lambda name, call: name == "take")
     with pytest.raises(RunError, match="lost in 3 passes"):
         engine.reduce(CountTask(), _quiet)
 
 
-def test_what_a_reader_says_of_a_part_reaches_the_driver(parts: Parts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_a_reader_says_of_a_part_reaches_the_driver(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     partition(load(None, ["data.preset=small"]), str(tmp_path / "parts"), parts=2, resume=False)
     (tmp_path / "parts" / "part-00001.parquet").write_bytes(b"")
     broken = Parts(load(None, [f'data.path="{tmp_path / "parts"}"']))
@@ -233,7 +276,9 @@ def test_what_a_reader_says_of_a_part_reaches_the_driver(parts: Parts, monkeypat
         engine.reduce(CountTask(), _quiet)
 
 
-def test_a_part_goes_to_the_worker_that_has_read_it(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_goes_to_the_worker_that_has_read_it(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine, _ = _engine(parts, monkeypatch, 2, lambda name, call: False)
     reads = list[tuple[int, int]]()
 

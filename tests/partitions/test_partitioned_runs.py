@@ -1,4 +1,5 @@
-"""Over partitions, in one process or on Ray, a training gives the model of the loopback, and its evaluation the same numbers."""
+"""Over partitions, in one process or on Ray, a training gives the model of the loopback, and its
+evaluation the same numbers."""
 
 from __future__ import annotations
 
@@ -41,13 +42,29 @@ def _model(result: dict[str, Any]) -> bytes:
 
 
 def _settings(tmp_path: Path, *more: str) -> Scenario:
-    return load(None, [*(word for word in QUICK if not word.startswith("data.preset")), f'run.directory="{tmp_path / "runs"}"', *more])
+    return load(
+        None,
+        [
+            *(word for word in QUICK if not word.startswith("data.preset")),
+            f'run.directory="{tmp_path / "runs"}"',
+            *more,
+        ],
+    )
 
 
-@pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.slow] if number > 1 else []) for number, way in enumerate(WAYS)])
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(way, marks=[pytest.mark.slow] if number > 1 else [])
+        for number, way in enumerate(WAYS)
+    ],
+)
 def test_partitions_give_the_model_and_the_errors_of_the_whole(tmp_path: Path, way: str) -> None:
     chosen = _settings(tmp_path, _parts(tmp_path), *WAYS[way])
-    whole, apart = run(chosen, name="r", quiet=True), run_over(chosen, name="r", cast=PARTITIONS, quiet=True)
+    whole, apart = (
+        run(chosen, name="r", quiet=True),
+        run_over(chosen, name="r", cast=PARTITIONS, quiet=True),
+    )
     assert _model(apart) == _model(whole)
     assert apart["guarantee"] == whole["guarantee"]
     assert apart["bytes_up_per_client"] == pytest.approx(whole["bytes_up_per_client"])
@@ -55,8 +72,11 @@ def test_partitions_give_the_model_and_the_errors_of_the_whole(tmp_path: Path, w
         assert apart["metrics"][name] == pytest.approx(value, rel=1e-5, abs=1e-5), name
     for baseline in whole["baselines"]:
         for name, value in whole["baselines"][baseline].items():
-            known = value is None or way == "held-out users"  # whose biases the whole learns from their histories too
-            assert known or apart["baselines"][baseline][name] == pytest.approx(value, rel=1e-5, abs=1e-5), (baseline, name)
+            # whose biases the whole learns from their histories too
+            known = value is None or way == "held-out users"
+            assert known or apart["baselines"][baseline][name] == pytest.approx(
+                value, rel=1e-5, abs=1e-5
+            ), (baseline, name)
 
 
 def test_a_run_goes_on_over_partitions_to_the_same_bytes(tmp_path: Path) -> None:
@@ -78,12 +98,18 @@ def test_a_run_goes_on_over_partitions_to_the_same_bytes(tmp_path: Path) -> None
         (["privacy.shares=real", "privacy.aggregation=three-party"], "privacy.shares"),
     ],
 )
-def test_what_needs_all_users_at_once_is_refused(tmp_path: Path, words: list[str], said: str) -> None:
+def test_what_needs_all_users_at_once_is_refused(
+    tmp_path: Path, words: list[str], said: str
+) -> None:
     with pytest.raises(SettingsError, match=said):
-        run_over(_settings(tmp_path, _parts(tmp_path), *words), name="r", cast=PARTITIONS, quiet=True)
+        run_over(
+            _settings(tmp_path, _parts(tmp_path), *words), name="r", cast=PARTITIONS, quiet=True
+        )
 
 
-def test_data_that_is_not_partitioned_is_refused_with_the_command_that_divides_it(tmp_path: Path) -> None:
+def test_data_that_is_not_partitioned_is_refused_with_the_command_that_divides_it(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(SettingsError, match="needs data in partitions") as refused:
         run_over(load(None, QUICK), name="r", cast=PARTITIONS, quiet=True)
     assert "fedrec data partition" in refused.value.remedy
@@ -105,11 +131,20 @@ def test_flags_of_ray_are_refused_elsewhere() -> None:
 
 @pytest.mark.slow
 @pytest.mark.processes
-@pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'fedrec[cluster]'")
+@pytest.mark.skipif(
+    find_spec("ray") is None, reason="Ray is not installed: pip install 'fedrec[cluster]'"
+)
 def test_ray_gives_the_same_model(tmp_path: Path) -> None:
     chosen = _settings(tmp_path, _parts(tmp_path))
     whole = run(chosen, name="r", quiet=True)
-    words = [f"--set={word}" for word in [*QUICK[1:], f'run.directory="{tmp_path / "runs"}"', f'data.path="{tmp_path / "parts"}"']]
+    words = [
+        f"--set={word}"
+        for word in [
+            *QUICK[1:],
+            f'run.directory="{tmp_path / "runs"}"',
+            f'data.path="{tmp_path / "parts"}"',
+        ]
+    ]
     command = [sys.executable, "-m", "fedrec_cli", "simulate", *words, "--runtime", "ray", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr

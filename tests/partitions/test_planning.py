@@ -12,7 +12,12 @@ from fedrec_simulations.planning import plan, table
 from fedrec_simulations.simulate import run
 
 PLANTED = ["data.planted.users=1500", "data.planted.items=300", "data.planted.events=60000"]
-QUICK = ["privacy.noise=seeded", "compare.als=false", "compare.baselines=false", "evaluation.ranking=false"]
+QUICK = [
+    "privacy.noise=seeded",
+    "compare.als=false",
+    "compare.baselines=false",
+    "evaluation.ranking=false",
+]
 
 
 def test_bytes_and_rounds_are_those_of_a_run(tmp_path: Path) -> None:

@@ -10,20 +10,25 @@ from fedrec.privacy.accounting import GaussianEvent, compose, delta_of, epsilon_
 
 
 def quadrature_delta(mu: float, epsilon: float) -> mpmath.mpf:
-    """delta as the hockey-stick divergence of N(mu, 1) from N(0, 1), integrated: second code, no closed form."""
+    """delta as the hockey-stick divergence of N(mu, 1) from N(0, 1), integrated: second code, no
+    closed form."""
     with mpmath.workdps(40):
         cut = (mpmath.mpf(epsilon) + mpmath.mpf(mu) ** 2 / 2) / mu
         excess = lambda x: mpmath.npdf(x, mu, 1) - mpmath.e**epsilon * mpmath.npdf(x, 0, 1)  # noqa: E731
         return mpmath.quad(excess, [cut, cut + 2, cut + 6, cut + 20])
 
 
-@pytest.mark.parametrize(("mu", "epsilon"), [(0.2681, 1.0), (1.1212, 5.0), (3.4478, 20.0), (0.05, 0.1), (1.0, 0.0)])
+@pytest.mark.parametrize(
+    ("mu", "epsilon"), [(0.2681, 1.0), (1.1212, 5.0), (3.4478, 20.0), (0.05, 0.1), (1.0, 0.0)]
+)
 def test_delta_equals_the_integral_of_the_excess_likelihood(mu: float, epsilon: float) -> None:
     assert delta_of(mu, epsilon) == pytest.approx(float(quadrature_delta(mu, epsilon)), rel=1e-9)
 
 
 @pytest.mark.parametrize(("epsilon", "mu"), [(1, 0.2681), (5, 1.1212), (10, 2.0004), (20, 3.4478)])
-def test_calibration_reaches_the_known_mu_at_delta_one_in_a_hundred_thousand(epsilon: float, mu: float) -> None:
+def test_calibration_reaches_the_known_mu_at_delta_one_in_a_hundred_thousand(
+    epsilon: float, mu: float
+) -> None:
     assert mu_for(epsilon, 1e-5) == pytest.approx(mu, abs=6e-5)
 
 
@@ -54,7 +59,12 @@ def test_guarantees_of_different_units_do_not_add() -> None:
     with pytest.raises(UnitMismatchError):
         compose([GaussianEvent("a", 1.0, "user"), GaussianEvent("b", 1.0, "example")])
     with pytest.raises(UnitMismatchError):
-        compose([GaussianEvent("a", 1.0, "user", "add/remove"), GaussianEvent("b", 1.0, "user", "replace")])
+        compose(
+            [
+                GaussianEvent("a", 1.0, "user", "add/remove"),
+                GaussianEvent("b", 1.0, "user", "replace"),
+            ]
+        )
 
 
 def test_nothing_spent_cannot_be_composed_and_no_event_is_free() -> None:

@@ -6,11 +6,15 @@ from hypothesis.extra import numpy as hnp
 
 from fedrec.privacy.clipping import clip_rows, clip_values
 
-rows = hnp.arrays(np.float64, st.tuples(st.integers(1, 5), st.integers(1, 6)), elements=st.floats(-1e150, 1e150))
+rows = hnp.arrays(
+    np.float64, st.tuples(st.integers(1, 5), st.integers(1, 6)), elements=st.floats(-1e150, 1e150)
+)
 
 
 @given(rows, st.floats(1e-6, 1e6))
-def test_no_row_is_longer_than_the_radius_and_short_rows_keep_their_bits(x: np.ndarray, radius: float) -> None:
+def test_no_row_is_longer_than_the_radius_and_short_rows_keep_their_bits(
+    x: np.ndarray, radius: float
+) -> None:
     bounded = clip_rows(x, radius=radius)
     assert (np.linalg.norm(bounded.rows, axis=1) <= radius).all()
     short = np.linalg.norm(x, axis=1) <= radius
@@ -18,7 +22,9 @@ def test_no_row_is_longer_than_the_radius_and_short_rows_keep_their_bits(x: np.n
 
 
 def test_values_are_cut_on_both_sides() -> None:
-    np.testing.assert_array_equal(clip_values(np.array([-9.0, 0.5, 9.0]), low=-2, high=2).values, [-2, 0.5, 2])
+    np.testing.assert_array_equal(
+        clip_values(np.array([-9.0, 0.5, 9.0]), low=-2, high=2).values, [-2, 0.5, 2]
+    )
 
 
 def test_what_cannot_be_bounded_is_refused() -> None:

@@ -1,4 +1,5 @@
-"""Statistical tests have fixed keys; each would fail by chance for one key in a million (`ALARM`), times its cases."""
+"""Statistical tests have fixed keys; each would fail by chance for one key in a million (`ALARM`),
+times its cases."""
 
 import itertools
 import math
@@ -32,11 +33,15 @@ def chi_square(draws: npt.NDArray[np.int64], std: float) -> float:
     p[-1] += 1 - p.sum()
     counts = np.bincount(np.clip(draws, -edge, edge) + edge, minlength=2 * edge + 1)
     cuts = np.unique(np.linspace(0, len(p), 61).astype(int)[:-1])
-    return float(stats.chisquare(np.add.reduceat(counts, cuts), np.add.reduceat(p, cuts) * len(draws)).pvalue)
+    return float(
+        stats.chisquare(np.add.reduceat(counts, cuts), np.add.reduceat(p, cuts) * len(draws)).pvalue
+    )
 
 
 @pytest.mark.parametrize("std", [0.5, 0.8, 1.0, 3.3, 31.9, 63.9, 64.0, 100.25, 700.0])
-def test_draws_have_the_exact_law_and_not_that_of_two_thirds_or_three_halves_of_the_std(std: float) -> None:
+def test_draws_have_the_exact_law_and_not_that_of_two_thirds_or_three_halves_of_the_std(
+    std: float,
+) -> None:
     draws = sample(DRAWS, std=std, key=KEY)
     assert chi_square(draws, std) > ALARM
     assert chi_square(draws, std * 2 / 3) < ALARM
@@ -65,7 +70,8 @@ def test_moments_are_those_of_the_law() -> None:
 @pytest.mark.parametrize("std", [0.5, 20.0, 100.25, 2.0**24 + 1, 2.0**40])
 def test_settling_every_try_in_exact_arithmetic_changes_no_draw(std: float) -> None:
     key = derive(KEY, "discrete-gaussian")
-    slow = discrete_gaussian._sample(300, law_of(std), key, margin=2.0)  # a margin of 2 leaves every acceptance undecided
+    # a margin of 2 leaves every acceptance undecided
+    slow = discrete_gaussian._sample(300, law_of(std), key, margin=2.0)
     assert slow.tobytes() == sample(300, std=std, key=KEY).tobytes()
 
 
@@ -73,10 +79,15 @@ def test_thresholds_are_those_of_an_independent_computation() -> None:
     for std in (0.5, 5.3, 2.0**20 + 7):
         law = law_of(std)
         with mpmath.workdps(80):
-            weights = [mpmath.exp(-(mpmath.mpf(i) ** 2) / (2 * mpmath.mpf(law.base_std) ** 2)) for i in range(3000)]
+            weights = [
+                mpmath.exp(-(mpmath.mpf(i) ** 2) / (2 * mpmath.mpf(law.base_std) ** 2))
+                for i in range(3000)
+            ]
             total = mpmath.fsum(weights)
             for i in {0, 1, len(law.thresholds) // 2, len(law.thresholds) - 1}:
-                assert int(mpmath.floor(mpmath.fsum(weights[: i + 1]) / total * 2**64)) == int(law.thresholds[i])
+                assert int(mpmath.floor(mpmath.fsum(weights[: i + 1]) / total * 2**64)) == int(
+                    law.thresholds[i]
+                )
 
 
 def test_a_word_on_a_threshold_is_undecided_and_further_bits_decide_it() -> None:
@@ -84,9 +95,12 @@ def test_a_word_on_a_threshold_is_undecided_and_further_bits_decide_it() -> None
     u, accept = int(law.thresholds[3]), 0  # acceptance uniform 0, positive sign
     words, out = np.array([u, accept], np.uint64), np.zeros(1, np.int64)
     precision = 0.5 / law.std**2
-    state = discrete_gaussian._draw(words, 0, law.thresholds, law.guide, law.shift, precision, 2.0**-40, out, 0)
+    state = discrete_gaussian._draw(
+        words, 0, law.thresholds, law.guide, law.shift, precision, 2.0**-40, out, 0
+    )
     assert state == (0, 0, True)
-    assert settle(u, accept, law, itertools.repeat(0)) == 3  # all further bits 0: below the threshold
+    # all further bits 0: below the threshold
+    assert settle(u, accept, law, itertools.repeat(0)) == 3
     assert settle(u, accept, law, itertools.repeat(2**64 - 1)) == 4
     assert settle(u, 1, law, itertools.repeat(0)) == -3
     assert settle(0, 1, law, itertools.repeat(0)) is None  # minus zero
@@ -94,7 +108,9 @@ def test_a_word_on_a_threshold_is_undecided_and_further_bits_decide_it() -> None
 
 def test_the_last_word_reaches_beyond_the_table() -> None:
     law = law_of(5.0)
-    assert (settle(2**64 - 1, 0, law, itertools.repeat(2**64 - 1 - 2**40)) or 0) >= len(law.thresholds)
+    assert (settle(2**64 - 1, 0, law, itertools.repeat(2**64 - 1 - 2**40)) or 0) >= len(
+        law.thresholds
+    )
 
 
 def test_draws_depend_on_key_and_std_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,10 +23,14 @@ def test_without_noise_the_sums_come_back_in_real_units() -> None:
 
 
 @pytest.mark.parametrize(("isometric", "off"), [(True, 1 / math.sqrt(2)), (False, 1.0)])
-def test_a_symmetric_release_has_the_declared_std_on_and_off_the_diagonal(isometric: bool, off: float) -> None:
+def test_a_symmetric_release_has_the_declared_std_on_and_off_the_diagonal(
+    isometric: bool, off: float
+) -> None:
     """KS at level 1e-4 for each part; 4,000 and 6,000 numbers."""
     width, std = 4, 3.0
-    noise = gaussian.add_to_symmetric(np.zeros((1000, 10), np.int64), step=2.0**-10, std=std, key=KEY, isometric=isometric)
+    noise = gaussian.add_to_symmetric(
+        np.zeros((1000, 10), np.int64), step=2.0**-10, std=std, key=KEY, isometric=isometric
+    )
     diagonal = np.equal(*np.triu_indices(width))
     for part, factor in ((noise[:, diagonal], 1.0), (noise[:, ~diagonal], off)):
         assert stats.kstest(part.ravel() / (std * factor), "norm").pvalue > 1e-4
@@ -35,14 +39,22 @@ def test_a_symmetric_release_has_the_declared_std_on_and_off_the_diagonal(isomet
 
 
 def test_isometric_noise_has_equal_variance_in_every_direction_of_the_frobenius_norm() -> None:
-    """<B, noise> for |B|_F = 1 has the declared std: on, off and between. Each within 5 standard errors (false alarm < 1e-6)."""
+    """<B, noise> for |B|_F = 1 has the declared std: on, off and between.
+
+    Each within 5 standard errors (false alarm < 1e-6)."""
     width, std, draws = 3, 2.0, 20_000
-    packed = gaussian.add_to_symmetric(np.zeros((draws, 6), np.int64), step=2.0**-10, std=std, key=KEY, isometric=True)
+    packed = gaussian.add_to_symmetric(
+        np.zeros((draws, 6), np.int64), step=2.0**-10, std=std, key=KEY, isometric=True
+    )
     rows, columns = np.triu_indices(width)
     full = np.zeros((draws, width, width))
     full[:, rows, columns] = full[:, columns, rows] = packed
     rng = np.random.default_rng(1)
-    for B in (np.diag([1.0, 0, 0]), np.ones((3, 3)) - np.eye(3), (M := rng.normal(size=(3, 3))) + M.T):
+    for B in (
+        np.diag([1.0, 0, 0]),
+        np.ones((3, 3)) - np.eye(3),
+        (M := rng.normal(size=(3, 3))) + M.T,
+    ):
         products = np.einsum("nij,ij->n", full, B / np.linalg.norm(B))
         assert abs(products.std() / std - 1) < 5 / math.sqrt(2 * draws)
 
@@ -50,7 +62,8 @@ def test_isometric_noise_has_equal_variance_in_every_direction_of_the_frobenius_
 @pytest.mark.parametrize("mu", [0.05, 0.5, 3.0])
 @pytest.mark.parametrize("step", [2.0**-28, 2.0**-12, 2.0**-6])
 def test_the_lattice_is_paid_for(mu: float, step: float) -> None:
-    """The discrete release is post-processing of a continuous one of smaller std; that one's mu is the plan's, to the last bits."""
+    """The discrete release is post-processing of a continuous one of smaller std; that one's mu is
+    the plan's, to the last bits."""
     std = gaussian.noise_std(radius=1.0, mu=mu, coarsest_step=step)
     for lattice in (step, math.sqrt(2) * step):  # on the diagonal, and off it in svec coordinates
         assert 1.0 / math.sqrt(std**2 - 4 * lattice**2) <= mu * (1 + 1e-12)
@@ -63,8 +76,11 @@ def test_a_grid_that_the_noise_would_drown_in_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("shift", "std"), [(1, 8.0), (5, 12.0)])
-def test_the_discrete_mechanism_is_as_private_as_its_continuous_price(shift: int, std: float) -> None:
-    """Second code: the hockey-stick divergence of the two lattices, summed, against the closed form at the declared mu."""
+def test_the_discrete_mechanism_is_as_private_as_its_continuous_price(
+    shift: int, std: float
+) -> None:
+    """Second code: the hockey-stick divergence of the two lattices, summed, against the closed form
+    at the declared mu."""
     z = np.arange(-400, 401)
     law = lambda centre: np.exp(-((z - centre) ** 2) / (2 * std**2))  # noqa: E731
     p, q = (law(c) / law(c).sum() for c in (shift, 0))
@@ -75,10 +91,18 @@ def test_the_discrete_mechanism_is_as_private_as_its_continuous_price(shift: int
 
 
 def test_two_keys_give_two_noises_and_one_key_one() -> None:
-    draws = [gaussian.add_to_rows(np.zeros((5, 5), np.int64), step=1e-3, std=1.0, key=Streams(s).key("a")) for s in (1, 1, 2)]
+    draws = [
+        gaussian.add_to_rows(
+            np.zeros((5, 5), np.int64), step=1e-3, std=1.0, key=Streams(s).key("a")
+        )
+        for s in (1, 1, 2)
+    ]
     np.testing.assert_array_equal(draws[0], draws[1])
     assert (draws[0] != draws[2]).all()
-    assert (discrete_gaussian.sample(9, std=1e6, key=KEY) != discrete_gaussian.sample(9, std=1e6, key=KEY + b"x")).all()
+    assert (
+        discrete_gaussian.sample(9, std=1e6, key=KEY)
+        != discrete_gaussian.sample(9, std=1e6, key=KEY + b"x")
+    ).all()
 
 
 def test_the_papers_own_conversion_says_that_it_is_not_established_and_what_is_true() -> None:

@@ -15,7 +15,12 @@ def test_words_are_the_encrypted_counter_of_their_section() -> None:
 
 
 def test_purposes_and_keys_give_different_keys_and_short_keys_are_refused() -> None:
-    keys = {derive(bytes(32), "a"), derive(bytes(32), "b"), derive(bytes(31) + b"x", "a"), derive(bytes(33), "a")}
+    keys = {
+        derive(bytes(32), "a"),
+        derive(bytes(32), "b"),
+        derive(bytes(31) + b"x", "a"),
+        derive(bytes(33), "a"),
+    }
     assert len(keys) == 4
     assert all(len(key) == 32 for key in keys)
     with pytest.raises(ValueError, match="at least 32 bytes, found 31"):

@@ -36,8 +36,11 @@ def test_amplification_and_its_inverse_undo_each_other(epsilon: float, padding: 
     epsilon=st.floats(0, 3),
 )
 @settings(max_examples=200, deadline=None)
-def test_padding_amplifies_as_proved_for_any_three_laws(laws: list[list[float]], padding: float, epsilon: float) -> None:
-    """N, P, Q arbitrary: d0 is their largest pairwise divergence at e0, and the mixtures keep (1 - p) d0 at e."""
+def test_padding_amplifies_as_proved_for_any_three_laws(
+    laws: list[list[float]], padding: float, epsilon: float
+) -> None:
+    """N, P, Q arbitrary: d0 is their largest pairwise divergence at e0, and the mixtures keep (1 -
+    p) d0 at e."""
     N, P, Q = (np.array(law) / sum(law) for law in laws)
     inner = inner_epsilon(epsilon, padding)
     stick = lambda a, b, e: np.maximum(a - math.exp(e) * b, 0).sum()  # noqa: E731
@@ -64,15 +67,21 @@ def test_gaussian_and_pure_releases_compose_as_second_code_says() -> None:
     p, q = output_table(selection)[:2]
     z = np.linspace(-12, 12, 200_001)
     P, Q = np.outer(p, stats.norm.pdf(z - mu)), np.outer(q, stats.norm.pdf(z))
-    assert np.maximum(P - math.exp(epsilon) * Q, 0).sum() * (z[1] - z[0]) == pytest.approx(delta, rel=1e-4)
+    assert np.maximum(P - math.exp(epsilon) * Q, 0).sum() * (z[1] - z[0]) == pytest.approx(
+        delta, rel=1e-4
+    )
     assert max(1.2, epsilon_of(mu, delta)) < epsilon < 1.2 + epsilon_of(mu, delta)
 
 
 def test_one_kind_alone_costs_what_it_says() -> None:
     assert epsilon_of_events([], 1e-5) == 0.0
     assert epsilon_of_events([gaussian(0.3), gaussian(0.4)], 1e-5) == epsilon_of(0.5, 1e-5)
-    assert epsilon_of_events([randomised_response(37, 2.0).event("label")], 1e-12) == pytest.approx(2.0, rel=1e-9)
-    assert epsilon_of_events([PureEvent("a", 1.0), PureEvent("b", 0.5)], 1e-14) == pytest.approx(1.5, rel=1e-9)
+    assert epsilon_of_events([randomised_response(37, 2.0).event("label")], 1e-12) == pytest.approx(
+        2.0, rel=1e-9
+    )
+    assert epsilon_of_events([PureEvent("a", 1.0), PureEvent("b", 0.5)], 1e-14) == pytest.approx(
+        1.5, rel=1e-9
+    )
     assert math.isinf(epsilon_of_events([PureEvent("a", math.inf), gaussian(1.0)], 1e-5))
     with pytest.raises(UnitMismatchError):
         epsilon_of_events([gaussian(1.0), GaussianEvent("b", 1.0)], 1e-5)
@@ -86,9 +95,12 @@ def test_padded_releases_compose_between_their_parts_and_the_unpadded_ones(answe
     if answers == 1:
         assert PaddedEvent("x", mu, padding).delta(got) == pytest.approx(delta, rel=1e-6)
     else:
-        # second code: with N = Q a padded release is the mixture (1 - p) N(mu, 1) + p N(0, 1) against N(0, 1), which composition must cover
+        # second code: with N = Q a padded release is the mixture (1 - p) N(mu, 1) + p N(0, 1)
+        # against N(0, 1), which composition must cover
         rng = np.random.default_rng(1)
-        z = rng.standard_normal((200_000, answers)) + mu * (rng.random((200_000, answers)) > padding)
+        z = rng.standard_normal((200_000, answers)) + mu * (
+            rng.random((200_000, answers)) > padding
+        )
         loss = np.log(padding + (1 - padding) * np.exp(mu * z - mu**2 / 2)).sum(1)
         assert np.maximum(1 - np.exp(got / 2 - loss), 0).mean() > delta  # half of it would not do
         assert np.maximum(1 - np.exp(got - loss), 0).mean() < 4 * delta
@@ -100,13 +112,18 @@ def test_padding_beside_other_releases_is_never_dearer_than_without() -> None:
 
 
 def test_padding_of_zero_changes_nothing() -> None:
-    assert epsilon_of_events([PaddedEvent("a", 0.5, 0.0)], 1e-5) == pytest.approx(epsilon_of(0.5, 1e-5), rel=1e-9)
+    assert epsilon_of_events([PaddedEvent("a", 0.5, 0.0)], 1e-5) == pytest.approx(
+        epsilon_of(0.5, 1e-5), rel=1e-9
+    )
     for epsilon in (-2.0, -0.1, 0.0, 0.7):
-        assert PaddedEvent("a", 0.5, 0.0).delta(epsilon) == pytest.approx(delta_of(0.5, epsilon), rel=1e-9)
+        assert PaddedEvent("a", 0.5, 0.0).delta(epsilon) == pytest.approx(
+            delta_of(0.5, epsilon), rel=1e-9
+        )
 
 
 def test_discrete_laplace_has_its_law_and_not_that_of_another_parameter() -> None:
-    """KS against the continuous law of the same parameter (1,000 steps): level 1e-4, 20,000 draws."""
+    """KS against the continuous law of the same parameter (1,000 steps): level 1e-4, 20,000
+    draws."""
     draws = laplace.sample(20_000, parameter=1000.0, key=KEY)
     assert stats.kstest(draws, stats.laplace(scale=1000.0).cdf).pvalue > 1e-4
     for wrong in (2 / 3, 3 / 2):

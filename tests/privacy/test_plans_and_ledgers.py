@@ -14,7 +14,9 @@ from fedrec.privacy.ledger import Ledger
 FIVE = Guarantee(5.0, 1e-5)
 
 
-@given(st.dictionaries(st.text(min_size=1, max_size=5), st.floats(1e-3, 1e3), min_size=1, max_size=8))
+@given(
+    st.dictionaries(st.text(min_size=1, max_size=5), st.floats(1e-3, 1e3), min_size=1, max_size=8)
+)
 def test_the_releases_of_a_plan_compose_to_its_guarantee(shares: dict[str, float]) -> None:
     plan = calibrate(FIVE, shares)
     assert math.fsum(r.share for r in plan.releases) == pytest.approx(1)
@@ -56,14 +58,19 @@ def test_every_printed_epsilon_has_its_unit_and_neighbours() -> None:
     assert "NOT ESTABLISHED" in str(Guarantee(5.0, 1e-5, established=False, note="why"))
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(0, 1e-5), (-1, 1e-5), (math.nan, 1e-5), (1, 0), (1, 1)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(0, 1e-5), (-1, 1e-5), (math.nan, 1e-5), (1, 0), (1, 1)]
+)
 def test_impossible_guarantees_are_refused(epsilon: float, delta: float) -> None:
     with pytest.raises(ValueError):
         Guarantee(epsilon, delta)
 
 
 def test_a_plan_that_differs_in_anything_has_another_digest() -> None:
-    plans = [calibrate(Guarantee(e, d), {"a": s, "b": 1}) for e, d, s in [(5, 1e-5, 1), (4, 1e-5, 1), (5, 1e-6, 1), (5, 1e-5, 2)]]
+    plans = [
+        calibrate(Guarantee(e, d), {"a": s, "b": 1})
+        for e, d, s in [(5, 1e-5, 1), (4, 1e-5, 1), (5, 1e-6, 1), (5, 1e-5, 2)]
+    ]
     assert len({plan.digest() for plan in plans}) == 4
 
 
@@ -73,8 +80,13 @@ def test_a_guarantee_says_that_the_number_of_users_is_public() -> None:
     assert "number of users public" in str(non_private(1e-5))
 
 
-@pytest.mark.parametrize(("delta", "users", "said"), [(1e-5, 943, ""), (0.9e-3, 943, ""), (0.01, 100, "warns"), (0.002, 943, "warns")])
-def test_a_delta_of_one_in_the_number_of_users_is_warned_of(delta: float, users: int, said: str) -> None:
+@pytest.mark.parametrize(
+    ("delta", "users", "said"),
+    [(1e-5, 943, ""), (0.9e-3, 943, ""), (0.01, 100, "warns"), (0.002, 943, "warns")],
+)
+def test_a_delta_of_one_in_the_number_of_users_is_warned_of(
+    delta: float, users: int, said: str
+) -> None:
     sound = with_sound_delta(Guarantee(5.0, delta), users, allowed=False)
     assert ("is not below 1/" in str(sound)) == bool(said)
     assert sound.established
@@ -84,7 +96,9 @@ def test_a_delta_of_one_in_the_root_of_the_number_of_users_is_refused_unless_all
     for delta in (0.3, 943**-0.5):
         with pytest.raises(PrivacyError, match="943"):
             with_sound_delta(Guarantee(5.0, delta), 943, allowed=False)
-        assert "is not below 1/943" in str(with_sound_delta(Guarantee(5.0, delta), 943, allowed=True))
+        assert "is not below 1/943" in str(
+            with_sound_delta(Guarantee(5.0, delta), 943, allowed=True)
+        )
     assert with_sound_delta(non_private(0.3), 943, allowed=False) == non_private(0.3)
 
 

@@ -33,25 +33,42 @@ def test_at_infinite_epsilon_the_truth_is_reported() -> None:
 
 @given(symbols=st.integers(2, 8), size=st.integers(1, 8), epsilon=st.floats(0.01, 20))
 @settings(max_examples=60, deadline=None)
-def test_the_largest_ratio_of_the_whole_table_is_exp_epsilon_to_rounding(symbols: int, size: int, epsilon: float) -> None:
+def test_the_largest_ratio_of_the_whole_table_is_exp_epsilon_to_rounding(
+    symbols: int, size: int, epsilon: float
+) -> None:
     mechanism = Selection(symbols, min(size, symbols), epsilon)
     table = output_table(mechanism)
     np.testing.assert_allclose(table.sum(1), 1, rtol=1e-12)
-    assert largest_log_ratio(table) == pytest.approx(0.0 if size >= symbols else epsilon, rel=1e-9, abs=1e-9)
+    assert largest_log_ratio(table) == pytest.approx(
+        0.0 if size >= symbols else epsilon, rel=1e-9, abs=1e-9
+    )
 
 
-@given(weights=st.lists(st.lists(st.integers(0, 9), min_size=5, max_size=5).filter(any), min_size=2, max_size=2), epsilon=st.floats(0.1, 6))
+@given(
+    weights=st.lists(
+        st.lists(st.integers(0, 9), min_size=5, max_size=5).filter(any), min_size=2, max_size=2
+    ),
+    epsilon=st.floats(0.1, 6),
+)
 @settings(max_examples=60, deadline=None)
-def test_inputs_drawn_at_random_stay_within_exp_epsilon(weights: list[list[int]], epsilon: float) -> None:
+def test_inputs_drawn_at_random_stay_within_exp_epsilon(
+    weights: list[list[int]], epsilon: float
+) -> None:
     """Several clicks, one drawn: whatever the two laws of the drawn click."""
     laws = np.array(weights, float)
     mixtures = laws / laws.sum(1, keepdims=True) @ output_table(subset_selection(5, epsilon))
     assert largest_log_ratio(mixtures) <= epsilon * (1 + 1e-12)
 
 
-@pytest.mark.parametrize(("symbols", "size", "epsilon"), [(5, 1, 1.0), (5, 2, 0.5), (4, 3, 2.0), (3, 3, 1.0), (1, 1, 1.0)])
-def test_draws_follow_the_table_and_not_the_one_of_two_thirds_of_the_noise(symbols: int, size: int, epsilon: float) -> None:
-    """Chi-squared at level 1e-4, 40,000 draws of one truth; three sets of each table: false alarm below 1e-3."""
+@pytest.mark.parametrize(
+    ("symbols", "size", "epsilon"),
+    [(5, 1, 1.0), (5, 2, 0.5), (4, 3, 2.0), (3, 3, 1.0), (1, 1, 1.0)],
+)
+def test_draws_follow_the_table_and_not_the_one_of_two_thirds_of_the_noise(
+    symbols: int, size: int, epsilon: float
+) -> None:
+    """Chi-squared at level 1e-4, 40,000 draws of one truth; three sets of each table: false alarm
+    below 1e-3."""
     truth = symbols // 2
     reported, _ = draw(np.full(40_000, truth), Selection(symbols, size, epsilon), name="x", key=KEY)
     sets = {S: i for i, S in enumerate(itertools.combinations(range(symbols), size))}
@@ -71,10 +88,15 @@ def test_a_large_epsilon_keeps_the_chance_of_a_lie_to_full_precision() -> None:
 
 
 def test_keep_probabilities_and_gains_are_those_of_the_literature() -> None:
-    """Keep: e / (e + C - 1) at C = 37. Subset selection has several times the information at small epsilon, none more at large."""
+    """Keep: e / (e + C - 1) at C = 37.
+
+    Subset selection has several times the information at small epsilon, none more at large."""
     for epsilon, keep in ((1, 0.070), (5, 0.805), (10, 0.998)):
         assert randomised_response(37, epsilon).keep == pytest.approx(keep, abs=5e-4)
-    gains = [subset_selection(37, e).information / randomised_response(37, e).information for e in (1.0, 2.0, 5.0)]
+    gains = [
+        subset_selection(37, e).information / randomised_response(37, e).information
+        for e in (1.0, 2.0, 5.0)
+    ]
     assert gains[0] > 3.5
     assert gains[1] > 1.6
     assert gains[2] == 1.0
@@ -123,7 +145,12 @@ def test_bad_arguments_are_refused() -> None:
 
 def test_coins_integers_and_subsets_are_uniform() -> None:
     """Each at level 1e-5."""
-    assert stats.binomtest(int(uniform.coins(50_000, probability=0.3, key=KEY).sum()), 50_000, 0.3).pvalue > 1e-5
+    assert (
+        stats.binomtest(
+            int(uniform.coins(50_000, probability=0.3, key=KEY).sum()), 50_000, 0.3
+        ).pvalue
+        > 1e-5
+    )
     assert uniform.coins(5, probability=1.0, key=KEY).all()
     assert not uniform.coins(5, probability=0.0, key=KEY).any()
     assert stats.chisquare(np.bincount(uniform.integers(50_000, below=7, key=KEY))).pvalue > 1e-5
@@ -137,8 +164,13 @@ def test_coins_integers_and_subsets_are_uniform() -> None:
 
 
 def test_coins_that_protect_are_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A word on the edge of the probability, and one past it by less than the callers' own rounding, are heads."""
+    """A word on the edge of the probability, and one past it by less than the callers' own
+    rounding, are heads."""
     for probability in (0.3, 1e-3, 2.0**-30):
         edge = int(Fraction(probability) * 2**64)
-        monkeypatch.setattr(uniform, "_words", lambda size, key, *, section, edge=edge: np.full(size, edge + (edge >> 52), np.uint64))
+        monkeypatch.setattr(
+            uniform,
+            "_words",
+            lambda size, key, *, section, edge=edge: np.full(size, edge + (edge >> 52), np.uint64),
+        )
         assert uniform.coins(1, probability=probability, key=KEY).all()

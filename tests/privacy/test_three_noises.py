@@ -23,10 +23,16 @@ OUTSIDERS = among_three(TRUSTED, calibrated_for="outsiders")
 ROWS = BlockSpec("counts", "linear", 9_000, 1, 2.0**-14, 1.0)
 WIDE = BlockSpec("items", "linear", 2_000, 4, 2.0**-12, 2.0**-6)
 SQUARE = BlockSpec("square", "outer", 600, 3, 2.0**-10, 2.0**-6)
-QUESTION = Question(0, "step", {}, (ReleaseSpec("counts", (ROWS,)), ReleaseSpec("items", (WIDE, SQUARE), radius=2.0)))
+QUESTION = Question(
+    0,
+    "step",
+    {},
+    (ReleaseSpec("counts", (ROWS,)), ReleaseSpec("items", (WIDE, SQUARE), radius=2.0)),
+)
 SEEDED = Streams(3)
 P = 1e-6
-"""A noise of the right law is taken for a wrong one once in a million draws; of seeded streams, so never by chance."""
+"""A noise of the right law is taken for a wrong one once in a million draws; of seeded streams, so
+never by chance."""
 
 
 def drawn(plan: Plan, source: Streams | SystemStreams = SEEDED) -> list[list[np.ndarray]]:
@@ -53,11 +59,16 @@ def p_normal(sample: np.ndarray, std: float) -> float:
 
 
 @pytest.mark.parametrize("pair", [(0, 1), (1, 2), (2, 0)])
-def test_any_two_noises_have_the_planned_std_and_not_two_thirds_or_three_halves_of_it(pair: tuple[int, int]) -> None:
+def test_any_two_noises_have_the_planned_std_and_not_two_thirds_or_three_halves_of_it(
+    pair: tuple[int, int],
+) -> None:
     noise = drawn(THREE)
     planned = releases.noise_stds(QUESTION, TRUSTED)
     for number, (name, sample) in enumerate(
-        [("counts", noise[pair[0]][0] + noise[pair[1]][0]), ("items", noise[pair[0]][1] + noise[pair[1]][1])]
+        [
+            ("counts", noise[pair[0]][0] + noise[pair[1]][0]),
+            ("items", noise[pair[0]][1] + noise[pair[1]][1]),
+        ]
     ):
         std = planned[name]
         assert p_normal(sample, std) > P, number
@@ -65,10 +76,12 @@ def test_any_two_noises_have_the_planned_std_and_not_two_thirds_or_three_halves_
         assert p_normal(sample, std * 3 / 2) < P
 
 
-def test_all_three_have_what_the_release_states_and_outsiders_calibration_is_the_trusted_noise() -> None:
+def test_all_three_have_what_the_release_states_and_outsiders_calibration_is_the_trusted_noise() -> None:  # fmt: skip
     for plan, factor in ((THREE, math.sqrt(1.5)), (OUTSIDERS, 1.0)):
         total = [sum(blocks) for blocks in zip(*drawn(plan), strict=True)]
-        answer, _ = releases.release(QUESTION, sums(), plan, Ledger(plan.guarantee), noise=Streams(3))
+        answer, _ = releases.release(
+            QUESTION, sums(), plan, Ledger(plan.guarantee), noise=Streams(3)
+        )
         for block, sample in zip(QUESTION.blocks, total, strict=True):
             assert answer.values[block.name] == pytest.approx(sample, abs=1e-12)
         assert p_normal(answer.values["counts"], answer.noise_std["counts"]) > P
@@ -114,7 +127,8 @@ def test_the_sum_of_two_discrete_gaussians_is_one_up_to_the_factor_of_the_proof(
 
 def test_one_corrupt_calibration_keeps_the_epsilon_for_one_and_outsiders_have_less() -> None:
     assert (THREE.guarantee, THREE.releases) == (TRUSTED.guarantee, TRUSTED.releases)
-    assert THREE.for_outsiders.epsilon == pytest.approx(3.95, abs=0.005)  # the design's figures, of other code
+    # the design's figures, of other code
+    assert THREE.for_outsiders.epsilon == pytest.approx(3.95, abs=0.005)
     assert OUTSIDERS.guarantee.epsilon == pytest.approx(6.35, abs=0.005)
     assert OUTSIDERS.for_outsiders.epsilon == pytest.approx(5.0, rel=1e-9)
     nothing = calibrate(non_private(1e-5), {"counts": 1.0})
@@ -125,15 +139,23 @@ def test_one_corrupt_calibration_keeps_the_epsilon_for_one_and_outsiders_have_le
 def test_pld_and_renyi_agree_on_both_epsilons_and_find_two_thirds_of_one_noise(plan: Plan) -> None:
     stds = {block.name: std for block, std in zip(QUESTION.blocks, _stds(plan), strict=True)}
     events = releases.priced(QUESTION, stds, plan)
-    assert [event.mu for event in events] == pytest.approx([release.mu for release in plan.releases], rel=1e-9)
+    assert [event.mu for event in events] == pytest.approx(
+        [release.mu for release in plan.releases], rel=1e-9
+    )
     said = opinions(events, 1e-5)
     assert said.gdp == pytest.approx(plan.guarantee.epsilon, rel=1e-9)
     assert said.pld == pytest.approx(said.gdp, rel=1e-3)
     assert said.gdp <= said.rdp < 1.2 * said.gdp
     for_all = opinions([type(e)(e.name, e.mu / math.sqrt(1.5)) for e in events], 1e-5)
     assert for_all.pld == pytest.approx(plan.for_outsiders.epsilon, rel=1e-3)
-    # one aggregator at two thirds of its std beside an honest one: (1 + 4/9) / 2 of the pair's variance
-    short = opinions(releases.priced(QUESTION, {name: std * math.sqrt((1 + 4 / 9) / 2) for name, std in stds.items()}, plan), 1e-5)
+    # one aggregator at two thirds of its std beside an honest one: (1 + 4/9) / 2 of the pair's
+    # variance
+    short = opinions(
+        releases.priced(
+            QUESTION, {name: std * math.sqrt((1 + 4 / 9) / 2) for name, std in stds.items()}, plan
+        ),
+        1e-5,
+    )
     assert short.pld > 1.15 * plan.guarantee.epsilon
 
 
@@ -146,14 +168,23 @@ def test_the_ledger_counts_what_one_aggregator_leaves() -> None:
     _, ledger = releases.release(QUESTION, sums(), THREE, Ledger(PROMISE), noise=Streams(1))
     assert ledger.epsilon == pytest.approx(5.0)
     with pytest.raises(BudgetExceededError):
-        releases.release(QUESTION, sums(), OUTSIDERS, Ledger(PROMISE), noise=Streams(1))  # outsiders' 5, but 6.35 with one aggregator
+        # outsiders' 5, but 6.35 with one aggregator
+        releases.release(QUESTION, sums(), OUTSIDERS, Ledger(PROMISE), noise=Streams(1))
 
 
-def test_a_trusted_plans_bytes_say_nothing_of_aggregation_and_a_three_party_plan_travels_whole() -> None:
+def test_a_trusted_plans_bytes_say_nothing_of_aggregation_and_a_three_party_plan_travels_whole() -> None:  # fmt: skip
     assert list(TRUSTED.content()) == ["guarantee", "releases"]
     for plan in (TRUSTED, THREE, OUTSIDERS):
         assert Plan.of(plan.content()) == plan
-    assert len({plan.digest() for plan in (TRUSTED, THREE, among_three(TRUSTED, calibrated_for="outsiders"))}) == 3
+    assert (
+        len(
+            {
+                plan.digest()
+                for plan in (TRUSTED, THREE, among_three(TRUSTED, calibrated_for="outsiders"))
+            }
+        )
+        == 3
+    )
     with pytest.raises(PrivacyError, match="aggregation 'nobody'"):
         Plan.of(THREE.content() | {"aggregation": "nobody"})
 
@@ -162,4 +193,6 @@ def test_a_plan_that_claims_outsiders_epsilon_of_one_aggregator_is_no_plan() -> 
     said = OUTSIDERS.content()
     with pytest.raises(PrivacyError, match="add up to more"):
         Plan.of(said | {"guarantee": said["guarantee"] | {"epsilon": 5.0}})
-    assert compose([OUTSIDERS.event(r.name) for r in OUTSIDERS.releases]) > compose([THREE.event(r.name) for r in THREE.releases])
+    assert compose([OUTSIDERS.event(r.name) for r in OUTSIDERS.releases]) > compose(
+        [THREE.event(r.name) for r in THREE.releases]
+    )

@@ -1,4 +1,5 @@
-"""Real parties as processes of their own, what may be done to them while they train, and the loopback whose bytes they must end in."""
+"""Real parties as processes of their own, what may be done to them while they train, and the
+loopback whose bytes they must end in."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ State = dict[str, bytes]
 
 @dataclass(frozen=True)
 class StageFiles(PartyFiles[Shard]):
-    """Files of a rehearsal whose logs lie apart: a full disk leaves room for the words about it. `more`: further settings, by party."""
+    """Files of a rehearsal whose logs lie apart: a full disk leaves room for the words about it.
+
+    `more`: further settings, by party."""
 
     more: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -49,7 +52,10 @@ class StageFiles(PartyFiles[Shard]):
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
         more = self.more.get(name, {})
-        super()._write(name, {**content, **{key: _with(content.get(key), value) for key, value in more.items()}})
+        super()._write(
+            name,
+            {**content, **{key: _with(content.get(key), value) for key, value in more.items()}},
+        )
 
 
 def _with(old: Any, new: Any) -> Any:
@@ -58,7 +64,8 @@ def _with(old: Any, new: Any) -> Any:
 
 @dataclass
 class Rehearsal:
-    """One training by real processes, from outside: what they say, who they are, and what the server keeps."""
+    """One training by real processes, from outside: what they say, who they are, and what the
+    server keeps."""
 
     files: PartyFiles[Any]
     company: Supervisor
@@ -78,8 +85,16 @@ class Rehearsal:
     def said(self, party: str, event: str, **fields: Any) -> list[dict[str, Any]]:
         """Lines of a party's log that begin with `event` and have these fields."""
         path = self.files.log(party)
-        lines = [_line(text) for text in path.read_text(errors="replace").splitlines()] if path.exists() else []
-        return [line for line in lines if str(line.get("event", "")).startswith(event) and fields.items() <= line.items()]
+        lines = (
+            [_line(text) for text in path.read_text(errors="replace").splitlines()]
+            if path.exists()
+            else []
+        )
+        return [
+            line
+            for line in lines
+            if str(line.get("event", "")).startswith(event) and fields.items() <= line.items()
+        ]
 
     def words(self, party: str) -> str:
         """All of a party's log."""
@@ -87,15 +102,22 @@ class Rehearsal:
 
     def reporters(self, round: int) -> set[str]:
         """Clients whose reports of a round the aggregator has counted."""
-        return {line["sender"] for line in self.said("aggregator", "report", round=round) if line["accepted"]}
+        return {
+            line["sender"]
+            for line in self.said("aggregator", "report", round=round)
+            if line["accepted"]
+        }
 
     def pid(self, name: str) -> int:
-        """Of a party, or of a Flower process by the party that started it ("server/superlink", "client-1/supernode"); 0 for none."""
+        """Of a party, or of a Flower process by the party that started it ("server/superlink",
+        "client-1/supernode"); 0 for none."""
         party, _, child = name.partition("/")
         if not child:
             return self.company.pid(party)
         try:
-            told = read_json(self.files.state(party) / ("server.json" if party == "server" else "client.json"))
+            told = read_json(
+                self.files.state(party) / ("server.json" if party == "server" else "client.json")
+            )
         except RunError:
             return 0
         return int(told[f"{child}_pid"]) if told["pid"] == self.company.pid(party) else 0
@@ -114,7 +136,12 @@ class Rehearsal:
 
     def rounds(self) -> list[dict[str, Any]]:
         """The lines the server keeps, one a round."""
-        return [json.loads(line) for line in (run_folder(self.files.state("server")) / "rounds.jsonl").read_text().splitlines()]
+        return [
+            json.loads(line)
+            for line in (run_folder(self.files.state("server")) / "rounds.jsonl")
+            .read_text()
+            .splitlines()
+        ]
 
     def charges(self) -> list[str]:
         """Names of the releases that the aggregator's ledger was charged for, once it has ended."""
@@ -149,30 +176,50 @@ class Play:
     def states_of(self, users: Interactions) -> list[State]:
         """Of the loopback if these users alone took part."""
         job = replace(self.job, data=users)
-        return [as_bytes(carried.state) for carried in loopback(job, self.job.prepared.recipe.begin(), [])]
+        return [
+            as_bytes(carried.state)
+            for carried in loopback(job, self.job.prepared.recipe.begin(), [])
+        ]
 
     def first_state_of(self, users: Interactions) -> State:
-        """Of a run of everybody in whose first round these users alone took part: they stand for all."""
+        """Of a run of everybody in whose first round these users alone took part: they stand for
+        all."""
         recipe, plan = self.job.prepared.recipe, self.job.prepared.plan
-        link = Loopback(users, self.job.prepared.steps, plan, self.job.noise, Ledger(plan.guarantee))
+        link = Loopback(
+            users, self.job.prepared.steps, plan, self.job.noise, Ledger(plan.guarantee)
+        )
         question = recipe.ask(recipe.begin())
         assert question is not None
-        answer = link.answer(question).standing_for(self.job.data.num_users, reported=users.num_users)
+        answer = link.answer(question).standing_for(
+            self.job.data.num_users, reported=users.num_users
+        )
         return as_bytes(recipe.tell(recipe.begin(), question, answer))
 
 
 @pytest.fixture(scope="session")
 def play(tmp_path_factory: pytest.TempPathFactory) -> Play:
-    scenario = load(None, ["data.preset=small", "privacy.noise=seeded", "recipe=published", "model.steps=1"])
+    scenario = load(
+        None, ["data.preset=small", "privacy.noise=seeded", "recipe=published", "model.steps=1"]
+    )
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
     facts = public_facts(scenario, dataset, split)
-    return Play(Job(scenario, facts, split.train, prepare(scenario, facts), tmp_path_factory.mktemp("nothing")), dataset.catalogue)
+    return Play(
+        Job(
+            scenario,
+            facts,
+            split.train,
+            prepare(scenario, facts),
+            tmp_path_factory.mktemp("nothing"),
+        ),
+        dataset.catalogue,
+    )
 
 
 @pytest.fixture
 def stage(play: Play, tmp_path: Path) -> Iterator[Callable[..., Rehearsal]]:
-    """Makes rehearsals of two clients, of `news` or else of the play, and stops their parties when the test ends.
+    """Makes rehearsals of two clients, of `news` or else of the play, and stops their parties when
+    the test ends.
 
     `files` and `company` are the classes to use.
     """
@@ -187,7 +234,11 @@ def stage(play: Play, tmp_path: Path) -> Iterator[Callable[..., Rehearsal]]:
             news: NewsJob | None = None,
             **options: Any,
         ) -> Rehearsal:
-            job = replace(news or play.job, folder=tmp_path / f"run-{next(numbers)}", **({} if data is None else {"data": data}))
+            job = replace(
+                news or play.job,
+                folder=tmp_path / f"run-{next(numbers)}",
+                **({} if data is None else {"data": data}),
+            )
             held = holdings(job, 2) if isinstance(job, NewsJob) else ratings(job, play.catalogue, 2)
             made = Rehearsal(files(job, held, **options), company or Supervisor())
             stack.callback(made.company.stop)

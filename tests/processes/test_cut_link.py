@@ -1,4 +1,5 @@
-"""Four hosts in network namespaces, and links that are cut in the middle of a round and mended: the same bytes."""
+"""Four hosts in network namespaces, and links that are cut in the middle of a round and mended: the
+same bytes."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ class Hosts:
         return f"{self.name}p{self.parties.index(party)}"
 
     def build(self, stack: ExitStack) -> None:
-        """The bridge in a namespace of its own, so that nothing of this machine's network changes."""
+        """The bridge in a namespace of its own, so that nothing of this machine's network
+        changes."""
         self._namespace("bridge", stack)
         middle = self.namespace("bridge")
         _ip("-n", middle, "link", "add", "middle", "type", "bridge")
@@ -52,7 +54,20 @@ class Hosts:
         for party in self.parties:
             self._namespace(party, stack)
             inside = self.namespace(party)
-            _ip("-n", middle, "link", "add", self.link(party), "type", "veth", "peer", "name", "eth0", "netns", inside)
+            _ip(
+                "-n",
+                middle,
+                "link",
+                "add",
+                self.link(party),
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "eth0",
+                "netns",
+                inside,
+            )
             _ip("-n", middle, "link", "set", self.link(party), "master", "middle", "up")
             _ip("-n", inside, "address", "add", f"{self.address(party)}/24", "dev", "eth0")
             for device in ("lo", "eth0"):
@@ -72,7 +87,10 @@ class Hosts:
     @contextmanager
     def inside(self, party: str) -> Iterator[None]:
         """This thread, and what it starts, on a party's host."""
-        with open("/proc/thread-self/ns/net") as home, open(f"/var/run/netns/{self.namespace(party)}") as there:
+        with (
+            open("/proc/thread-self/ns/net") as home,
+            open(f"/var/run/netns/{self.namespace(party)}") as there,
+        ):
             _enter(there.fileno())
             try:
                 yield
@@ -130,7 +148,9 @@ def hosts() -> Iterator[Hosts]:
         yield made
 
 
-def test_links_that_are_cut_in_the_middle_of_a_round_and_mended_change_no_byte(play: Any, hosts: Hosts, stage: Callable[..., Any]) -> None:
+def test_links_that_are_cut_in_the_middle_of_a_round_and_mended_change_no_byte(
+    play: Any, hosts: Hosts, stage: Callable[..., Any]
+) -> None:
     run = stage(files=lambda *what: FilesOfHosts(*what, hosts=hosts), company=Apart(hosts))
     run.start()
     run.until(run.is_planned, "plan")
@@ -139,9 +159,13 @@ def test_links_that_are_cut_in_the_middle_of_a_round_and_mended_change_no_byte(p
     hosts.cut("aggregator")  # from everybody
     hosts.mend("client-1")
     state = run.files.state("client-1")
-    run.until(lambda: '"code":"unreachable"' in (state / "process.log").read_text(), "refusal of the client that cannot report")
+    run.until(
+        lambda: '"code":"unreachable"' in (state / "process.log").read_text(),
+        "refusal of the client that cannot report",
+    )
     assert run.reporters(0) == {"client-2"}
-    assert not read_entries(state / "ledger.sqlite")  # nothing is charged before the aggregator's ledger was seen
+    # nothing is charged before the aggregator's ledger was seen
+    assert not read_entries(state / "ledger.sqlite")
     hosts.mend("aggregator")
     assert list(run.states()) == play.states
     assert [line["reported"] for line in run.rounds()] == [play.job.data.num_users] * 2

@@ -1,4 +1,5 @@
-"""Full disks and a listed client that forges: nothing leaves that is not written down, nothing forged is counted, the same bytes."""
+"""Full disks and a listed client that forges: nothing leaves that is not written down, nothing
+forged is counted, the same bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +19,13 @@ import pytest
 
 from fedrec.errors import RefusedError, UnreachableError
 from fedrec.federation.messages import BlockReports, Question, Reports
-from fedrec.federation.wire import Batch, pack_reports, question_digest, question_header, report_digest
+from fedrec.federation.wire import (
+    Batch,
+    pack_reports,
+    question_digest,
+    question_header,
+    report_digest,
+)
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
 from fedrec_cli.supervisor import Supervisor
@@ -33,23 +40,35 @@ pytestmark = pytest.mark.processes
 DISK_BYTES = 8 * 2**20
 
 
-def test_full_disks_and_a_forger_change_no_byte_and_nothing_leaves_that_is_not_written_down(play: Any, stage: Callable[..., Any]) -> None:
-    forger = {"clients": [{"name": name} for name in ("client-1", "client-2", "forger")], "pins": ""}
+def test_full_disks_and_a_forger_change_no_byte_and_nothing_leaves_that_is_not_written_down(
+    play: Any, stage: Callable[..., Any]
+) -> None:
+    forger = {
+        "clients": [{"name": name} for name in ("client-1", "client-2", "forger")],
+        "pins": "",
+    }
     run = stage(more={"aggregator": forger}, company=Supervisor(most_starts=20))
     certificates = run.files.root / "certificates"
     write_development_certificates(certificates, clients=["forger"])
-    with small_disk(run.files.state("aggregator")) as aggregator_disk, small_disk(run.files.state("client-1")) as client_disk:
+    with (
+        small_disk(run.files.state("aggregator")) as aggregator_disk,
+        small_disk(run.files.state("client-1")) as client_disk,
+    ):
         run.start()
         run.until(run.is_planned, "plan")
         fill(client_disk)
         run.until(lambda: run.said("client-1", "refused", round=0), "client that cannot write")
         assert "cannot be written" in run.words("client-1")
-        run.until(lambda: run.said("server", "waiting-for-quorum", round=0), "round that waits for it")
+        run.until(
+            lambda: run.said("server", "waiting-for-quorum", round=0), "round that waits for it"
+        )
         assert run.reporters(0) == {"client-2"}
         turned_away = forge(run, certificates)
         fill(aggregator_disk)
         free(client_disk)  # the report that the quorum lacks comes, and the release cannot be kept
-        run.until(lambda: "cannot be written" in run.words("server"), "server that hears of the full disk")
+        run.until(
+            lambda: "cannot be written" in run.words("server"), "server that hears of the full disk"
+        )
         assert "Free disk space" in run.words("server")
         assert not run.said("aggregator", "released")
         assert not run.said("aggregator", "fetched")
@@ -69,7 +88,8 @@ def _charged(run: Any) -> int:
     """Entries of the aggregator's ledger that charge somebody, while it runs."""
     path = run.files.state("aggregator") / "ledger.sqlite"
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as ledger:
-        return int(ledger.execute("SELECT COUNT(*) FROM entries").fetchone()[0]) - 1  # the first is the ledger's birth
+        # the first is the ledger's birth
+        return int(ledger.execute("SELECT COUNT(*) FROM entries").fetchone()[0]) - 1
 
 
 # --- disks ---
@@ -104,11 +124,14 @@ def free(disk: Path) -> None:
 
 
 def forge(run: Any, certificates: Path) -> Counter[str]:
-    """All that a listed client may try against the open round 0; users turned away that the round itself counts, by code."""
+    """All that a listed client may try against the open round 0; users turned away that the round
+    itself counts, by code."""
     access, job, turned_away = _access(run, certificates, "forger"), run.files.job, Counter[str]()
     question = job.prepared.recipe.ask(job.prepared.recipe.begin())
     (opened,) = run.said("aggregator", "opened", round=0)
-    digest = question_digest(question_header(question, run=job.run, plan=job.prepared.plan.digest()))
+    digest = question_digest(
+        question_header(question, run=job.run, plan=job.prepared.plan.digest())
+    )
     digest = report_digest(digest, opened["quorum"])
     stolen = _users_of(run, "client-2")
     batch = _batch(question, stolen, digest)
@@ -128,7 +151,13 @@ def forge(run: Any, certificates: Path) -> Counter[str]:
             receipt = desk.report(job.run, 0, forged)
             assert (code, receipt.accepted) == (code, 0)
             turned_away += Counter(receipt.rejected)
-        assert set(turned_away) >= {"forbidden", "not-enrolled", "unknown-item", "out-of-range", "too-large"}
+        assert set(turned_away) >= {
+            "forbidden",
+            "not-enrolled",
+            "unknown-item",
+            "out-of-range",
+            "too-large",
+        }
         assert desk.report(job.run, 0, bytes(20 * 2**20)).rejected == {"too-large": 1}
         assert set(desk.report(job.run, 7, batch).rejected) == {"round-unknown"}
         assert set(desk.report("another", 0, batch).rejected) == {"run-unknown"}
@@ -139,10 +168,23 @@ def forge(run: Any, certificates: Path) -> Counter[str]:
 
 def _batch(question: Question, users: list[bytes], digest: str, *, item: int = 0) -> bytes:
     """A batch of the right form: each user names one item."""
-    ids, tokens = (np.frombuffer(b"".join(names), np.uint8).reshape(-1, 16) for names in ([os.urandom(16) for _ in users], users))
+    ids, tokens = (
+        np.frombuffer(b"".join(names), np.uint8).reshape(-1, 16)
+        for names in ([os.urandom(16) for _ in users], users)
+    )
     n = len(users)
-    blocks = tuple(BlockReports(np.ones(n, np.int32), np.ones((n, spec.width), np.int32)) for spec in question.blocks)
-    return pack_reports(Batch(ids, tokens, Reports(np.arange(n + 1, dtype=np.int64), np.full(n, item, np.int32), blocks)), digest)
+    blocks = tuple(
+        BlockReports(np.ones(n, np.int32), np.ones((n, spec.width), np.int32))
+        for spec in question.blocks
+    )
+    return pack_reports(
+        Batch(
+            ids,
+            tokens,
+            Reports(np.arange(n + 1, dtype=np.int64), np.full(n, item, np.int32), blocks),
+        ),
+        digest,
+    )
 
 
 def _lie_about_lengths(access: Access, run: str) -> None:
@@ -153,10 +195,15 @@ def _lie_about_lengths(access: Access, run: str) -> None:
         "less than announced": [pb.ReportFrame(run=run, total_bytes=10, data=bytes(9))],
     }
     with open_channel(access) as channel:
-        call = channel.stream_unary(methods.REPORT.path, pb.ReportFrame.SerializeToString, pb.ReportReply.FromString)
+        call = channel.stream_unary(
+            methods.REPORT.path, pb.ReportFrame.SerializeToString, pb.ReportReply.FromString
+        )
         for code, sent in frames.items():
             reply = call(iter(sent), timeout=HANG_S)
-            assert (reply.accepted, dict(reply.rejected)) == (0, {code if code == "too-large" else "malformed": 1})
+            assert (reply.accepted, dict(reply.rejected)) == (
+                0,
+                {code if code == "too-large" else "malformed": 1},
+            )
 
 
 def _come_as_somebody_else(run: Any, access: Access) -> None:
@@ -167,7 +214,10 @@ def _come_as_somebody_else(run: Any, access: Access) -> None:
     elsewhere = run.files.root / "another-authority"
     write_development_certificates(elsewhere, clients=["client-2"])
     own = _access(run, elsewhere, "client-2", ca=access.ca)
-    with RemoteReportDesk(own, retry=Retry(patience_s=1.0)) as desk, pytest.raises((RefusedError, UnreachableError)):
+    with (
+        RemoteReportDesk(own, retry=Retry(patience_s=1.0)) as desk,
+        pytest.raises((RefusedError, UnreachableError)),
+    ):
         desk.enroll([os.urandom(16)])
     where = Address.of(access.address)
     with socket.create_connection((where.host, where.port)) as plain, suppress(OSError):
@@ -176,11 +226,19 @@ def _come_as_somebody_else(run: Any, access: Access) -> None:
 
 def _access(run: Any, certificates: Path, name: str, *, ca: str = "") -> Access:
     address = json.loads((run.files.state("aggregator") / "address.json").read_text())["address"]
-    pair = {"certificate": str(certificates / f"client-{name}.pem"), "key": str(certificates / f"client-{name}-key.pem")}
+    pair = {
+        "certificate": str(certificates / f"client-{name}.pem"),
+        "key": str(certificates / f"client-{name}-key.pem"),
+    }
     return Access(address, ca=ca or str(certificates / "ca.pem"), **pair)
 
 
 def _users_of(run: Any, client: str) -> list[bytes]:
     """Their pseudonyms, as if they had leaked."""
-    with closing(sqlite3.connect(f"file:{run.files.state('aggregator')}/ledger.sqlite?mode=ro", uri=True)) as ledger:
-        return [token for (token,) in ledger.execute("SELECT token FROM users WHERE sender = ?", [client])]
+    with closing(
+        sqlite3.connect(f"file:{run.files.state('aggregator')}/ledger.sqlite?mode=ro", uri=True)
+    ) as ledger:
+        return [
+            token
+            for (token,) in ledger.execute("SELECT token FROM users WHERE sender = ?", [client])
+        ]

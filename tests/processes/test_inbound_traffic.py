@@ -1,7 +1,9 @@
-"""Everything that reaches the server of real processes, recorded in front of it: before the first release nothing depends on a user.
+"""Everything that reaches the server of real processes, recorded in front of it: before the first
+release nothing depends on a user.
 
-Between aggregator and server stands a gRPC relay, between SuperNodes and gate an HTTP one; both end TLS with the party's own
-keys. Two runs differ in one user's ratings. What they heard must be the same but for random names, times, and what follows from these.
+Between aggregator and server stands a gRPC relay, between SuperNodes and gate an HTTP one; both end
+TLS with the party's own keys. Two runs differ in one user's ratings. What they heard must be the
+same but for random names, times, and what follows from these.
 """
 
 from __future__ import annotations
@@ -38,12 +40,31 @@ from tests.waiting import HANG_S
 pytestmark = pytest.mark.processes
 
 RANDOM_OR_TIME = {
-    *("node_id", "src_node_id", "dst_node_id", "public_key", "run_id", "session_id", "src_task_id", "dst_task_id"),
-    *("message_id", "message_ids", "reply_to_message_id", "object_id", "object_ids", "message_object_id", "hash_str", "fab_hash"),
+    *(
+        "node_id",
+        "src_node_id",
+        "dst_node_id",
+        "public_key",
+        "run_id",
+        "session_id",
+        "src_task_id",
+        "dst_task_id",
+    ),
+    *(
+        "message_id",
+        "message_ids",
+        "reply_to_message_id",
+        "object_id",
+        "object_ids",
+        "message_object_id",
+        "hash_str",
+        "fab_hash",
+    ),
     *("created_at", "delivered_at", "ttl", "remaining_s", "clientapp_runtime_list"),
     *("release_sha256", "ledger_head", "head", "entries_sha256"),
 }
-"""Fields of messages that differ between any two runs, and hashes: of the release, and of ledger entries, which hold times."""
+"""Fields of messages that differ between any two runs, and hashes: of the release, and of ledger
+entries, which hold times."""
 
 OF_ONE_REQUEST = {"content-length", "host", "flwr-public-key", "flwr-signature", "flwr-timestamp"}
 """Headers whose values differ in the same way; that they are there is compared."""
@@ -73,11 +94,17 @@ REPLIES: dict[str, type[Message]] = {
 _CLOSED_OR_ASKED = re.compile("^(CloseRound|GetRound)")
 
 
-def test_before_the_first_release_nothing_that_reaches_the_server_depends_on_a_users_ratings(play: Any, stage: Callable[..., Any]) -> None:
-    one, other = (_heard(stage, data) for data in (play.job.data, _another_opinion(play.job.data, user=7)))
+def test_before_the_first_release_nothing_that_reaches_the_server_depends_on_a_users_ratings(
+    play: Any, stage: Callable[..., Any]
+) -> None:
+    one, other = (
+        _heard(stage, data) for data in (play.job.data, _another_opinion(play.job.data, user=7))
+    )
     assert one.release != other.release
     for heard in (one, other):
-        assert heard.answers() == {(shard.name, shard.events.num_users) for shard in heard.files.shards}
+        assert heard.answers() == {
+            (shard.name, shard.events.num_users) for shard in heard.files.shards
+        }
         assert heard.enrolled()[-1] == play.job.data.num_users
     assert one.form() ^ other.form() == set()
 
@@ -99,12 +126,21 @@ def test_the_comparison_hears_as_much_whoever_draws_the_noise_first() -> None:
         return [(f"{where} begins", ()), (where, pb.RoundStatus(**status)), (f"{where} ends", "OK")]
 
     def form(*calls: list[tuple[str, Any]]) -> set[str]:
-        return Heard(None, Inbound([message for each in calls for message in each]).until_release(), b"").form()  # type: ignore[arg-type]
+        return Heard(
+            None, Inbound([message for each in calls for message in each]).until_release(), b""
+        ).form()  # type: ignore[arg-type]
 
-    drawn, later = call("GetRound", phase="released", reported=3), call("CloseRound", phase="released", reported=3)
+    drawn, later = (
+        call("GetRound", phase="released", reported=3),
+        call("CloseRound", phase="released", reported=3),
+    )
     drawing = call("CloseRound", phase="releasing", reported=3)
     assert form(later) == form(drawing, drawn)
-    for more in (call("GetRound", phase="open", reported=2), [("GetRound begins", ("key", "value"))], [("GetRound fails", "why")]):
+    for more in (
+        call("GetRound", phase="open", reported=2),
+        [("GetRound begins", ("key", "value"))],
+        [("GetRound fails", "why")],
+    ):
         assert form(drawing, more, drawn) != form(later)
 
 
@@ -112,13 +148,16 @@ def _another_opinion(data: Interactions, *, user: int) -> Interactions:
     """The same with one user's ratings turned round, and every second one left out."""
     values, mine = data.values.copy(), slice(data.user_ptr[user], data.user_ptr[user + 1])
     values[mine] = sum(data.value_range) - values[mine]
-    changed = replace(data, values=values).select(~((data.users == user) & (np.arange(len(data)) % 2 == 0)))
+    changed = replace(data, values=values).select(
+        ~((data.users == user) & (np.arange(len(data)) % 2 == 0))
+    )
     assert 0 < len(changed) < len(data)
     return changed
 
 
 def _heard(stage: Callable[..., Any], data: Interactions) -> Heard:
-    """A run until the server has its first release, and what it had heard until it was told of it."""
+    """A run until the server has its first release, and what it had heard until it was told of
+    it."""
     with ExitStack() as stack:
         run = stage(data=data, files=lambda *what, **more: TappedFiles(*what, **more, stack=stack))
         run.start()
@@ -135,20 +174,30 @@ def _first_release(state: Path) -> Path | None:
 
 @dataclass(frozen=True)
 class Heard:
-    """What the server heard before its first release: (where, content) of every message, in order."""
+    """What the server heard before its first release: (where, content) of every message, in
+    order."""
 
     files: PartyFiles[Shard]
     messages: list[tuple[str, Any]]
     release: bytes
 
     def form(self) -> set[str]:
-        """Each message once, without what differs between any two runs: how often somebody polled is time, so is who joined first.
+        """Each message once, without what differs between any two runs: how often somebody polled
+        is time, so is who joined first.
 
-        So is whether the noise is still being drawn, by the aggregator itself, when the server closes the round: then it asks
-        once more, and the calls that close and ask hear together what the one that closes hears alone otherwise.
+        So is whether the noise is still being drawn, by the aggregator itself, when the server
+        closes the round: then it asks once more, and the calls that close and ask hear together
+        what the one that closes hears alone otherwise.
         """
-        heard = [(where, content) for where, content in self.messages if where != "Enrolled" and not _is_releasing(content)]
-        return {f"{_CLOSED_OR_ASKED.sub('round', where)} {_form(where, content)}" for where, content in heard}
+        heard = [
+            (where, content)
+            for where, content in self.messages
+            if where != "Enrolled" and not _is_releasing(content)
+        ]
+        return {
+            f"{_CLOSED_OR_ASKED.sub('round', where)} {_form(where, content)}"
+            for where, content in heard
+        }
 
     def answers(self) -> set[tuple[str, int]]:
         """Clients and their counted users, as they told the server."""
@@ -180,9 +229,19 @@ def _masked(message: Message, *, but: set[str] = frozenset()) -> str:  # type: i
         if descriptor.name in RANDOM_OR_TIME | but:
             continue
         if descriptor.type != descriptor.TYPE_MESSAGE:
-            said = repr(sorted(value.items()) if hasattr(value, "items") else list(value) if descriptor.is_repeated else value)
+            said = repr(
+                sorted(value.items())
+                if hasattr(value, "items")
+                else list(value)
+                if descriptor.is_repeated
+                else value
+            )
         elif descriptor.is_repeated:
-            said = repr(sorted(map(str, value.items())) if hasattr(value, "items") else [_masked(each) for each in value])
+            said = repr(
+                sorted(map(str, value.items()))
+                if hasattr(value, "items")
+                else [_masked(each) for each in value]
+            )
         else:
             said = _masked(value)
         parts.append(f"{descriptor.name}={said}")
@@ -190,7 +249,9 @@ def _masked(message: Message, *, but: set[str] = frozenset()) -> str:  # type: i
 
 
 def _object(content: bytes) -> str:
-    """One of Flower's objects ("kind children length", a zero byte, a body). Children are named by hashes, which depend on times."""
+    """One of Flower's objects ("kind children length", a zero byte, a body).
+
+    Children are named by hashes, which depend on times."""
     head, _, body = content.partition(b"\0")
     kind = head.split()[0].decode()
     if kind == "Message":
@@ -206,7 +267,9 @@ def _answer(content: Any) -> Answer | None:
         return None
     record = recorddict_pb2.ConfigRecord()
     record.ParseFromString(body)
-    return next((read_answer(item.value.bytes) for item in record.items if item.key == "answer"), None)
+    return next(
+        (read_answer(item.value.bytes) for item in record.items if item.key == "answer"), None
+    )
 
 
 # --- in front of the server ---
@@ -225,14 +288,23 @@ class Inbound:
 
     def until_release(self) -> list[tuple[str, Any]]:
         """The first word of a release, all before it, and the end of its call."""
-        last = next(n for n, (_, said) in enumerate(self.messages) if isinstance(said, pb.RoundStatus) and said.phase == "released")
-        end = next(message for message in self.messages[last:] if message[0] == f"{self.messages[last][0]} ends")
+        last = next(
+            n
+            for n, (_, said) in enumerate(self.messages)
+            if isinstance(said, pb.RoundStatus) and said.phase == "released"
+        )
+        end = next(
+            message
+            for message in self.messages[last:]
+            if message[0] == f"{self.messages[last][0]} ends"
+        )
         return [*self.messages[: last + 1], end]
 
 
 @dataclass(frozen=True)
 class TappedFiles(PartyFiles[Shard]):
-    """Files that lead the server to the aggregator, and the clients to the server's gate, by way of relays."""
+    """Files that lead the server to the aggregator, and the clients to the server's gate, by way of
+    relays."""
 
     stack: ExitStack = field(kw_only=True)
 
@@ -246,11 +318,14 @@ class TappedFiles(PartyFiles[Shard]):
 
     def write_server(self, *, listen: str, aggregator: str) -> None:
         if aggregator not in self.relays:
-            self.relays[aggregator] = self.stack.enter_context(grpc_relay(aggregator, self.root / "certificates", self.inbound))
+            self.relays[aggregator] = self.stack.enter_context(
+                grpc_relay(aggregator, self.root / "certificates", self.inbound)
+            )
         super().write_server(listen=listen, aggregator=self.relays[aggregator])
 
     def write_client(self, shard: Any, *, gate: str, aggregator: str) -> None:
-        if (way := f"{shard.name} to {gate}") not in self.relays:  # the gate knows each client by its certificate
+        # the gate knows each client by its certificate
+        if (way := f"{shard.name} to {gate}") not in self.relays:
             relay = http_relay(gate, self.root / "certificates", self.inbound, client=shard.name)
             self.relays[way] = self.stack.enter_context(relay)
         super().write_client(shard, gate=self.relays[way], aggregator=aggregator)
@@ -258,15 +333,24 @@ class TappedFiles(PartyFiles[Shard]):
 
 @contextmanager
 def grpc_relay(upstream: str, keys: Path, inbound: Inbound) -> Iterator[str]:
-    """Calls of the server, passed on to the aggregator as they are; replies and their metadata are kept. Yields its address."""
-    ca, shown, own = ((keys / name).read_bytes() for name in ("ca.pem", "aggregator.pem", "server.pem"))
-    shown_key, own_key = ((keys / name).read_bytes() for name in ("aggregator-key.pem", "server-key.pem"))
+    """Calls of the server, passed on to the aggregator as they are; replies and their metadata are
+    kept. Yields its address."""
+    ca, shown, own = (
+        (keys / name).read_bytes() for name in ("ca.pem", "aggregator.pem", "server.pem")
+    )
+    shown_key, own_key = (
+        (keys / name).read_bytes() for name in ("aggregator-key.pem", "server-key.pem")
+    )
 
     def handle(method: str) -> Callable[[Any, Any], Iterator[bytes]]:
         name = method.rpartition("/")[2]
 
         def passed(requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-            call = channel.stream_stream(method)(requests, metadata=_own(context.invocation_metadata()), timeout=context.time_remaining())
+            call = channel.stream_stream(method)(
+                requests,
+                metadata=_own(context.invocation_metadata()),
+                timeout=context.time_remaining(),
+            )
             try:
                 inbound.add(f"{name} begins", _own(call.initial_metadata()))
                 for reply in call:
@@ -286,7 +370,10 @@ def grpc_relay(upstream: str, keys: Path, inbound: Inbound) -> Iterator[str]:
             return grpc.stream_stream_rpc_method_handler(handle(details.method))
 
     server = grpc.server(futures.ThreadPoolExecutor(16), handlers=[Handler()])
-    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(shown_key, shown)], ca, require_client_auth=True))
+    port = server.add_secure_port(
+        "127.0.0.1:0",
+        grpc.ssl_server_credentials([(shown_key, shown)], ca, require_client_auth=True),
+    )
     with grpc.secure_channel(upstream, grpc.ssl_channel_credentials(ca, own_key, own)) as channel:
         server.start()
         try:
@@ -297,12 +384,17 @@ def grpc_relay(upstream: str, keys: Path, inbound: Inbound) -> Iterator[str]:
 
 def _own(metadata: Any) -> tuple[tuple[str, Any], ...]:
     """Metadata that is not the library's."""
-    return tuple((key, value) for key, value in metadata or () if key != "user-agent" and not key.startswith("grpc-"))
+    return tuple(
+        (key, value)
+        for key, value in metadata or ()
+        if key != "user-agent" and not key.startswith("grpc-")
+    )
 
 
 @contextmanager
 def http_relay(upstream: str, keys: Path, inbound: Inbound, *, client: str) -> Iterator[str]:
-    """Connections of one client's SuperNode, passed on to the gate byte for byte; requests are kept. Yields its address."""
+    """Connections of one client's SuperNode, passed on to the gate byte for byte; requests are
+    kept. Yields its address."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -344,12 +436,19 @@ class HttpRelay:
         assert task
         self.tasks.add(task)
         host, _, port = self.upstream.rpartition(":")
-        trusted, requests = ssl.create_default_context(cafile=self.keys / "ca.pem"), Requests(self.inbound)
-        trusted.load_cert_chain(self.keys / f"client-{self.client}.pem", self.keys / f"client-{self.client}-key.pem")
+        trusted, requests = (
+            ssl.create_default_context(cafile=self.keys / "ca.pem"),
+            Requests(self.inbound),
+        )
+        trusted.load_cert_chain(
+            self.keys / f"client-{self.client}.pem", self.keys / f"client-{self.client}-key.pem"
+        )
         forth = None
         try:
             far, forth = await asyncio.open_connection(host, int(port), ssl=trusted)
-            await asyncio.gather(_pump(near, forth, requests.feed), _pump(far, back, lambda _: None))
+            await asyncio.gather(
+                _pump(near, forth, requests.feed), _pump(far, back, lambda _: None)
+            )
         except (OSError, asyncio.CancelledError):
             pass
         finally:
@@ -359,7 +458,9 @@ class HttpRelay:
                     writer.transport.abort()
 
 
-async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter, look: Callable[[bytes], None]) -> None:
+async def _pump(
+    source: asyncio.StreamReader, sink: asyncio.StreamWriter, look: Callable[[bytes], None]
+) -> None:
     while part := await source.read(65_536):
         look(part)
         sink.write(part)
@@ -378,7 +479,10 @@ class Requests:
         self.pending += part
         while (end := self.pending.find(b"\r\n\r\n")) >= 0:
             start, *lines = self.pending[:end].decode("ascii").split("\r\n")
-            headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+            headers = {
+                name.lower(): value.strip()
+                for name, _, value in (line.partition(":") for line in lines)
+            }
             whole = end + 4 + int(headers["content-length"])
             if len(self.pending) < whole:
                 return
@@ -387,6 +491,10 @@ class Requests:
 
     def _keep(self, start: str, headers: dict[str, str], body: bytes) -> None:
         route = start.split()[1].removeprefix("/v1/fleet/")
-        same = {name: value for name, value in sorted(headers.items()) if name not in OF_ONE_REQUEST}
-        self.inbound.add(f"{start}, headers", json.dumps({"names": sorted(headers), "values": same}))
+        same = {
+            name: value for name, value in sorted(headers.items()) if name not in OF_ONE_REQUEST
+        }
+        self.inbound.add(
+            f"{start}, headers", json.dumps({"names": sorted(headers), "values": same})
+        )
         self.inbound.add(route, REQUESTS[route].FromString(body))

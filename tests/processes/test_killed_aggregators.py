@@ -1,4 +1,5 @@
-"""kill -9 of each of three aggregators, in the middle of a round and after it was released: the same bytes, and one charge."""
+"""kill -9 of each of three aggregators, in the middle of a round and after it was released: the
+same bytes, and one charge."""
 
 import os
 import signal
@@ -36,13 +37,21 @@ class Aggregators:
     """Three processes that are started again where they listened."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.folder, self.company, self.addresses = folder, Supervisor(most_starts=9), free_addresses(3)
-        write_development_certificates(folder / "certificates", clients=["client-1", "client-2"], three_aggregators=True)
+        self.folder, self.company, self.addresses = (
+            folder,
+            Supervisor(most_starts=9),
+            free_addresses(3),
+        )
+        write_development_certificates(
+            folder / "certificates", clients=["client-1", "client-2"], three_aggregators=True
+        )
         self.pins = read_pins(write_pins(folder / "certificates"))
         stack.callback(self.company.stop)
         for place in (1, 2, 3):
             settings = folder / f"aggregator-{place}.toml"
-            settings.write_text(toml(content(folder / "certificates", folder, place, self.addresses)))
+            settings.write_text(
+                toml(content(folder / "certificates", folder, place, self.addresses))
+            )
             verb = ["aggregator", "--settings", str(settings)]
             self.company.start(f"aggregator-{place}", verb, log=folder / f"aggregator-{place}.log")
         for place in range(3):
@@ -50,8 +59,13 @@ class Aggregators:
 
     def access(self, place: int, who: str) -> Access:
         certificates = self.folder / "certificates"
-        pair = {"certificate": str(certificates / f"{who}.pem"), "key": str(certificates / f"{who}-key.pem")}
-        return Access(self.addresses[place], pin=self.pins[f"fedrec:aggregator:{PLACES[place]}"], **pair)
+        pair = {
+            "certificate": str(certificates / f"{who}.pem"),
+            "key": str(certificates / f"{who}-key.pem"),
+        }
+        return Access(
+            self.addresses[place], pin=self.pins[f"fedrec:aggregator:{PLACES[place]}"], **pair
+        )
 
     def serves(self, place: int) -> bool:
         try:
@@ -60,32 +74,51 @@ class Aggregators:
             return False
 
     def wait_for(self, place: int, *, there: bool) -> None:
-        self.company.wait_for(lambda: True if self.serves(place) is there else None, what=f"aggregator {place}", timeout_s=HANG_S)
+        self.company.wait_for(
+            lambda: True if self.serves(place) is there else None,
+            what=f"aggregator {place}",
+            timeout_s=HANG_S,
+        )
 
     def kill(self, place: int) -> None:
         before = self.company.pid(f"aggregator-{place + 1}")
         os.kill(before, signal.SIGKILL)
         self.company.wait_for(
-            lambda: self.company.pid(f"aggregator-{place + 1}") != before or None, what="another process", timeout_s=HANG_S
+            lambda: self.company.pid(f"aggregator-{place + 1}") != before or None,
+            what="another process",
+            timeout_s=HANG_S,
         )
         self.wait_for(place, there=True)
 
 
-def test_whichever_aggregator_is_killed_whenever_the_round_is_released_once_with_the_same_bytes(tmp_path: Path) -> None:
+def test_whichever_aggregator_is_killed_whenever_the_round_is_released_once_with_the_same_bytes(
+    tmp_path: Path,
+) -> None:
     with ExitStack() as stack:
         three = Aggregators(tmp_path, stack)
         sets = ("recipe=published", "model.steps=1", "model.encoder=id", "model.dimension=2")
-        made = federation(stack.enter_context(closing(Cores(tmp_path / "unused"))), stack, *sets, clients=2)
+        made = federation(
+            stack.enter_context(closing(Cores(tmp_path / "unused"))), stack, *sets, clients=2
+        )
         participants = []
         for each in made.participants:
-            ledger = stack.enter_context(closing(ClientLedger(tmp_path / each.name / "ledger.sqlite", limit=PROMISE)))
+            ledger = stack.enter_context(
+                closing(ClientLedger(tmp_path / each.name / "ledger.sqlite", limit=PROMISE))
+            )
             ways = [three.access(place, f"client-{each.name}") for place in range(3)]
             desks = [stack.enter_context(RemoteShareDesk(way, retry=QUICK)) for way in ways]
-            way = ThreeWay(desks, names_of([three.pins[f"fedrec:aggregator:{name}"] for name in PLACES]))
-            participants.append(Participant(each.name, each.users, ledger, way, tmp_path / each.name))
+            way = ThreeWay(
+                desks, names_of([three.pins[f"fedrec:aggregator:{name}"] for name in PLACES])
+            )
+            participants.append(
+                Participant(each.name, each.users, ledger, way, tmp_path / each.name)
+            )
         made.participants, question, plan = participants, made.first, made.prepared.plan
         made.join(made.terms)
-        ways = [stack.enter_context(RemoteReleaseDesk(three.access(place, "server"), retry=QUICK)) for place in range(3)]
+        ways = [
+            stack.enter_context(RemoteReleaseDesk(three.access(place, "server"), retry=QUICK))
+            for place in range(3)
+        ]
         desk = ThreeDesk(ways)
         desk.open_run(RUN, plan)
         for place in range(3):
@@ -93,13 +126,21 @@ def test_whichever_aggregator_is_killed_whenever_the_round_is_released_once_with
             answer = participants[0].answer(Invitation(RUN, plan, question, quorum=USERS))
             assert (answer.refusal, answer.accepted) == ("", answer.users)
             three.kill(place)
-        link = AggregatedLink(made.terms, plan, desk, made, Patience(round_s=HANG_S, pause_s=0.05, min_share=1.0))
+        link = AggregatedLink(
+            made.terms, plan, desk, made, Patience(round_s=HANG_S, pause_s=0.05, min_share=1.0)
+        )
         link.num_users = USERS
         released = pack_release(link.answer(question))
         for place in range(3):
             three.kill(place)
-        assert pack_release(link.answer(question)) == released == pack_release(made.loopback.answer(question))
+        assert (
+            pack_release(link.answer(question))
+            == released
+            == pack_release(made.loopback.answer(question))
+        )
         three.company.stop()
         for place in (1, 2, 3):
             with closing(ReleaseLedger(tmp_path / f"aggregator-{place}", limit=None)) as kept:
-                assert sorted(charge.release for charge in kept.spends().charges) == sorted(spec.name for spec in question.releases)
+                assert sorted(charge.release for charge in kept.spends().charges) == sorted(
+                    spec.name for spec in question.releases
+                )

@@ -1,4 +1,5 @@
-"""kill -9 of every process of a training in the middle of a round, and a client that hangs meanwhile: the same bytes."""
+"""kill -9 of every process of a training in the middle of a round, and a client that hangs
+meanwhile: the same bytes."""
 
 import os
 import signal
@@ -25,7 +26,9 @@ def test_whoever_is_killed_in_the_middle_of_a_round_while_a_client_hangs_the_mod
     first = next(states)
     _kill_and_wait(run, "aggregator", "client-2", "server")
     assert [first, *states] == play.states
-    assert [(line["round"], line["reported"]) for line in run.rounds()] == [(n, play.job.data.num_users) for n in (0, 1)]
+    assert [(line["round"], line["reported"]) for line in run.rounds()] == [
+        (n, play.job.data.num_users) for n in (0, 1)
+    ]
     run.company.stop()
     assert run.charges() == [name for line in run.rounds() for name in line["releases"]]
 
@@ -34,4 +37,7 @@ def _kill_and_wait(run: Any, *names: str) -> None:
     """Until each is there again, as another process."""
     before = {name: run.pid(name) for name in names}
     run.kill(*names)
-    run.until(lambda: all(run.pid(name) not in {0, old} for name, old in before.items()), f"new {', '.join(names)}")
+    run.until(
+        lambda: all(run.pid(name) not in {0, old} for name, old in before.items()),
+        f"new {', '.join(names)}",
+    )

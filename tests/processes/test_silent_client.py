@@ -1,4 +1,5 @@
-"""A client that hangs for a whole round: the round goes on at its deadline without it and says so; back again, it takes part again."""
+"""A client that hangs for a whole round: the round goes on at its deadline without it and says so;
+back again, it takes part again."""
 
 import os
 import signal
@@ -36,4 +37,7 @@ def silent_round(play: Any, stage: Callable[..., Any], deadline_s: float) -> Non
     lines = run.rounds()
     assert first == play.first_state_of(play.job.data.users_subset(np.arange(others)))
     assert [line["reported"] for line in lines] == [others, play.job.data.num_users]
-    assert {answer["client"]: answer["refusal"] for answer in lines[0]["answers"]} == {"client-1": "", "client-2": "unreachable"}
+    assert {answer["client"]: answer["refusal"] for answer in lines[0]["answers"]} == {
+        "client-1": "",
+        "client-2": "unreachable",
+    }

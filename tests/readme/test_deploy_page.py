@@ -1,4 +1,5 @@
-"""What docs/deploy.md says can be typed: settings load with the real classes, certificates and metrics are as named."""
+"""What docs/deploy.md says can be typed: settings load with the real classes, certificates and
+metrics are as named."""
 
 import re
 import shutil
@@ -44,7 +45,11 @@ def blocks(language: str) -> list[str]:
 
 def settings() -> dict[str, str]:
     """By party, named in their first line; other blocks are parts of such a file."""
-    return {block.splitlines()[0].removeprefix("# "): block for block in blocks("toml") if block.startswith("# ")}
+    return {
+        block.splitlines()[0].removeprefix("# "): block
+        for block in blocks("toml")
+        if block.startswith("# ")
+    }
 
 
 def parts() -> list[dict[str, Any]]:
@@ -60,11 +65,17 @@ def test_each_party_has_a_complete_settings_file() -> None:
 
 
 @pytest.mark.parametrize("party", LOADERS)
-def test_the_settings_of_a_party_load_with_the_pins_and_name_files_by_whole_paths(party: str, tmp_path: Path) -> None:
+def test_the_settings_of_a_party_load_with_the_pins_and_name_files_by_whole_paths(
+    party: str, tmp_path: Path
+) -> None:
     write_development_certificates(tmp_path, clients=["hospital", "library"])
     pins = write_pins(tmp_path)
-    (tmp_path / "settings.toml").write_text(settings()[party].replace("/etc/fedrec/pins.toml", str(pins)))
-    assert (str(pins) in (tmp_path / "settings.toml").read_text()) == (party not in ("serving", "scenario"))
+    (tmp_path / "settings.toml").write_text(
+        settings()[party].replace("/etc/fedrec/pins.toml", str(pins))
+    )
+    assert (str(pins) in (tmp_path / "settings.toml").read_text()) == (
+        party not in ("serving", "scenario")
+    )
     LOADERS[party](tmp_path / "settings.toml")
     for name in re.findall(r'"([^"]*\.(?:pem|csv))"', settings()[party]):
         assert Path(name).is_absolute()
@@ -77,19 +88,35 @@ def test_a_part_of_the_servers_settings_names_keys_of_it_and_their_defaults() ->
 
 
 def test_the_three_parties_agree_on_ports_names_and_limits() -> None:
-    content: dict[str, dict[str, Any]] = {party: tomllib.loads(text) for party, text in settings().items()}
-    ports = {party: content[party]["aggregator"]["address"].rsplit(":", 1)[1] for party in ("client", "server")}
+    content: dict[str, dict[str, Any]] = {
+        party: tomllib.loads(text) for party, text in settings().items()
+    }
+    ports = {
+        party: content[party]["aggregator"]["address"].rsplit(":", 1)[1]
+        for party in ("client", "server")
+    }
     assert set(ports.values()) == {content["aggregator"]["listen"].rsplit(":", 1)[1]}
-    assert content["client"]["superlink"]["address"].rsplit(":", 1)[1] == content["server"]["superlink"]["listen"].rsplit(":", 1)[1]
-    assert content["client"]["name"] in {entry["name"] for entry in content["aggregator"]["clients"]}
-    assert content["server"]["gathering"]["expected_users"] == sum(entry["max_users"] for entry in content["aggregator"]["clients"])
+    assert (
+        content["client"]["superlink"]["address"].rsplit(":", 1)[1]
+        == content["server"]["superlink"]["listen"].rsplit(":", 1)[1]
+    )
+    assert content["client"]["name"] in {
+        entry["name"] for entry in content["aggregator"]["clients"]
+    }
+    assert content["server"]["gathering"]["expected_users"] == sum(
+        entry["max_users"] for entry in content["aggregator"]["clients"]
+    )
 
 
 def test_as_many_runs_fit_the_limit_as_the_page_says() -> None:
-    limit, run = (tomllib.loads(settings()[party])["privacy"] for party in ("aggregator", "scenario"))
+    limit, run = (
+        tomllib.loads(settings()[party])["privacy"] for party in ("aggregator", "scenario")
+    )
     mu, delta, top = mu_for(run["epsilon"], run["delta"]), run["delta"], limit["max_epsilon"]
     spent = [epsilon_of(mu * k**0.5, delta) for k in range(1, 20)]
-    fit = ["no", "one", "two", "three", "four", "five", "six"][sum(epsilon <= top for epsilon in spent)]
+    fit = ["no", "one", "two", "three", "four", "five", "six"][
+        sum(epsilon <= top for epsilon in spent)
+    ]
     assert f"`max_epsilon = {top:g}` {fit} runs at ε = {run['epsilon']:g} fit" in prose()
 
 
@@ -97,18 +124,32 @@ def test_the_certificates_of_the_page_are_those_that_the_command_makes(tmp_path:
     made = {path.name for path in write_development_certificates(tmp_path, clients=["hospital"])}
     named = set(re.findall(r"`([\w-]+\.pem)`", PAGE.read_text()))
     assert named == made
-    in_settings = {Path(name).name for text in settings().values() for name in re.findall(r'"([^"]*\.pem)"', text)}
+    in_settings = {
+        Path(name).name
+        for text in settings().values()
+        for name in re.findall(r'"([^"]*\.pem)"', text)
+    }
     assert in_settings == made - {"ca-key.pem"}
 
 
 def test_the_certificates_command_of_the_page_runs_and_says_one_role_a_host(tmp_path: Path) -> None:
-    command = next(line for block in blocks("sh") for line in block.splitlines() if line.startswith("fedrec certs"))
+    command = next(
+        line
+        for block in blocks("sh")
+        for line in block.splitlines()
+        if line.startswith("fedrec certs")
+    )
     _, verb, folder, *flags = command.split()
     done = CliRunner().invoke(app, [verb, str(tmp_path / folder), *flags])
     assert done.exit_code == 0, done.output
     assert done.output.splitlines()[-1] == str(tmp_path / folder / "pins.toml")
     named = set(read_pins(tmp_path / folder / "pins.toml"))
-    assert named == {"fedrec:aggregator:aggregator", "fedrec:server:server", "fedrec:client:hospital", "fedrec:client:library"}
+    assert named == {
+        "fedrec:aggregator:aggregator",
+        "fedrec:server:server",
+        "fedrec:client:hospital",
+        "fedrec:client:library",
+    }
     for party in ("aggregator", "server"):
         shown = x509.load_pem_x509_certificate((tmp_path / folder / f"{party}.pem").read_bytes())
         names = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -119,8 +160,15 @@ def test_the_pin_of_the_page_is_what_openssl_computes(tmp_path: Path) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("needs openssl")
     write_development_certificates(tmp_path, clients=[])
-    (command,) = [line for block in blocks("bash") for line in block.splitlines() if line.startswith("openssl")]
-    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True)
+    (command,) = [
+        line
+        for block in blocks("bash")
+        for line in block.splitlines()
+        if line.startswith("openssl")
+    ]
+    done = subprocess.run(
+        command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert done.stdout.split()[0] == read_pins(write_pins(tmp_path))["fedrec:aggregator:aggregator"]
 
 
@@ -145,13 +193,24 @@ def test_the_metrics_of_the_page_exist() -> None:
 
 def test_the_limits_of_the_page_are_the_defaults() -> None:
     limits = Limits()
-    assert f"at most {limits.max_users_per_batch:,} users and {limits.max_batch_bytes // 2**20} MiB" in prose()
-    assert f"a user {limits.max_events_per_user:,} items, a release {MAX_RELEASE_BYTES // 2**30} GiB" in prose()
-    assert f"`max_accumulator_bytes`, {limits.max_accumulator_bytes // 2**20} MiB unless set" in prose()
+    assert (
+        f"at most {limits.max_users_per_batch:,} users and {limits.max_batch_bytes // 2**20} MiB"
+        in prose()
+    )
+    assert (
+        f"a user {limits.max_events_per_user:,} items, a release {MAX_RELEASE_BYTES // 2**30} GiB"
+        in prose()
+    )
+    assert (
+        f"`max_accumulator_bytes`, {limits.max_accumulator_bytes // 2**20} MiB unless set"
+        in prose()
+    )
 
 
 def test_the_alerts_codes_and_verbs_that_the_page_names_exist() -> None:
-    table = re.search(r"^## What to do when\n(.*?)^## ", PAGE.read_text(), re.MULTILINE | re.DOTALL)[1]  # type: ignore[index]
+    table = re.search(
+        r"^## What to do when\n(.*?)^## ", PAGE.read_text(), re.MULTILINE | re.DOTALL
+    )[1]  # type: ignore[index]
     alerts = set(re.findall(r"`(Fedrec\w+)`", PAGE.read_text()))
     assert alerts
     assert alerts <= set(re.findall(r"alert: (\w+)", ALERTS.read_text()))

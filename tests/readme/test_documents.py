@@ -1,4 +1,5 @@
-"""What the documents say works: commands, keys, links and figures; and the reference page is what the code makes."""
+"""What the documents say works: commands, keys, links and figures; and the reference page is what
+the code makes."""
 
 from __future__ import annotations
 
@@ -27,7 +28,18 @@ from fedrec_simulations.data.describing import keys_of_news
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NAMES = {path.name for path in DOCUMENTS}
-TREES = ("aggregator", "cli", "client", "device", "docs", "fedrec", "server", "simulations", "tests", "transport")
+TREES = (
+    "aggregator",
+    "cli",
+    "client",
+    "device",
+    "docs",
+    "fedrec",
+    "server",
+    "simulations",
+    "tests",
+    "transport",
+)
 
 
 def blocks(path: Path, language: str) -> list[str]:
@@ -38,36 +50,59 @@ def commands() -> Iterator[tuple[str, str]]:
     for path in [*DOCUMENTS, *sorted((ROOT / "simulations").glob("*.toml"))]:
         lines = [line for block in blocks(path, "sh") for line in block.splitlines()]
         if path.suffix == ".toml":
-            lines = [line.removeprefix("# ") for line in path.read_text().splitlines() if line.startswith("# fedrec")]
+            lines = [
+                line.removeprefix("# ")
+                for line in path.read_text().splitlines()
+                if line.startswith("# fedrec")
+            ]
         yield from ((path.name, line) for line in lines)
 
 
 COMMANDS = sorted(set(commands()))
 SETTINGS = {"--settings", "--aggregator", "--client", "--server", "--serving"}
-"""Flags before a party's settings, which an operator writes; test_deploy_page.py loads those of docs/deploy.md."""
+"""Flags before a party's settings, which an operator writes; test_deploy_page.py loads those of
+docs/deploy.md."""
 OF_SETTINGS = {"status", "backup", "restore", "ledger"}
 """Verbs whose arguments are such settings."""
 
 
 def test_the_documents_are_there_and_hold_commands() -> None:
-    assert {"README.md", "quickstart.md", "simulate.md", "data.md", "privacy.md", "reference.md"} <= NAMES
+    assert {
+        "README.md",
+        "quickstart.md",
+        "simulate.md",
+        "data.md",
+        "privacy.md",
+        "reference.md",
+    } <= NAMES
     assert sum(line.startswith("fedrec ") for _, line in COMMANDS) > 15
 
 
 @pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
 def test_every_file_that_a_guide_of_the_tree_names_is_there(page: str) -> None:
-    named = set(re.findall(r"`([\w./-]+\.(?:py|toml|md|html)|[\w.-]+/[\w./-]+/)`", (ROOT / page).read_text()))
-    there = [path.relative_to(ROOT).as_posix() for part in TREES for path in (ROOT / part).rglob("*")]
+    named = set(
+        re.findall(
+            r"`([\w./-]+\.(?:py|toml|md|html)|[\w.-]+/[\w./-]+/)`", (ROOT / page).read_text()
+        )
+    )
+    there = [
+        path.relative_to(ROOT).as_posix() for part in TREES for path in (ROOT / part).rglob("*")
+    ]
     assert len(named) > 5
     assert [
         name
         for name in sorted(named)
-        if not (ROOT / name).exists() and not any(f"/{path}".endswith(f"/{name.rstrip('/')}") for path in there)
+        if not (ROOT / name).exists()
+        and not any(f"/{path}".endswith(f"/{name.rstrip('/')}") for path in there)
     ] == []
 
 
-@pytest.mark.parametrize(("document", "line"), COMMANDS, ids=[f"{d}: {line}" for d, line in COMMANDS])
-def test_every_command_of_the_documents_exists_with_its_flags_keys_and_scenario(document: str, line: str) -> None:
+@pytest.mark.parametrize(
+    ("document", "line"), COMMANDS, ids=[f"{d}: {line}" for d, line in COMMANDS]
+)
+def test_every_command_of_the_documents_exists_with_its_flags_keys_and_scenario(
+    document: str, line: str
+) -> None:
     words = shlex.split(line)
     if words[0] == "make":
         targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
@@ -85,18 +120,29 @@ def test_every_command_of_the_documents_exists_with_its_flags_keys_and_scenario(
     known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
     flags = [word for word in words[at:] if word.startswith("-")]
     assert set(flags) <= known
-    settings = {value for flag, value in itertools.pairwise(words) if flag in SETTINGS} | ({*words} if words[1] in OF_SETTINGS else set())
+    settings = {value for flag, value in itertools.pairwise(words) if flag in SETTINGS} | (
+        {*words} if words[1] in OF_SETTINGS else set()
+    )
     named = [word for word in words[at:] if word.endswith(".toml") and word not in settings]
     named += [value for flag, value in itertools.pairwise(words) if flag == "--scenario"]
-    named += words[at : at + 1] if words[1] in {"simulate", "account", "audit"} and words[at : at + 1] != flags[:1] else []
-    scenarios = [path_of(name) for name in named if name != "scenario.toml"]  # the operator's own, on docs/deploy.md
+    named += (
+        words[at : at + 1]
+        if words[1] in {"simulate", "account", "audit"} and words[at : at + 1] != flags[:1]
+        else []
+    )
+    # the operator's own, on docs/deploy.md
+    scenarios = [path_of(name) for name in named if name != "scenario.toml"]
     overrides = [value for flag, value in itertools.pairwise(words) if flag == "--set"]
     if words[1:3] == ["data", "describe"]:  # the verb adds what makes its format a scenario
         overrides += [f"data.path={words[3]}", *keys_of_news(words[3], overrides)]
     load(scenarios[0] if scenarios else None, overrides)
 
 
-@pytest.mark.parametrize("path", [path for path in DOCUMENTS if path.name not in ("deploy.md", "serving.md")], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path",
+    [path for path in DOCUMENTS if path.name not in ("deploy.md", "serving.md")],
+    ids=lambda path: path.name,
+)
 def test_every_scenario_of_the_documents_is_valid(path: Path) -> None:
     for block in blocks(path, "toml"):
         validated(tomllib.loads(block), source=path.name)
@@ -109,7 +155,9 @@ def test_every_link_leads_somewhere_and_every_named_file_and_key_exists(path: Pa
         assert target.startswith("https://") or (path.parent / target).is_file(), target
     for name in re.findall(r"`((?:fedrec|simulations|docs)/[\w./-]+)`", text):
         assert (ROOT / name).exists(), name
-    keys = re.findall(r"`((?:data|split|privacy|model|evaluation|compare|run)\.[a-z_]+)(?!\.)\b", text)
+    keys = re.findall(
+        r"`((?:data|split|privacy|model|evaluation|compare|run)\.[a-z_]+)(?!\.)\b", text
+    )
     known = re.findall(r"^\| `([a-z_.]+)` \|", reference.page(), re.MULTILINE)
     assert {key for key in keys if not key.endswith((".json", ".safetensors"))} <= set(known)
 
@@ -122,9 +170,27 @@ def test_the_reference_page_describes_every_key_verb_and_format() -> None:
     page = reference.page()
     rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
     assert all(row[-1].removesuffix(" |").strip() for row in rows)
-    for name in ("data.path", "data.format", "split.kind", "split.seed", "privacy.epsilon", "privacy.delta", "recipe", "seed", *FORMATS):
+    for name in (
+        "data.path",
+        "data.format",
+        "split.kind",
+        "split.seed",
+        "privacy.epsilon",
+        "privacy.delta",
+        "recipe",
+        "seed",
+        *FORMATS,
+    ):
         assert f"| `{name}` |" in page
-    for verb in ("simulate", "account", "bench", "data formats", "data describe", "data split", "data plant"):
+    for verb in (
+        "simulate",
+        "account",
+        "bench",
+        "data formats",
+        "data describe",
+        "data split",
+        "data plant",
+    ):
         assert f"### `fedrec {verb}`" in page
 
 
@@ -135,15 +201,23 @@ def test_the_figures_of_the_privacy_page_follow_from_the_accountant() -> None:
         right, found = ndtr(mu / 2), ndtr(ndtri(0.01) + mu)
         assert f"| {epsilon} | {right:.1%} of cases | {found:.1%} of those who are |" in text
     assert (
-        f"ε = 1 becomes {epsilon_of(2 * mu_for(1, 1e-5), 1e-5):.1f} and ε = 5 becomes {epsilon_of(2 * mu_for(5, 1e-5), 1e-5):.1f}"
-        in " ".join(text.split())
-    )
+        f"ε = 1 becomes {epsilon_of(2 * mu_for(1, 1e-5), 1e-5):.1f} and ε = 5 becomes "
+        f"{epsilon_of(2 * mu_for(5, 1e-5), 1e-5):.1f}"
+    ) in " ".join(text.split())
 
 
 def test_the_readme_says_of_its_picture_what_the_picture_shows() -> None:
-    words = [text.text or "" for text in ElementTree.parse(ROOT / "docs" / "img" / "curve.svg").iter() if text.tag.endswith("text")]
+    words = [
+        text.text or ""
+        for text in ElementTree.parse(ROOT / "docs" / "img" / "curve.svg").iter()
+        if text.tag.endswith("text")
+    ]
     number = re.compile(r"0\.\d{3}")
-    named = {name: float(value) for name, _, value in (word.rpartition(" ") for word in words) if name and number.fullmatch(value)}
+    named = {
+        name: float(value)
+        for name, _, value in (word.rpartition(" ") for word in words)
+        if name and number.fullmatch(value)
+    }
     [at_one, at_five] = [float(word) for word in words if number.fullmatch(word)]
     at_twenty, said = named["fedrec default"], (ROOT / "README.md").read_text()
     assert "The private model is better than item and user biases alone at each ε" in said
@@ -154,26 +228,44 @@ def test_the_readme_says_of_its_picture_what_the_picture_shows() -> None:
 
 def test_the_readme_is_in_the_words_of_its_field() -> None:
     first = (ROOT / "README.md").read_text().partition("```")[0].lower()
-    assert all(word in first for word in ("federated", "differential privacy", "recommendation", "flower", "grpc", "matrix factorisation"))
+    assert all(
+        word in first
+        for word in (
+            "federated",
+            "differential privacy",
+            "recommendation",
+            "flower",
+            "grpc",
+            "matrix factorisation",
+        )
+    )
 
 
 def test_the_readme_is_short_and_names_no_place() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) < 125
     for path in DOCUMENTS:
-        assert not re.search(r"(?<![\w.])/(?:home|work|tmp|root|Users)/", path.read_text()), path.name
+        assert not re.search(r"(?<![\w.])/(?:home|work|tmp|root|Users)/", path.read_text()), (
+            path.name
+        )
 
 
 def test_the_picture_is_drawn_from_a_run_and_refuses_a_run_without_a_curve(tmp_path: Path) -> None:
     points = [{"epsilon": e, "metrics": {"rmse": 1 - e / 100}} for e in (20.0, 1.0, 5.0)]
     guarantee = {"delta": 1e-5, "unit": "user", "neighbours": "add/remove"}
-    result = {"metrics": {"rmse": 0.95}, "guarantee": guarantee, "baselines": {"item <mean>": {"rmse": 0.97}}}
+    result = {
+        "metrics": {"rmse": 0.95},
+        "guarantee": guarantee,
+        "baselines": {"item <mean>": {"rmse": 0.97}},
+    }
     write_json(tmp_path / "settings.json", load(None).model_dump(mode="json"))
     write_json(tmp_path / "result.json", {**result, "curve": points})
     reference.draw_curve(tmp_path, tmp_path / "curve.svg")
     for picture in (tmp_path / "curve.svg", ROOT / "docs" / "img" / "curve.svg"):
         words = "".join(ElementTree.fromstring(picture.read_text()).itertext())
         assert "per user (add/remove, number of users public)" in words
-    assert "item <mean> 0.970" in "".join(ElementTree.fromstring((tmp_path / "curve.svg").read_text()).itertext())
+    assert "item <mean> 0.970" in "".join(
+        ElementTree.fromstring((tmp_path / "curve.svg").read_text()).itertext()
+    )
     write_json(tmp_path / "result.json", {**result, "curve": points[:1]})
     with pytest.raises(RunError, match="no curve"):
         reference.draw_curve(tmp_path, tmp_path / "other.svg")

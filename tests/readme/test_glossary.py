@@ -1,4 +1,5 @@
-"""The glossary: in order, one line a term, in plain sentences, about words that the documentation uses, and linked where readers start."""
+"""The glossary: in order, one line a term, in plain sentences, about words that the documentation
+uses, and linked where readers start."""
 
 from __future__ import annotations
 
@@ -27,5 +28,11 @@ def test_every_term_is_used_in_the_documentation_and_explained_in_whole_sentence
 
 
 def test_pages_where_readers_start_link_to_it() -> None:
-    for path in (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("index", "python", "quickstart", "simulate", "privacy"))):
+    for path in (
+        ROOT / "README.md",
+        *(
+            ROOT / "docs" / f"{name}.md"
+            for name in ("index", "python", "quickstart", "simulate", "privacy")
+        ),
+    ):
         assert "glossary.md" in path.read_text(encoding="utf-8"), path.name

@@ -1,4 +1,5 @@
-"""The threat tables of docs/privacy.md: every party and behaviour is there, and every sentence, proof and test they name exists."""
+"""The threat tables of docs/privacy.md: every party and behaviour is there, and every sentence,
+proof and test they name exists."""
 
 from __future__ import annotations
 
@@ -58,11 +59,20 @@ def threats(text: str) -> list[Threat]:
         section = text.split(f"### {activity}\n", 1)[1].split("\n#", 1)[0]
         lines = [line for line in section.splitlines() if line.startswith("|")]
         head, _, *rows = ([cell.strip() for cell in line.strip("|").split(" |")] for line in lines)
-        assert [cell.strip() for cell in head] == ["who", "behaves", "can learn about a person", "covered by", "proof", "tests"]
+        assert [cell.strip() for cell in head] == [
+            "who",
+            "behaves",
+            "can learn about a person",
+            "covered by",
+            "proof",
+            "tests",
+        ]
         for cells in rows:
             assert len(cells) == 6, cells
             who, behaves, learns, covered, proof, tests = cells
-            found.append(Threat(activity, who, behaves, learns, covered, _named(proof), _named(tests)))
+            found.append(
+                Threat(activity, who, behaves, learns, covered, _named(proof), _named(tests))
+            )
     return found
 
 
@@ -80,13 +90,24 @@ IDS = [f"{row.activity}: {row.who}, {row.behaves}" for row in ROWS]
 def functions(path: Path) -> frozenset[str]:
     """Tests that a file defines, those of its classes too."""
     tree = ast.parse(path.read_text())
-    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return frozenset(
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
 
 
 def test_every_party_honest_and_lying_has_one_row_in_every_table() -> None:
     wanted = sorted(itertools.product(ACTIVITIES, PARTIES, ("honest", "lying")))
     both = {"either": ("honest", "lying")}
-    assert sorted((row.activity, row.who, how) for row in ROWS for how in both.get(row.behaves, (row.behaves,))) == wanted
+    assert (
+        sorted(
+            (row.activity, row.who, how)
+            for row in ROWS
+            for how in both.get(row.behaves, (row.behaves,))
+        )
+        == wanted
+    )
 
 
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
@@ -99,14 +120,18 @@ def test_every_test_that_a_row_names_exists(row: Threat) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
-def test_a_row_that_a_sentence_covers_names_a_proof_and_a_test_and_any_other_says_what_is_not_covered(row: Threat) -> None:
+def test_a_row_that_a_sentence_covers_names_a_proof_and_a_test_and_any_other_says_what_is_not_covered(
+    row: Threat,
+) -> None:
     assert row.learns
     if row.sentences:
         assert row.proofs
         assert row.tests
     else:
         assert not row.proofs
-        assert row.covered in NOTHING_REACHES_IT or re.match(r"not covered: \w", row.covered), row.covered
+        assert row.covered in NOTHING_REACHES_IT or re.match(r"not covered: \w", row.covered), (
+            row.covered
+        )
 
 
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
@@ -128,7 +153,8 @@ def test_the_sentences_are_printed_as_the_page_says() -> None:
 
 
 def test_the_trusted_aggregator_is_never_said_to_be_covered() -> None:
-    """Alone and with the server it reads reports: whoever mends that changes this test with the table."""
+    """Alone and with the server it reads reports: whoever mends that changes this test with the
+    table."""
     for row in ROWS:
         if "aggregator" in row.who and row.activity == "Training on ratings or clicks":
             assert not row.sentences
@@ -138,10 +164,16 @@ def test_the_trusted_aggregator_is_never_said_to_be_covered() -> None:
 def test_a_missing_row_a_dead_test_and_an_unproved_row_are_seen() -> None:
     """The checks above, on a page with one thing wrong each."""
     text = PAGE.read_text()
-    without = "\n".join(line for line in text.splitlines() if not line.startswith("| server | lying"))
+    without = "\n".join(
+        line for line in text.splitlines() if not line.startswith("| server | lying")
+    )
     assert len(threats(without)) == len(ROWS) - 2
     line = next(line for line in text.splitlines() if line.startswith("| serving | lying"))
     dead = threats(text.replace(line, line.replace("::test_", "::test_no_longer_there_", 1)))
-    assert any(node.partition("::")[2] not in functions(ROOT / node.partition("::")[0]) for row in dead for node in row.tests)
+    assert any(
+        node.partition("::")[2] not in functions(ROOT / node.partition("::")[0])
+        for row in dead
+        for node in row.tests
+    )
     with pytest.raises(AssertionError):
         threats(text.replace(line, line.rsplit("|", 2)[0] + "| some words |"))

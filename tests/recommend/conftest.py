@@ -1,4 +1,5 @@
-"""A small public bundle, a server in this process that records what it was sent, and real servers in a thread."""
+"""A small public bundle, a server in this process that records what it was sent, and real servers
+in a thread."""
 
 from __future__ import annotations
 
@@ -28,14 +29,26 @@ ITEMS, TOPICS, HISTORY, WIDTH = 120, 16, 10, 6
 CATEGORIES = ("drama", "comedy")
 
 
-def write_bundle(path: Path, *, seed: int = 0, rows_seed: int = 0, about: dict[str, Any] | None = None, **arrays: Any) -> str:
-    """A bundle of random public numbers; returns its version. rows_seed: of the rows, which answers are made with."""
+def write_bundle(
+    path: Path,
+    *,
+    seed: int = 0,
+    rows_seed: int = 0,
+    about: dict[str, Any] | None = None,
+    **arrays: Any,
+) -> str:
+    """A bundle of random public numbers; returns its version. rows_seed: of the rows, which answers
+    are made with."""
     rng, rng_rows = np.random.default_rng(seed), np.random.default_rng(rows_seed)
     table = topic_table(rng_rows.dirichlet(np.full(TOPICS, 0.3), ITEMS))
     spread = rng.normal(size=(TOPICS, TOPICS))
-    ids, titles = Texts.of([f"i{j}" for j in range(ITEMS)]), Texts.of([f"Title {j}" for j in range(ITEMS)])
+    ids, titles = (
+        Texts.of([f"i{j}" for j in range(ITEMS)]),
+        Texts.of([f"Title {j}" for j in range(ITEMS)]),
+    )
     words = {
-        "name": "planted", "family": "news", "form": "additive", "history": HISTORY, "delta": 1e-5, "scale": 0.1,
+        "name": "planted", "family": "news", "form": "additive", "history": HISTORY, "delta": 1e-5,
+        "scale": 0.1,
         "sensitivity": math.nextafter(table.diameter / HISTORY, math.inf), "categories": CATEGORIES,
         "training": {"epsilon": 5.0}, "noise": "system", "fedrec": "0",
     }  # fmt: skip
@@ -47,14 +60,21 @@ def write_bundle(path: Path, *, seed: int = 0, rows_seed: int = 0, about: dict[s
         "items": rng.normal(size=(ITEMS, WIDTH)).astype(np.float32),
         "bias": rng.normal(size=ITEMS).astype(np.float32),
         "categories": rng.integers(0, 4, ITEMS).astype(np.uint64),
-        **{"ids.content": ids.content, "ids.ptr": ids.ptr, "titles.content": titles.content, "titles.ptr": titles.ptr},
+        **{
+            "ids.content": ids.content,
+            "ids.ptr": ids.ptr,
+            "titles.content": titles.content,
+            "titles.ptr": titles.ptr,
+        },
     }
     return bundles.write(path, bundles.About(**(words | (about or {}))), parts | arrays)
 
 
 @dataclass
 class PlainServer:
-    """A server without a network: it ranks, and keeps every query it got. `retired` versions are refused."""
+    """A server without a network: it ranks, and keeps every query it got.
+
+    `retired` versions are refused."""
 
     paths: list[Path]
     queries: list[Query] = field(default_factory=list)
@@ -70,7 +90,9 @@ class PlainServer:
 
     def bundle(self, version: str) -> Iterator[bytes]:
         self.fetched += 1
-        yield next(path for path in self.paths if bundles.sha256_of(path)[:16] == version).read_bytes()
+        yield next(
+            path for path in self.paths if bundles.sha256_of(path)[:16] == version
+        ).read_bytes()
 
     def recommend(self, query: Query) -> Reply:
         self.queries.append(query)
@@ -80,9 +102,13 @@ class PlainServer:
         if query.version in self.retired:
             raise RefusedError(WRONG_VERSION, "retired", "take the newest")
         if query.version not in self.rankers:
-            path = next(path for path in self.paths if bundles.sha256_of(path)[:16] == query.version)
+            path = next(
+                path for path in self.paths if bundles.sha256_of(path)[:16] == query.version
+            )
             self.rankers[query.version] = ranking.Exact(bundles.read_ranked(path))
-        best = self.rankers[query.version]([ranking.Query(query.sent, query.k, query.category_bits)])[0]
+        best = self.rankers[query.version](
+            [ranking.Query(query.sent, query.k, query.category_bits)]
+        )[0]
         return self.answers(Reply(query.version, best.items.astype(np.int64), best.scores))
 
     def close(self) -> None:
@@ -107,12 +133,18 @@ def by_rows(rows: npt.NDArray[np.integer]) -> list[str]:
 
 @pytest.fixture
 def real_server(tmp_path: Path) -> Iterator[Callable[..., Serving]]:
-    """Starts the real server in a thread: `real_server(path, tls=...)`; all are stopped at the end."""
+    """Starts the real server in a thread: `real_server(path, tls=...)`; all are stopped at the
+    end."""
     stop, threads = threading.Event(), list[threading.Thread]()
 
     def start(*paths: Path, **settings: Any) -> Serving:
         told, ready = list[Serving](), threading.Event()
-        content = {"grpc": "127.0.0.1:0", "http": "127.0.0.1:0", "log": str(tmp_path / "serving.jsonl"), "limits": {"notice_s": 0.0}}
+        content = {
+            "grpc": "127.0.0.1:0",
+            "http": "127.0.0.1:0",
+            "log": str(tmp_path / "serving.jsonl"),
+            "limits": {"notice_s": 0.0},
+        }
 
         def tell(serving: Serving) -> None:
             told.append(serving)

@@ -1,4 +1,5 @@
-"""A server that chooses its bundles to learn of a history: between the download and the query nothing shows it but noised numbers."""
+"""A server that chooses its bundles to learn of a history: between the download and the query
+nothing shows it but noised numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +23,12 @@ from fedrec_client.recommending import Recommender
 from .conftest import HISTORY, ITEMS, TOPICS, WIDTH, PlainServer, write_bundle
 
 X = 17
-HISTORIES = (Clicks.of(["i3", f"i{X}", "i5"]), Clicks.of(["i3", "i4", "i5"]), Clicks.of([f"i{X}"]), Clicks.of([]))
+HISTORIES = (
+    Clicks.of(["i3", f"i{X}", "i5"]),
+    Clicks.of(["i3", "i4", "i5"]),
+    Clicks.of([f"i{X}"]),
+    Clicks.of([]),
+)
 
 
 def without(*gone: int) -> dict[str, Any]:
@@ -34,10 +40,22 @@ def without(*gone: int) -> dict[str, Any]:
 def attention(**changed: Any) -> dict[str, Any]:
     """Arrays of an attention form with a small NRMS user encoder; two heads."""
     rng = np.random.default_rng(2)
-    parts = {"attention.project": (WIDTH, 3 * WIDTH), "pool.dense": (WIDTH, 4), "pool.bias": (4,), "pool.query": (4, 1)}
-    arrays = {f"encoder.{name}": rng.normal(size=shape).astype(np.float32) for name, shape in parts.items()}
+    parts = {
+        "attention.project": (WIDTH, 3 * WIDTH),
+        "pool.dense": (WIDTH, 4),
+        "pool.bias": (4,),
+        "pool.query": (4, 1),
+    }
+    arrays = {
+        f"encoder.{name}": rng.normal(size=shape).astype(np.float32)
+        for name, shape in parts.items()
+    }
     numbers = {"theta": np.array(0.3), "padding": np.array(0.2), "heads": np.array(2)}
-    nothing = {"rows": np.zeros((0, TOPICS), np.int32), "mean": np.zeros(TOPICS), "covariance": np.zeros((TOPICS, TOPICS))}
+    nothing = {
+        "rows": np.zeros((0, TOPICS), np.int32),
+        "mean": np.zeros(TOPICS),
+        "covariance": np.zeros((TOPICS, TOPICS)),
+    }
     anonymous = {"anonymous": rng.normal(size=WIDTH).astype(np.float32)}
     return {
         "about": {"form": "attention", "sensitivity": math.nextafter(math.sqrt(2) * 0.3, 1)},
@@ -56,7 +74,8 @@ def items_with(number: float, row: int = X) -> dict[str, Any]:
 
 
 def seen_by(server: PlainServer, state: Path, clicks: Clicks, **options: Any) -> tuple[Any, ...]:
-    """Everything that a server sees of one call but for the noised numbers, and what was charged."""
+    """Everything that a server sees of one call but for the noised numbers, and what was
+    charged."""
     before, fetched = len(server.queries), server.fetched
     with Recommender(server, state, **options) as recommender:
         try:
@@ -65,7 +84,10 @@ def seen_by(server: PlainServer, state: Path, clicks: Clicks, **options: Any) ->
         except ProtocolError as failure:
             refused = failure.cause
         spent = recommender.ledger.epsilon
-    queries = [(query.version, query.sent.shape, query.k, query.category_bits) for query in server.queries[before:]]
+    queries = [
+        (query.version, query.sent.shape, query.k, query.category_bits)
+        for query in server.queries[before:]
+    ]
     return queries, server.fetched - fetched, refused, spent
 
 
@@ -73,7 +95,10 @@ def all_seen(tmp_path: Path, bundle: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Of each history, on a device of its own."""
     path = tmp_path / "hostile.safetensors"
     write_bundle(path, **bundle)
-    return [seen_by(PlainServer([path]), tmp_path / str(number), clicks) for number, clicks in enumerate(HISTORIES)]
+    return [
+        seen_by(PlainServer([path]), tmp_path / str(number), clicks)
+        for number, clicks in enumerate(HISTORIES)
+    ]
 
 
 ANSWERED: dict[str, Callable[[], dict[str, Any]]] = {
@@ -84,10 +109,14 @@ ANSWERED: dict[str, Callable[[], dict[str, Any]]] = {
         "ids.ptr": Texts.of(["i3"] * ITEMS).ptr,
     },
     "only the best rating counts": lambda: {"about": {"liked": 5.0}},
-    "a title is no text": lambda: {"titles.content": np.full_like(Texts.of([f"Title {j}" for j in range(ITEMS)]).content, 255)},
+    "a title is no text": lambda: {
+        "titles.content": np.full_like(Texts.of([f"Title {j}" for j in range(ITEMS)]).content, 255)
+    },
     "attention": attention,
     "attention with an item of 1e6": lambda: attention(**items_with(1e6)),
-    "attention with an anonymous item of 1e6": lambda: attention(anonymous=np.full(WIDTH, 1e6, np.float32)),
+    "attention with an anonymous item of 1e6": lambda: attention(
+        anonymous=np.full(WIDTH, 1e6, np.float32)
+    ),
 }
 REFUSED: dict[str, Callable[[], dict[str, Any]]] = {
     "attention with an item of 3e38": lambda: attention(**items_with(3e38)),
@@ -95,8 +124,12 @@ REFUSED: dict[str, Callable[[], dict[str, Any]]] = {
     "an item that is not finite": lambda: items_with(np.nan),
     "two items that are not finite": lambda: items_with(np.inf),
     "an anonymous item of 3e38": lambda: attention(anonymous=np.full(WIDTH, 3e38, np.float32)),
-    "an encoder of 3e38": lambda: attention(**{"encoder.pool.query": np.full((4, 1), 3e38, np.float32)}),
-    "an encoder that lacks a part": lambda: attention(**{"encoder.pool.query": np.zeros((3, 1), np.float32)}),
+    "an encoder of 3e38": lambda: attention(
+        **{"encoder.pool.query": np.full((4, 1), 3e38, np.float32)}
+    ),
+    "an encoder that lacks a part": lambda: attention(
+        **{"encoder.pool.query": np.zeros((3, 1), np.float32)}
+    ),
     "heads that do not divide the width": lambda: attention(heads=np.array(4)),
     "padding of 1 - delta": lambda: attention(padding=np.array(1 - 1e-6)),
     "a sensitivity that its clipping does not have": lambda: attention(theta=np.array(0.2)),
@@ -109,11 +142,21 @@ REFUSED: dict[str, Callable[[], dict[str, Any]]] = {
     "a covariance of 1e300": lambda: {"covariance": np.eye(TOPICS) * 1e300},
     "a scale of 1e-300": lambda: {"about": {"scale": 1e-300}},
     "a sensitivity of 1e300": lambda: {"about": {"sensitivity": 1e300}},
-    "rows longer than 1": lambda: {"rows": np.full((ITEMS, TOPICS), 2**20, np.int32), "about": {"sensitivity": 100.0}},
+    "rows longer than 1": lambda: {
+        "rows": np.full((ITEMS, TOPICS), 2**20, np.int32),
+        "about": {"sensitivity": 100.0},
+    },
     "rows of another type": lambda: {"rows": np.full((ITEMS, TOPICS), 0.5)},
-    "ids of another type": lambda: {"ids.ptr": Texts.of([f"i{j}" for j in range(ITEMS)]).ptr.astype(np.float64)},
-    "ids that overlap": lambda: {"ids.ptr": Texts.of([f"i{j}" for j in range(ITEMS)]).ptr[::-1].copy()},
-    "too many coefficients": lambda: {"users.linear": np.zeros((2_000, WIDTH), np.float32), **_wide(2_000)},
+    "ids of another type": lambda: {
+        "ids.ptr": Texts.of([f"i{j}" for j in range(ITEMS)]).ptr.astype(np.float64)
+    },
+    "ids that overlap": lambda: {
+        "ids.ptr": Texts.of([f"i{j}" for j in range(ITEMS)]).ptr[::-1].copy()
+    },
+    "too many coefficients": lambda: {
+        "users.linear": np.zeros((2_000, WIDTH), np.float32),
+        **_wide(2_000),
+    },
 }
 
 
@@ -123,7 +166,9 @@ def _wide(B: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("bundle", ANSWERED.values(), ids=list(ANSWERED))
-def test_whatever_a_bundle_holds_a_query_leaves_for_every_history_and_costs_the_same(tmp_path: Path, bundle: Any) -> None:
+def test_whatever_a_bundle_holds_a_query_leaves_for_every_history_and_costs_the_same(
+    tmp_path: Path, bundle: Any
+) -> None:
     seen = all_seen(tmp_path, bundle())
     assert len(seen[0][0]) == 1
     assert seen[0][3] > 4.9
@@ -131,7 +176,9 @@ def test_whatever_a_bundle_holds_a_query_leaves_for_every_history_and_costs_the_
 
 
 @pytest.mark.parametrize("bundle", REFUSED.values(), ids=list(REFUSED))
-def test_a_bundle_out_of_bounds_is_refused_before_a_history_is_looked_at(tmp_path: Path, bundle: Any, monkeypatch: Any) -> None:
+def test_a_bundle_out_of_bounds_is_refused_before_a_history_is_looked_at(
+    tmp_path: Path, bundle: Any, monkeypatch: Any
+) -> None:
     monkeypatch.setattr(PublicModel, "window", lambda *_: pytest.fail("the history was looked at"))
     seen = all_seen(tmp_path, bundle())
     assert all((queries, spent) == ([], 0) for queries, _, _, spent in seen)
@@ -139,7 +186,8 @@ def test_a_bundle_out_of_bounds_is_refused_before_a_history_is_looked_at(tmp_pat
 
 
 def test_no_catalogue_finds_an_item_by_bisection(tmp_path: Path) -> None:
-    """Half of the items are missing, again and again: every bundle is asked and charged, so the answers say nothing."""
+    """Half of the items are missing, again and again: every bundle is asked and charged, so the
+    answers say nothing."""
     server, secret = PlainServer([]), Clicks.of(["i37"])
     for number, half in enumerate([range(60), range(60, 120), range(30), range(30, 60)]):
         server.paths.append(tmp_path / f"{number}.safetensors")
@@ -153,7 +201,8 @@ def test_no_catalogue_finds_an_item_by_bisection(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rating", [4.0, 5.0])
 def test_whether_bytes_repeat_does_not_tell_a_rating(tmp_path: Path, rating: float) -> None:
-    """The same rows and another `liked`: a fresh answer, whether a rating lies between the two or not."""
+    """The same rows and another `liked`: a fresh answer, whether a rating lies between the two or
+    not."""
     server = PlainServer([tmp_path / "first.safetensors", tmp_path / "second.safetensors"])
     for path, liked in zip(server.paths, (3.5, 4.5), strict=True):
         write_bundle(path, about={"liked": liked})
@@ -167,7 +216,9 @@ def test_whether_bytes_repeat_does_not_tell_a_rating(tmp_path: Path, rating: flo
         assert len(recommender.ledger.answers) == 2
 
 
-def test_an_earlier_history_that_comes_back_is_a_new_question(served: PlainServer, tmp_path: Path) -> None:
+def test_an_earlier_history_that_comes_back_is_a_new_question(
+    served: PlainServer, tmp_path: Path
+) -> None:
     """Who takes a title out and puts one back must not tell whether it is the same one."""
     first, other = Clicks.of(["i1", "i2"]), Clicks.of(["i1"])
     with Recommender(served, tmp_path / "state", limit=100.0) as recommender:
@@ -177,12 +228,19 @@ def test_an_earlier_history_that_comes_back_is_a_new_question(served: PlainServe
         assert recommender.recommend(first).fresh
         assert not recommender.recommend(first).fresh
         assert not recommender.recommend(other, last=True).fresh
-        assert recommender.recommend(first).fresh  # it was away, though nothing fresh was asked meanwhile
+        # it was away, though nothing fresh was asked meanwhile
+        assert recommender.recommend(first).fresh
     assert len({query.sent.tobytes() for query in served.queries}) == 4
 
 
-@pytest.mark.parametrize("more", [Click("i9", 1.0), Click("i9", 5.0), Click("nowhere", 5.0)], ids=["disliked", "liked", "unknown"])
-def test_every_event_is_a_change_whatever_the_model_takes_for_a_click(tmp_path: Path, more: Click) -> None:
+@pytest.mark.parametrize(
+    "more",
+    [Click("i9", 1.0), Click("i9", 5.0), Click("nowhere", 5.0)],
+    ids=["disliked", "liked", "unknown"],
+)
+def test_every_event_is_a_change_whatever_the_model_takes_for_a_click(
+    tmp_path: Path, more: Click
+) -> None:
     write_bundle(tmp_path / "b.safetensors", about={"liked": 4.0})
     clicks = (Click("i1", 5.0), Click("i2", 4.0))
     with Recommender(PlainServer([tmp_path / "b.safetensors"]), tmp_path / "state") as recommender:
@@ -201,29 +259,39 @@ def test_a_history_that_alone_fails_is_asked_for_as_an_empty_one_at_the_same_pri
         return real(bundle, history, **how)
 
     monkeypatch.setattr(recommending, "ask", failing)
-    seen = [seen_by(served, tmp_path / str(number), clicks) for number, clicks in enumerate(HISTORIES)]
+    seen = [
+        seen_by(served, tmp_path / str(number), clicks) for number, clicks in enumerate(HISTORIES)
+    ]
     assert all(other[0] == seen[0][0] and other[3] == seen[0][3] > 0 for other in seen)
     assert [record.message for record in caplog.records] == ["history-stays-silent"] * 2
 
 
-def test_every_bundle_is_charged_to_the_one_ledger_and_past_the_limit_none_is_answered(tmp_path: Path) -> None:
-    """A bundle with rows of its own for every question: each answer is fresh, so each is paid for."""
+def test_every_bundle_is_charged_to_the_one_ledger_and_past_the_limit_none_is_answered(
+    tmp_path: Path,
+) -> None:
+    """A bundle with rows of its own for every question: each answer is fresh, so each is paid
+    for."""
     server = PlainServer([])
     with Recommender(server, tmp_path / "state", epsilon=5.0, limit=10.0) as recommender:
         for number in range(4):
             server.retired |= {server.newest()} if server.paths else set()
             server.paths.append(tmp_path / f"{number}.safetensors")
-            write_bundle(server.paths[-1], rows_seed=number, about={"sensitivity": 0.5})  # which tells them apart no more
+            # which tells them apart no more
+            write_bundle(server.paths[-1], rows_seed=number, about={"sensitivity": 0.5})
             if number < 3:
                 assert recommender.recommend(HISTORIES[0]).fresh
         with pytest.raises(BudgetExceededError):
             recommender.recommend(HISTORIES[0])
         assert len(recommender.ledger.answers) == 3
         assert not [query for query in server.queries if query.version == server.newest()]
-        assert mu_for(recommender.ledger.epsilon, 1e-5) == pytest.approx(math.sqrt(3) * mu_for(5.0, 1e-5), rel=1e-6)
+        assert mu_for(recommender.ledger.epsilon, 1e-5) == pytest.approx(
+            math.sqrt(3) * mu_for(5.0, 1e-5), rel=1e-6
+        )
 
 
-def test_a_cached_bundle_out_of_bounds_does_not_block_the_next(served: PlainServer, tmp_path: Path) -> None:
+def test_a_cached_bundle_out_of_bounds_does_not_block_the_next(
+    served: PlainServer, tmp_path: Path
+) -> None:
     hostile = tmp_path / "hostile.safetensors"
     version = write_bundle(hostile, about={"history": 10**6, "sensitivity": 1.0})
     folder = tmp_path / "state" / "bundles"
@@ -235,8 +303,11 @@ def test_a_cached_bundle_out_of_bounds_does_not_block_the_next(served: PlainServ
     assert not (folder / f"{version}.safetensors").exists()
 
 
-def test_where_a_model_pads_no_word_of_the_server_makes_a_click_an_empty_place(tmp_path: Path) -> None:
-    """Padding hides clicks, not empty places: a click that is none would cost more than the answer's price."""
+def test_where_a_model_pads_no_word_of_the_server_makes_a_click_an_empty_place(
+    tmp_path: Path,
+) -> None:
+    """Padding hides clicks, not empty places: a click that is none would cost more than the
+    answer's price."""
     clicks = Clicks((Click("i1", 5.0), Click(f"i{X}", 5.0), Click("i3", 2.0)))
     for name, changed, expected in (
         ("padded", without(X), [1, ITEMS, ITEMS]),

@@ -1,4 +1,5 @@
-"""`fedrec recommend` as a person types it: lists, refusals with their exit codes, and the demo with a server of its own."""
+"""`fedrec recommend` as a person types it: lists, refusals with their exit codes, and the demo with
+a server of its own."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ Said = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def said(capsys: Any, tmp_path: Path, monkeypatch: Any) -> Said:
-    """Exit code, stdout and stderr of `fedrec recommend ARGUMENTS`, with a state folder of the test's own."""
+    """Exit code, stdout and stderr of `fedrec recommend ARGUMENTS`, with a state folder of the
+    test's own."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
     (tmp_path / "read.txt").write_text("i1\ni2\ni3\n")
 
@@ -66,11 +68,23 @@ def test_a_list_its_promise_and_its_price_then_the_same_for_nothing(
         serving.newest,
     ):
         assert words in out
-    first, second = (json.loads(said(*ask, "--json", *more)[1]) for more in ([], ["--explain", "-k", "3"]))
+    first, second = (
+        json.loads(said(*ask, "--json", *more)[1]) for more in ([], ["--explain", "-k", "3"])
+    )
     assert first["fresh"] is second["fresh"] is False
     assert second["items"] == first["items"][:3]
-    assert first["guarantee"] == {**first["guarantee"], "epsilon": 5.0, "delta": 1e-5, "unit": "click", "neighbours": "replace"}
-    assert set(json.loads(bytes.fromhex(second["left"][-1]["body"]))) == {"version", "coefficients", "k"}
+    assert first["guarantee"] == {
+        **first["guarantee"],
+        "epsilon": 5.0,
+        "delta": 1e-5,
+        "unit": "click",
+        "neighbours": "replace",
+    }
+    assert set(json.loads(bytes.fromhex(second["left"][-1]["body"]))) == {
+        "version",
+        "coefficients",
+        "k",
+    }
     assert (tmp_path / "xdg" / "fedrec" / "recommend" / "ledger.sqlite").stat().st_mode & 0o077 == 0
     code, out, _ = said(*ask, "--local", "--explain")
     assert "Nothing left this device" in out
@@ -83,13 +97,25 @@ def test_what_answers_are_for_the_person_is_said_and_limited_whatever_the_histor
     ask = ["--server", real_server(served.paths[0]).http, "--json"]
     mine, one = tmp_path / "read.txt", tmp_path / "one.txt"
     found = json.loads(said(*ask, "--history", str(mine))[1])["person"]
-    assert (found["unit"], found["neighbours"], found["clicks"], found["limit"]) == ("user", "replace", 3, "inf")
+    assert (found["unit"], found["neighbours"], found["clicks"], found["limit"]) == (
+        "user",
+        "replace",
+        3,
+        "inf",
+    )
     assert found["epsilon"] == pytest.approx(epsilon_of(3 * mu_for(5.0, 1e-5), 1e-5), rel=1e-9)
     assert found["epsilon"] < found["any_history"]
     one.write_text("i4\n")
     refusals = []
     for history in (mine, one):
-        limited = [*ask, "--history", str(history), "--state", str(tmp_path / history.stem), "--max-user-epsilon"]
+        limited = [
+            *ask,
+            "--history",
+            str(history),
+            "--state",
+            str(tmp_path / history.stem),
+            "--max-user-epsilon",
+        ]
         assert said(*limited, str(0.99 * found["any_history"]))[0] == 5
         refusals.append(said(*limited, str(0.99 * found["any_history"]))[2])
         assert said(*limited, str(1.01 * found["any_history"]))[0] == 0
@@ -105,7 +131,10 @@ def test_items_that_the_catalogue_lacks_are_said_on_the_device_alone(
     ask = ["--history", str(tmp_path / "unknown.txt"), "--server", serving.http]
     code, out, _ = said(*ask)
     assert code == 0
-    assert "1 of the clicks is of an item that this model does not have: it counts as an empty place" in out
+    assert (
+        "1 of the clicks is of an item that this model does not have: it counts as an empty place"
+        in out
+    )
     found = json.loads(said(*ask, "--json", "--explain")[1])
     assert found["unknown"] == 1
     assert "what" not in found["left"][-1]["decoded"]
@@ -127,28 +156,49 @@ def test_refusals_are_a_line_of_cause_a_line_of_remedy_and_an_exit_code(
         ],
         3: [["--history", str(tmp_path / "none.txt"), "--server", grpc]],
         5: [["--history", history, "--server", grpc, "--epsilon", "21"]],
-        6: [["--history", history, "--server", grpc, "--state", history], ["--demo", str(tmp_path)]],
+        6: [
+            ["--history", history, "--server", grpc, "--state", history],
+            ["--demo", str(tmp_path)],
+        ],
         7: [["--history", history, "--server", nobody, "--timeout", "1"]],
     }
     for wanted, lines in expected.items():
         for line in lines:
             code, _, err = said(*line)
-            assert (code, [part.split(":")[0] for part in err.splitlines()]) == (wanted, ["error", "remedy"]), (line, err)
+            assert (code, [part.split(":")[0] for part in err.splitlines()]) == (
+                wanted,
+                ["error", "remedy"],
+            ), (line, err)
 
 
-def test_the_demo_goes_from_a_run_to_a_private_list_beside_the_exact_one(said: Said, tmp_path: Path) -> None:
+def test_the_demo_goes_from_a_run_to_a_private_list_beside_the_exact_one(
+    said: Said, tmp_path: Path
+) -> None:
     (tmp_path / "run").mkdir()
     version = write_bundle(tmp_path / "run" / FILE)
     code, out, err = said("--demo", str(tmp_path / "run"))
     assert (code, err) == (0, "")
-    for words in ("A made-up reader", "are in both lists", "cost nothing", "Left this device", version):
+    for words in (
+        "A made-up reader",
+        "are in both lists",
+        "cost nothing",
+        "Left this device",
+        version,
+    ):
         assert words in out
     found = json.loads(said("--demo", str(tmp_path / "run"), "--json", "--epsilon", "15")[1])
-    assert (len(found["items"]), len(found["exact"]), found["repeated_fresh"], found["answers"]) == (10, 10, False, 1)
+    assert (
+        len(found["items"]),
+        len(found["exact"]),
+        found["repeated_fresh"],
+        found["answers"],
+    ) == (10, 10, False, 1)
     assert not (tmp_path / "xdg").exists()
 
 
-def test_a_model_of_seeded_noise_is_called_an_experiment_and_served_with_demo_alone(said: Said, tmp_path: Path) -> None:
+def test_a_model_of_seeded_noise_is_called_an_experiment_and_served_with_demo_alone(
+    said: Said, tmp_path: Path
+) -> None:
     (tmp_path / "run").mkdir()
     write_bundle(tmp_path / "run" / FILE, about={"noise": "seeded"})
     code, out, _ = said("--demo", str(tmp_path / "run"))
@@ -164,7 +214,11 @@ def test_a_model_of_seeded_noise_is_called_an_experiment_and_served_with_demo_al
 def test_words_of_a_server_reach_no_terminal_as_commands(said: Said, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     texts = Texts.of([f"\x1b]0;owned\x07Title {j}" for j in range(ITEMS)])
-    write_bundle(tmp_path / "run" / FILE, about={"name": "a\x1bname"}, **{"titles.content": texts.content, "titles.ptr": texts.ptr})
+    write_bundle(
+        tmp_path / "run" / FILE,
+        about={"name": "a\x1bname"},
+        **{"titles.content": texts.content, "titles.ptr": texts.ptr},
+    )
     out = said("--demo", str(tmp_path / "run"))[1]
     assert "Title" in out
     assert not {"\x1b", "\x07"} & set(out)
@@ -186,12 +240,26 @@ def test_the_demo_takes_the_newest_run_that_can_be_served(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("ranked", [False, True])
-def test_a_factorisation_model_is_ranked_here_by_its_own_solve_with_ratings(ranked: bool, tmp_path: Path) -> None:
+def test_a_factorisation_model_is_ranked_here_by_its_own_solve_with_ratings(
+    ranked: bool, tmp_path: Path
+) -> None:
     rng = np.random.default_rng(3)
-    model = DefaultModel(rng.normal(size=(ITEMS, 5)), rng.normal(size=ITEMS), np.full(ITEMS, 0.1), 0.2, 0.5, (1.0, 5.0))
+    model = DefaultModel(
+        rng.normal(size=(ITEMS, 5)),
+        rng.normal(size=ITEMS),
+        np.full(ITEMS, 0.1),
+        0.2,
+        0.5,
+        (1.0, 5.0),
+    )
     if ranked:
-        model = replace(model, ranker=LikedRanker.of(model, rng.uniform(1, 9, ITEMS), std=0.9, value_range=(1.0, 5.0)))
-    arrays: dict[str, Any] = {f"model.{name}": np.asarray(array) for name, array in arrays_of(model).items()}
+        model = replace(
+            model,
+            ranker=LikedRanker.of(model, rng.uniform(1, 9, ITEMS), std=0.9, value_range=(1.0, 5.0)),
+        )
+    arrays: dict[str, Any] = {
+        f"model.{name}": np.asarray(array) for name, array in arrays_of(model).items()
+    }
     write_bundle(tmp_path / "b.safetensors", about={"family": "ratings", "liked": 4.0}, **arrays)
     bundle = read(tmp_path / "b.safetensors")
     assert isinstance(released_model(bundle), DefaultModel)
@@ -199,25 +267,40 @@ def test_a_factorisation_model_is_ranked_here_by_its_own_solve_with_ratings(rank
     rows, scores = best(bundle, np.full(10, -1, np.int32), events, k=20, categories=0)
     zero = np.zeros(3, np.int32)
     history = Interactions.from_columns(
-        zero, np.array([3, 7, 50]), np.array([4.0, 5.0, 1.0]), num_users=1, num_items=ITEMS, value_range=(1.0, 5.0)
+        zero,
+        np.array([3, 7, 50]),
+        np.array([4.0, 5.0, 1.0]),
+        num_users=1,
+        num_items=ITEMS,
+        value_range=(1.0, 5.0),
     )
     solved = ranker_of(model_of(arrays_of(model), "default"))
-    expected = solved.item_vectors.astype(np.float64) @ solved.user_vectors(history)[0] + solved.offset
+    expected = (
+        solved.item_vectors.astype(np.float64) @ solved.user_vectors(history)[0] + solved.offset
+    )
     expected[[3, 7, 50]] = -np.inf
     assert rows.tolist() == np.argsort(-expected, kind="stable")[:20].tolist()
     np.testing.assert_allclose(scores, expected[rows], rtol=1e-10)
 
 
-def test_the_settings_of_the_serving_page_load_and_its_python_is_the_real_interface(served: PlainServer, tmp_path: Path) -> None:
+def test_the_settings_of_the_serving_page_load_and_its_python_is_the_real_interface(
+    served: PlainServer, tmp_path: Path
+) -> None:
     page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
-    publish, fetch, serve = (tomllib.loads(text) for text in re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
-    assert validated(fetch | serve).tls is not None  # both are of serving; what publishes is the server's
+    publish, fetch, serve = (
+        tomllib.loads(text)
+        for text in re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    )
+    # both are of serving; what publishes is the server's
+    assert validated(fetch | serve).tls is not None
     assert PublishTable(**publish["publish"]).tokens
     (python,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     for name in ("1193", "661", "914"):
         python = python.replace(f'"{name}"', f'"i{int(name) % ITEMS}"')
     shown = list[Any]()
     scope = {"print": lambda *words: shown.append(words)}
-    python = python.replace('"grpcs://recommender.example.org:7443", Path("state")', "SERVER, STATE")
+    python = python.replace(
+        '"grpcs://recommender.example.org:7443", Path("state")', "SERVER, STATE"
+    )
     exec(python, scope | {"SERVER": served, "STATE": tmp_path / "state"})
     assert len(shown) == 10

@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedrec.errors import DataError, MalformedRowError, ProtocolError, SettingsError, UnreachableError
+from fedrec.errors import (
+    DataError,
+    MalformedRowError,
+    ProtocolError,
+    SettingsError,
+    UnreachableError,
+)
 from fedrec.randomness import Streams
 from fedrec.serving.bundle import Bundle
 from fedrec_client.clicks import Click, Clicks, read_clicks
@@ -25,7 +31,8 @@ Open = Callable[..., Recommender]
 
 @pytest.fixture
 def opened(served: PlainServer, tmp_path: Path) -> Iterator[Open]:
-    """A recommender on `tmp_path/state`; the one before is closed first, as a new process would find it."""
+    """A recommender on `tmp_path/state`; the one before is closed first, as a new process would
+    find it."""
     running = list[Recommender]()
 
     def open_(**options: Any) -> Recommender:
@@ -39,11 +46,15 @@ def opened(served: PlainServer, tmp_path: Path) -> Iterator[Open]:
         recommender.close()
 
 
-def test_the_list_has_k_items_none_of_them_seen_and_is_the_servers_ranking(opened: Open, served: PlainServer) -> None:
+def test_the_list_has_k_items_none_of_them_seen_and_is_the_servers_ranking(
+    opened: Open, served: PlainServer
+) -> None:
     found = opened().recommend(CLICKS, k=10)
     assert len(found.items) == 10
     assert not {item.id for item in found.items} & {click.item for click in CLICKS.events}
-    assert [item.score for item in found.items] == sorted((item.score for item in found.items), reverse=True)
+    assert [item.score for item in found.items] == sorted(
+        (item.score for item in found.items), reverse=True
+    )
     assert found.items[0].title == f"Title {found.items[0].id[1:]}"
 
 
@@ -66,7 +77,9 @@ def test_the_latest_clicks_are_the_window_and_low_ratings_are_no_clicks(bundle: 
     assert PublicModel(bundle).window(CLICKS).tolist() == [-1] * 3 + list(range(7))
 
 
-def test_an_item_that_the_catalogue_lacks_is_an_empty_place_and_is_counted(opened: Open, bundle: Bundle) -> None:
+def test_an_item_that_the_catalogue_lacks_is_an_empty_place_and_is_counted(
+    opened: Open, bundle: Bundle
+) -> None:
     clicks = Clicks.of(["i3", "nobody", "i5"])
     assert PublicModel(bundle).window(clicks).tolist() == [-1] * (HISTORY - 3) + [3, -1, 5]
     found = opened().recommend(clicks)
@@ -84,7 +97,11 @@ def test_a_missing_history_is_said_in_its_own_words(tmp_path: Path) -> None:
 def test_a_table_is_read_oldest_first(tmp_path: Path) -> None:
     (tmp_path / "h.csv").write_text('item,rating,timestamp\n"a, b",3,30\nb,5,10\nc,4.5,20\n')
     read = read_clicks(tmp_path / "h.csv")
-    assert [(click.item, click.rating, click.line) for click in read.events] == [("b", 5.0, 3), ("c", 4.5, 4), ("a, b", 3.0, 2)]
+    assert [(click.item, click.rating, click.line) for click in read.events] == [
+        ("b", 5.0, 3),
+        ("c", 4.5, 4),
+        ("a, b", 3.0, 2),
+    ]
     (tmp_path / "bad.csv").write_text("item,rating\na,much\n")
     with pytest.raises(MalformedRowError, match="line 2: expected a rating"):
         read_clicks(tmp_path / "bad.csv")
@@ -93,7 +110,9 @@ def test_a_table_is_read_oldest_first(tmp_path: Path) -> None:
         read_clicks(tmp_path / "empty.txt")
 
 
-def test_categories_go_by_name_and_an_unknown_one_is_refused(opened: Open, served: PlainServer, bundle: Bundle) -> None:
+def test_categories_go_by_name_and_an_unknown_one_is_refused(
+    opened: Open, served: PlainServer, bundle: Bundle
+) -> None:
     found = opened().recommend(CLICKS, categories=["comedy"])
     assert (served.queries[-1].categories, served.queries[-1].category_bits) == (("comedy",), 2)
     assert all(int(bundle.categories[int(item.id[1:])]) & 2 for item in found.items)
@@ -102,7 +121,9 @@ def test_categories_go_by_name_and_an_unknown_one_is_refused(opened: Open, serve
     assert "drama, comedy" in caught.value.remedy
 
 
-def test_the_bundle_is_fetched_once_and_again_when_the_cached_one_is_damaged(opened: Open, served: PlainServer, tmp_path: Path) -> None:
+def test_the_bundle_is_fetched_once_and_again_when_the_cached_one_is_damaged(
+    opened: Open, served: PlainServer, tmp_path: Path
+) -> None:
     opened().recommend(CLICKS)
     opened().recommend(CLICKS)
     assert served.fetched == 1
@@ -114,7 +135,9 @@ def test_the_bundle_is_fetched_once_and_again_when_the_cached_one_is_damaged(ope
     assert not opened().recommend(CLICKS).fresh
 
 
-def test_bytes_of_another_version_are_refused_and_nothing_is_asked(opened: Open, served: PlainServer, tmp_path: Path) -> None:
+def test_bytes_of_another_version_are_refused_and_nothing_is_asked(
+    opened: Open, served: PlainServer, tmp_path: Path
+) -> None:
     content = served.paths[0].read_bytes()
     served.bundle = lambda version: iter([content[:-4], b"abcd"])  # type: ignore[method-assign]
     recommender = opened()
@@ -125,7 +148,9 @@ def test_bytes_of_another_version_are_refused_and_nothing_is_asked(opened: Open,
     assert not list((tmp_path / "state" / "bundles").glob("*.safetensors"))
 
 
-def test_a_bundle_that_states_less_sensitivity_than_its_rows_have_is_refused(opened: Open, served: PlainServer) -> None:
+def test_a_bundle_that_states_less_sensitivity_than_its_rows_have_is_refused(
+    opened: Open, served: PlainServer
+) -> None:
     write_bundle(served.paths[0], about={"sensitivity": 1e-6})
     recommender = opened()
     with pytest.raises(ProtocolError, match="more than it states"):
@@ -133,16 +158,20 @@ def test_a_bundle_that_states_less_sensitivity_than_its_rows_have_is_refused(ope
     assert not served.queries
 
 
-def test_a_new_model_with_the_same_rows_costs_nothing_and_one_with_others_does(opened: Open, served: PlainServer, tmp_path: Path) -> None:
+def test_a_new_model_with_the_same_rows_costs_nothing_and_one_with_others_does(
+    opened: Open, served: PlainServer, tmp_path: Path
+) -> None:
     recommender = opened()
     first = recommender.recommend(CLICKS)
     served.paths.append(tmp_path / "models" / "second.safetensors")
     write_bundle(served.paths[-1], seed=5)
-    assert recommender.recommend(CLICKS).bundle.version == first.bundle.version  # it still answers, so nothing changes
+    # it still answers, so nothing changes
+    assert recommender.recommend(CLICKS).bundle.version == first.bundle.version
     served.retired.add(first.bundle.version)
     second = recommender.recommend(CLICKS)
     assert (second.fresh, second.bundle.version) == (False, served.newest())
-    assert served.queries[-1].sent.tobytes() != served.queries[0].sent.tobytes()  # the same release, decoded by the new population
+    # the same release, decoded by the new population
+    assert served.queries[-1].sent.tobytes() != served.queries[0].sent.tobytes()
     served.paths.append(tmp_path / "models" / "third.safetensors")
     write_bundle(served.paths[-1], seed=5, rows_seed=1)
     served.retired.add(second.bundle.version)
@@ -150,7 +179,9 @@ def test_a_new_model_with_the_same_rows_costs_nothing_and_one_with_others_does(o
     assert len(recommender.ledger.answers) == 2
 
 
-def test_one_call_never_pays_twice_however_fast_models_are_retired(opened: Open, served: PlainServer, tmp_path: Path) -> None:
+def test_one_call_never_pays_twice_however_fast_models_are_retired(
+    opened: Open, served: PlainServer, tmp_path: Path
+) -> None:
     recommender, original = opened(), served.recommend
 
     def retire_at_once(query: Any) -> Any:
@@ -190,7 +221,9 @@ def test_a_lost_question_is_asked_again_for_nothing(opened: Open, served: PlainS
     assert served.queries[0].sent.tobytes() == served.queries[1].sent.tobytes()
 
 
-def test_ranking_here_spends_nothing_asks_nothing_and_is_the_ranking_without_noise(opened: Open, served: PlainServer) -> None:
+def test_ranking_here_spends_nothing_asks_nothing_and_is_the_ranking_without_noise(
+    opened: Open, served: PlainServer
+) -> None:
     recommender = opened()
     here = recommender.local(CLICKS, k=10)
     assert not served.queries

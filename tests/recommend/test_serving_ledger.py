@@ -30,7 +30,9 @@ DAY_S = 86_400.0
 
 
 def question(history: str = "a", rows: str = "rows", guarantee: Guarantee = ANSWER) -> Question:
-    return Question("0" * 16, rows, history, guarantee, event_of(mu_for(guarantee.epsilon, guarantee.delta)))
+    return Question(
+        "0" * 16, rows, history, guarantee, event_of(mu_for(guarantee.epsilon, guarantee.delta))
+    )
 
 
 def drawn(asked: Question, number: float = 1.0) -> Drawn:
@@ -67,12 +69,20 @@ def test_the_same_question_finds_its_answer_in_this_process_and_the_next(opened:
     for ledger in (opened(), opened()):
         again, fresh = answered(ledger, question(), 2.0)
         assert not fresh
-        assert [again.raw.tobytes(), again.sent.tobytes(), again.head] == [first.raw.tobytes(), first.sent.tobytes(), first.head]
+        assert [again.raw.tobytes(), again.sent.tobytes(), again.head] == [
+            first.raw.tobytes(),
+            first.sent.tobytes(),
+            first.head,
+        ]
     assert len(opened().answers) == 1
 
 
-@pytest.mark.parametrize("change", [{"history": "b"}, {"rows": "others"}, {"guarantee": replace(ANSWER, epsilon=4.0)}])
-def test_another_history_other_rows_or_another_epsilon_are_another_question(opened: Any, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "change", [{"history": "b"}, {"rows": "others"}, {"guarantee": replace(ANSWER, epsilon=4.0)}]
+)
+def test_another_history_other_rows_or_another_epsilon_are_another_question(
+    opened: Any, change: dict[str, Any]
+) -> None:
     ledger = opened()
     answered(ledger, question())
     assert answered(ledger, question(**change))[1]
@@ -83,33 +93,46 @@ def test_nothing_is_drawn_where_there_is_no_room_and_the_ways_out_are_named(open
     ledger = opened()
     for history in "abc":
         answered(ledger, question(history))
-    with pytest.raises(BudgetExceededError, match="a fresh answer of epsilon 5 does not fit") as caught:
+    with pytest.raises(
+        BudgetExceededError, match="a fresh answer of epsilon 5 does not fit"
+    ) as caught:
         ledger.answer(question("d"), lambda: pytest.fail("drawn"))
     left = math.sqrt(mu_for(10.0, 1e-5) ** 2 - 3 * mu_for(5.0, 1e-5) ** 2)
     assert ledger.epsilon_left == pytest.approx(epsilon_of(left, 1e-5), rel=1e-9)
-    for way in (f"--epsilon {int(100 * ledger.epsilon_left) / 100:g} still fits", "--last", "--local"):
+    for way in (
+        f"--epsilon {int(100 * ledger.epsilon_left) / 100:g} still fits",
+        "--last",
+        "--local",
+    ):
         assert way in caught.value.remedy
     fitting = Guarantee(int(100 * ledger.epsilon_left) / 100, 1e-5, "click", "replace")
     assert answered(ledger, question("d", guarantee=fitting))[1]
     assert ledger.epsilon <= 10.0
 
 
-def test_answers_are_priced_for_the_person_at_its_own_clicks_and_whatever_the_history(opened: Any) -> None:
-    """Noise of std .5 on means of rows no longer than 1: two histories are 2 apart at most, 4 stds."""
+def test_answers_are_priced_for_the_person_at_its_own_clicks_and_whatever_the_history(
+    opened: Any,
+) -> None:
+    """Noise of std .5 on means of rows no longer than 1: two histories are 2 apart at most, 4
+    stds."""
     ledger, mu = opened(), mu_for(5.0, 1e-5)
     assert ledger.epsilon_of_person() == ledger.epsilon_of_person(3) == 0.0
     for history in "ab":
         answered(ledger, question(history))
     assert ledger.epsilon_of_person() == pytest.approx(epsilon_of(4 * math.sqrt(2), 1e-5), rel=1e-9)
     assert ledger.epsilon_of_person(1) == pytest.approx(ledger.epsilon, rel=1e-9)
-    assert ledger.epsilon_of_person(2) == pytest.approx(epsilon_of(2 * mu * math.sqrt(2), 1e-5), rel=1e-9)
+    assert ledger.epsilon_of_person(2) == pytest.approx(
+        epsilon_of(2 * mu * math.sqrt(2), 1e-5), rel=1e-9
+    )
     assert ledger.epsilon_of_person(50) == ledger.epsilon_of_person()
     assert ledger.epsilon_of_person(0) == 0.0
 
 
 @pytest.mark.parametrize("fits", [0, 1, 2])
 @pytest.mark.parametrize("rest", [0.01, 0.99])
-def test_past_a_limit_per_user_nothing_is_drawn_whatever_was_clicked(opened: Any, fits: int, rest: float) -> None:
+def test_past_a_limit_per_user_nothing_is_drawn_whatever_was_clicked(
+    opened: Any, fits: int, rest: float
+) -> None:
     ledger = opened(max_user_epsilon=epsilon_of(4 * math.sqrt(fits + rest), 1e-5))
     for number in range(fits):
         answered(ledger, replace(question(f"{number}"), noise_std=0.5))
@@ -117,7 +140,8 @@ def test_past_a_limit_per_user_nothing_is_drawn_whatever_was_clicked(opened: Any
         ledger.answer(replace(question("another"), noise_std=0.5), lambda: pytest.fail("drawn"))
     assert "--local" in caught.value.remedy
     if fits:
-        assert not answered(ledger, replace(question("0"), noise_std=0.5))[1]  # what was paid for costs nothing
+        # what was paid for costs nothing
+        assert not answered(ledger, replace(question("0"), noise_std=0.5))[1]
 
 
 def test_an_answer_with_less_noise_than_was_agreed_does_not_leave(opened: Any) -> None:
@@ -127,7 +151,9 @@ def test_an_answer_with_less_noise_than_was_agreed_does_not_leave(opened: Any) -
     assert not ledger.answers
 
 
-def test_a_question_that_does_not_say_its_noise_is_refused_under_a_limit_per_user(opened: Any) -> None:
+def test_a_question_that_does_not_say_its_noise_is_refused_under_a_limit_per_user(
+    opened: Any,
+) -> None:
     with pytest.raises(BudgetExceededError, match="inf per user"):
         opened(max_user_epsilon=1e6).answer(question(), lambda: pytest.fail("drawn"))
 
@@ -200,7 +226,9 @@ def test_an_entry_changed_or_dropped_is_noticed(opened: Any, path: Path, damage:
         opened()
 
 
-def test_a_clock_that_was_ahead_and_is_set_right_stops_no_question_and_frees_no_budget(opened: Any) -> None:
+def test_a_clock_that_was_ahead_and_is_set_right_stops_no_question_and_frees_no_budget(
+    opened: Any,
+) -> None:
     now = [1e9 + 300 * DAY_S]
     ledger = opened(renew_every_s=30 * DAY_S, clock=lambda: now[0])
     answered(ledger, question("a"))
@@ -250,7 +278,9 @@ def test_a_crash_while_drawing_costs_nothing(opened: Any) -> None:
     assert answered(again, question())[1]
 
 
-def test_a_crash_between_the_entry_and_its_head_file_loses_neither_answer_nor_price(opened: Any, monkeypatch: Any) -> None:
+def test_a_crash_between_the_entry_and_its_head_file_loses_neither_answer_nor_price(
+    opened: Any, monkeypatch: Any
+) -> None:
     ledger = opened()
     answered(ledger, question("a"))
 
@@ -306,12 +336,19 @@ with Recommender(server, folder / "state") as recommender:
 
 
 @pytest.mark.parametrize("where", ["head", "send"])
-def test_after_kill_9_the_answer_that_was_paid_for_is_sent_and_nothing_more_is_paid(served: Any, tmp_path: Path, where: str) -> None:
+def test_after_kill_9_the_answer_that_was_paid_for_is_sent_and_nothing_more_is_paid(
+    served: Any, tmp_path: Path, where: str
+) -> None:
     from fedrec_client.clicks import Clicks
     from fedrec_client.recommending import Recommender
 
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    victim = subprocess.run([sys.executable, "-c", _VICTIM, str(tmp_path), where], env=environment, timeout=HANG_S, check=False)
+    victim = subprocess.run(
+        [sys.executable, "-c", _VICTIM, str(tmp_path), where],
+        env=environment,
+        timeout=HANG_S,
+        check=False,
+    )
     assert victim.returncode == -signal.SIGKILL
     with Recommender(served, tmp_path / "state") as recommender:
         assert len(recommender.ledger.answers) == 1

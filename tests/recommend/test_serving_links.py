@@ -39,7 +39,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): str(path) for path in folder.rglob("*.pem")}
 
 
-def test_both_ways_give_the_same_list_and_carry_the_noised_numbers(served: PlainServer, real_server: Start, tmp_path: Path) -> None:
+def test_both_ways_give_the_same_list_and_carry_the_noised_numbers(
+    served: PlainServer, real_server: Start, tmp_path: Path
+) -> None:
     serving = real_server(served.paths[0])
     lists = {}
     for kind, url in urls(serving).items():
@@ -50,30 +52,48 @@ def test_both_ways_give_the_same_list_and_carry_the_noised_numbers(served: Plain
             if kind == "grpc":
                 assert found.left[-1].what == "/fedrec.serving.v1.Recommender/Recommend"
                 message = pb.RecommendRequest.FromString(found.left[-1].body)
-                assert (list(message.coefficients), message.k, message.categories) == (sent.tolist(), 10 + HISTORY, 1)
+                assert (list(message.coefficients), message.k, message.categories) == (
+                    sent.tolist(),
+                    10 + HISTORY,
+                    1,
+                )
                 assert (f"{message.version:016x}", len(message.ListFields())) == (serving.newest, 4)
             else:
                 body = json.loads(found.left[-1].body)
-                expected = {"version": serving.newest, "coefficients": sent.tolist(), "k": 10 + HISTORY, "categories": ["drama"]}
+                expected = {
+                    "version": serving.newest,
+                    "coefficients": sent.tolist(),
+                    "k": 10 + HISTORY,
+                    "categories": ["drama"],
+                }
                 assert body == expected
                 assert {name.lower() for name, _ in found.left[-1].headers} == {
-                    "host", "accept", "accept-encoding", "connection", "user-agent", "content-length", "content-type",
+                    "host", "accept", "accept-encoding", "connection", "user-agent",
+                    "content-length", "content-type",
                 }  # fmt: skip
             assert len(recommender.ledger.answers) == 1
     assert lists["grpc"] == lists["http"]
     assert len(lists["grpc"]) == 10
 
 
-def test_an_explanation_shows_every_byte_in_hex_and_in_words(served: PlainServer, real_server: Start, tmp_path: Path) -> None:
+def test_an_explanation_shows_every_byte_in_hex_and_in_words(
+    served: PlainServer, real_server: Start, tmp_path: Path
+) -> None:
     serving = real_server(served.paths[0])
     for url in urls(serving).values():
         with Recommender(url, tmp_path / "state") as recommender:
             found = recommender.recommend(CLICKS)
             words = explained(found, recommender)
-            shown = "".join(line[10:].replace(" ", "") for line in words.splitlines() if line.startswith("  0"))
+            shown = "".join(
+                line[10:].replace(" ", "") for line in words.splitlines() if line.startswith("  0")
+            )
             assert shown == b"".join(message.body for message in found.left).hex()
             assert serving.newest in decoded(found.left[-1])
-            for expected in ("Stayed on this device", "noise of std", "asked for whatever was seen"):
+            for expected in (
+                "Stayed on this device",
+                "noise of std",
+                "asked for whatever was seen",
+            ):
                 assert expected in words
         assert all(f"i{j}" not in words for j in (1, 2, 3))
     with Recommender(url, tmp_path / "state") as recommender:
@@ -85,17 +105,30 @@ def test_tls_by_authority_pin_or_both_and_with_a_certificate_of_ones_own(
 ) -> None:
     pair = {"certificate": certificates["server.pem"], "key": certificates["server-key.pem"]}
     pin = pins(Path(certificates["server.pem"]).read_bytes()).certificate
-    mine = {"certificate": certificates["client-reader.pem"], "key": certificates["client-reader-key.pem"]}
+    mine = {
+        "certificate": certificates["client-reader.pem"],
+        "key": certificates["client-reader-key.pem"],
+    }
     open_to_all = real_server(served.paths[0], tls=pair)
-    for number, trust in enumerate((Trust(ca=certificates["ca.pem"]), Trust(pin=pin), Trust(ca=certificates["ca.pem"], pin=pin))):
+    for number, trust in enumerate(
+        (
+            Trust(ca=certificates["ca.pem"]),
+            Trust(pin=pin),
+            Trust(ca=certificates["ca.pem"], pin=pin),
+        )
+    ):
         for kind, url in urls(open_to_all).items():
             with Recommender(url, tmp_path / f"{kind}-{number}", trust=trust) as recommender:
                 assert len(recommender.recommend(CLICKS).items) == 10
     closed = real_server(served.paths[0], tls=pair | {"client_ca": certificates["ca.pem"]})
     for kind, url in urls(closed).items():
-        with Recommender(url, tmp_path / f"closed-{kind}", trust=Trust(ca=certificates["ca.pem"], **mine)) as recommender:
+        with Recommender(
+            url, tmp_path / f"closed-{kind}", trust=Trust(ca=certificates["ca.pem"], **mine)
+        ) as recommender:
             assert len(recommender.recommend(CLICKS).items) == 10
-        with Recommender(url, tmp_path / f"stranger-{kind}", trust=Trust(ca=certificates["ca.pem"])) as recommender:
+        with Recommender(
+            url, tmp_path / f"stranger-{kind}", trust=Trust(ca=certificates["ca.pem"])
+        ) as recommender:
             with pytest.raises(ProtocolError):
                 recommender.recommend(CLICKS)
             assert not recommender.ledger.answers
@@ -104,10 +137,15 @@ def test_tls_by_authority_pin_or_both_and_with_a_certificate_of_ones_own(
 def test_a_wrong_certificate_is_refused_before_anything_is_asked(
     served: PlainServer, real_server: Start, tmp_path: Path, certificates: dict[str, str]
 ) -> None:
-    serving = real_server(served.paths[0], tls={"certificate": certificates["server.pem"], "key": certificates["server-key.pem"]})
+    serving = real_server(
+        served.paths[0],
+        tls={"certificate": certificates["server.pem"], "key": certificates["server-key.pem"]},
+    )
     for trust in (Trust(), Trust(ca=certificates["others/ca.pem"]), Trust(pin="0" * 64)):
         for kind, url in urls(serving).items():
-            with Recommender(url, tmp_path / f"{kind}-{trust.pin}-{bool(trust.ca)}", trust=trust) as recommender:
+            with Recommender(
+                url, tmp_path / f"{kind}-{trust.pin}-{bool(trust.ca)}", trust=trust
+            ) as recommender:
                 with pytest.raises(RefusedError, match=r"certificate") as caught:
                     recommender.recommend(CLICKS)
                 assert caught.value.code == Refusal.WRONG_CERTIFICATE
@@ -117,11 +155,23 @@ def test_a_wrong_certificate_is_refused_before_anything_is_asked(
 def test_a_certificate_of_another_role_is_no_serving_servers(
     served: PlainServer, real_server: Start, tmp_path: Path, certificates: dict[str, str]
 ) -> None:
-    serving = real_server(served.paths[0], tls={"certificate": certificates["aggregator.pem"], "key": certificates["aggregator-key.pem"]})
+    serving = real_server(
+        served.paths[0],
+        tls={
+            "certificate": certificates["aggregator.pem"],
+            "key": certificates["aggregator-key.pem"],
+        },
+    )
     pin = pins(Path(certificates["aggregator.pem"]).read_bytes()).public_key
-    for trust in (Trust(ca=certificates["ca.pem"]), Trust(pin=pin), Trust(ca=certificates["ca.pem"], pin=pin)):
+    for trust in (
+        Trust(ca=certificates["ca.pem"]),
+        Trust(pin=pin),
+        Trust(ca=certificates["ca.pem"], pin=pin),
+    ):
         for kind, url in urls(serving).items():
-            with Recommender(url, tmp_path / f"{kind}-{trust.pin}-{bool(trust.ca)}", trust=trust) as recommender:
+            with Recommender(
+                url, tmp_path / f"{kind}-{trust.pin}-{bool(trust.ca)}", trust=trust
+            ) as recommender:
                 with pytest.raises(RefusedError, match="needed is fedrec:server") as caught:
                     recommender.recommend(CLICKS)
                 assert caught.value.code == Refusal.WRONG_CERTIFICATE
@@ -130,7 +180,9 @@ def test_a_certificate_of_another_role_is_no_serving_servers(
 
 @pytest.mark.parametrize("kind", ["grpc", "http"])
 def test_nobody_there_is_said_in_a_line_and_nothing_is_paid(kind: str, tmp_path: Path) -> None:
-    with Recommender(f"{kind}://127.0.0.1:{free_port('127.0.0.1')}", tmp_path / "state", timeout_s=1.0) as recommender:
+    with Recommender(
+        f"{kind}://127.0.0.1:{free_port('127.0.0.1')}", tmp_path / "state", timeout_s=1.0
+    ) as recommender:
         with pytest.raises(UnreachableError, match=r"no answer from the server at 127.0.0.1"):
             recommender.recommend(CLICKS)
         assert not recommender.ledger.answers
@@ -148,13 +200,23 @@ def test_a_version_that_is_retired_in_between_gives_way_to_the_newest(
     write_bundle(served.paths[0], seed=9)
     second = real_server(served.paths[0])
     with Recommender(urls(second)[kind], tmp_path / "state", limit=100.0) as recommender:
-        recommender._cache.use(urls(second)[kind], cached.bundle)  # as if this server had served it until now
+        # as if this server had served it until now
+        recommender._cache.use(urls(second)[kind], cached.bundle)
         found = recommender.recommend(CLICKS)
         assert (found.bundle.version, found.fresh) == (second.newest, False)
 
 
 @pytest.mark.parametrize(
-    "url", ["ftp://a:1", "grpc://", "http://a:1/path", "https://me@a:1", "grpc://a:notaport", "grpc://a:1", "http://a"]
+    "url",
+    [
+        "ftp://a:1",
+        "grpc://",
+        "http://a:1/path",
+        "https://me@a:1",
+        "grpc://a:notaport",
+        "grpc://a:1",
+        "http://a",
+    ],
 )
 def test_an_address_that_is_none_or_would_be_readable_is_refused(url: str) -> None:
     with pytest.raises(SettingsError):

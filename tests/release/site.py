@@ -1,4 +1,5 @@
-"""The documentation site: a hook of mkdocs.yml copies the files of the repository that pages link to, and a command finds dead links.
+"""The documentation site: a hook of mkdocs.yml copies the files of the repository that pages link
+to, and a command finds dead links.
 
 python tests/release/site.py site      exits with 1 and the dead links, if there are any
 """
@@ -17,7 +18,8 @@ _FILES = re.compile(r"\]\((\.\./[\w./-]+|examples/[\w./-]+)\)")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Links to files that are no pages lead to copies below `files/`. mkdocs calls this for every page."""
+    """Links to files that are no pages lead to copies below `files/`. mkdocs calls this for every
+    page."""
     return _FILES.sub(lambda match: f"]({_copied(match[1])})", markdown)
 
 
@@ -38,7 +40,11 @@ def _copied(link: str) -> str:
 
 def dead_links(site: Path) -> list[str]:
     """Page and address of each link within the site whose file or heading is not there."""
-    pages = {page.resolve(): page.read_text(encoding="utf-8") for page in site.rglob("*.html") if page.name != "404.html"}
+    pages = {
+        page.resolve(): page.read_text(encoding="utf-8")
+        for page in site.rglob("*.html")
+        if page.name != "404.html"
+    }
     dead = []
     for page, text in pages.items():
         for address in re.findall(r'<a [^>]*href="?([^"\s>]+)', text):
@@ -46,7 +52,11 @@ def dead_links(site: Path) -> list[str]:
             target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
             target = target / "index.html" if target.is_dir() else target
             heading = re.escape(unquote(parts.fragment))
-            lost = target in pages and heading and not re.search(rf'\bid="?{heading}["\s>]', pages[target])
+            lost = (
+                target in pages
+                and heading
+                and not re.search(rf'\bid="?{heading}["\s>]', pages[target])
+            )
             if not parts.scheme and (not target.exists() or lost):
                 dead.append(f"{page.relative_to(site.resolve())}: {address}")
     return dead

@@ -1,4 +1,5 @@
-"""Three parties in one process, each on its folder: the real aggregator, real participants, and a server that may crash anywhere."""
+"""Three parties in one process, each on its folder: the real aggregator, real participants, and a
+server that may crash anywhere."""
 
 from __future__ import annotations
 
@@ -43,7 +44,11 @@ from fedrec_server.trainings import Trainings
 
 BOUNDARIES = (0, 13, 27, 40)
 SMALL = ["recipe=published", "model.dimension=3", "model.steps=2", "model.encoder=id"]
-RECIPES = {"default": list[str](), "published": [*SMALL, "model.encoder=features"], "published, id only": SMALL}
+RECIPES = {
+    "default": list[str](),
+    "published": [*SMALL, "model.encoder=features"],
+    "published, id only": SMALL,
+}
 
 
 @dataclass
@@ -61,7 +66,8 @@ class Time:
 
 @dataclass
 class Site:
-    """A client, of which `absent` counts the calls it misses, and which refuses everything where it has a `refusal`."""
+    """A client, of which `absent` counts the calls it misses, and which refuses everything where it
+    has a `refusal`."""
 
     participant: Participant
     terms_folder: Path
@@ -80,7 +86,12 @@ class Site:
         self.participant._known = None
 
     def _refused(self) -> Answer:
-        return Answer(self.participant.name, self.participant.users.num_users, refusal=self.refusal, cause="as the test wants")
+        return Answer(
+            self.participant.name,
+            self.participant.users.num_users,
+            refusal=self.refusal,
+            cause="as the test wants",
+        )
 
 
 @dataclass
@@ -96,7 +107,9 @@ class Sites:
         return [site.answer(invitation) for site in self._there()]
 
     def ask_some(self, invitation: Invitation, clients: Collection[str]) -> Sequence[Answer]:
-        return [site.answer(invitation) for site in self._there() if site.participant.name in clients]
+        return [
+            site.answer(invitation) for site in self._there() if site.participant.name in clients
+        ]
 
     def _there(self) -> Iterator[Site]:
         for site in self.sites:
@@ -121,15 +134,26 @@ class World:
 
     def __post_init__(self) -> None:
         events = self.dataset.interactions
-        self.public = PublicData(self.dataset.catalogue.item_ids, events.kind, events.value_range, self.dataset.features)
+        self.public = PublicData(
+            self.dataset.catalogue.item_ids, events.kind, events.value_range, self.dataset.features
+        )
         self.start_aggregator()
-        self.sites = [self._site(f"site-{n}", start, end) for n, (start, end) in enumerate(pairwise(BOUNDARIES))]
+        self.sites = [
+            self._site(f"site-{n}", start, end)
+            for n, (start, end) in enumerate(pairwise(BOUNDARIES))
+        ]
         self.clients = Sites(self.sites)
 
     def _site(self, name: str, start: int, end: int) -> Site:
         ids, folder = self.dataset.catalogue, self.folder / name
-        users = LocalUsers(self.dataset.interactions.users_subset(np.arange(start, end)), ids.item_ids, ids.user_ids[start:end])
-        ledger = ClientLedger(folder / "ledger.sqlite", limit=Guarantee(self.client_limit, 1e-5), clock=self.time)
+        users = LocalUsers(
+            self.dataset.interactions.users_subset(np.arange(start, end)),
+            ids.item_ids,
+            ids.user_ids[start:end],
+        )
+        ledger = ClientLedger(
+            folder / "ledger.sqlite", limit=Guarantee(self.client_limit, 1e-5), clock=self.time
+        )
         return Site(Participant(name, users, ledger, DeskOf(self, name), folder), folder / "terms")
 
     def start_aggregator(self) -> None:
@@ -138,37 +162,86 @@ class World:
             self.desk.ledger.close()
         limit = None if self.aggregator_limit is None else Guarantee(self.aggregator_limit, 1e-5)
         ledger = ReleaseLedger(self.folder / "aggregator", limit=limit, clock=self.time)
-        self.desk = Aggregator(ledger, Limits(min_cohort=self.min_cohort), noise=Streams(self.scenario.seed), clock=self.time)
+        self.desk = Aggregator(
+            ledger,
+            Limits(min_cohort=self.min_cohort),
+            noise=Streams(self.scenario.seed),
+            clock=self.time,
+        )
 
     def close(self) -> None:
         self.desk.ledger.close()
         for site in self.sites:
             site.participant.ledger.close()
 
-    def run(self, *, desk: Any = None, clients: Any = None, scenario: Scenario | None = None, **options: Any) -> list[Progress]:
+    def run(
+        self,
+        *,
+        desk: Any = None,
+        clients: Any = None,
+        scenario: Scenario | None = None,
+        **options: Any,
+    ) -> list[Progress]:
         """The server's run from start, or from where it stopped, to its end."""
-        gathering = Gathering(expected_users=BOUNDARIES[-1], min_clients=3, timeout_s=60, sleep=self.time.sleep, clock=self.time)
-        patience = Patience(round_s=100, sleep=self.time.sleep, clock=self.time, min_share=options.pop("min_share", 0.8))
+        gathering = Gathering(
+            expected_users=BOUNDARIES[-1],
+            min_clients=3,
+            timeout_s=60,
+            sleep=self.time.sleep,
+            clock=self.time,
+        )
+        patience = Patience(
+            round_s=100,
+            sleep=self.time.sleep,
+            clock=self.time,
+            min_share=options.pop("min_share", 0.8),
+        )
         arguments = {"gathering": gathering, "patience": patience, "absent_s": 30.0, **options}
         rounds = run_rounds(
-            scenario or self.scenario, self.public, desk or self.desk, clients or self.clients, self.folder / "server", **arguments
+            scenario or self.scenario,
+            self.public,
+            desk or self.desk,
+            clients or self.clients,
+            self.folder / "server",
+            **arguments,
         )
         return list(rounds)
 
     def trainings(self, *, again: bool = False, every_s: float = 0.0, **options: Any) -> Trainings:
         """Of the state folder, as a server's process has them."""
         state = self.folder / "server"
-        runs, schedule = Runs(state), Schedule(state, every_s, again, clock=self.time, monotonic=self.time)
+        runs, schedule = (
+            Runs(state),
+            Schedule(state, every_s, again, clock=self.time, monotonic=self.time),
+        )
         runs.adopt()
-        return Trainings(runs, schedule, guarantee_of(self.scenario), self.desk.budget, clock=self.time, **options)
+        return Trainings(
+            runs,
+            schedule,
+            guarantee_of(self.scenario),
+            self.desk.budget,
+            clock=self.time,
+            **options,
+        )
 
     def trained_in(self, trainings: Trainings) -> None:
         """The rounds of the training in progress."""
-        gathering = Gathering(expected_users=1, min_clients=1, timeout_s=60, sleep=self.time.sleep, clock=self.time)
+        gathering = Gathering(
+            expected_users=1, min_clients=1, timeout_s=60, sleep=self.time.sleep, clock=self.time
+        )
         patience = Patience(round_s=100, sleep=self.time.sleep)
-        options = {"gathering": gathering, "patience": patience, "run": trainings.entry.run, "planned": trainings.planned}
+        options = {
+            "gathering": gathering,
+            "patience": patience,
+            "run": trainings.entry.run,
+            "planned": trainings.planned,
+        }
         options["earlier"] = trainings.earlier(self.public.items) if self.warm else None
-        list(run_rounds(self.scenario, self.public, self.desk, self.clients, trainings.folder, **options))
+        list(
+            run_rounds(
+                self.scenario, self.public, self.desk, self.clients, trainings.folder, **options
+            )
+        )
 
     def train(self, *, trainings: Trainings | None = None, **options: Any) -> Trainings:
         """What `fedrec server` does once its parties are there, until it ends."""
@@ -179,18 +252,32 @@ class World:
 
     @property
     def plan(self) -> Plan:
-        return prepare(self.scenario, self.public.facts(num_users=BOUNDARIES[-1], seed=self.scenario.seed)).plan
+        return prepare(
+            self.scenario, self.public.facts(num_users=BOUNDARIES[-1], seed=self.scenario.seed)
+        ).plan
 
     def loopback(self) -> list[dict[str, bytes]]:
         """Every state of the same training in one process, as bytes."""
         events = self.dataset.interactions
-        prepared = prepare(self.scenario, self.public.facts(num_users=events.num_users, seed=self.scenario.seed))
-        link = Loopback(events, prepared.steps, prepared.plan, Streams(self.scenario.seed), Ledger(prepared.plan.guarantee))
-        return [as_bytes(done.state) for done in train(prepared.recipe, link, prepared.recipe.begin())]
+        prepared = prepare(
+            self.scenario, self.public.facts(num_users=events.num_users, seed=self.scenario.seed)
+        )
+        link = Loopback(
+            events,
+            prepared.steps,
+            prepared.plan,
+            Streams(self.scenario.seed),
+            Ledger(prepared.plan.guarantee),
+        )
+        return [
+            as_bytes(done.state) for done in train(prepared.recipe, link, prepared.recipe.begin())
+        ]
 
     def states(self) -> list[dict[str, bytes]]:
         """Every state that the server kept."""
-        return [as_bytes(state) for state in Checkpoints(self.folder / "server" / "checkpoints").all()]
+        return [
+            as_bytes(state) for state in Checkpoints(self.folder / "server" / "checkpoints").all()
+        ]
 
     @property
     def model(self) -> bytes:
@@ -208,7 +295,8 @@ class CrashError(Exception):
 
 @dataclass
 class Steps:
-    """Counts what the server does to others and to its disk, before and after each, and ends it at step number `crash_at`."""
+    """Counts what the server does to others and to its disk, before and after each, and ends it at
+    step number `crash_at`."""
 
     crash_at: int = -1
     taken: int = 0
@@ -221,7 +309,8 @@ class Steps:
 
 @dataclass
 class Watched:
-    """A desk or a broadcast: `before` and `after` are told of every call, and `after` what it returned."""
+    """A desk or a broadcast: `before` and `after` are told of every call, and `after` what it
+    returned."""
 
     behind: Any
     before: Callable[[], None] = lambda: None
@@ -239,7 +328,8 @@ class Watched:
 
 @pytest.fixture
 def crashing_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Run a world's server until its step number `crash_at`, or to its end; the number of steps it took."""
+    """Run a world's server until its step number `crash_at`, or to its end; the number of steps it
+    took."""
 
     def run(world: World, crash_at: int, **options: Any) -> int:
         steps, replace_file = Steps(crash_at), os.replace
@@ -252,7 +342,10 @@ def crashing_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
             if ours:
                 steps.step()
 
-        desk, clients = (Watched(behind, steps.step, lambda name, result: steps.step()) for behind in (world.desk, world.clients))
+        desk, clients = (
+            Watched(behind, steps.step, lambda name, result: steps.step())
+            for behind in (world.desk, world.clients)
+        )
         with monkeypatch.context() as patch, suppress(CrashError):
             patch.setattr("fedrec.storage.os.replace", replacing)
             world.run(desk=desk, clients=clients, **options)
@@ -286,7 +379,10 @@ def everything_the_server_hears() -> Callable[[World], list[tuple[str, Any]]]:
 
     def run(world: World) -> list[tuple[str, Any]]:
         heard = list[tuple[str, Any]]()
-        desk, clients = (Watched(behind, after=lambda name, result: heard.append((name, result))) for behind in (world.desk, world.clients))
+        desk, clients = (
+            Watched(behind, after=lambda name, result: heard.append((name, result)))
+            for behind in (world.desk, world.clients)
+        )
         world.run(desk=desk, clients=clients, run="the-same")
         return heard
 
@@ -321,7 +417,8 @@ def dataset() -> Dataset:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where the machine has that: processes end here, not machines, and every write is synced."""
+    """A folder in memory where the machine has that: processes end here, not machines, and every
+    write is synced."""
     memory = Path("/dev/shm")
     with TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
         yield Path(folder)
@@ -329,10 +426,17 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def new_world(disk: Path, dataset: Dataset) -> Iterator[Callable[..., World]]:
-    """A world for a named recipe; `data` replaces the planted events, `name` keeps two worlds apart."""
+    """A world for a named recipe; `data` replaces the planted events, `name` keeps two worlds
+    apart."""
     made = list[World]()
 
-    def make(recipe: str = "published, id only", *, data: Interactions | None = None, name: str = "world", **options: Any) -> World:
+    def make(
+        recipe: str = "published, id only",
+        *,
+        data: Interactions | None = None,
+        name: str = "world",
+        **options: Any,
+    ) -> World:
         chosen = dataset if data is None else replace(dataset, interactions=data)
         made.append(World(disk / name, load(None, RECIPES[recipe]), chosen, **options))
         return made[-1]

@@ -1,4 +1,5 @@
-"""Rounds that ask a sample of the clients: who is asked, what is charged, and what the recipe learns from."""
+"""Rounds that ask a sample of the clients: who is asked, what is charged, and what the recipe
+learns from."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ NewWorld = Callable[..., Any]
 
 
 def lines(world: Any) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (world.folder / "server" / "rounds.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line)
+        for line in (world.folder / "server" / "rounds.jsonl").read_text().splitlines()
+    ]
 
 
 def of(sizes: dict[str, int], share: float, run: str = "run") -> Cohorts:
@@ -36,7 +40,8 @@ def test_a_cohort_has_its_share_of_the_users_is_the_same_again_and_another_in_ev
     assert rounds == [again.asked(t) for t in range(20)]
     assert rounds[0] != of(phones, 0.3, run="other").asked(0)
     times = Counter(name for asked in rounds for name in asked)
-    # binomial(20, .3) for each of 1,000 phones: never asked has chance .0008, above 16 times 2e-6; 11 phones never asked has 1e-10
+    # binomial(20, .3) for each of 1,000 phones: never asked has chance .0008, above 16 times 2e-6;
+    # 11 phones never asked has 1e-10
     assert len(phones) - len(times) <= 10
     assert max(times.values()) <= 16
 
@@ -44,14 +49,21 @@ def test_a_cohort_has_its_share_of_the_users_is_the_same_again_and_another_in_ev
 def test_sites_of_any_size_are_asked_until_the_share_is_there_and_one_that_refused_never() -> None:
     cohorts = of({"a": 50, "b": 30, "c": 20}, 0.5)
     cohorts.heard([Answer("d", 1_000, refusal="budget")])
-    assert all(cohorts.num_users(t) >= 50 and cohorts.asked(t) <= {"a", "b", "c"} for t in range(30))
+    assert all(
+        cohorts.num_users(t) >= 50 and cohorts.asked(t) <= {"a", "b", "c"} for t in range(30)
+    )
     assert {frozenset("a"), frozenset("bc")} <= {cohorts.asked(t) for t in range(60)}
 
 
-def test_only_who_is_asked_reports_and_pays_and_the_aggregator_charges_every_round(new_world: NewWorld) -> None:
+def test_only_who_is_asked_reports_and_pays_and_the_aggregator_charges_every_round(
+    new_world: NewWorld,
+) -> None:
     world, told = new_world("default"), list[str]()
     world.run(cohort=0.5, tell=told.append)
-    assert told[0] == "every round asks 50% of the users; the guarantee is charged as if everybody were in every round"
+    assert told[0] == (
+        "every round asks 50% of the users; the guarantee is charged as if everybody were in "
+        "every round"
+    )
     sizes = {site.participant.name: site.participant.users.num_users for site in world.sites}
     rounds, run = lines(world), read_json(world.folder / "server" / "run.json")
     for line in rounds:
@@ -99,7 +111,9 @@ def test_the_quorum_is_of_those_asked(new_world: NewWorld) -> None:
 
     def cut(invitation: Any, clients: Any) -> Any:
         for site in world.sites:
-            site.absent = 10**6 if invitation.question.round == 1 and site.participant.name in clients else 0
+            site.absent = (
+                10**6 if invitation.question.round == 1 and site.participant.name in clients else 0
+            )
         return honest(invitation, clients)
 
     world.clients.ask_some = cut
@@ -110,5 +124,7 @@ def test_the_quorum_is_of_those_asked(new_world: NewWorld) -> None:
 
 def test_a_recipe_that_needs_the_same_users_again_refuses_cohorts(new_world: NewWorld) -> None:
     world = new_world("published")
-    with pytest.raises(SettingsError, match=r'rounds.cohort below 1 with recipe = "published" on ratings'):
+    with pytest.raises(
+        SettingsError, match=r'rounds.cohort below 1 with recipe = "published" on ratings'
+    ):
         world.run(cohort=0.5)

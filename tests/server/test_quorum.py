@@ -1,4 +1,5 @@
-"""The quorum at the server: it waits, warns, tries again, and ends with a reason; a smaller round is never silent."""
+"""The quorum at the server: it waits, warns, tries again, and ends with a reason; a smaller round
+is never silent."""
 
 from __future__ import annotations
 
@@ -36,16 +37,24 @@ def lines(world: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def test_a_site_cut_off_in_the_middle_ends_the_run_with_a_reason_and_no_smaller_round(new_world: NewWorld) -> None:
+def test_a_site_cut_off_in_the_middle_ends_the_run_with_a_reason_and_no_smaller_round(
+    new_world: NewWorld,
+) -> None:
     world, told = new_world(), list[str]()
     cut_off(world, in_round=1)
-    with pytest.raises(RefusedError, match=r"round 1: 13 of 40 users reported, too few to release: 32 must \(min_share 0.8\)") as caught:
+    with pytest.raises(
+        RefusedError,
+        match=r"round 1: 13 of 40 users reported, too few to release: 32 must \(min_share 0.8\)",
+    ) as caught:
         world.run(tell=told.append)
     assert caught.value.code == "too-few"
     assert "rounds.min_share of at most 0.32 goes on without them" in caught.value.remedy
     assert [line["reported"] for line in lines(world)] == [40]
     assert set(world.charges) == set(lines(world)[0]["releases"])
-    assert sum("round 1 is short and was not released, nothing was spent" in words for words in told) == 3
+    assert (
+        sum("round 1 is short and was not released, nothing was spent" in words for words in told)
+        == 3
+    )
     assert any("round 1 waits: 13 of 40 users reported, 32 must" in words for words in told)
     assert not (world.folder / "server" / "model").exists()
 
@@ -67,30 +76,52 @@ def test_a_site_that_comes_back_within_the_round_is_waited_for(new_world: NewWor
     assert world.states() == world.loopback()
 
 
-def test_a_site_that_comes_back_after_a_short_attempt_takes_part_in_the_next(new_world: NewWorld) -> None:
+def test_a_site_that_comes_back_after_a_short_attempt_takes_part_in_the_next(
+    new_world: NewWorld,
+) -> None:
     world = new_world()
     cut_off(world, in_round=1, calls=10)
     world.run(absent_s=0.0)
-    assert [(line["attempt"], line["reported"]) for line in lines(world)] == [(1, 40), (2, 40), (1, 40)]
+    assert [(line["attempt"], line["reported"]) for line in lines(world)] == [
+        (1, 40),
+        (2, 40),
+        (1, 40),
+    ]
     assert world.states() == world.loopback()
 
 
-def test_the_operator_goes_on_without_those_who_left_and_every_page_says_so(new_world: NewWorld) -> None:
+def test_the_operator_goes_on_without_those_who_left_and_every_page_says_so(
+    new_world: NewWorld,
+) -> None:
     world = new_world()
     cut_off(world, in_round=1)
     with pytest.raises(RefusedError):
         world.run()
-    plan, charges = read_json(world.folder / "server" / "run.json")["plan_digest"], list(world.charges)
+    plan, charges = (
+        read_json(world.folder / "server" / "run.json")["plan_digest"],
+        list(world.charges),
+    )
     world.run(min_share=0.32)
     assert read_json(world.folder / "server" / "run.json")["plan_digest"] == plan
-    assert [(line["joined"], line["quorum"], line["reported"]) for line in lines(world)] == [(40, 32, 40), (40, 13, 13), (40, 13, 13)]
+    assert [(line["joined"], line["quorum"], line["reported"]) for line in lines(world)] == [
+        (40, 32, 40),
+        (40, 13, 13),
+        (40, 13, 13),
+    ]
     assert len(world.charges) == len(set(world.charges)) > len(charges)
     manifest = read_json(world.folder / "server" / "model" / "manifest.json")
-    assert [(one["reported"], one["joined"]) for one in manifest["rounds"]] == [(40, 40), (13, 40), (13, 40)]
+    assert [(one["reported"], one["joined"]) for one in manifest["rounds"]] == [
+        (40, 40),
+        (13, 40),
+        (13, 40),
+    ]
 
 
-def test_a_site_that_enrols_ten_times_its_users_and_reports_none_is_named_and_nothing_is_spent(new_world: NewWorld) -> None:
-    """It can keep a run from beginning, as anybody can who does not answer; it cannot make one smaller."""
+def test_a_site_that_enrols_ten_times_its_users_and_reports_none_is_named_and_nothing_is_spent(
+    new_world: NewWorld,
+) -> None:
+    """It can keep a run from beginning, as anybody can who does not answer; it cannot make one
+    smaller."""
     world = new_world()
     tokens = [n.to_bytes(16, "big") for n in range(1, 131)]
 
@@ -102,12 +133,15 @@ def test_a_site_that_enrols_ten_times_its_users_and_reports_none_is_named_and_no
             return Answer("crowd", len(tokens))
 
         def answer(self, invitation: Any) -> Answer:
-            return Answer("crowd", len(tokens), accepted=len(tokens))  # it says so; the aggregator counts
+            # it says so; the aggregator counts
+            return Answer("crowd", len(tokens), accepted=len(tokens))
 
     crowd = Crowd()
     world.clients = type(world.clients)([*world.sites, crowd])
     before_s = world.time.now_s
-    with pytest.raises(RefusedError, match=r"40 of 170 users reported, too few to release: 136 must"):
+    with pytest.raises(
+        RefusedError, match=r"40 of 170 users reported, too few to release: 136 must"
+    ):
         world.run()
     assert world.charges == []
     assert world.time.now_s - before_s < 100  # all have said their last word: nobody is waited for
@@ -117,15 +151,26 @@ def test_without_a_share_the_aggregators_minimum_cohort_is_all(new_world: NewWor
     world = new_world()
     cut_off(world, in_round=1)
     world.run(min_share=0.0)
-    assert [(line["quorum"], line["reported"]) for line in lines(world)] == [(0, 40), (0, 13), (0, 13)]
+    assert [(line["quorum"], line["reported"]) for line in lines(world)] == [
+        (0, 40),
+        (0, 13),
+        (0, 13),
+    ]
 
 
-@pytest.mark.parametrize(("share", "users", "needed"), [(0.8, 40, 32), (0.8, 41, 33), (1.0, 7, 7), (0.7, 10, 7), (0.1, 30, 3), (0.0, 9, 0)])
-def test_the_quorum_is_the_share_rounded_up_and_no_more(share: float, users: int, needed: int) -> None:
+@pytest.mark.parametrize(
+    ("share", "users", "needed"),
+    [(0.8, 40, 32), (0.8, 41, 33), (1.0, 7, 7), (0.7, 10, 7), (0.1, 30, 3), (0.0, 9, 0)],
+)
+def test_the_quorum_is_the_share_rounded_up_and_no_more(
+    share: float, users: int, needed: int
+) -> None:
     assert Patience(min_share=share).quorum(users) == needed
 
 
-def test_an_aggregator_that_releases_below_the_quorum_it_was_given_ends_the_run(new_world: NewWorld) -> None:
+def test_an_aggregator_that_releases_below_the_quorum_it_was_given_ends_the_run(
+    new_world: NewWorld,
+) -> None:
     world = new_world()
     cut_off(world, in_round=1)
     honest = world.desk._opened

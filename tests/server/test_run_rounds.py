@@ -1,4 +1,5 @@
-"""The server's run: as good as one process, byte for byte, whatever crashes, stays away or refuses."""
+"""The server's run: as good as one process, byte for byte, whatever crashes, stays away or
+refuses."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ NewWorld = Callable[..., Any]
 @pytest.mark.parametrize("recipe", ["default", "published", "published, id only"])
 def test_every_state_equals_the_loopbacks_byte_for_byte(recipe: str, new_world: NewWorld) -> None:
     world = new_world(recipe)
-    assert [{name: array.tobytes() for name, array in step.state.items()} for step in world.run()] == world.loopback()
+    assert [
+        {name: array.tobytes() for name, array in step.state.items()} for step in world.run()
+    ] == world.loopback()
     assert world.states() == world.loopback()
 
 
@@ -42,10 +45,17 @@ def test_the_model_says_what_it_promises_and_where_its_noise_came_from(new_world
 def test_every_round_leaves_one_line_with_counts_and_answers(new_world: NewWorld) -> None:
     world = new_world()
     world.run()
-    lines = [json.loads(line) for line in (world.folder / "server" / "rounds.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (world.folder / "server" / "rounds.jsonl").read_text().splitlines()
+    ]
     assert [line["round"] for line in lines] == [0, 1, 2]
-    assert [(line["reported"], line["enrolled"], line["attempt"]) for line in lines] == [(40, 40, 1)] * 3
-    assert [[answer["accepted"] for answer in line["answers"]] for line in lines] == [[13, 14, 13]] * 3
+    assert [(line["reported"], line["enrolled"], line["attempt"]) for line in lines] == [
+        (40, 40, 1)
+    ] * 3
+    assert [[answer["accepted"] for answer in line["answers"]] for line in lines] == [
+        [13, 14, 13]
+    ] * 3
     assert [name for line in lines for name in line["releases"]] == world.charges
 
 
@@ -71,7 +81,9 @@ def test_a_crash_at_any_step_ends_in_the_same_model_and_costs_nothing(
         assert [json.loads(line)["round"] for line in lines] == [0, 1, 2]
 
 
-def test_a_crash_in_the_default_recipe_ends_in_the_same_states(new_world: NewWorld, crashing_run: Callable[[World, int], int]) -> None:
+def test_a_crash_in_the_default_recipe_ends_in_the_same_states(
+    new_world: NewWorld, crashing_run: Callable[[World, int], int]
+) -> None:
     world = new_world("default")
     crashing_run(world, 70)
     assert 0 < len(world.states()) < len(world.loopback())
@@ -79,8 +91,11 @@ def test_a_crash_in_the_default_recipe_ends_in_the_same_states(new_world: NewWor
     assert world.states() == world.loopback()
 
 
-def test_after_a_crash_questions_still_stand_on_those_before(new_world: NewWorld, crashing_run: Callable[[World, int], int]) -> None:
-    """What clients have follows from the checkpoints: a server that starts again sends what differs, in the bytes of one that did not."""
+def test_after_a_crash_questions_still_stand_on_those_before(
+    new_world: NewWorld, crashing_run: Callable[[World, int], int]
+) -> None:
+    """What clients have follows from the checkpoints: a server that starts again sends what
+    differs, in the bytes of one that did not."""
     sizes = list[list[int]]()
     for name, crash_at in (("whole", -1), ("crashed", 70)):
         world = new_world("default", name=name)
@@ -109,20 +124,27 @@ def test_a_run_that_keeps_two_checkpoints_goes_on_from_any_crash_to_the_same_byt
     assert ends[0][0] == whole.model
 
 
-def test_a_round_that_the_aggregator_forgot_is_collected_again_and_charged_once(new_world: NewWorld) -> None:
+def test_a_round_that_the_aggregator_forgot_is_collected_again_and_charged_once(
+    new_world: NewWorld,
+) -> None:
     world = new_world()
     honest, calls = world.clients.ask, list[int]()
 
     def ask(invitation: Any) -> Any:
         calls.append(invitation.question.round)
-        answers = honest(invitation) if calls.count(1) != 1 else [site.answer(invitation) for site in world.sites[:2]]
+        answers = (
+            honest(invitation)
+            if calls.count(1) != 1
+            else [site.answer(invitation) for site in world.sites[:2]]
+        )
         if calls == [0, 1]:
             world.start_aggregator()  # two of three sites had reported
         return answers
 
     world.clients.ask = ask
     progress = run_following_the_desk(world)
-    assert calls == [0, 1, 1, 1, 2]  # the missing site is asked again, then all of them, of a round that had to be opened again
+    # the missing site is asked again, then all of them, of a round that had to be opened again
+    assert calls == [0, 1, 1, 1, 2]
     assert [step.line.attempt for step in progress] == [1, 2, 1]
     assert world.states() == world.loopback()
     assert len(world.charges) == len(set(world.charges))
@@ -148,10 +170,15 @@ def test_a_run_waits_for_late_clients(new_world: NewWorld) -> None:
     assert world.states() == world.loopback()
 
 
-def test_a_run_without_enough_clients_says_who_refused_and_why_and_costs_nothing(new_world: NewWorld) -> None:
+def test_a_run_without_enough_clients_says_who_refused_and_why_and_costs_nothing(
+    new_world: NewWorld,
+) -> None:
     world = new_world()
     world.sites[1].refusal = "wrong-plan"
-    with pytest.raises(UnreachableError, match=r"2 clients with 26 users, 26 enrolled.*site-1: wrong-plan \(as the test wants\)"):
+    with pytest.raises(
+        UnreachableError,
+        match=r"2 clients with 26 users, 26 enrolled.*site-1: wrong-plan \(as the test wants\)",
+    ):
         world.run()
     assert world.charges == []
 
@@ -226,7 +253,9 @@ def test_a_client_that_lost_its_notes_is_told_again(new_world: NewWorld) -> None
     assert world.states() == world.loopback()
 
 
-def test_after_a_restart_a_run_goes_on_with_those_who_are_there(new_world: NewWorld, crashing_run: Callable[[World, int], int]) -> None:
+def test_after_a_restart_a_run_goes_on_with_those_who_are_there(
+    new_world: NewWorld, crashing_run: Callable[[World, int], int]
+) -> None:
     world = new_world()
     crashing_run(world, 40)
     done = len(world.states())
@@ -255,10 +284,15 @@ def test_too_few_users_for_the_aggregator_are_no_release_and_no_charge(new_world
         ("data.features=false", "features: True, now False"),
     ],
 )
-def test_a_folder_goes_on_with_its_own_scenario_only(override: str, named: str, new_world: NewWorld) -> None:
+def test_a_folder_goes_on_with_its_own_scenario_only(
+    override: str, named: str, new_world: NewWorld
+) -> None:
     world = new_world()
     world.run()
-    changed = load(None, ["recipe=published", "model.dimension=3", "model.steps=2", "model.encoder=id", override])
+    changed = load(
+        None,
+        ["recipe=published", "model.dimension=3", "model.steps=2", "model.encoder=id", override],
+    )
     with pytest.raises(RunError, match=named):
         world.run(scenario=changed)
 
@@ -267,7 +301,10 @@ def test_what_decides_nothing_may_change(new_world: NewWorld) -> None:
     world = new_world()
     world.run()
     same = ["recipe=published", "model.dimension=3", "model.steps=2", "model.encoder=id"]
-    assert world.run(scenario=load(None, [*same, "run.directory=elsewhere", "compare.als=false"])) == []
+    assert (
+        world.run(scenario=load(None, [*same, "run.directory=elsewhere", "compare.als=false"]))
+        == []
+    )
 
 
 def test_a_folder_goes_on_with_its_own_public_data_plan_and_id_only(new_world: NewWorld) -> None:
@@ -276,7 +313,9 @@ def test_a_folder_goes_on_with_its_own_public_data_plan_and_id_only(new_world: N
     with pytest.raises(RunError, match="holds run one, not two"):
         world.run(run="two")
     notes = read_json(world.folder / "server" / "run.json")
-    (world.folder / "server" / "run.json").write_text(json.dumps({**notes, "plan_digest": "0" * 64}))
+    (world.folder / "server" / "run.json").write_text(
+        json.dumps({**notes, "plan_digest": "0" * 64})
+    )
     with pytest.raises(RunError, match="another privacy plan"):
         world.run()
     world.public = replace(world.public, features=PublicFeatures({}))
@@ -306,7 +345,9 @@ def test_two_servers_never_share_a_folder(new_world: NewWorld) -> None:
         world.run()
 
 
-def test_scenarios_that_real_clients_cannot_run_are_refused_before_anybody_is_asked(new_world: NewWorld) -> None:
+def test_scenarios_that_real_clients_cannot_run_are_refused_before_anybody_is_asked(
+    new_world: NewWorld,
+) -> None:
     world = new_world()
     with pytest.raises(SettingsError, match="whole user"):
         world.run(scenario=load(None, ["recipe=published", "privacy.unit=example"]))
@@ -318,7 +359,9 @@ def test_scenarios_that_real_clients_cannot_run_are_refused_before_anybody_is_as
 # --- an aggregator that cannot be trusted with its own past ---
 
 
-def test_an_aggregator_put_back_in_time_is_refused(new_world: NewWorld, crashing_run: Callable[[World, int], int]) -> None:
+def test_an_aggregator_put_back_in_time_is_refused(
+    new_world: NewWorld, crashing_run: Callable[[World, int], int]
+) -> None:
     world = new_world()
     crashing_run(world, 27)
     world.desk.ledger.close()
@@ -335,7 +378,9 @@ def test_an_aggregator_put_back_in_time_is_refused(new_world: NewWorld, crashing
     assert caught.value.code == "stale-ledger"
 
 
-def test_a_round_released_again_with_other_noise_ends_the_run(new_world: NewWorld, crashing_run: Callable[[World, int], int]) -> None:
+def test_a_round_released_again_with_other_noise_ends_the_run(
+    new_world: NewWorld, crashing_run: Callable[[World, int], int]
+) -> None:
     world = new_world()
     crashing_run(world, 22)
     kept = world.folder / "server" / "releases" / "round-000.safetensors"
@@ -350,9 +395,15 @@ def test_a_round_released_again_with_other_noise_ends_the_run(new_world: NewWorl
 
 
 def without_hashes_of_the_release(heard: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """Everything but releases and what is computed from them: their hashes, and digests of the questions asked after them."""
+    """Everything but releases and what is computed from them: their hashes, and digests of the
+    questions asked after them."""
     return [
-        (name, replace(result, release_sha256="", ledger_head="", digest="") if isinstance(result, RoundStatus) else result)
+        (
+            name,
+            replace(result, release_sha256="", ledger_head="", digest="")
+            if isinstance(result, RoundStatus)
+            else result,
+        )
         for name, result in heard
         if name != "release"
     ]
@@ -370,9 +421,21 @@ def test_what_the_server_hears_does_not_depend_on_a_users_ratings_except_through
         for name, data in (("one", events), ("other", replace(events, values=values)))
     )
     assert without_hashes_of_the_release(one) == without_hashes_of_the_release(other)
-    assert [content for name, content in one if name == "release"] != [content for name, content in other if name == "release"]
-    before = next(n for n, (_, result) in enumerate(one) if isinstance(result, RoundStatus) and result.phase is Phase.RELEASED)
-    assert {name for name, _ in one[:before]} == {"join", "enrolled", "open_run", "open_round", "ask"}
+    assert [content for name, content in one if name == "release"] != [
+        content for name, content in other if name == "release"
+    ]
+    before = next(
+        n
+        for n, (_, result) in enumerate(one)
+        if isinstance(result, RoundStatus) and result.phase is Phase.RELEASED
+    )
+    assert {name for name, _ in one[:before]} == {
+        "join",
+        "enrolled",
+        "open_run",
+        "open_round",
+        "ask",
+    }
     assert one[:before] == other[:before]
 
 
@@ -382,7 +445,10 @@ def test_what_the_server_hears_does_not_tell_how_much_a_user_has_rated(
     events = new_world().dataset.interactions
     fewer = events.select(~((events.users == 7) & (np.arange(len(events)) % 2 == 0)))
     assert len(fewer) < len(events)
-    one, other = (everything_the_server_hears(new_world(name=name, data=data)) for name, data in (("one", events), ("other", fewer)))
+    one, other = (
+        everything_the_server_hears(new_world(name=name, data=data))
+        for name, data in (("one", events), ("other", fewer))
+    )
     assert without_hashes_of_the_release(one) == without_hashes_of_the_release(other)
 
 

@@ -36,11 +36,18 @@ def followed(desk: Desk, path: Path) -> Any:
 
 
 @pytest.mark.parametrize("last", ["open_run", "enrolled", "release"])
-def test_an_aggregator_put_back_after_any_call_is_refused_in_the_next_run(tmp_path: Path, last: str) -> None:
+def test_an_aggregator_put_back_after_any_call_is_refused_in_the_next_run(
+    tmp_path: Path, last: str
+) -> None:
     desk, path = Desk(), tmp_path / "seen.json"
-    getattr(followed(desk, path), last)(*{"open_run": ("run", None), "enrolled": (), "release": ("run", 0)}[last])
+    getattr(followed(desk, path), last)(
+        *{"open_run": ("run", None), "enrolled": (), "release": ("run", 0)}[last]
+    )
     desk.entries, desk.calls = ENTRIES[:2], []
-    for call in (lambda: followed(desk, path).open_run("another", None), followed(desk, path).enrolled):
+    for call in (
+        lambda: followed(desk, path).open_run("another", None),
+        followed(desk, path).enrolled,
+    ):
         with pytest.raises(RefusedError) as caught:
             call()
         assert caught.value.code == "stale-ledger"

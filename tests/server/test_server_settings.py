@@ -18,7 +18,11 @@ def changed(**tables: dict[str, Any]) -> dict[str, Any]:
     """The example, with keys of some tables replaced; None takes a key out."""
     content = tomllib.loads(EXAMPLE)
     for table, keys in tables.items():
-        content[table] = {key: value for key, value in {**content.get(table, {}), **keys}.items() if value is not None}
+        content[table] = {
+            key: value
+            for key, value in {**content.get(table, {}), **keys}.items()
+            if value is not None
+        }
     return content
 
 
@@ -70,7 +74,9 @@ def test_files_that_are_no_settings_are_refused(content: bytes, tmp_path: Path) 
 
 def test_public_data_is_read_where_the_settings_say(dataset: Dataset, tmp_path: Path) -> None:
     events = dataset.interactions
-    facts = PublicFacts(events.num_users, events.num_items, events.kind, events.value_range, None, Streams(1))
+    facts = PublicFacts(
+        events.num_users, events.num_items, events.kind, events.value_range, None, Streams(1)
+    )
     write_public(tmp_path, dataset.catalogue, facts)
     content = tomllib.loads(EXAMPLE) | {"public": {"path": str(tmp_path)}}
     assert validated(content, source="here").public.read().items == dataset.catalogue.item_ids

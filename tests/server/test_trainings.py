@@ -1,4 +1,5 @@
-"""One training after the other: what each leaves, what all of them promise together, and what a server that cheats gets."""
+"""One training after the other: what each leaves, what all of them promise together, and what a
+server that cheats gets."""
 
 from __future__ import annotations
 
@@ -34,7 +35,10 @@ NewWorld = Callable[..., Any]
 
 def delta_of(mu: float, epsilon: float) -> float:
     """Of mu-GDP (Dong, Roth, Su 2022, Cor. 1), for comparison."""
-    return float(stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu))
+    return float(
+        stats.norm.cdf(mu / 2 - epsilon / mu)
+        - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
+    )
 
 
 def served(world: World) -> bundle.Bundle:
@@ -45,19 +49,28 @@ def rate_everything(world: World, rating: float) -> None:
     """What people of all sites hold from now on."""
     for site in world.sites:
         users = site.participant.users
-        site.participant.users = replace(users, events=replace(users.events, values=np.full_like(users.events.values, rating)))
+        site.participant.users = replace(
+            users, events=replace(users.events, values=np.full_like(users.events.values, rating))
+        )
 
 
 # --- what a training leaves ---
 
 
-def test_a_training_leaves_a_bundle_of_its_model_with_its_guarantee(new_world: NewWorld, tmp_path: Path) -> None:
+def test_a_training_leaves_a_bundle_of_its_model_with_its_guarantee(
+    new_world: NewWorld, tmp_path: Path
+) -> None:
     world = new_world("default")
     entry = world.train().runs.finished
     found, state = served(world), world.folder / "server"
-    assert (found.version, found.about.family, found.size) == (entry.version, "ratings", len(world.public.items))
+    assert (found.version, found.about.family, found.size) == (
+        entry.version,
+        "ratings",
+        len(world.public.items),
+    )
     assert [found.ids[j] for j in range(found.size)] == list(world.public.items)
-    assert [found.titles[j] for j in range(found.size)] == list(world.public.items)  # where nothing but ids is known
+    # where nothing but ids is known
+    assert [found.titles[j] for j in range(found.size)] == list(world.public.items)
     assert found.about.training["epsilon"] == 5.0
     assert found.about.noise == "seeded"  # the aggregator of these tests says so itself
     assert (state / "model").resolve() == (run_folder(state) / "model").resolve()
@@ -68,7 +81,9 @@ def test_a_training_leaves_a_bundle_of_its_model_with_its_guarantee(new_world: N
 
 def test_titles_and_categories_of_public_data_reach_the_bundle(new_world: NewWorld) -> None:
     world = new_world("default")
-    world.public = replace(world.public, titles=tuple(f"title {j}" for j in range(len(world.public.items))))
+    world.public = replace(
+        world.public, titles=tuple(f"title {j}" for j in range(len(world.public.items)))
+    )
     world.train()
     assert served(world).titles[3] == "title 3"
     assert served(world).about.categories  # of the planted genres
@@ -142,7 +157,9 @@ def test_a_crash_at_any_step_of_publishing_leaves_the_old_bundle_or_the_new_one(
         assert (state / bundle.FILE).read_bytes() in (old, new)
         world.train()  # to the same end
         assert (state / bundle.FILE).read_bytes() == new
-        assert [replace(entry, finished_s=0) for entry in Runs(state).entries] == [replace(entry, finished_s=0) for entry in runs]
+        assert [replace(entry, finished_s=0) for entry in Runs(state).entries] == [
+            replace(entry, finished_s=0) for entry in runs
+        ]
         if not crashed:
             assert crash_at == 5  # bundle, its entry, the current bundle, the link, the end
             return
@@ -157,18 +174,30 @@ def test_a_finished_folder_asks_nobody_and_says_what_it_holds(new_world: NewWorl
     runs = world.train().runs
     said, charges = words_of(runs), world.charges
     assert not world.trainings().schedule.due(runs.finished, begun=1)
-    assert all(word in said for word in (runs.finished.run, runs.finished.version, "epsilon 5", "--again", "1970-01-01"))
+    assert all(
+        word in said
+        for word in (runs.finished.run, runs.finished.version, "epsilon 5", "--again", "1970-01-01")
+    )
     assert world.charges == charges
 
 
-def test_training_again_is_a_new_run_charged_on_top_by_aggregator_and_clients(new_world: NewWorld) -> None:
+def test_training_again_is_a_new_run_charged_on_top_by_aggregator_and_clients(
+    new_world: NewWorld,
+) -> None:
     world = new_world("default", client_limit=8.0, aggregator_limit=8.0)
     first = world.train(name="books").runs.finished
-    files = {path: path.read_bytes() for path in run_folder(world.folder / "server").rglob("*.*") if path.is_file()}
+    files = {
+        path: path.read_bytes()
+        for path in run_folder(world.folder / "server").rglob("*.*")
+        if path.is_file()
+    }
     second = world.train(name="books", again=True).runs.finished
     assert (first.run, second.run) == ("books", "books-2")
     assert {path: path.read_bytes() for path in files} == files
-    for spent in (world.desk.ledger.spends().epsilon, *(site.participant.ledger.epsilon for site in world.sites)):
+    for spent in (
+        world.desk.ledger.spends().epsilon,
+        *(site.participant.ledger.epsilon for site in world.sites),
+    ):
         assert spent == pytest.approx(second.total.epsilon, rel=1e-6)
     mu = math.sqrt(2) * first.mu  # two runs of the same plan
     assert delta_of(mu, second.total.epsilon) == pytest.approx(1e-5, rel=1e-4)
@@ -192,7 +221,9 @@ def test_a_later_training_learns_from_what_devices_hold_then(new_world: NewWorld
     for line in (trainings.folder / "rounds.jsonl").read_text().splitlines():
         asked.append(json.loads(line)["reported"])
     assert asked == [27, 27, 27]
-    assert (trainings.folder.parent / trainings.runs.entries[0].run / "model" / "model.safetensors").read_bytes() != world.model
+    assert (
+        trainings.folder.parent / trainings.runs.entries[0].run / "model" / "model.safetensors"
+    ).read_bytes() != world.model
 
 
 def test_an_unfinished_training_goes_on_and_counts_whole(new_world: NewWorld) -> None:
@@ -205,33 +236,47 @@ def test_an_unfinished_training_goes_on_and_counts_whole(new_world: NewWorld) ->
     assert dropped.epsilon == 5.0
     said = list[str]()
     finished = world.train(again=True, say=said.append).runs
-    assert [entry.run for entry in finished.entries] == [trainings.entry.run]  # --again goes on with it
+    # --again goes on with it
+    assert [entry.run for entry in finished.entries] == [trainings.entry.run]
     assert said[0].startswith(f"goes on with {trainings.entry.run}: ")
     assert not finished.last.open
 
 
-def test_a_training_that_is_left_for_good_counts_whole_and_another_begins(new_world: NewWorld) -> None:
+def test_a_training_that_is_left_for_good_counts_whole_and_another_begins(
+    new_world: NewWorld,
+) -> None:
     world = new_world(client_limit=8.0)
     trainings = world.trainings()
     next(trainings.each(world.time.sleep))
     trainings.planned(world.plan)
     trainings.runs.drop()
     runs = world.train().runs
-    assert [(entry.dropped, bool(entry.finished_s)) for entry in runs.entries] == [(True, False), (False, True)]
-    assert delta_of(math.sqrt(2) * runs.last.mu, runs.last.total.epsilon) == pytest.approx(1e-5, rel=1e-4)
+    assert [(entry.dropped, bool(entry.finished_s)) for entry in runs.entries] == [
+        (True, False),
+        (False, True),
+    ]
+    assert delta_of(math.sqrt(2) * runs.last.mu, runs.last.total.epsilon) == pytest.approx(
+        1e-5, rel=1e-4
+    )
     runs.drop()  # a finished one stays
     assert not runs.last.dropped
 
 
 @pytest.mark.parametrize("mus", [(1.0, 0.0), (0.0, 0.0)])
-def test_where_a_training_is_not_of_known_releases_epsilons_and_deltas_add_up(mus: tuple[float, float]) -> None:
+def test_where_a_training_is_not_of_known_releases_epsilons_and_deltas_add_up(
+    mus: tuple[float, float],
+) -> None:
     promised = Guarantee(2.0, 1e-5, "click", "replace")
-    total = together([TrainingRun(f"r{k}", 0.0, guarantee=promised, mu=mu) for k, mu in enumerate(mus)])
+    total = together(
+        [TrainingRun(f"r{k}", 0.0, guarantee=promised, mu=mu) for k, mu in enumerate(mus)]
+    )
     assert total is not None
     assert (total.epsilon, total.delta, total.unit) == (4.0, 2e-5, "click")
 
 
-def test_a_folder_of_one_training_is_taken_over_also_after_a_crash(new_world: NewWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_one_training_is_taken_over_also_after_a_crash(
+    new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = new_world()
     world.run(run="old")  # the layout before there were several
     state = world.folder / "server"
@@ -258,7 +303,9 @@ def test_a_folder_of_one_training_is_taken_over_also_after_a_crash(new_world: Ne
 # --- what it begins with ---
 
 
-def test_a_second_training_begins_with_the_release_of_the_first_and_asks_for_less(new_world: NewWorld) -> None:
+def test_a_second_training_begins_with_the_release_of_the_first_and_asks_for_less(
+    new_world: NewWorld,
+) -> None:
     world, said = new_world("default", client_limit=8.0), list[str]()
     first = world.train().runs.finished
     trainings = world.train(again=True, say=said.append)
@@ -266,11 +313,18 @@ def test_a_second_training_begins_with_the_release_of_the_first_and_asks_for_les
     assert names.count("biases") == 1  # of two trainings
     assert (trainings.entry.warm, first.warm) == (first.run, "")
     assert any("starts from the release of" in line for line in said)
-    assert trainings.runs.finished.total.epsilon == pytest.approx(world.desk.ledger.spends().epsilon, rel=1e-6)
+    assert trainings.runs.finished.total.epsilon == pytest.approx(
+        world.desk.ledger.spends().epsilon, rel=1e-6
+    )
 
 
-def test_a_training_that_goes_on_after_a_crash_began_with_the_same(new_world: NewWorld, crashing_at: Callable[..., None]) -> None:
-    whole, crashed = new_world("default", client_limit=8.0), new_world("default", client_limit=8.0, name="crashed")
+def test_a_training_that_goes_on_after_a_crash_began_with_the_same(
+    new_world: NewWorld, crashing_at: Callable[..., None]
+) -> None:
+    whole, crashed = (
+        new_world("default", client_limit=8.0),
+        new_world("default", client_limit=8.0, name="crashed"),
+    )
     for world in (whole, crashed):
         world.train(name="books")
     trainings = crashed.trainings(again=True, name="books")
@@ -282,7 +336,9 @@ def test_a_training_that_goes_on_after_a_crash_began_with_the_same(new_world: Ne
 
 
 @pytest.mark.parametrize("change", ["an item is new", "nothing is kept", "it is switched off"])
-def test_where_the_last_release_is_no_start_a_training_begins_cold(change: str, new_world: NewWorld) -> None:
+def test_where_the_last_release_is_no_start_a_training_begins_cold(
+    change: str, new_world: NewWorld
+) -> None:
     world = new_world("default", client_limit=8.0)
     world.train()
     if change == "an item is new":
@@ -299,21 +355,37 @@ def test_where_the_last_release_is_no_start_a_training_begins_cold(change: str, 
 # --- what cannot be afforded ---
 
 
-def test_what_the_aggregators_limit_does_not_hold_is_refused_before_anybody_is_asked(new_world: NewWorld) -> None:
+def test_what_the_aggregators_limit_does_not_hold_is_refused_before_anybody_is_asked(
+    new_world: NewWorld,
+) -> None:
     world, said = new_world(client_limit=8.0, aggregator_limit=6.0), list[str]()
     world.train()
     charges, world.clients.join = world.charges, None  # nobody may be called
-    with pytest.raises(RefusedError, match=r"epsilon 5 does not fit the aggregator's limit of epsilon 6") as caught:
+    with pytest.raises(
+        RefusedError, match=r"epsilon 5 does not fit the aggregator's limit of epsilon 6"
+    ) as caught:
         world.train(again=True, say=said.append)
     assert caught.value.code == "budget"
-    assert "Still possible: a training of epsilon 2.799. This one fits a limit of epsilon 7.538, " in caught.value.remedy
-    assert "spent so far epsilon 5 in 1 training, this training epsilon 5, after it epsilon 7.5" in said[0]
+    assert (
+        "Still possible: a training of epsilon 2.799. This one fits a limit of epsilon 7.538, "
+        in caught.value.remedy
+    )
+    assert (
+        "spent so far epsilon 5 in 1 training, this training epsilon 5, after it epsilon 7.5"
+        in said[0]
+    )
     assert world.charges == charges
     assert len(Runs(world.folder / "server").entries) == 1
 
 
-def test_an_aggregator_that_could_not_be_asked_is_asked_before_anybody_else_is(new_world: NewWorld) -> None:
-    world, said, honest = new_world(client_limit=20.0, aggregator_limit=6.0), list[str](), list[int]()
+def test_an_aggregator_that_could_not_be_asked_is_asked_before_anybody_else_is(
+    new_world: NewWorld,
+) -> None:
+    world, said, honest = (
+        new_world(client_limit=20.0, aggregator_limit=6.0),
+        list[str](),
+        list[int](),
+    )
     world.train()
     trainings = world.trainings(again=True, say=said.append)
 
@@ -325,12 +397,20 @@ def test_an_aggregator_that_could_not_be_asked_is_asked_before_anybody_else_is(n
         return found
 
     trainings.budget, charges = budget, world.charges
-    with pytest.raises(RefusedError, match=r"epsilon 5 does not fit the aggregator's limit of epsilon 6"):
+    with pytest.raises(
+        RefusedError, match=r"epsilon 5 does not fit the aggregator's limit of epsilon 6"
+    ):
         world.train(trainings=trainings)
     assert world.charges == charges
-    assert sum(line.startswith("aggregator's ledger, over all runs: epsilon 5 of 6") for line in said) == 1
+    assert (
+        sum(line.startswith("aggregator's ledger, over all runs: epsilon 5 of 6") for line in said)
+        == 1
+    )
     runs = Runs(world.folder / "server")
-    assert [(entry.dropped, entry.total and entry.total.epsilon) for entry in runs.entries] == [(False, 5.0), (True, None)]
+    assert [(entry.dropped, entry.total and entry.total.epsilon) for entry in runs.entries] == [
+        (False, 5.0),
+        (True, None),
+    ]
 
 
 def test_what_is_said_to_be_still_possible_is_what_the_ledger_takes(new_world: NewWorld) -> None:
@@ -346,15 +426,25 @@ def test_what_is_said_to_be_still_possible_is_what_the_ledger_takes(new_world: N
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 3.0, 4.7])
-def test_a_limit_of_what_is_said_to_be_needed_has_room_and_a_smaller_one_has_none(epsilon: float) -> None:
+def test_a_limit_of_what_is_said_to_be_needed_has_room_and_a_smaller_one_has_none(
+    epsilon: float,
+) -> None:
     spent = Budget(4.0, 5.0, 1e-5, 0.0, "user", "system")
     with pytest.raises(RefusedError) as caught:
         require_affordable(Guarantee(epsilon, 1e-5), spent)
     needed = float(caught.value.remedy.split("a limit of epsilon ")[1].split(",")[0])
-    left = {limit: math.sqrt(mu_for(limit, 1e-5) ** 2 - mu_for(4.0, 1e-5) ** 2) for limit in (needed, needed * 0.999)}
-    require_affordable(Guarantee(epsilon, 1e-5), replace(spent, left_epsilon=epsilon_of(left[needed], 1e-5)))
+    left = {
+        limit: math.sqrt(mu_for(limit, 1e-5) ** 2 - mu_for(4.0, 1e-5) ** 2)
+        for limit in (needed, needed * 0.999)
+    }
+    require_affordable(
+        Guarantee(epsilon, 1e-5), replace(spent, left_epsilon=epsilon_of(left[needed], 1e-5))
+    )
     with pytest.raises(RefusedError):
-        require_affordable(Guarantee(epsilon, 1e-5), replace(spent, left_epsilon=epsilon_of(left[needed * 0.999], 1e-5)))
+        require_affordable(
+            Guarantee(epsilon, 1e-5),
+            replace(spent, left_epsilon=epsilon_of(left[needed * 0.999], 1e-5)),
+        )
 
 
 def test_a_standing_server_that_cannot_afford_a_training_waits(new_world: NewWorld) -> None:
@@ -374,7 +464,8 @@ def test_a_standing_server_that_cannot_afford_a_training_waits(new_world: NewWor
     world.trained_in(trainings)
     with pytest.raises(OverError):
         next(each)
-    assert 2 <= sum(line.startswith("not trained") for line in said) <= 4  # once in two hours, of eight
+    # once in two hours, of eight
+    assert 2 <= sum(line.startswith("not trained") for line in said) <= 4
     assert len(trainings.runs.entries) == 1
 
 
@@ -382,7 +473,14 @@ def test_a_standing_server_that_cannot_afford_a_training_waits(new_world: NewWor
 
 
 def test_durations_are_a_number_and_a_unit() -> None:
-    assert [duration_s(text) for text in ("90s", "15m", "12h", "7d", "2w", "0.5h")] == [90, 900, 43_200, 604_800, 1_209_600, 1_800]
+    assert [duration_s(text) for text in ("90s", "15m", "12h", "7d", "2w", "0.5h")] == [
+        90,
+        900,
+        43_200,
+        604_800,
+        1_209_600,
+        1_800,
+    ]
     for wrong in ("", "7", "d", "-1d", "0s", "7 days", "1e9d", "inf"):
         with pytest.raises(SettingsError):
             duration_s(wrong)
@@ -431,7 +529,9 @@ def test_a_request_that_says_nothing_is_one(tmp_path: Path) -> None:
         assert Schedule(tmp_path, 1e9).due(last, begun=1), content
 
 
-def test_a_request_is_taken_once_and_only_where_a_server_stands(tmp_path: Path, new_world: NewWorld) -> None:
+def test_a_request_is_taken_once_and_only_where_a_server_stands(
+    tmp_path: Path, new_world: NewWorld
+) -> None:
     assert ask_standing(tmp_path) == 0
     with only_one(tmp_path):
         with pytest.raises(RunError, match="another server is at work"):
@@ -452,7 +552,9 @@ def test_a_request_is_taken_once_and_only_where_a_server_stands(tmp_path: Path, 
 # --- a server that cheats ---
 
 
-def test_a_run_id_that_comes_again_with_other_public_data_is_refused_by_clients_and_costs_nothing(new_world: NewWorld) -> None:
+def test_a_run_id_that_comes_again_with_other_public_data_is_refused_by_clients_and_costs_nothing(
+    new_world: NewWorld,
+) -> None:
     world = new_world(client_limit=8.0)
     world.train(name="books")
     spent, charges = [site.participant.ledger.epsilon for site in world.sites], world.charges
@@ -465,10 +567,15 @@ def test_a_run_id_that_comes_again_with_other_public_data_is_refused_by_clients_
 
 
 def test_the_same_run_again_is_the_same_release_and_the_same_reports(new_world: NewWorld) -> None:
-    """Whoever loses its state folder and asks anew under the old name learns nothing new, and nobody is charged."""
+    """Whoever loses its state folder and asks anew under the old name learns nothing new, and
+    nobody is charged."""
     world = new_world(client_limit=8.0)
     world.train(name="books")
-    spent, charges, model = [site.participant.ledger.epsilon for site in world.sites], world.charges, world.model
+    spent, charges, model = (
+        [site.participant.ledger.epsilon for site in world.sites],
+        world.charges,
+        world.model,
+    )
     shutil.rmtree(world.folder / "server")
     rate_everything(world, 1.0)
     world.train(name="books")

@@ -22,14 +22,23 @@ from fedrec_server.watching import WatchedClients, WatchedDesk
 
 def values(metrics: Metrics) -> dict[str, float]:
     lines = generate_latest(metrics.registry).decode().splitlines()
-    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))}
+    return {
+        name: float(value)
+        for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    }
 
 
 def doing(metrics: Metrics) -> tuple[str, str]:
     """Phase, and what is waited for."""
     ones = [name for name, value in values(metrics).items() if value == 1.0]
-    [phase] = [name[len('fedrec_phase{phase="') : -2] for name in ones if name.startswith("fedrec_phase")]
-    [reason] = [name[len('fedrec_waiting{reason="') : -2] for name in ones if name.startswith("fedrec_waiting{")]
+    [phase] = [
+        name[len('fedrec_phase{phase="') : -2] for name in ones if name.startswith("fedrec_phase")
+    ]
+    [reason] = [
+        name[len('fedrec_waiting{reason="') : -2]
+        for name in ones
+        if name.startswith("fedrec_waiting{")
+    ]
     return phase, reason
 
 
@@ -108,21 +117,37 @@ def test_every_phase_of_a_round_shows_while_it_lasts() -> None:
     assert doing(world.metrics) == ("learning", "nothing")
     told = values(world.metrics)
     assert told['fedrec_clients{state="connected"}'] == 3
-    assert (told['fedrec_clients{state="joined"}'], told['fedrec_clients{state="absent"}']) == (2, 1)
-    assert (told["fedrec_users_enrolled"], told["fedrec_quorum_users"], told["fedrec_round"]) == (40, 38, 2)
+    assert (told['fedrec_clients{state="joined"}'], told['fedrec_clients{state="absent"}']) == (
+        2,
+        1,
+    )
+    assert (told["fedrec_users_enrolled"], told["fedrec_quorum_users"], told["fedrec_round"]) == (
+        40,
+        38,
+        2,
+    )
     assert not any(name.startswith("fedrec_budget") for name in told)
 
 
 @pytest.mark.parametrize(
-    ("there", "expected"), [([], "clients"), ([Answer("a", 3)], "clients"), ([Answer("a", 3), Answer("b", 2)], "users")]
+    ("there", "expected"),
+    [([], "clients"), ([Answer("a", 3)], "clients"), ([Answer("a", 3), Answer("b", 2)], "users")],
 )
-def test_gathering_says_whether_clients_or_users_are_missing(there: list[Answer], expected: str) -> None:
+def test_gathering_says_whether_clients_or_users_are_missing(
+    there: list[Answer], expected: str
+) -> None:
     world = World(clients=there, users=5)
     desk, clients = wired(world, min_clients=2)
     said = list[str]()
     pause = clients.pausing(lambda _: said.append(doing(world.metrics)[1]))
     time_s = iter(range(100))
-    plan = Gathering(expected_users=40, min_clients=2, timeout_s=3, sleep=pause, clock=lambda: float(next(time_s)))
+    plan = Gathering(
+        expected_users=40,
+        min_clients=2,
+        timeout_s=3,
+        sleep=pause,
+        clock=lambda: float(next(time_s)),
+    )
     with pytest.raises(UnreachableError):
         gather(SimpleNamespace(run="r"), desk, clients, plan)  # type: ignore[arg-type]
     assert set(said) == {expected}
@@ -140,7 +165,10 @@ def test_a_short_round_and_a_failed_one_are_counted_once_each() -> None:
         with pytest.raises(RefusedError):
             call()
     told = values(world.metrics)
-    assert {name: told[f'fedrec_rounds_total{{phase="{name}"}}'] for name in ("released", "short", "failed")} == {
+    assert {
+        name: told[f'fedrec_rounds_total{{phase="{name}"}}']
+        for name in ("released", "short", "failed")
+    } == {
         "released": 0,
         "short": 1,
         "failed": 1,
@@ -154,11 +182,15 @@ def log(tmp_path: Path) -> Iterator[Path]:
     logs.close(made)
 
 
-def test_an_aggregator_that_is_away_shows_at_the_first_pause_and_until_it_answers(log: Path) -> None:
+def test_an_aggregator_that_is_away_shows_at_the_first_pause_and_until_it_answers(
+    log: Path,
+) -> None:
     world = World(failure=UnreachableError("no answer", "Check."))
     desk, _ = wired(world)
     waited = list[float]()
-    pause = noting(world.metrics.state, Awaited.AGGREGATOR, waited.append, logging.getLogger("fedrec_server"))
+    pause = noting(
+        world.metrics.state, Awaited.AGGREGATOR, waited.append, logging.getLogger("fedrec_server")
+    )
     pause(1.0)
     pause(2.0)
     assert doing(world.metrics)[1] == "aggregator"
@@ -170,4 +202,7 @@ def test_an_aggregator_that_is_away_shows_at_the_first_pause_and_until_it_answer
     assert doing(world.metrics)[1] == "nothing"
     assert waited == [1.0, 2.0]
     lines = [json.loads(line) for line in log.read_text().splitlines()]
-    assert [(line["event"], line.get("code")) for line in lines] == [("waiting", "aggregator"), ("aggregator-answers", None)]
+    assert [(line["event"], line.get("code")) for line in lines] == [
+        ("waiting", "aggregator"),
+        ("aggregator-answers", None),
+    ]

@@ -1,4 +1,5 @@
-"""A client's side of Flower in a process of its own: the real SuperNode, the real executor, and a participant that only counts."""
+"""A client's side of Flower in a process of its own: the real SuperNode, the real executor, and a
+participant that only counts."""
 
 import subprocess
 import sys
@@ -47,7 +48,16 @@ class Clients:
     def start(self, name: str, *, gate: str, keys: Path, says: str = "") -> subprocess.Popen[bytes]:
         """A client with the certificate of that name in `keys`, which says it is `says`."""
         log = self.stack.enter_context((self.folder / f"{name}.log").open("ab"))
-        command = [sys.executable, "-c", CLIENT, gate, str(keys), str(self.folder / name), name, says or name]
+        command = [
+            sys.executable,
+            "-c",
+            CLIENT,
+            gate,
+            str(keys),
+            str(self.folder / name),
+            name,
+            says or name,
+        ]
         client = subprocess.Popen(command, stdout=log, stderr=log)
         self.stack.callback(_end, client)
         return client
@@ -56,9 +66,22 @@ class Clients:
         """Flower's own SuperNode, with the authority's certificate and nothing else of ours."""
         log = self.stack.enter_context((self.folder / "stock.log").open("ab"))
         program = Path(sys.executable).parent / "flower-supernode"
-        command = [str(program), "--superlink", gate, "--root-certificates", str(ca), "--isolation", "process"]
+        command = [
+            str(program),
+            "--superlink",
+            gate,
+            "--root-certificates",
+            str(ca),
+            "--isolation",
+            "process",
+        ]
         environment = flower_environment(self.folder / "stock")
-        node = subprocess.Popen([*command, "--port", str(free_port("127.0.0.1"))], stdout=log, stderr=log, env=environment)
+        node = subprocess.Popen(
+            [*command, "--port", str(free_port("127.0.0.1"))],
+            stdout=log,
+            stderr=log,
+            env=environment,
+        )
         self.stack.callback(_end, node)
         return node
 

@@ -1,4 +1,5 @@
-"""Replies pulled together from a SuperLink that says what the test says: each is that node's own affair."""
+"""Replies pulled together from a SuperLink that says what the test says: each is that node's own
+affair."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +28,8 @@ class SuperLink:
     confirmed: list[str] = field(default_factory=list)
 
     def reply(self, name: str, node: int, text: str, *, says: str = "") -> list[str]:
-        """A node's reply to a message, which says inside that it is one to `says`; the names of its parts."""
+        """A node's reply to a message, which says inside that it is one to `says`; the names of its
+        parts."""
         TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 0
         asked = Message(RecordDict(), node, "query.join")
         asked.metadata.__dict__["_message_id"] = says or name
@@ -40,16 +42,23 @@ class SuperLink:
 
     def PullMessages(self, request: Any) -> PullAppMessagesResponse:  # noqa: N802 - Flower calls it
         self.asked.append(list(request.message_ids))
-        found = {name: self.replies.pop(name) for name in request.message_ids if name in self.replies}
+        found = {
+            name: self.replies.pop(name) for name in request.message_ids if name in self.replies
+        }
         stored = [message_to_proto(remove_content_from_message(reply)) for reply in found.values()]
         for name, each in zip(found, stored, strict=True):
             each.metadata.reply_to_message_id = name
-        return PullAppMessagesResponse(messages_list=stored, message_object_trees=[get_object_tree(each) for each in found.values()])
+        return PullAppMessagesResponse(
+            messages_list=stored,
+            message_object_trees=[get_object_tree(each) for each in found.values()],
+        )
 
     def PullObject(self, request: Any) -> PullObjectResponse:  # noqa: N802 - Flower calls it
         content = self.parts.get(request.object_id)
         found = request.object_id in self.parts
-        return PullObjectResponse(object_found=found, object_available=content is not None, object_content=content or b"")
+        return PullObjectResponse(
+            object_found=found, object_available=content is not None, object_content=content or b""
+        )
 
     def ConfirmMessageReceived(self, request: Any) -> None:  # noqa: N802 - Flower calls it
         self.confirmed.append(request.message_object_id)
@@ -73,15 +82,26 @@ def grid(superlink: SuperLink, now: list[float]) -> EachReplyGrid:
 
 
 def texts(replies: Any) -> dict[str, Any]:
-    return {reply.metadata.reply_to_message_id: reply.error.code if reply.has_error() else reply.content["r"]["text"] for reply in replies}
+    return {
+        reply.metadata.reply_to_message_id: reply.error.code
+        if reply.has_error()
+        else reply.content["r"]["text"]
+        for reply in replies
+    }
 
 
-def test_replies_are_pulled_in_one_call_and_a_garbled_one_takes_no_other_with_it(superlink: SuperLink, grid: EachReplyGrid) -> None:
+def test_replies_are_pulled_in_one_call_and_a_garbled_one_takes_no_other_with_it(
+    superlink: SuperLink, grid: EachReplyGrid
+) -> None:
     superlink.reply("a", 7, "first")
     for part in superlink.reply("b", 8, "second"):
         superlink.parts[part] = b"no object"
     superlink.reply("c", 9, "third")
-    assert texts(grid.pull_messages(["a", "b", "c", "d"])) == {"a": "first", "b": UNREADABLE, "c": "third"}
+    assert texts(grid.pull_messages(["a", "b", "c", "d"])) == {
+        "a": "first",
+        "b": UNREADABLE,
+        "c": "third",
+    }
     assert superlink.asked == [["a", "b", "c", "d"]]
     assert texts(grid.pull_messages(["d"])) == {}
 
@@ -114,7 +134,9 @@ def test_a_reply_whose_parts_never_come_is_lost_and_is_not_kept_for_ever(
     assert not grid._arriving
 
 
-def test_a_node_that_says_it_answers_anothers_message_answers_its_own(superlink: SuperLink, grid: EachReplyGrid) -> None:
+def test_a_node_that_says_it_answers_anothers_message_answers_its_own(
+    superlink: SuperLink, grid: EachReplyGrid
+) -> None:
     superlink.reply("mine", 7, "false", says="theirs")
     superlink.reply("theirs", 8, "true")
     assert texts(grid.pull_messages(["mine", "theirs"])) == {"mine": "false", "theirs": "true"}

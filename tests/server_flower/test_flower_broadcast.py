@@ -1,4 +1,5 @@
-"""Terms and questions over a grid whose nodes lose, repeat, delay and garble whatever the test says."""
+"""Terms and questions over a grid whose nodes lose, repeat, delay and garble whatever the test
+says."""
 
 import io
 import zipfile
@@ -32,7 +33,9 @@ Node = Callable[[Message], Message | Exception | None]
 
 
 def saying(answer: Answer) -> Node:
-    return lambda message: Message(RecordDict({"fedrec": ConfigRecord({"answer": pack_answer(answer)})}), reply_to=message)
+    return lambda message: Message(
+        RecordDict({"fedrec": ConfigRecord({"answer": pack_answer(answer)})}), reply_to=message
+    )
 
 
 def replying(content: RecordDict) -> Node:
@@ -49,7 +52,10 @@ def silent(_message: Message) -> None:
 
 @dataclass
 class FakeGrid(Grid):
-    """Nodes by number. A node's reply is there at once, or never (None), or raises when it is pulled. Time passes in sleeps."""
+    """Nodes by number.
+
+    A node's reply is there at once, or never (None), or raises when it is pulled. Time passes in
+    sleeps."""
 
     nodes: dict[int, Node]
     now_s: float = 0.0
@@ -81,7 +87,9 @@ class FakeGrid(Grid):
         for message in messages:
             self.sent.append(message)
             message.metadata.__dict__["_message_id"] = f"message-{len(self.sent)}"
-            names.append("" if message.metadata.dst_node_id in self.refuses else f"message-{len(self.sent)}")
+            names.append(
+                "" if message.metadata.dst_node_id in self.refuses else f"message-{len(self.sent)}"
+            )
         return names
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
@@ -105,7 +113,9 @@ class FakeGrid(Grid):
     def create_message(self, *_arguments: Any, **_more: Any) -> Message:
         raise NotImplementedError
 
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
         raise NotImplementedError
 
 
@@ -115,7 +125,9 @@ A, B = Answer("a", 2, accepted=2), Answer("b", 3, accepted=1, rejected={"busy": 
 def test_every_node_is_told_the_terms_and_all_answers_come_back() -> None:
     grid = FakeGrid({7: saying(A), 8: saying(B)})
     assert list(grid.broadcast().join(TERMS)) == [A, B]
-    assert [(message.metadata.dst_node_id, message.metadata.message_type) for message in grid.sent] == [
+    assert [
+        (message.metadata.dst_node_id, message.metadata.message_type) for message in grid.sent
+    ] == [
         (7, "query.join"),
         (8, "query.join"),
     ]
@@ -154,10 +166,16 @@ def test_some_clients_can_be_asked_alone_and_the_others_hear_nothing(grid_of_two
 
 
 def test_a_reply_to_a_message_that_was_not_asked_after_is_nobodys(grid_of_two: FakeGrid) -> None:
-    stray = Message(RecordDict({"fedrec": ConfigRecord({"answer": pack_answer(A)})}), reply_to=_sent("message-99"))
+    stray = Message(
+        RecordDict({"fedrec": ConfigRecord({"answer": pack_answer(A)})}),
+        reply_to=_sent("message-99"),
+    )
     grid_of_two.nodes[7] = lambda _: stray
     answers = grid_of_two.broadcast(timeout_s=5.0).join(TERMS)
-    assert sorted((answer.client, answer.refusal) for answer in answers) == [("b", ""), ("node-7", "unreachable")]
+    assert sorted((answer.client, answer.refusal) for answer in answers) == [
+        ("b", ""),
+        ("node-7", "unreachable"),
+    ]
 
 
 def _sent(name: str) -> Message:
@@ -188,29 +206,38 @@ def test_a_question_arrives_as_it_left_arrays_of_any_shape_and_type_too() -> Non
     assert isinstance(header, bytes)
     assert isinstance(plan, bytes)
     payloads = {name: array.data for name, array in arrays.items()}
-    found = read_invitation(header, plan, decoded(read_header(header).arrays(), payloads, {}, max_bytes=1_000))
+    found = read_invitation(
+        header, plan, decoded(read_header(header).arrays(), payloads, {}, max_bytes=1_000)
+    )
     assert (found.run, found.plan, found.question.releases) == ("run", PLAN, (SPEC,))
     for name, array in public.items():
         there = found.question.public[name]
-        assert (there.dtype, there.shape, there.tobytes()) == (array.dtype, array.shape, np.asarray(array, order="C").tobytes())
+        assert (there.dtype, there.shape, there.tobytes()) == (
+            array.dtype,
+            array.shape,
+            np.asarray(array, order="C").tobytes(),
+        )
 
 
 LACKING = Answer("b", 0, refusal="arrays-unknown", cause="it missed a round")
 
 
-def test_a_node_that_lacks_the_question_before_gets_all_arrays_at_once_and_the_others_nothing_more() -> None:
+def test_a_node_that_lacks_the_question_before_gets_all_arrays_at_once_and_the_others_nothing_more() -> None:  # fmt: skip
     before, now = {"V": np.eye(3)}, {"V": np.eye(3), "n": np.ones(2)}
     invitation = Invitation("run", PLAN, Question(3, "step", now, (SPEC,)), coded(now, before))
     said = iter([LACKING, B])
     grid = FakeGrid({7: saying(A), 8: lambda message: saying(next(said))(message)})
     assert list(grid.broadcast().ask(invitation)) == [A, B]
-    sent = [(m.metadata.dst_node_id, {name: array.data for name, array in m.content["public"].items()}) for m in grid.sent]  # type: ignore[union-attr]
+    sent = [
+        (m.metadata.dst_node_id, {name: array.data for name, array in m.content["public"].items()})
+        for m in grid.sent
+    ]  # type: ignore[union-attr]
     assert sent == [(7, coded(now, before)), (8, coded(now, before)), (8, coded(now, {}))]
     assert sent[0][1]["V"] == b""
     assert grid.now_s < 1.0
 
 
-def test_a_node_that_always_lacks_something_is_sent_all_of_it_once_and_costs_its_own_answer() -> None:
+def test_a_node_that_always_lacks_something_is_sent_all_of_it_once_and_costs_its_own_answer() -> None:  # fmt: skip
     invitation = Invitation("run", PLAN, Question(3, "step", {"V": np.eye(3)}, (SPEC,)))
     grid = FakeGrid({7: saying(A), 8: saying(LACKING)})
     assert list(grid.broadcast().ask(invitation)) == [A, LACKING]
@@ -238,7 +265,13 @@ def test_an_error_of_a_node_is_an_unreachable_client_in_our_words(code: int) -> 
         RecordDict({"fedrec": ConfigRecord({"answer": "text"})}),
         RecordDict({"fedrec": ConfigRecord({"other": b"{}"})}),
         RecordDict({"fedrec": ConfigRecord({"answer": b"not json"})}),
-        RecordDict({"fedrec": ConfigRecord({"answer": pack_answer(A).replace(b'"users":2', b'"users":-2')})}),
+        RecordDict(
+            {
+                "fedrec": ConfigRecord(
+                    {"answer": pack_answer(A).replace(b'"users":2', b'"users":-2')}
+                )
+            }
+        ),
         RecordDict({"fedrec": ConfigRecord({"answer": b" " * 2**17 + pack_answer(A)})}),
     ],
 )
@@ -249,7 +282,11 @@ def test_a_garbled_reply_costs_its_own_node_the_answer_and_no_other(content: Rec
 
 
 def test_a_reply_that_cannot_even_be_unpacked_costs_its_own_node_the_answer() -> None:
-    garbled, fine = FakeGrid({7: lambda _message: ValueError("bytes of a node"), 8: saying(B)}).broadcast().join(TERMS)
+    garbled, fine = (
+        FakeGrid({7: lambda _message: ValueError("bytes of a node"), 8: saying(B)})
+        .broadcast()
+        .join(TERMS)
+    )
     assert (garbled.client, garbled.refusal) == ("node-7", "malformed")
     assert "bytes of a node" not in garbled.cause
     assert fine == B
@@ -320,7 +357,10 @@ def test_an_answer_in_another_clients_name_is_refused_and_counts_for_nobody_else
     liar = saying(Answer("hospital", users=6_000))
     grid = FakeGrid({1: liar, 2: saying(Answer("hospital", users=2))})
     answers = grid.broadcast(owner={1: "library", 2: "hospital"}.__getitem__).join(TERMS)
-    assert [(answer.client, answer.users, answer.refusal) for answer in answers] == [("library", 0, "forbidden"), ("hospital", 2, "")]
+    assert [(answer.client, answer.users, answer.refusal) for answer in answers] == [
+        ("library", 0, "forbidden"),
+        ("hospital", 2, ""),
+    ]
 
 
 @pytest.mark.parametrize("owner", [None, {1: "hospital", 2: "library", 3: "library"}.__getitem__])
@@ -335,13 +375,15 @@ def test_a_silent_client_stretches_one_wave_and_no_more_until_it_has_answered(ow
         answers = broadcast.join(TERMS)
         assert grid.now_s - before < 1.0
         assert [answer.refusal for answer in answers] == ["", "unreachable"]
-    assert sum(message.metadata.dst_node_id == 2 for message in grid.sent[sent:]) == 0  # its last message lies there still
+    # its last message lies there still
+    assert sum(message.metadata.dst_node_id == 2 for message in grid.sent[sent:]) == 0
     grid.nodes[2] = saying(Answer("library", users=3))  # it answers that one, late
     assert {answer.client for answer in broadcast.join(TERMS)} == {"hospital", "library"}
     if owner:
         grid.nodes[2] = silent
         broadcast.join(TERMS)
-        grid.nodes = {1: grid.nodes[1], 3: silent}  # another node of the client that was silent: asked, not waited for
+        # another node of the client that was silent: asked, not waited for
+        grid.nodes = {1: grid.nodes[1], 3: silent}
         before = grid.now_s
         broadcast.join(TERMS)
         assert grid.now_s - before < 1.0
@@ -350,5 +392,8 @@ def test_a_silent_client_stretches_one_wave_and_no_more_until_it_has_answered(ow
 
 def test_the_bundle_holds_names_and_no_code() -> None:
     content = bundle("0" * 64)
-    assert sorted(zipfile.ZipFile(io.BytesIO(content)).namelist()) == [".info/CONTENT", "pyproject.toml"]
+    assert sorted(zipfile.ZipFile(io.BytesIO(content)).namelist()) == [
+        ".info/CONTENT",
+        "pyproject.toml",
+    ]
     assert len(content) < 2_000

@@ -25,7 +25,9 @@ def test_flowers_aggregate_train_is_our_step_to_rounding_over_many_rounds(rule: 
         gradients, weights = rng.standard_normal((3, 50)).astype(np.float32) * 1e-4, [3, 1, 7]
         mean = np.average(gradients.astype(np.float64), axis=0, weights=weights)
         ours = ours.moved(mean, rule)
-        theirs, loss = flower_step(theirs, [told(g, w, float(w)) for g, w in zip(gradients, weights, strict=True)], rule)
+        theirs, loss = flower_step(
+            theirs, [told(g, w, float(w)) for g, w in zip(gradients, weights, strict=True)], rule
+        )
         assert loss == pytest.approx(np.average(weights, weights=weights))
         np.testing.assert_allclose(theirs.parameters, ours.parameters, rtol=1e-9, atol=1e-12)
         assert theirs.moments.rounds == ours.moments.rounds

@@ -32,7 +32,9 @@ PULL, PUSH = "/v1/fleet/pull-messages", "/v1/fleet/push-messages"
 
 @dataclass
 class SuperLinkStandIn:
-    """Answers every request with what it was sent, and remembers paths and headers. While `hold` is clear it does not answer."""
+    """Answers every request with what it was sent, and remembers paths and headers.
+
+    While `hold` is clear it does not answer."""
 
     paths: list[str] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -55,7 +57,9 @@ class SuperLinkStandIn:
 
             def do_POST(self) -> None:
                 stand_in.paths.append(self.path)
-                stand_in.headers.append({name.lower(): value for name, value in self.headers.items()})
+                stand_in.headers.append(
+                    {name.lower(): value for name, value in self.headers.items()}
+                )
                 body = stand_in.reply or self._body()
                 stand_in.hold.wait(HANG_S)
                 self.send_response(stand_in.status)
@@ -103,17 +107,28 @@ def raw(gate: Gate, request: bytes) -> bytes:
 
 
 def post(target: str, *more: str) -> bytes:
-    return "\r\n".join([f"POST {target} HTTP/1.1", "host: gate", "content-length: 0", *more, "", ""]).encode()
+    return "\r\n".join(
+        [f"POST {target} HTTP/1.1", "host: gate", "content-length: 0", *more, "", ""]
+    ).encode()
 
 
-def test_every_fleet_route_of_the_pinned_flower_passes_and_no_other_route_of_it(upstream: SuperLinkStandIn) -> None:
+def test_every_fleet_route_of_the_pinned_flower_passes_and_no_other_route_of_it(
+    upstream: SuperLinkStandIn,
+) -> None:
     from flwr.superlink.main import create_app
 
     routes = set(create_app().openapi()["paths"])
-    assert {route for route in routes if route.startswith("/v1/fleet/")} == {route.decode() for route in FLEET_ROUTES}
-    with Gate(LOOPBACK, lambda: upstream.address) as gate, httpx.Client(base_url=f"http://{gate.address}") as client:
+    assert {route for route in routes if route.startswith("/v1/fleet/")} == {
+        route.decode() for route in FLEET_ROUTES
+    }
+    with (
+        Gate(LOOPBACK, lambda: upstream.address) as gate,
+        httpx.Client(base_url=f"http://{gate.address}") as client,
+    ):
         statuses = {route: client.post(route).status_code for route in routes}
-    assert {route for route, status in statuses.items() if status == 200} == {route.decode() for route in FLEET_ROUTES}
+    assert {route for route, status in statuses.items() if status == 200} == {
+        route.decode() for route in FLEET_ROUTES
+    }
     assert set(statuses.values()) == {200, 404}
     assert set(upstream.paths) == {route.decode() for route in FLEET_ROUTES}
 
@@ -153,9 +168,17 @@ def test_no_spelling_of_another_route_gets_through(upstream: SuperLinkStandIn, t
 
 
 @pytest.mark.parametrize(
-    "target", ["*", "v1/fleet/pull-messages", "\\v1\\fleet\\pull-messages", "http://evil.example/v1/fleet/pull-messages"]
+    "target",
+    [
+        "*",
+        "v1/fleet/pull-messages",
+        "\\v1\\fleet\\pull-messages",
+        "http://evil.example/v1/fleet/pull-messages",
+    ],
 )
-def test_odd_targets_reach_nothing_but_the_fleet_route_itself(upstream: SuperLinkStandIn, target: str) -> None:
+def test_odd_targets_reach_nothing_but_the_fleet_route_itself(
+    upstream: SuperLinkStandIn, target: str
+) -> None:
     with Gate(LOOPBACK, lambda: upstream.address) as gate:
         raw(gate, post(target))
     assert set(upstream.paths) <= {PULL}
@@ -168,12 +191,23 @@ def test_only_posts_get_through(upstream: SuperLinkStandIn, method: str) -> None
     assert upstream.paths == []
 
 
-def test_bodies_and_headers_pass_both_ways_unchanged_without_those_of_one_connection(upstream: SuperLinkStandIn) -> None:
+def test_bodies_and_headers_pass_both_ways_unchanged_without_those_of_one_connection(
+    upstream: SuperLinkStandIn,
+) -> None:
     body = bytes(range(256)) * 20_000
     with Gate(LOOPBACK, lambda: upstream.address) as gate:
-        more = {"flwr-signature": "abc", "connection": "keep-alive, x-mine", "x-mine": "1", "te": "trailers", "upgrade": "h2c"}
+        more = {
+            "flwr-signature": "abc",
+            "connection": "keep-alive, x-mine",
+            "x-mine": "1",
+            "te": "trailers",
+            "upgrade": "h2c",
+        }
         answer = httpx.post(f"http://{gate.address}{PULL}", content=body, headers=more)
-        chunked = httpx.post(f"http://{gate.address}{PULL}", content=(body[i : i + 70_000] for i in range(0, len(body), 70_000)))
+        chunked = httpx.post(
+            f"http://{gate.address}{PULL}",
+            content=(body[i : i + 70_000] for i in range(0, len(body), 70_000)),
+        )
     assert answer.content == chunked.content == body
     assert answer.headers["x-from"] == "upstream"
     seen = upstream.headers[0]
@@ -188,7 +222,10 @@ def test_a_body_over_the_limit_is_refused_announced_or_not(upstream: SuperLinkSt
         assert httpx.post(url, content=b"x" * 1_000).status_code == 200
         assert httpx.post(url, content=b"x" * 1_001).status_code == 413
         assert httpx.post(url, content=(b"x" * 100 for _ in range(11))).status_code == 413
-        assert raw(gate, post(PULL).replace(b"content-length: 0", b"content-length: 99999999999999999999999")).split()[1] in {
+        assert raw(
+            gate,
+            post(PULL).replace(b"content-length: 0", b"content-length: 99999999999999999999999"),
+        ).split()[1] in {
             b"413",
             b"400",
         }
@@ -201,12 +238,22 @@ def test_an_answer_over_the_limit_does_not_come_back(upstream: SuperLinkStandIn)
 
 
 @pytest.mark.parametrize(
-    "limits", [GateLimits(max_requests=2), GateLimits(max_requests_per_peer=2), GateLimits(max_body_bytes=10, max_bytes=20)]
+    "limits",
+    [
+        GateLimits(max_requests=2),
+        GateLimits(max_requests_per_peer=2),
+        GateLimits(max_body_bytes=10, max_bytes=20),
+    ],
 )
-def test_a_peer_that_asks_for_too_much_at_once_is_turned_away_until_there_is_room(upstream: SuperLinkStandIn, limits: GateLimits) -> None:
+def test_a_peer_that_asks_for_too_much_at_once_is_turned_away_until_there_is_room(
+    upstream: SuperLinkStandIn, limits: GateLimits
+) -> None:
     upstream.hold.clear()
     with Gate(LOOPBACK, lambda: upstream.address, limits=limits) as gate:
-        held = [http.client.HTTPConnection(gate.address.host, gate.address.port, timeout=HANG_S) for _ in range(2)]
+        held = [
+            http.client.HTTPConnection(gate.address.host, gate.address.port, timeout=HANG_S)
+            for _ in range(2)
+        ]
         for connection in held:
             connection.request("POST", PULL, b"0123456789")
         until(lambda: len(upstream.paths) == 2, "both requests are held")
@@ -214,24 +261,39 @@ def test_a_peer_that_asks_for_too_much_at_once_is_turned_away_until_there_is_roo
         assert httpx.post(url, content=b"0123456789").status_code == 503
         upstream.hold.set()
         assert [connection.getresponse().read() for connection in held] == [b"0123456789"] * 2
-        until(lambda: httpx.post(url, content=b"0123456789", timeout=HANG_S).status_code != 503, "there is room again")
+        until(
+            lambda: httpx.post(url, content=b"0123456789", timeout=HANG_S).status_code != 503,
+            "there is room again",
+        )
         for connection in held:
             connection.close()
 
 
-def test_a_request_that_stalls_in_its_middle_is_ended_and_frees_its_place(upstream: SuperLinkStandIn) -> None:
-    with Gate(LOOPBACK, lambda: upstream.address, limits=GateLimits(max_requests=1, chunk_s=0.2)) as gate:
-        with socket.create_connection((gate.address.host, gate.address.port), timeout=HANG_S) as line:
+def test_a_request_that_stalls_in_its_middle_is_ended_and_frees_its_place(
+    upstream: SuperLinkStandIn,
+) -> None:
+    with Gate(
+        LOOPBACK, lambda: upstream.address, limits=GateLimits(max_requests=1, chunk_s=0.2)
+    ) as gate:
+        with socket.create_connection(
+            (gate.address.host, gate.address.port), timeout=HANG_S
+        ) as line:
             line.sendall(post(PULL).replace(b"content-length: 0", b"content-length: 10") + b"123")
             assert line.makefile("rb").readline().split()[1] == b"408"
-        until(lambda: httpx.post(f"http://{gate.address}{PULL}", timeout=HANG_S).status_code != 503, "its place is free")
+        until(
+            lambda: httpx.post(f"http://{gate.address}{PULL}", timeout=HANG_S).status_code != 503,
+            "its place is free",
+        )
 
 
 def test_a_request_waits_for_a_superlink_that_is_being_started(upstream: SuperLinkStandIn) -> None:
     address = list[str]()
     with Gate(LOOPBACK, lambda: address[0] if address else "") as gate:
         threading.Timer(0.3, lambda: address.append(upstream.address)).start()
-        assert httpx.post(f"http://{gate.address}{PULL}", content=b"body", timeout=HANG_S).content == b"body"
+        assert (
+            httpx.post(f"http://{gate.address}{PULL}", content=b"body", timeout=HANG_S).content
+            == b"body"
+        )
 
 
 def test_without_a_superlink_the_answer_is_503() -> None:
@@ -246,14 +308,23 @@ class Site:
     folder: Path
 
     def certificate(self, keys: dict[str, str] | None = None) -> Certificate:
-        return Certificate(self.folder / "server.pem", self.folder / "server-key.pem", self.folder / "ca.pem", keys or {})
+        return Certificate(
+            self.folder / "server.pem",
+            self.folder / "server-key.pem",
+            self.folder / "ca.pem",
+            keys or {},
+        )
 
-    def post(self, gate: Gate, party: str, route: str = PULL, content: bytes = b"", *, wait_s: int = 0) -> int:
+    def post(
+        self, gate: Gate, party: str, route: str = PULL, content: bytes = b"", *, wait_s: int = 0
+    ) -> int:
         context = ssl.create_default_context(cafile=str(self.folder / "ca.pem"))
         if party:
             context.load_cert_chain(self.folder / f"{party}.pem", self.folder / f"{party}-key.pem")
         headers = {WAIT_HEADER.decode(): str(wait_s)}
-        return httpx.post(f"https://{gate.address}{route}", content=content, headers=headers, verify=context).status_code
+        return httpx.post(
+            f"https://{gate.address}{route}", content=content, headers=headers, verify=context
+        ).status_code
 
 
 @pytest.fixture(scope="module")
@@ -272,7 +343,9 @@ def push(node: int, *sources: int) -> bytes:
     return PushMessagesRequest(node=Node(node_id=node), messages_list=messages).SerializeToString()
 
 
-def test_who_shows_no_clients_certificate_does_not_pass(upstream: SuperLinkStandIn, site: Site, tmp_path: Path) -> None:
+def test_who_shows_no_clients_certificate_does_not_pass(
+    upstream: SuperLinkStandIn, site: Site, tmp_path: Path
+) -> None:
     write_development_certificates(tmp_path, clients=["hospital"])  # of another authority
     with Gate(LOOPBACK, lambda: upstream.address, site.certificate()) as gate:
         assert site.post(gate, "client-hospital", content=pull(1)) == 200
@@ -289,16 +362,25 @@ def test_who_shows_no_clients_certificate_does_not_pass(upstream: SuperLinkStand
     assert len(upstream.paths) == before
 
 
-def test_a_client_whose_key_is_not_the_pinned_one_does_not_pass(upstream: SuperLinkStandIn, site: Site) -> None:
-    known = {"hospital": pins((site.folder / "client-hospital.pem").read_bytes()).public_key, "library": "0" * 64}
+def test_a_client_whose_key_is_not_the_pinned_one_does_not_pass(
+    upstream: SuperLinkStandIn, site: Site
+) -> None:
+    known = {
+        "hospital": pins((site.folder / "client-hospital.pem").read_bytes()).public_key,
+        "library": "0" * 64,
+    }
     with Gate(LOOPBACK, lambda: upstream.address, site.certificate(known)) as gate:
         assert site.post(gate, "client-hospital", content=pull(1)) == 200
         assert site.post(gate, "client-library", content=pull(2)) == 403
-    with Gate(LOOPBACK, lambda: upstream.address, site.certificate({"hospital": known["hospital"]})) as gate:
+    with Gate(
+        LOOPBACK, lambda: upstream.address, site.certificate({"hospital": known["hospital"]})
+    ) as gate:
         assert site.post(gate, "client-library", content=pull(2)) == 403
 
 
-def test_a_node_is_the_client_whose_certificate_it_came_with_and_no_others(upstream: SuperLinkStandIn, site: Site) -> None:
+def test_a_node_is_the_client_whose_certificate_it_came_with_and_no_others(
+    upstream: SuperLinkStandIn, site: Site
+) -> None:
     with Gate(LOOPBACK, lambda: upstream.address, site.certificate()) as gate:
         assert gate.owner(7) == ""
         assert site.post(gate, "client-hospital", content=pull(7)) == 200
@@ -311,7 +393,9 @@ def test_a_node_is_the_client_whose_certificate_it_came_with_and_no_others(upstr
         assert (gate.owner(7), gate.owner(8)) == ("hospital", "library")
 
 
-def test_a_client_pushes_no_message_from_another_node_than_its_own(upstream: SuperLinkStandIn, site: Site) -> None:
+def test_a_client_pushes_no_message_from_another_node_than_its_own(
+    upstream: SuperLinkStandIn, site: Site
+) -> None:
     with Gate(LOOPBACK, lambda: upstream.address, site.certificate()) as gate:
         site.post(gate, "client-hospital", content=pull(7))
         site.post(gate, "client-library", content=pull(8))
@@ -320,7 +404,9 @@ def test_a_client_pushes_no_message_from_another_node_than_its_own(upstream: Sup
         assert site.post(gate, "client-library", PUSH, b"no protobuf \xff\xff") == 403
 
 
-def test_a_request_that_the_superlink_refuses_makes_no_node_a_clients(upstream: SuperLinkStandIn, site: Site) -> None:
+def test_a_request_that_the_superlink_refuses_makes_no_node_a_clients(
+    upstream: SuperLinkStandIn, site: Site
+) -> None:
     upstream.status = 401  # the node's key was not its
     with Gate(LOOPBACK, lambda: upstream.address, site.certificate()) as gate:
         assert site.post(gate, "client-library", content=pull(7)) == 401
@@ -341,20 +427,29 @@ def holding(upstream: SuperLinkStandIn, site: Site) -> Iterator[Gate]:
 def line_of(site: Site, gate: Gate, request: bytes) -> ssl.SSLSocket:
     """A connection of the hospital's on which this was asked."""
     context = ssl.create_default_context(cafile=str(site.folder / "ca.pem"))
-    context.load_cert_chain(site.folder / "client-hospital.pem", site.folder / "client-hospital-key.pem")
-    line = context.wrap_socket(
-        socket.create_connection((gate.address.host, gate.address.port), timeout=HANG_S), server_hostname="127.0.0.1"
+    context.load_cert_chain(
+        site.folder / "client-hospital.pem", site.folder / "client-hospital-key.pem"
     )
-    line.sendall(post(PULL).replace(b"content-length: 0", f"content-length: {len(request)}".encode()) + request)
+    line = context.wrap_socket(
+        socket.create_connection((gate.address.host, gate.address.port), timeout=HANG_S),
+        server_hostname="127.0.0.1",
+    )
+    line.sendall(
+        post(PULL).replace(b"content-length: 0", f"content-length: {len(request)}".encode())
+        + request
+    )
     return line
 
 
-def test_a_request_for_messages_waits_until_there_may_be_one(upstream: SuperLinkStandIn, site: Site, holding: Gate) -> None:
+def test_a_request_for_messages_waits_until_there_may_be_one(
+    upstream: SuperLinkStandIn, site: Site, holding: Gate
+) -> None:
     with line_of(site, holding, pull(7)) as line:
         until(lambda: holding.held == 1, "the request is held")
         assert len(upstream.paths) == 1
         holding.wake([8])
-        assert site.post(holding, "client-hospital", content=pull(9)) == 200  # another node's first look does not wait
+        # another node's first look does not wait
+        assert site.post(holding, "client-hospital", content=pull(9)) == 200
         assert (holding.held, len(upstream.paths)) == (1, 2)
         holding.wake([7])
         assert line.makefile("rb").readline().split()[1] == b"200"
@@ -370,7 +465,8 @@ def _answered(line: ssl.SSLSocket) -> bool:
 def test_a_first_look_that_finds_nothing_is_not_answered_before_there_may_be_a_message(
     upstream: SuperLinkStandIn, site: Site, holding: Gate
 ) -> None:
-    with line_of(site, holding, pull(9)) as line:  # a SuperNode would sleep for three seconds over an empty answer
+    # a SuperNode would sleep for three seconds over an empty answer
+    with line_of(site, holding, pull(9)) as line:
         line.setblocking(False)
         until(lambda: holding.held == 1 or _answered(line), "the request is held or answered")
         line.settimeout(HANG_S)
@@ -382,25 +478,37 @@ def test_a_first_look_that_finds_nothing_is_not_answered_before_there_may_be_a_m
     assert len(upstream.paths) == 3
 
 
-def test_a_waiting_node_holds_no_large_read_buffer(upstream: SuperLinkStandIn, site: Site, holding: Gate) -> None:
+def test_a_waiting_node_holds_no_large_read_buffer(
+    upstream: SuperLinkStandIn, site: Site, holding: Gate
+) -> None:
     with line_of(site, holding, pull(7)):
         until(lambda: holding.held == 1, "the request is held")
         buffers = [
-            vars(held)["_ssl_buffer"] for held in gc.get_objects() if type(held) is sslproto.SSLProtocol
+            vars(held)["_ssl_buffer"]
+            for held in gc.get_objects()
+            if type(held) is sslproto.SSLProtocol
         ]  # isinstance asks proxies of other modules
         assert buffers
         assert max(map(len, buffers)) <= 2**15
 
 
-def test_a_message_that_was_sent_before_the_node_asks_is_not_waited_for(upstream: SuperLinkStandIn, site: Site, holding: Gate) -> None:
+def test_a_message_that_was_sent_before_the_node_asks_is_not_waited_for(
+    upstream: SuperLinkStandIn, site: Site, holding: Gate
+) -> None:
     upstream.reply = b"a message" * 10
     holding.wake([7])
-    assert site.post(holding, "client-hospital", content=pull(7), wait_s=200) == 200  # held, it would end by the caller's own limit
+    # held, it would end by the caller's own limit
+    assert site.post(holding, "client-hospital", content=pull(7), wait_s=200) == 200
     assert len(upstream.paths) == 2
-    assert [site.post(holding, "client-hospital", content=pull(7), wait_s=200) for _ in range(3)] == [200] * 3  # there may be another
+    # there may be another
+    assert [
+        site.post(holding, "client-hospital", content=pull(7), wait_s=200) for _ in range(3)
+    ] == [200] * 3
 
 
-def test_nothing_is_fetched_for_who_has_hung_up(upstream: SuperLinkStandIn, site: Site, holding: Gate) -> None:
+def test_nothing_is_fetched_for_who_has_hung_up(
+    upstream: SuperLinkStandIn, site: Site, holding: Gate
+) -> None:
     with line_of(site, holding, pull(7)):
         until(lambda: holding.held == 1, "the request is held")
     until(lambda: holding.held == 0, "its end is seen")
@@ -409,21 +517,31 @@ def test_nothing_is_fetched_for_who_has_hung_up(upstream: SuperLinkStandIn, site
     assert len(upstream.paths) == 2
 
 
-def test_a_node_is_held_no_longer_than_it_asks(upstream: SuperLinkStandIn, site: Site, holding: Gate) -> None:
+def test_a_node_is_held_no_longer_than_it_asks(
+    upstream: SuperLinkStandIn, site: Site, holding: Gate
+) -> None:
     assert site.post(holding, "client-hospital", content=pull(7), wait_s=0) == 200
     assert len(upstream.paths) == 2
     assert site.post(holding, "client-hospital", content=pull(7), wait_s=1) == 200
     assert len(upstream.paths) == 3
 
 
-def test_held_requests_take_no_place_of_others_and_end_when_the_gate_closes(upstream: SuperLinkStandIn, site: Site) -> None:
+def test_held_requests_take_no_place_of_others_and_end_when_the_gate_closes(
+    upstream: SuperLinkStandIn, site: Site
+) -> None:
     limits = GateLimits(max_requests=1)
-    with Gate(LOOPBACK, lambda: upstream.address, site.certificate(), limits=limits, holds=True) as gate, ExitStack() as lines:
+    with (
+        Gate(
+            LOOPBACK, lambda: upstream.address, site.certificate(), limits=limits, holds=True
+        ) as gate,
+        ExitStack() as lines,
+    ):
         held = list[ssl.SSLSocket]()
         for node in range(1, MOST_NODES + 1):
             held.append(lines.enter_context(line_of(site, gate, pull(node))))
             until(lambda: gate.held == len(held), "it is held")
-        assert site.post(gate, "client-hospital", content=pull(1), wait_s=60) == 200  # past its room a client is not held
+        # past its room a client is not held
+        assert site.post(gate, "client-hospital", content=pull(1), wait_s=60) == 200
         gate.hold_nobody()
         assert {line.makefile("rb").readline().split()[1] for line in held} == {b"503"}
 
@@ -440,7 +558,14 @@ def test_of_many_nodes_of_one_client_only_the_latest_are_known() -> None:
 def test_what_it_cannot_listen_on_or_show_is_said_plainly(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="without TLS"), Gate(Address("0.0.0.0", 0), lambda: ""):
         pass
-    with pytest.raises(SettingsError, match="certificate"), Gate(LOOPBACK, lambda: "", Certificate(*[tmp_path / "no"] * 3)):
+    with (
+        pytest.raises(SettingsError, match="certificate"),
+        Gate(LOOPBACK, lambda: "", Certificate(*[tmp_path / "no"] * 3)),
+    ):
         pass
-    with Gate(LOOPBACK, lambda: "") as gate, pytest.raises(SettingsError, match="cannot listen"), Gate(gate.address, lambda: ""):
+    with (
+        Gate(LOOPBACK, lambda: "") as gate,
+        pytest.raises(SettingsError, match="cannot listen"),
+        Gate(gate.address, lambda: ""),
+    ):
         pass

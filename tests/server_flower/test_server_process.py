@@ -1,4 +1,5 @@
-"""The server as a process: what it starts, what it leaves behind, and a SuperLink that runs already."""
+"""The server as a process: what it starts, what it leaves behind, and a SuperLink that runs
+already."""
 
 import json
 import signal
@@ -39,11 +40,16 @@ run(Scenario(), load(Path(sys.argv[1])))
 def aggregator(tmp_path: Path, until: Callable[..., None]) -> Iterator[str]:
     settings = tmp_path / "aggregator.toml"
     settings.write_text(
-        f'listen = "127.0.0.1:0"\nstate = "{tmp_path / "aggregator"}"\nlog = "{tmp_path / "aggregator.log"}"\n'
+        f'listen = "127.0.0.1:0"\nstate = "{tmp_path / "aggregator"}"\nlog = '
+        f'"{tmp_path / "aggregator.log"}"\n'
         "insecure = true\nany_client = true\n[privacy]\nmax_epsilon = 5.0\n"
     )
     found, stop, loaded = list[str](), threading.Event(), load_aggregator(settings)
-    thread = threading.Thread(target=lambda: aggregator_main.run(loaded, ready=lambda address: found.append(str(address)), stop=stop))
+    thread = threading.Thread(
+        target=lambda: aggregator_main.run(
+            loaded, ready=lambda address: found.append(str(address)), stop=stop
+        )
+    )
     thread.start()
     until(lambda: found, "the aggregator listens")
     yield found[0]
@@ -51,7 +57,9 @@ def aggregator(tmp_path: Path, until: Callable[..., None]) -> Iterator[str]:
     thread.join()
 
 
-def settings_file(folder: Path, aggregator: str, superlink: str, *, timeout_s: float = 600.0) -> Path:
+def settings_file(
+    folder: Path, aggregator: str, superlink: str, *, timeout_s: float = 600.0
+) -> Path:
     items = ("a", "b", "c")
     facts = PublicFacts(1, len(items), "ratings", (1.0, 5.0), None, Streams(1))
     write_public(folder / "public", Catalogue(items, None, ("nobody",)), facts)
@@ -79,7 +87,10 @@ def test_it_ends_when_it_is_told_and_leaves_nothing_running_even_when_it_is_kill
         (signal.SIGKILL, -signal.SIGKILL),
     ):
         server = subprocess.Popen([sys.executable, "-c", SERVER, str(settings)])
-        until(lambda pid=server.pid: status.exists() and json.loads(status.read_text())["pid"] == pid, "the server's status")
+        until(
+            lambda pid=server.pid: status.exists() and json.loads(status.read_text())["pid"] == pid,
+            "the server's status",
+        )
         told = json.loads(status.read_text())
         assert _is_running(told["superlink_pid"])
         assert all(told[key].startswith("127.0.0.1:") for key in ("gate", "superlink", "metrics"))
@@ -87,14 +98,19 @@ def test_it_ends_when_it_is_told_and_leaves_nothing_running_even_when_it_is_kill
         assert server.wait(HANG_S) == expected
         until(lambda pid=told["superlink_pid"]: not _is_running(pid), "the end of the SuperLink")
         assert status.exists() == (number == signal.SIGKILL)
-    events = [json.loads(line)["event"] for line in (tmp_path / "server.log").read_text().splitlines()]
+    events = [
+        json.loads(line)["event"] for line in (tmp_path / "server.log").read_text().splitlines()
+    ]
     assert {"server-started", "superlink-started"} <= set(events)
 
 
 def test_it_joins_a_superlink_that_runs_already(tmp_path: Path, aggregator: str) -> None:
     with SuperLink(tmp_path / "flower", tmp_path / "flower" / "superlink.sqlite") as superlink:
         superlink.wait_until_up()
-        table = f'start = false, address = "{superlink.address}", secret = "{tmp_path / "flower" / "runtime.secret"}"'
+        table = (
+            f'start = false, address = "{superlink.address}", secret = '
+            f'"{tmp_path / "flower" / "runtime.secret"}"'
+        )
         settings = load(settings_file(tmp_path, aggregator, table, timeout_s=0.5))
         with pytest.raises(UnreachableError, match="there are 0 clients with 0 users"):
             server_main.run(Scenario(), settings)
@@ -114,13 +130,18 @@ def _settings(tmp_path: Path, superlink: str) -> ServerSettings:
     ("superlink", "words"),
     [
         ('start = false, address = "192.0.2.1:8000", secret = "x"', "plain HTTP"),
-        ('start = false, address = "127.0.0.1:8000", secret = "/does/not/exist"', "superlink.secret"),
+        (
+            'start = false, address = "127.0.0.1:8000", secret = "/does/not/exist"',
+            "superlink.secret",
+        ),
         ('listen = "nowhere", insecure = true', "superlink.listen"),
         ('listen = "0.0.0.0:0", insecure = true', "without TLS"),
         ('certificate = "/does/not/exist", key = "/does/not/exist"', "certificate"),
     ],
 )
-def test_what_cannot_work_is_said_before_anything_runs(tmp_path: Path, superlink: str, words: str) -> None:
+def test_what_cannot_work_is_said_before_anything_runs(
+    tmp_path: Path, superlink: str, words: str
+) -> None:
     with pytest.raises(SettingsError, match=words):
         server_main.run(Scenario(), _settings(tmp_path, superlink))
 

@@ -1,4 +1,5 @@
-"""A real SuperLink behind the gate, real SuperNodes over TLS, and the executor: what a network reaches, and what a kill costs."""
+"""A real SuperLink behind the gate, real SuperNodes over TLS, and the executor: what a network
+reaches, and what a kill costs."""
 
 import os
 import signal
@@ -70,7 +71,9 @@ def test_rounds_pass_the_gate_and_go_on_when_the_superlink_is_killed_while_contr
         os.kill(stack.superlink.pid, signal.SIGKILL)
         heard.append(list(broadcast.join(TERMS)))
 
-    stack.executor().run(server_app(serve, timeout_s=HANG_S, owner=stack.gate.owner), bundle("0" * 64))
+    stack.executor().run(
+        server_app(serve, timeout_s=HANG_S, owner=stack.gate.owner), bundle("0" * 64)
+    )
     for answers in heard:
         assert sorted(answer.client for answer in answers) == ["hospital", "library"]
         assert not any(answer.refusal for answer in answers)
@@ -80,7 +83,9 @@ def test_rounds_pass_the_gate_and_go_on_when_the_superlink_is_killed_while_contr
 
 def _control_is_closed(stack: Stack) -> None:
     context = ssl.create_default_context(cafile=str(stack.ca))
-    context.load_cert_chain(stack.keys / "client-library.pem", stack.keys / "client-library-key.pem")
+    context.load_cert_chain(
+        stack.keys / "client-library.pem", stack.keys / "client-library-key.pem"
+    )
     kind = {"content-type": "application/protobuf"}
     inside, outside = (
         httpx.Client(base_url=f"http://{stack.superlink.address}"),
@@ -88,7 +93,8 @@ def _control_is_closed(stack: Stack) -> None:
     )
     with inside, outside:
         assert inside.post("/v1/control/list-runs", headers=kind).status_code == 200
-        assert inside.post("/v1/runtime/acquire-task", headers=kind).status_code == 401  # not even from inside without the secret
+        # not even from inside without the secret
+        assert inside.post("/v1/runtime/acquire-task", headers=kind).status_code == 401
         for route in (
             "/v1/control/list-runs",
             "/v1/control/start-run",
@@ -98,32 +104,49 @@ def _control_is_closed(stack: Stack) -> None:
             "/docs",
         ):
             assert outside.post(route, headers=kind).status_code == 404
-        assert outside.post("/v1/fleet/send-node-heartbeat", headers=kind).status_code == 401  # the SuperLink itself answers
+        # the SuperLink itself answers
+        assert outside.post("/v1/fleet/send-node-heartbeat", headers=kind).status_code == 401
 
 
 def test_a_stock_supernode_cannot_join_and_a_sites_key_cannot_take_another_sites_name(
     stack: Stack, clients: Any, until: Callable[..., None]
 ) -> None:
-    """A stranger with ca.pem is no node at all; the library, which says it is the hospital, is heard as the library, and refused."""
+    """A stranger with ca.pem is no node at all; the library, which says it is the hospital, is
+    heard as the library, and refused."""
     gate = str(stack.gate.address)
     stack.superlink.wait_until_up()
     clients.stock(gate=gate, ca=stack.ca)
     clients.start("library", gate=gate, keys=stack.keys, says="hospital")
-    until(lambda: "certificate required" in clients.log("stock").lower() or "retry" in clients.log("stock").lower(), "a node turned away")
+    until(
+        lambda: (
+            "certificate required" in clients.log("stock").lower()
+            or "retry" in clients.log("stock").lower()
+        ),
+        "a node turned away",
+    )
     heard = list[list[Answer]]()
 
     def serve(broadcast: Broadcast) -> None:
         until(lambda: broadcast.join(TERMS), "the library's answer")
         heard.append(list(broadcast.join(TERMS)))
         nodes = list(broadcast.grid.get_node_ids())  # type: ignore[attr-defined]
-        assert [stack.gate.owner(node) for node in nodes] == ["library"]  # the stranger is not among them
+        # the stranger is not among them
+        assert [stack.gate.owner(node) for node in nodes] == ["library"]
         clients.start("hospital", gate=gate, keys=stack.keys)
-        until(lambda: "hospital" in {answer.client for answer in broadcast.join(TERMS)}, "the real hospital")
+        until(
+            lambda: "hospital" in {answer.client for answer in broadcast.join(TERMS)},
+            "the real hospital",
+        )
         heard.append(list(broadcast.join(TERMS)))
 
-    stack.executor().run(server_app(serve, timeout_s=HANG_S, owner=stack.gate.owner), bundle("0" * 64))
+    stack.executor().run(
+        server_app(serve, timeout_s=HANG_S, owner=stack.gate.owner), bundle("0" * 64)
+    )
     assert [(answer.client, answer.refusal) for answer in heard[0]] == [("library", "forbidden")]
-    assert {(answer.client, answer.refusal) for answer in heard[1]} == {("library", "forbidden"), ("hospital", "")}
+    assert {(answer.client, answer.refusal) for answer in heard[1]} == {
+        ("library", "forbidden"),
+        ("hospital", ""),
+    }
 
 
 def test_the_next_run_begins_at_once_and_an_error_of_the_app_keeps_its_type(stack: Stack) -> None:
@@ -138,7 +161,9 @@ def test_the_next_run_begins_at_once_and_an_error_of_the_app_keeps_its_type(stac
     stack.executor().run(server_app(served.append, timeout_s=1.0), bundle("0" * 64))
     assert len(served) == 1
     with pytest.raises(RunError, match="secret"):
-        Executor(stack.superlink.address, b"another").run(server_app(served.append, timeout_s=1.0), bundle("0" * 64))
+        Executor(stack.superlink.address, b"another").run(
+            server_app(served.append, timeout_s=1.0), bundle("0" * 64)
+        )
 
 
 HOLDER = """
@@ -153,8 +178,12 @@ with SuperLink(Path(sys.argv[1]), Path(sys.argv[1]) / "superlink.sqlite") as sup
 """
 
 
-def test_kill_of_the_server_leaves_no_superlink_behind(tmp_path: Path, until: Callable[..., None]) -> None:
-    with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE) as holder:
+def test_kill_of_the_server_leaves_no_superlink_behind(
+    tmp_path: Path, until: Callable[..., None]
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE
+    ) as holder:
         assert holder.stdout
         pid = int(holder.stdout.readline())
         assert _is_running(pid)
@@ -165,7 +194,10 @@ def test_kill_of_the_server_leaves_no_superlink_behind(tmp_path: Path, until: Ca
 def test_a_superlink_that_never_starts_is_said_to_be_so(tmp_path: Path) -> None:
     (tmp_path / "flower").mkdir()
     (tmp_path / "state").write_text("in the way of the database's folder")
-    with pytest.raises(SettingsError, match="cannot be kept"), SuperLink(tmp_path / "flower", tmp_path / "state" / "superlink.sqlite"):
+    with (
+        pytest.raises(SettingsError, match="cannot be kept"),
+        SuperLink(tmp_path / "flower", tmp_path / "state" / "superlink.sqlite"),
+    ):
         pass
     (tmp_path / "database").mkdir()  # a folder where the file should be
     with (

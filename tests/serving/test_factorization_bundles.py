@@ -43,7 +43,9 @@ SETTINGS = BasisSettings(coefficients=4, history=H)
 def nobody(kind: str) -> Interactions:
     scale = (1.0, 5.0) if kind == "ratings" else (0.0, 1.0)
     none = np.zeros(0, np.int64)
-    return Interactions.from_columns(none, none, None, num_users=1, num_items=ITEMS, value_range=scale, kind=kind)  # type: ignore[arg-type]
+    return Interactions.from_columns(
+        none, none, None, num_users=1, num_items=ITEMS, value_range=scale, kind=kind
+    )  # type: ignore[arg-type]
 
 
 def tastes() -> np.ndarray:
@@ -62,11 +64,15 @@ def released(kind: str, seed: int = 1) -> Released:
     elif kind == "published":
         model = PublishedModel(vectors.astype(np.float32), 3.0, 1.0, 1.0)
     else:
-        model = DefaultModel(vectors, 0.1 * rng.standard_normal(ITEMS), np.full(ITEMS, 0.05), 0.3, 0.5, (1.0, 5.0))
+        model = DefaultModel(
+            vectors, 0.1 * rng.standard_normal(ITEMS), np.full(ITEMS, 0.05), 0.3, 0.5, (1.0, 5.0)
+        )
         if kind == "ranked":
             ranker = LikedRanker.of(model, popularity, std=0.8, value_range=(1.0, 5.0))
             model = replace(model, ranker=ranker)
-    return Released.of(model, popularity, events=15, empty=nobody("clicks" if kind == "clicks" else "ratings"))
+    return Released.of(
+        model, popularity, events=15, empty=nobody("clicks" if kind == "clicks" else "ratings")
+    )
 
 
 def exported(kind: str, folder: Path, **more: object) -> files.Bundle:
@@ -77,9 +83,16 @@ def exported(kind: str, folder: Path, **more: object) -> files.Bundle:
 
 def export(of: Released, **more: object) -> tuple[files.About, dict[str, np.ndarray]]:
     names = [f"item {j}" for j in range(ITEMS)]
-    catalogue = PublicItems.of_features(names, None, PublicFeatures({"genre": bag_of([["ab"[j % 2]] for j in range(ITEMS)])}))
+    catalogue = PublicItems.of_features(
+        names, None, PublicFeatures({"genre": bag_of([["ab"[j % 2]] for j in range(ITEMS)])})
+    )
     origin = Origin("test", 1e-5, Guarantee(5.0, 1e-5), 5.0, "seeded")
-    chosen = {"liked": 4.0 if of.like.kind == "ratings" else 0.0, "settings": SETTINGS, "synthetic": SYNTHETIC, **more}
+    chosen = {
+        "liked": 4.0 if of.like.kind == "ratings" else 0.0,
+        "settings": SETTINGS,
+        "synthetic": SYNTHETIC,
+        **more,
+    }
     return factorization_bundle(of, catalogue, origin, streams=Streams(1), **chosen)  # type: ignore[arg-type]
 
 
@@ -89,28 +102,43 @@ def history_of(taste: int) -> np.ndarray:
 
 
 def top(bundle: files.Bundle, history: np.ndarray, guarantee: Guarantee, k: int = 8) -> np.ndarray:
-    scores = bundle.items @ bundle.users(ask(bundle, history, guarantee=guarantee, key=KEY).sent)[0] + bundle.bias
+    scores = (
+        bundle.items @ bundle.users(ask(bundle, history, guarantee=guarantee, key=KEY).sent)[0]
+        + bundle.bias
+    )
     scores[history[history >= 0]] = -np.inf
     return np.argsort(-scores)[:k]
 
 
 @pytest.mark.parametrize("kind", ["default", "ranked", "clicks", "published"])
 @pytest.mark.parametrize("taste", range(TASTES))
-def test_a_history_of_one_taste_gets_that_taste_on_top(kind: str, taste: int, tmp_path: Path) -> None:
+def test_a_history_of_one_taste_gets_that_taste_on_top(
+    kind: str, taste: int, tmp_path: Path
+) -> None:
     bundle = exported(kind, tmp_path)
-    assert (top(bundle, history_of(taste), FREE) % TASTES == taste).mean() >= 0.85  # of eight left: popularity may place one other
-    assert (top(bundle, history_of(taste), Guarantee(30.0, 1e-5, "click", "replace")) % TASTES == taste).mean() >= 0.7
+    # of eight left: popularity may place one other
+    assert (top(bundle, history_of(taste), FREE) % TASTES == taste).mean() >= 0.85
+    assert (
+        top(bundle, history_of(taste), Guarantee(30.0, 1e-5, "click", "replace")) % TASTES == taste
+    ).mean() >= 0.7
 
 
 @pytest.mark.parametrize("kind", ["default", "ranked", "clicks", "published"])
-def test_scores_through_the_bundle_are_prior_and_directions_times_the_query(kind: str, tmp_path: Path) -> None:
+def test_scores_through_the_bundle_are_prior_and_directions_times_the_query(
+    kind: str, tmp_path: Path
+) -> None:
     of = released(kind)
     bundle = exported(kind, tmp_path)
     rng = Streams(1).numpy("serving-basis")
     basis = factorization_basis(of, SETTINGS, SYNTHETIC, liked=bundle.about.liked, rng=rng)
     history = np.concatenate([history_of(taste) for taste in range(TASTES)])
-    expected = basis.sizes.read(exact(bundle, history), noise_std=0.0) @ basis.directions.T + basis.prior
-    got = bundle.users(ask(bundle, history, guarantee=FREE, key=KEY).sent) @ bundle.items.T + bundle.bias
+    expected = (
+        basis.sizes.read(exact(bundle, history), noise_std=0.0) @ basis.directions.T + basis.prior
+    )
+    got = (
+        bundle.users(ask(bundle, history, guarantee=FREE, key=KEY).sent) @ bundle.items.T
+        + bundle.bias
+    )
     np.testing.assert_allclose(got, expected, atol=1e-5 * np.abs(expected).max())
 
 
@@ -123,7 +151,9 @@ def test_exchanging_a_click_moves_coefficients_by_at_most_what_the_bundle_states
     history = np.random.default_rng(user).integers(-1, ITEMS, (1, H)).astype(np.int32)
     other = history.copy()
     other[0, place] = new
-    assert np.linalg.norm(exact(bundle, history) - exact(bundle, other)) <= bundle.about.sensitivity * (1 + 1e-12)
+    assert np.linalg.norm(
+        exact(bundle, history) - exact(bundle, other)
+    ) <= bundle.about.sensitivity * (1 + 1e-12)
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +161,11 @@ def bundle_of_ratings(tmp_path_factory: pytest.TempPathFactory) -> files.Bundle:
     return exported("default", tmp_path_factory.mktemp("bundle"))
 
 
-def test_the_noise_of_a_query_has_the_std_that_is_stated_and_no_other(bundle_of_ratings: files.Bundle) -> None:
-    """Kolmogorov-Smirnov at a false-alarm rate of 1e-3 for a fixed key; 2/3 and 3/2 of the std are rejected."""
+def test_the_noise_of_a_query_has_the_std_that_is_stated_and_no_other(
+    bundle_of_ratings: files.Bundle,
+) -> None:
+    """Kolmogorov-Smirnov at a false-alarm rate of 1e-3 for a fixed key; 2/3 and 3/2 of the std are
+    rejected."""
     history = np.repeat(history_of(1), 3000, axis=0)
     asked = ask(bundle_of_ratings, history, guarantee=CLICK, key=KEY)
     noise = (asked.raw - exact(bundle_of_ratings, history)).ravel() / asked.noise_std
@@ -141,41 +174,64 @@ def test_the_noise_of_a_query_has_the_std_that_is_stated_and_no_other(bundle_of_
         assert stats.kstest(noise / wrong, "norm").pvalue < 1e-6
 
 
-def test_the_price_of_a_query_is_the_guarantee_by_an_independent_computation(bundle_of_ratings: files.Bundle) -> None:
+def test_the_price_of_a_query_is_the_guarantee_by_an_independent_computation(
+    bundle_of_ratings: files.Bundle,
+) -> None:
     asked = ask(bundle_of_ratings, history_of(0), guarantee=CLICK, key=KEY)
     mu = bundle_of_ratings.about.sensitivity / asked.noise_std
     assert delta_of(mu, CLICK.epsilon) == pytest.approx(CLICK.delta, rel=1e-3)
-    x, step = np.linspace(-12, 12, 200_001, retstep=True)  # the hockey-stick divergence of N(mu, 1) and N(0, 1), by a sum
+    # the hockey-stick divergence of N(mu, 1) and N(0, 1), by a sum
+    x, step = np.linspace(-12, 12, 200_001, retstep=True)
     p, q = stats.norm.pdf(x, mu), stats.norm.pdf(x)
-    assert np.maximum(p - math.exp(CLICK.epsilon) * q, 0).sum() * step == pytest.approx(CLICK.delta, rel=2e-3)
+    assert np.maximum(p - math.exp(CLICK.epsilon) * q, 0).sum() * step == pytest.approx(
+        CLICK.delta, rel=2e-3
+    )
 
 
 def test_without_noise_a_query_is_the_mean_of_the_rows(bundle_of_ratings: files.Bundle) -> None:
     rows, history = bundle_of_ratings.rows, history_of(2)
     plain = rows[history[history >= 0]].sum(0) / H * 2.0**-20
-    np.testing.assert_allclose(ask(bundle_of_ratings, history, guarantee=FREE, key=KEY).raw[0], plain, atol=1e-10)
+    np.testing.assert_allclose(
+        ask(bundle_of_ratings, history, guarantee=FREE, key=KEY).raw[0], plain, atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("kind", ["default", "clicks"])
 def test_the_export_reads_the_release_and_no_events(kind: str, tmp_path: Path) -> None:
-    """The same release from other data gives the same bytes, since data is no argument; what could hold events refuses them."""
+    """The same release from other data gives the same bytes, since data is no argument; what could
+    hold events refuses them."""
     assert "events" not in inspect.signature(factorization_bundle).parameters
     first = files.write(tmp_path / "a", *export(released(kind)))
     second = files.write(tmp_path / "b", *export(released(kind)))
     other = files.write(tmp_path / "c", *export(released(kind, seed=2)))
     assert first == second != other
-    one = Interactions.from_columns(np.zeros(1, int), np.zeros(1, int), None, num_users=1, num_items=ITEMS, value_range=(1.0, 5.0))
+    one = Interactions.from_columns(
+        np.zeros(1, int),
+        np.zeros(1, int),
+        None,
+        num_users=1,
+        num_items=ITEMS,
+        value_range=(1.0, 5.0),
+    )
     with pytest.raises(ValueError, match="reads no events"):
         Released.of(released(kind).model, np.ones(ITEMS), events=5.0, empty=one)
 
 
 def test_categories_titles_and_the_model_go_along(bundle_of_ratings: files.Bundle) -> None:
     assert bundle_of_ratings.about.categories == ("a", "b")
-    np.testing.assert_array_equal(bundle_of_ratings.categories[:4], np.array([1, 2, 1, 2], np.uint64))
+    np.testing.assert_array_equal(
+        bundle_of_ratings.categories[:4], np.array([1, 2, 1, 2], np.uint64)
+    )
     assert bundle_of_ratings.titles[3] == bundle_of_ratings.ids[3] == "item 3"
-    kept = {name.removeprefix("model."): a for name, a in bundle_of_ratings.more.items() if name.startswith("model.")}
+    kept = {
+        name.removeprefix("model."): a
+        for name, a in bundle_of_ratings.more.items()
+        if name.startswith("model.")
+    }
     again = DefaultModel.of_arrays(kept)
-    np.testing.assert_allclose(again.item_vectors, released("default").model.item_vectors, atol=1e-6)
+    np.testing.assert_allclose(
+        again.item_vectors, released("default").model.item_vectors, atol=1e-6
+    )
 
 
 def test_a_model_that_knows_nothing_is_refused() -> None:
@@ -187,8 +243,14 @@ def test_a_model_that_knows_nothing_is_refused() -> None:
 def test_the_latest_likes_are_taken_and_one_exchange_moves_one_place() -> None:
     def table(items: list[int], times: list[int] | None) -> np.ndarray:
         stamps = None if times is None else np.array(times)
-        columns = np.zeros(len(items), int), np.array(items), np.array([5.0, 4.0, 3.0, 5.0, 4.0][: len(items)])
-        events = Interactions.from_columns(*columns, num_users=2, num_items=ITEMS, value_range=(1.0, 5.0), times=stamps)
+        columns = (
+            np.zeros(len(items), int),
+            np.array(items),
+            np.array([5.0, 4.0, 3.0, 5.0, 4.0][: len(items)]),
+        )
+        events = Interactions.from_columns(
+            *columns, num_users=2, num_items=ITEMS, value_range=(1.0, 5.0), times=stamps
+        )
         return latest_liked(events, places=2, liked=4.0)
 
     np.testing.assert_array_equal(table([9, 3, 7, 5, 1], [5, 9, 99, 7, 1]), [[5, 3], [-1, -1]])
@@ -203,5 +265,12 @@ def test_the_bundle_says_where_the_noise_of_training_came_from(noise: str) -> No
     origin = Origin("run", 1e-5, Guarantee(5.0, 1e-5), 5.0, noise)  # type: ignore[arg-type]
     names = [f"item {j}" for j in range(ITEMS)]
     catalogue = PublicItems.of_features(names, None, PublicFeatures({}))
-    about, _ = factorization_bundle(released("ratings"), catalogue, origin, settings=SETTINGS, synthetic=SYNTHETIC, streams=Streams(1))
+    about, _ = factorization_bundle(
+        released("ratings"),
+        catalogue,
+        origin,
+        settings=SETTINGS,
+        synthetic=SYNTHETIC,
+        streams=Streams(1),
+    )
     assert (about.noise, about.experiment) == (noise, noise == "seeded")

@@ -1,4 +1,5 @@
-"""A bundle of a news model ranks as the model that was evaluated does: same key, same noise, same scores."""
+"""A bundle of a news model ranks as the model that was evaluated does: same key, same noise, same
+scores."""
 
 from __future__ import annotations
 
@@ -36,13 +37,20 @@ KEY = bytes(range(32))
 @pytest.fixture(scope="module")
 def world() -> tuple[PlantedNews, Catalogue]:
     torch.set_num_threads(1)
-    shape = PlantedNewsShape(users=120, news=300, history_mean=8, impressions_mean=2, candidates=6, strength=5.0)
+    shape = PlantedNewsShape(
+        users=120, news=300, history_mean=8, impressions_mean=2, candidates=6, strength=5.0
+    )
     planted = planted_news(shape, seed=3)
-    return planted, Catalogue(planted.news, public_vectors(planted.news, PublicFeatures({}), seed=3, dimension=16))
+    return planted, Catalogue(
+        planted.news, public_vectors(planted.news, PublicFeatures({}), seed=3, dimension=16)
+    )
 
 
 def scenario(variant: str, **news: object) -> Scenario:
-    unit, epsilon = "user" if variant == "central" else "click", "inf" if variant in {"fedrec", "centralized"} else 8
+    unit, epsilon = (
+        "user" if variant == "central" else "click",
+        "inf" if variant in {"fedrec", "centralized"} else 8,
+    )
     content = {
         "recipe": "privaterec",
         "data": {"format": "planted-news"},
@@ -60,7 +68,9 @@ def trained(world: tuple[PlantedNews, Catalogue], chosen: Scenario) -> TrainedNe
 
 def written(folder: Path, model: TrainedNews, planted: PlantedNews) -> files.Bundle:
     origin = Origin("test", 1e-5, model.guarantee, model.spent, "seeded")
-    version = files.write(folder / files.FILE, *news_bundle(model.recommender, planted.news, origin))
+    version = files.write(
+        folder / files.FILE, *news_bundle(model.recommender, planted.news, origin)
+    )
     read = files.read(folder / files.FILE)
     assert read.version == version
     return read
@@ -69,17 +79,29 @@ def written(folder: Path, model: TrainedNews, planted: PlantedNews) -> files.Bun
 def scores(bundle: files.Bundle, asked: Impressions, guarantee: Guarantee) -> np.ndarray:
     sent = ask(bundle, asked.last_clicks(H), guarantee=guarantee, key=KEY).sent
     owner = np.repeat(asked.users, np.diff(asked.candidate_ptr))
-    return products(bundle.users(sent), owner, bundle.items, asked.candidates) + bundle.bias[asked.candidates]
+    return (
+        products(bundle.users(sent), owner, bundle.items, asked.candidates)
+        + bundle.bias[asked.candidates]
+    )
 
 
 @pytest.mark.parametrize("guarantee", [FREE, CLICK], ids=["exact", "noised"])
 @pytest.mark.parametrize(
     ("variant", "more"),
-    [("additive", {}), ("central", {}), ("local", {"padding": 0.3}), ("fedrec", {"basis": 4, "model": "naml"})],
+    [
+        ("additive", {}),
+        ("central", {}),
+        ("local", {"padding": 0.3}),
+        ("fedrec", {"basis": 4, "model": "naml"}),
+    ],
     ids=lambda v: v if isinstance(v, str) else "",
 )
 def test_a_bundle_scores_as_the_recommender_that_was_evaluated(
-    world: tuple[PlantedNews, Catalogue], tmp_path: Path, variant: str, more: dict[str, object], guarantee: Guarantee
+    world: tuple[PlantedNews, Catalogue],
+    tmp_path: Path,
+    variant: str,
+    more: dict[str, object],
+    guarantee: Guarantee,
 ) -> None:
     planted, test = world[0], world[0].log.test
     model = trained(world, scenario(variant, **more))
@@ -87,26 +109,47 @@ def test_a_bundle_scores_as_the_recommender_that_was_evaluated(
     ours = scores(written(tmp_path, model, planted), test, guarantee)
     if variant == "central":  # but for one positive factor a user
         owner = np.repeat(test.users, np.diff(test.candidate_ptr))
-        factor = np.array([ours[owner == k] @ theirs[owner == k] / (ours[owner == k] @ ours[owner == k]) for k in range(test.num_users)])
+        factor = np.array(
+            [
+                ours[owner == k] @ theirs[owner == k] / (ours[owner == k] @ ours[owner == k])
+                for k in range(test.num_users)
+            ]
+        )
         assert (factor[np.unique(owner)] > 0).all()
         ours = ours * factor[owner]
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5 * max(1.0, float(np.abs(theirs).max())))
-    assert evaluate_impressions(ours.astype(np.float32), test).auc == pytest.approx(evaluate_impressions(theirs, test).auc, abs=1e-4)
+    np.testing.assert_allclose(
+        ours, theirs, rtol=0, atol=1e-5 * max(1.0, float(np.abs(theirs).max()))
+    )
+    assert evaluate_impressions(ours.astype(np.float32), test).auc == pytest.approx(
+        evaluate_impressions(theirs, test).auc, abs=1e-4
+    )
 
 
-def test_what_would_send_a_whole_user_vector_cannot_be_served(world: tuple[PlantedNews, Catalogue], tmp_path: Path) -> None:
+def test_what_would_send_a_whole_user_vector_cannot_be_served(
+    world: tuple[PlantedNews, Catalogue], tmp_path: Path
+) -> None:
     model = trained(world, scenario("centralized"))
     with pytest.raises(SettingsError, match="whole user vector") as refusal:
         written(tmp_path, model, world[0])
     assert "news.basis" in refusal.value.remedy
 
 
-def test_a_bundle_that_states_too_small_a_sensitivity_is_refused(world: tuple[PlantedNews, Catalogue], tmp_path: Path) -> None:
+def test_a_bundle_that_states_too_small_a_sensitivity_is_refused(
+    world: tuple[PlantedNews, Catalogue], tmp_path: Path
+) -> None:
     model = trained(world, scenario("additive"))
-    about, arrays = news_bundle(model.recommender, world[0].news, Origin("test", 1e-5, model.guarantee, model.spent, "seeded"))
+    about, arrays = news_bundle(
+        model.recommender,
+        world[0].news,
+        Origin("test", 1e-5, model.guarantee, model.spent, "seeded"),
+    )
     files.write(tmp_path / "honest", about, arrays)
     files.read(tmp_path / "honest")
-    files.write(tmp_path / "loud", about.model_copy(update={"sensitivity": about.sensitivity * 0.999}), arrays)
+    files.write(
+        tmp_path / "loud",
+        about.model_copy(update={"sensitivity": about.sensitivity * 0.999}),
+        arrays,
+    )
     with pytest.raises(RunError, match="more than it states"):
         files.read(tmp_path / "loud")
 
@@ -120,7 +163,9 @@ def test_what_is_asked_is_charged_in_clicks_and_only_a_history_of_the_right_shap
     assert (asked.event.unit, asked.event.neighbours) == ("click", "replace")
     assert asked.noise_std > 0
     assert asked.raw.shape == asked.sent.shape == (2, bundle.coefficients)
-    np.testing.assert_array_equal(exact(bundle, history), ask(bundle, history, guarantee=FREE, key=KEY).raw)
+    np.testing.assert_array_equal(
+        exact(bundle, history), ask(bundle, history, guarantee=FREE, key=KEY).raw
+    )
     assert math.isinf(ask(bundle, history, guarantee=FREE, key=KEY).event.mu)  # type: ignore[union-attr]
     with pytest.raises(UnitMismatchError):
         ask(bundle, history, guarantee=replace(CLICK, unit="user"), key=KEY)
@@ -129,7 +174,9 @@ def test_what_is_asked_is_charged_in_clicks_and_only_a_history_of_the_right_shap
             ask(bundle, wrong, guarantee=CLICK, key=KEY)
 
 
-def test_the_same_released_model_gives_the_same_bytes(world: tuple[PlantedNews, Catalogue], tmp_path: Path) -> None:
+def test_the_same_released_model_gives_the_same_bytes(
+    world: tuple[PlantedNews, Catalogue], tmp_path: Path
+) -> None:
     model = trained(world, scenario("additive"))
     first, second = (written(tmp_path / name, model, world[0]).sha256 for name in "ab")
     assert first == second

@@ -25,7 +25,9 @@ def measured() -> Measured:
 
     def part(mask: np.ndarray) -> Interactions:
         columns = users[mask], items[mask], values[mask]
-        return Interactions.from_columns(*columns, num_users=USERS, num_items=ITEMS, value_range=(1.0, 5.0))
+        return Interactions.from_columns(
+            *columns, num_users=USERS, num_items=ITEMS, value_range=(1.0, 5.0)
+        )
 
     return Measured.of(model, Fold(part(told), part(~told)), liked=4.0)
 
@@ -37,7 +39,9 @@ def test_fidelity_is_one_for_the_exact_order_and_falls_with_the_ranks(measured: 
     gains, slow = [1 / math.log2(2 + p) for p in range(K)], []
     V = np.asarray(measured.model.item_vectors, np.float64)
     for k in range(USERS):
-        seen = measured.fold.history.items[measured.fold.history.user_ptr[k] : measured.fold.history.user_ptr[k + 1]]
+        seen = measured.fold.history.items[
+            measured.fold.history.user_ptr[k] : measured.fold.history.user_ptr[k + 1]
+        ]
 
         def ten(u: np.ndarray, seen: np.ndarray = seen) -> list[int]:
             scores = V @ u
@@ -45,7 +49,10 @@ def test_fidelity_is_one_for_the_exact_order_and_falls_with_the_ranks(measured: 
             return [int(j) for j in np.argsort(-scores)[:K]]
 
         exact, got = ten(measured.users[k]), ten(other[k])
-        slow.append(sum(gains[p] * gains[exact.index(j)] for p, j in enumerate(got) if j in exact) / sum(g * g for g in gains))
+        slow.append(
+            sum(gains[p] * gains[exact.index(j)] for p, j in enumerate(got) if j in exact)
+            / sum(g * g for g in gains)
+        )
     assert measured.row(measured.by(other))["fidelity"] == pytest.approx(float(np.mean(slow)))
 
 

@@ -39,13 +39,24 @@ def simulated(folder: Path, *keys: str) -> tuple[dict[str, Any], Path]:
 
 @pytest.mark.parametrize(
     ("keys", "family"),
-    [(FAST, "ratings"), ([*FAST, "data.kind=clicks"], "clicks"), ([*FAST, "recipe=published"], "ratings"), (NEWS, "news")],
+    [
+        (FAST, "ratings"),
+        ([*FAST, "data.kind=clicks"], "clicks"),
+        ([*FAST, "recipe=published"], "ratings"),
+        (NEWS, "news"),
+    ],
     ids=["ratings", "clicks", "published", "news"],
 )
-def test_a_run_ends_with_a_bundle_of_its_family(keys: list[str], family: str, tmp_path: Path) -> None:
+def test_a_run_ends_with_a_bundle_of_its_family(
+    keys: list[str], family: str, tmp_path: Path
+) -> None:
     said, path = simulated(tmp_path, *keys)
     bundle = files.read(path)
-    assert (said["version"], said["coefficients"], said["form"]) == (bundle.version, bundle.coefficients, bundle.about.form)
+    assert (said["version"], said["coefficients"], said["form"]) == (
+        bundle.version,
+        bundle.coefficients,
+        bundle.about.form,
+    )
     assert (bundle.about.family, bundle.about.training["epsilon"]) == (family, 5.0)
     ranked = files.read_ranked(path)
     assert ranked.items.shape[0] == bundle.size == len(bundle.ids)

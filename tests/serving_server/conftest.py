@@ -1,4 +1,5 @@
-"""Bundles of planted numbers, servers on free ports in a thread, and plain clients of both doors."""
+"""Bundles of planted numbers, servers on free ports in a thread, and plain clients of both
+doors."""
 
 import json
 import threading
@@ -35,12 +36,20 @@ def planted(
     coefficients: int = B,
     noise: Literal["seeded", "system"] = "system",
 ) -> str:
-    """Write a bundle of random numbers; item j has categories j mod 8, in bits. Returns its version."""
+    """Write a bundle of random numbers; item j has categories j mod 8, in bits.
+
+    Returns its version."""
     rng = np.random.default_rng(seed)
     texts = Texts.of([f"item {j}" for j in range(m)])
-    named = {f"{name}.{part}": array for name in ("ids", "titles") for part, array in (("content", texts.content), ("ptr", texts.ptr))}
+    named = {
+        f"{name}.{part}": array
+        for name in ("ids", "titles")
+        for part, array in (("content", texts.content), ("ptr", texts.ptr))
+    }
     arrays: dict[str, npt.NDArray[Any]] = {
-        **UserMap.of_linear(rng.standard_normal((coefficients, width)), rng.standard_normal(width)).arrays(),
+        **UserMap.of_linear(
+            rng.standard_normal((coefficients, width)), rng.standard_normal(width)
+        ).arrays(),
         **named,
         "items": rng.standard_normal((m, width)).astype(np.float32),
         "bias": rng.standard_normal(m).astype(np.float32),
@@ -64,11 +73,17 @@ def planted(
     return bundle.write(path, about, arrays)
 
 
-def reference(catalogue: Any, coefficients: Sequence[float], k: int, mask: int = 0) -> tuple[list[int], list[float]]:
+def reference(
+    catalogue: Any, coefficients: Sequence[float], k: int, mask: int = 0
+) -> tuple[list[int], list[float]]:
     """Every score in double precision, rounded, sorted: what the server must say."""
     u = catalogue.users(np.array(coefficients, np.float32)[None])[0].astype(np.float64)
     scores = ((catalogue.items.astype(np.float64) * u).sum(1) + catalogue.bias).astype(np.float32)
-    order = [j for j in np.argsort(-scores, kind="stable") if not mask or int(catalogue.categories[j]) & mask][:k]
+    order = [
+        j
+        for j in np.argsort(-scores, kind="stable")
+        if not mask or int(catalogue.categories[j]) & mask
+    ][:k]
     return [int(j) for j in order], [float(scores[j]) for j in order]
 
 
@@ -80,13 +95,21 @@ class Running:
     channel: grpc.Channel
     http: httpx.Client
 
-    def recommend(self, version: str, coefficients: Sequence[float], k: int = 5, categories: int = 0) -> tuple[list[int], list[float]]:
-        request = pb.RecommendRequest(version=int(version, 16), coefficients=coefficients, k=k, categories=categories)
+    def recommend(
+        self, version: str, coefficients: Sequence[float], k: int = 5, categories: int = 0
+    ) -> tuple[list[int], list[float]]:
+        request = pb.RecommendRequest(
+            version=int(version, 16), coefficients=coefficients, k=k, categories=categories
+        )
         reply = pb.RecommendReply.FromString(self.raw("Recommend", request.SerializeToString()))
         return list(reply.items), list(reply.scores)
 
     def raw(self, method: str, message: bytes) -> bytes:
-        return bytes(self.channel.unary_unary(f"/fedrec.serving.v1.Recommender/{method}")(message, timeout=HANG_S))
+        return bytes(
+            self.channel.unary_unary(f"/fedrec.serving.v1.Recommender/{method}")(
+                message, timeout=HANG_S
+            )
+        )
 
     def model(self, version: int = 0) -> bytes:
         call = self.channel.unary_stream("/fedrec.serving.v1.Recommender/GetModel")
@@ -94,22 +117,41 @@ class Running:
         return b"".join(pb.ModelPiece.FromString(piece).data for piece in pieces)
 
     def post(self, content: dict[str, Any] | bytes) -> httpx.Response:
-        return self.http.post("/v1/recommend", content=content if isinstance(content, bytes) else json.dumps(content))
+        return self.http.post(
+            "/v1/recommend", content=content if isinstance(content, bytes) else json.dumps(content)
+        )
 
 
 Start = Callable[..., Running]
 
 
 @contextmanager
-def serving(paths: Sequence[Path], settings: dict[str, Any], *, page: bool = False, demo: bool = False) -> Iterator[Running]:
-    ready, stop, told, failed = threading.Event(), threading.Event(), list[main.Serving](), list[BaseException]()
+def serving(
+    paths: Sequence[Path], settings: dict[str, Any], *, page: bool = False, demo: bool = False
+) -> Iterator[Running]:
+    ready, stop, told, failed = (
+        threading.Event(),
+        threading.Event(),
+        list[main.Serving](),
+        list[BaseException](),
+    )
     fast = {"watch_s": 0.05}, {"notice_s": 0.0, "grace_s": 2.0}
-    tables = {"models": fast[0] | settings.get("models", {}), "limits": fast[1] | settings.get("limits", {})}
+    tables = {
+        "models": fast[0] | settings.get("models", {}),
+        "limits": fast[1] | settings.get("limits", {}),
+    }
     chosen = validated({"grpc": "127.0.0.1:0", "http": "127.0.0.1:0"} | settings | tables)
 
     def work() -> None:
         try:
-            main.run(paths, chosen, page=page, demo=demo, ready=lambda at: (told.append(at), ready.set()), stop=stop)  # type: ignore[func-returns-value]
+            main.run(
+                paths,
+                chosen,
+                page=page,
+                demo=demo,
+                ready=lambda at: (told.append(at), ready.set()),
+                stop=stop,
+            )  # type: ignore[func-returns-value]
         except BaseException as failure:
             failed.append(failure)
             ready.set()
@@ -120,7 +162,10 @@ def serving(paths: Sequence[Path], settings: dict[str, Any], *, page: bool = Fal
         assert ready.wait(HANG_S)
         if failed:
             raise failed[0]
-        with grpc.insecure_channel(told[0].grpc) as channel, httpx.Client(base_url=told[0].http, timeout=HANG_S) as http:
+        with (
+            grpc.insecure_channel(told[0].grpc) as channel,
+            httpx.Client(base_url=told[0].http, timeout=HANG_S) as http,
+        ):
             yield Running(told[0], channel, http)
     finally:
         stop.set()
@@ -134,10 +179,16 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Start a server over one planted bundle, or over given paths; tables of settings by name."""
     with ExitStack() as stack:
 
-        def started(paths: Sequence[Path] = (), *, page: bool = False, demo: bool = False, **settings: Any) -> Running:
+        def started(
+            paths: Sequence[Path] = (), *, page: bool = False, demo: bool = False, **settings: Any
+        ) -> Running:
             if not paths:
                 paths = [tmp_path / "serving.safetensors"]
                 planted(paths[0])
-            return stack.enter_context(serving(paths, {"log": str(tmp_path / "log.jsonl")} | settings, page=page, demo=demo))
+            return stack.enter_context(
+                serving(
+                    paths, {"log": str(tmp_path / "log.jsonl")} | settings, page=page, demo=demo
+                )
+            )
 
         yield started

@@ -1,4 +1,5 @@
-"""A serving process on another machine takes over what the server trains: fetched with a token, checked, never half."""
+"""A serving process on another machine takes over what the server trains: fetched with a token,
+checked, never half."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def endpoint(folder: Path) -> BundleEndpoint:
 
 def source(url: str, folder: Path, **table: Any) -> Source:
     (folder / "token").write_text(f"{TOKEN}\n")
-    return Source.of(url, folder, FetchTable(**{"token": str(folder / "token"), **table}), demo=False)
+    return Source.of(
+        url, folder, FetchTable(**{"token": str(folder / "token"), **table}), demo=False
+    )
 
 
 @contextmanager
@@ -83,20 +86,31 @@ def test_a_bundle_is_fetched_once_and_a_new_one_again(trained: Path, tmp_path: P
             inode = fetched.path.stat().st_ino
             assert fetched.fetch() == ""
             assert fetched.path.stat().st_ino == inode
-            headers = {"Authorization": f"Bearer {TOKEN}", "If-None-Match": f'"{bundle.sha256_of(fetched.path)}"'}
-            assert httpx.get(f"http://{served.address}/v1/bundle", headers=headers).status_code == 304
+            headers = {
+                "Authorization": f"Bearer {TOKEN}",
+                "If-None-Match": f'"{bundle.sha256_of(fetched.path)}"',
+            }
+            assert (
+                httpx.get(f"http://{served.address}/v1/bundle", headers=headers).status_code == 304
+            )
     assert not list(tmp_path.glob(".*.part"))
 
 
-@pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"bearer {TOKEN}"])
+@pytest.mark.parametrize(
+    "authorization", ["", "Bearer", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"bearer {TOKEN}"]
+)
 def test_without_the_token_nothing_is_sent(trained: Path, authorization: str) -> None:
     planted(trained / bundle.FILE)
     with endpoint(trained) as served:
-        answer = httpx.get(f"http://{served.address}/v1/bundle", headers={"Authorization": authorization})
+        answer = httpx.get(
+            f"http://{served.address}/v1/bundle", headers={"Authorization": authorization}
+        )
         assert (answer.status_code, answer.content) == (401, b"")
 
 
-@pytest.mark.parametrize("path", ["/", "/v1/bundle/", "/v1/bundle/../../runs.json", "/runs.json", "/v1/bundle?x"])
+@pytest.mark.parametrize(
+    "path", ["/", "/v1/bundle/", "/v1/bundle/../../runs.json", "/runs.json", "/v1/bundle?x"]
+)
 def test_nothing_but_the_bundle_is_there(trained: Path, path: str) -> None:
     planted(trained / bundle.FILE)
     (trained / "runs.json").write_text("{}")
@@ -110,7 +124,10 @@ def test_over_tls_the_authority_must_vouch_for_the_server(trained: Path, tmp_pat
     for name in ("ours", "theirs"):
         write_development_certificates(tmp_path / name, clients=["c"], server_hosts=["127.0.0.1"])
     planted(trained / bundle.FILE)
-    pair = {"certificate": tmp_path / "ours" / "server.pem", "key": tmp_path / "ours" / "server-key.pem"}
+    pair = {
+        "certificate": tmp_path / "ours" / "server.pem",
+        "key": tmp_path / "ours" / "server-key.pem",
+    }
     with BundleEndpoint(trained, Address("127.0.0.1", 0), KNOWN, **pair) as served:
         url = f"https://{served.address}"
         with pytest.raises(UnreachableError):
@@ -131,7 +148,10 @@ def lies(whole: bytes, seeded: bytes) -> dict[str, tuple[dict[str, str], bytes]]
     """Headers and body of answers that must not replace what is served."""
 
     def tagged(content: bytes) -> dict[str, str]:
-        return {"ETag": f'"{hashlib.sha256(content).hexdigest()}"', "Content-Length": str(len(content))}
+        return {
+            "ETag": f'"{hashlib.sha256(content).hexdigest()}"',
+            "Content-Length": str(len(content)),
+        }
 
     return {
         "other bytes": ({**tagged(whole), "Content-Length": str(len(whole))}, whole[:-1] + b"\x01"),
@@ -144,7 +164,18 @@ def lies(whole: bytes, seeded: bytes) -> dict[str, tuple[dict[str, str], bytes]]
     }
 
 
-@pytest.mark.parametrize("name", ["other bytes", "no tag", "half", "garbage, well tagged", "nothing", "too large", "an experiment"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "other bytes",
+        "no tag",
+        "half",
+        "garbage, well tagged",
+        "nothing",
+        "too large",
+        "an experiment",
+    ],
+)
 def test_a_broken_or_lying_answer_never_replaces_what_serves(name: str, tmp_path: Path) -> None:
     planted(tmp_path / "new", seed=2)
     planted(tmp_path / "seeded", seed=3, noise="seeded")
@@ -178,7 +209,9 @@ def test_a_refusal_is_said_and_redirects_are_not_followed(status: int, tmp_path:
         source(url, tmp_path).fetch()
 
 
-def test_a_serving_process_waits_for_the_first_model_and_takes_the_next_one_over(trained: Path, tmp_path: Path) -> None:
+def test_a_serving_process_waits_for_the_first_model_and_takes_the_next_one_over(
+    trained: Path, tmp_path: Path
+) -> None:
     with endpoint(trained) as served:
         (tmp_path / "token").write_text(TOKEN)
         settings = validated(
@@ -193,17 +226,31 @@ def test_a_serving_process_waits_for_the_first_model_and_takes_the_next_one_over
         )
         told, stop = list[main.Serving](), threading.Event()
         options: dict[str, Any] = {"wait": True, "ready": told.append, "stop": stop}
-        thread = threading.Thread(target=main.run, args=([f"http://{served.address}"], settings), kwargs=options)
+        thread = threading.Thread(
+            target=main.run, args=([f"http://{served.address}"], settings), kwargs=options
+        )
         thread.start()
         try:
-            until(lambda: (tmp_path / "log").exists() and "waiting: no model" in (tmp_path / "log").read_text(), "a wait that is said")
+            until(
+                lambda: (
+                    (tmp_path / "log").exists()
+                    and "waiting: no model" in (tmp_path / "log").read_text()
+                ),
+                "a wait that is said",
+            )
             first = planted(trained / bundle.FILE, seed=1)
             until(lambda: told, "the first model")
             assert told[0].newest == first
             second = planted(trained / bundle.FILE, seed=2)
-            until(lambda: httpx.get(f"{told[0].http}/v1/models").json()["newest"] == second, "the next model")
+            until(
+                lambda: httpx.get(f"{told[0].http}/v1/models").json()["newest"] == second,
+                "the next model",
+            )
             (trained / bundle.FILE).write_bytes(b"half a bundle")
-            until(lambda: "not-fetched" in (tmp_path / "log").read_text(), "a refusal of what is no bundle")
+            until(
+                lambda: "not-fetched" in (tmp_path / "log").read_text(),
+                "a refusal of what is no bundle",
+            )
             assert httpx.get(f"{told[0].http}/v1/models").json()["newest"] == second
         finally:
             stop.set()
@@ -214,7 +261,10 @@ def test_a_serving_process_waits_for_the_first_model_and_takes_the_next_one_over
 
 def test_the_settings_on_the_page_are_valid() -> None:
     page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
-    tables = [tomllib.loads(block) for block in re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)]
+    tables = [
+        tomllib.loads(block)
+        for block in re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    ]
     publish = next(table["publish"] for table in tables if "publish" in table)
     fetch = next(table["fetch"] for table in tables if "fetch" in table)
     assert PublishTable(**publish).listen == "0.0.0.0:7003"

@@ -23,14 +23,18 @@ def catalogue(m: int, *, width: int = 8, seed: int = 0, levels: int = 0) -> Any:
 
     users = UserMap.of_linear(np.asarray(draw(3, width), float), np.asarray(draw(width), float))
     items, bias = np.asarray(draw(m, width), np.float32), np.asarray(draw(m), np.float32)
-    return SimpleNamespace(users=users, items=items, bias=bias, categories=rng.integers(0, 8, m).astype(np.uint8))
+    return SimpleNamespace(
+        users=users, items=items, bias=bias, categories=rng.integers(0, 8, m).astype(np.uint8)
+    )
 
 
 def sorted_all(of: Any, query: Query) -> tuple[list[int], list[float]]:
     u = of.users(query.coefficients[None])[0].astype(np.float64)
     scores = ((of.items.astype(np.float64) * u).sum(1) + of.bias).astype(np.float32)
     order = sorted(range(len(scores)), key=lambda j: (-scores[j], j))
-    order = [j for j in order if not query.categories or int(of.categories[j]) & query.categories][: query.k]
+    order = [j for j in order if not query.categories or int(of.categories[j]) & query.categories][
+        : query.k
+    ]
     return order, [float(scores[j]) for j in order]
 
 
@@ -40,7 +44,11 @@ def told(best: ranking.Best) -> tuple[list[int], list[float]]:
 
 @st.composite
 def crowds(draw: st.DrawFn) -> tuple[Any, list[Query]]:
-    of = catalogue(draw(st.integers(1, 300)), seed=draw(st.integers(0, 99)), levels=draw(st.sampled_from([0, 1, 3])))
+    of = catalogue(
+        draw(st.integers(1, 300)),
+        seed=draw(st.integers(0, 99)),
+        levels=draw(st.sampled_from([0, 1, 3])),
+    )
     numbers = st.floats(-1e3, 1e3, width=32)
     query = st.builds(
         lambda a, k, c: Query(np.array(a, np.float32), k, c),
@@ -52,9 +60,12 @@ def crowds(draw: st.DrawFn) -> tuple[Any, list[Query]]:
 
 
 @given(crowds(), st.sampled_from([16, 64, 4096]))
-def test_answers_are_those_of_sorting_every_score(crowd: tuple[Any, list[Query]], tile: int) -> None:
+def test_answers_are_those_of_sorting_every_score(
+    crowd: tuple[Any, list[Query]], tile: int
+) -> None:
     of, queries = crowd
-    with pytest.MonkeyPatch.context() as patch:  # tiles, blocks and samples much smaller than the catalogue, and larger
+    # tiles, blocks and samples much smaller than the catalogue, and larger
+    with pytest.MonkeyPatch.context() as patch:
         for name in ("_LARGEST_TILE", "_BLOCK", "_SAMPLE", "_POOL"):
             patch.setattr(ranking, name, tile)
         answers = Exact(of)(queries)
@@ -98,11 +109,15 @@ def test_faiss_proposes_and_the_answer_is_exact_on_what_it_proposes(kind: Any) -
     of, rng = catalogue(20_000, width=16), np.random.default_rng(5)
     queries = [Query(rng.standard_normal(3).astype(np.float32), 10) for _ in range(50)]
     exact, near = Exact(of)(queries), Approximate(of, kind)(queries)
-    recall = np.mean([len(np.intersect1d(a.items, b.items)) / 10 for a, b in zip(exact, near, strict=True)])
+    recall = np.mean(
+        [len(np.intersect1d(a.items, b.items)) / 10 for a, b in zip(exact, near, strict=True)]
+    )
     assert recall > 0.9
     for a, b in zip(exact, near, strict=True):  # scores of what both name are the same bytes
         common = np.intersect1d(a.items, b.items)
-        assert [a.scores[a.items == j][0] for j in common] == [b.scores[b.items == j][0] for j in common]
+        assert [a.scores[a.items == j][0] for j in common] == [
+            b.scores[b.items == j][0] for j in common
+        ]
 
 
 def test_faiss_leaves_queries_with_categories_to_the_exact_search() -> None:

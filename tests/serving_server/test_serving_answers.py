@@ -1,4 +1,5 @@
-"""Both doors give the answer that sorting every score gives, and turn away what is wrong at no cost and with a stable code."""
+"""Both doors give the answer that sorting every score gives, and turn away what is wrong at no cost
+and with a stable code."""
 
 import json
 import struct
@@ -30,12 +31,18 @@ def catalogue(running: Any, tmp_path: Path) -> Any:
     return bundle.read_ranked(tmp_path / "serving.safetensors")
 
 
-@pytest.mark.parametrize(("k", "names"), [(1, ()), (7, ()), (1_000, ()), (40, ("war",)), (3, ("crime", "war"))])
-def test_both_doors_name_the_best_items(running: Any, catalogue: Any, k: int, names: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("k", "names"), [(1, ()), (7, ()), (1_000, ()), (40, ("war",)), (3, ("crime", "war"))]
+)
+def test_both_doors_name_the_best_items(
+    running: Any, catalogue: Any, k: int, names: tuple[str, ...]
+) -> None:
     mask = sum(1 << catalogue.about.categories.index(name) for name in names)
     expected = reference(catalogue, RIGHT, k, mask)
     assert running.recommend(catalogue.version, RIGHT, k, mask) == expected
-    told = running.post({"version": catalogue.version, "coefficients": RIGHT, "k": k, "categories": list(names)}).json()
+    told = running.post(
+        {"version": catalogue.version, "coefficients": RIGHT, "k": k, "categories": list(names)}
+    ).json()
     assert (told["version"], told["items"], told["scores"]) == (catalogue.version, *expected)
 
 
@@ -44,7 +51,11 @@ WRONG: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("wrong-length", {"coefficients": RIGHT[:5]}, {"coefficients": RIGHT[:5]}),
     ("wrong-length", {"coefficients": []}, {"coefficients": []}),
     ("wrong-length", {"coefficients": [*RIGHT, 1.0]}, {"coefficients": [*RIGHT, 1.0]}),
-    ("not-finite", {"coefficients": [np.nan, *RIGHT[1:]]}, {"coefficients": [float("nan"), *RIGHT[1:]]}),
+    (
+        "not-finite",
+        {"coefficients": [np.nan, *RIGHT[1:]]},
+        {"coefficients": [float("nan"), *RIGHT[1:]]},
+    ),
     ("not-finite", {"coefficients": [-np.inf, *RIGHT[1:]]}, {"coefficients": [1e999, *RIGHT[1:]]}),
     ("not-finite", {"coefficients": [3e38, *RIGHT[1:]]}, {"coefficients": [1e300, *RIGHT[1:]]}),
     ("k-out-of-range", {"k": 0}, {"k": 0}),
@@ -56,36 +67,63 @@ WRONG: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("code", "over_grpc", "over_http"), WRONG)
-def test_what_is_wrong_is_told_by_the_same_code_at_both_doors(running: Any, code: str, over_grpc: Any, over_http: Any) -> None:
+def test_what_is_wrong_is_told_by_the_same_code_at_both_doors(
+    running: Any, code: str, over_grpc: Any, over_http: Any
+) -> None:
     right = {"version": running.told.newest, "coefficients": RIGHT, "k": 3}
-    request = pb.RecommendRequest(**({**right, "version": int(running.told.newest, 16)} | over_grpc))
+    request = pb.RecommendRequest(
+        **({**right, "version": int(running.told.newest, 16)} | over_grpc)
+    )
     with pytest.raises(grpc.RpcError) as failure:
         running.raw("Recommend", request.SerializeToString())
     trailing = dict(failure.value.trailing_metadata())
-    expected = {"wrong-version": grpc.StatusCode.FAILED_PRECONDITION}.get(code, grpc.StatusCode.INVALID_ARGUMENT)
+    expected = {"wrong-version": grpc.StatusCode.FAILED_PRECONDITION}.get(
+        code, grpc.StatusCode.INVALID_ARGUMENT
+    )
     assert (trailing["fedrec-code"], failure.value.code()) == (code, expected)
     response = running.post(right | over_http)
-    assert (response.json()["code"], response.status_code) == (code, 409 if code == "wrong-version" else 422)
+    assert (response.json()["code"], response.status_code) == (
+        code,
+        409 if code == "wrong-version" else 422,
+    )
     if code == "wrong-version":
         assert trailing["fedrec-newest"] == response.json()["newest"] == running.told.newest
 
 
-MALFORMED = [b"", b"{", b"\xff\xfe", b"[" * 60_000, b"null", b'{"version": 3}', b'{"k": 1, "items": [3]}', b'"' + b"x" * 1_000]
+MALFORMED = [
+    b"",
+    b"{",
+    b"\xff\xfe",
+    b"[" * 60_000,
+    b"null",
+    b'{"version": 3}',
+    b'{"k": 1, "items": [3]}',
+    b'"' + b"x" * 1_000,
+]
 
 
 @pytest.mark.parametrize("body", MALFORMED, ids=range(len(MALFORMED)))
-def test_a_body_that_cannot_be_read_is_malformed_and_not_repeated(running: Any, body: bytes) -> None:
+def test_a_body_that_cannot_be_read_is_malformed_and_not_repeated(
+    running: Any, body: bytes
+) -> None:
     response = running.post(body)
     assert (response.status_code, response.json()["code"]) == (400, "malformed")
     assert len(response.content) < 300
 
 
-def test_what_was_sent_is_never_repeated_in_an_answer_or_a_log(running: Any, tmp_path: Path) -> None:
+def test_what_was_sent_is_never_repeated_in_an_answer_or_a_log(
+    running: Any, tmp_path: Path
+) -> None:
     secret = 1234567.875
     for content in (
         {"version": "f" * 16, "coefficients": [secret] * 6, "k": 3},
         {"version": running.told.newest, "coefficients": [str(secret)] * 6, "k": 3, str(secret): 1},
-        {"version": running.told.newest, "coefficients": [secret] * 5, "k": 3, "categories": [str(secret)]},
+        {
+            "version": running.told.newest,
+            "coefficients": [secret] * 5,
+            "k": 3,
+            "categories": [str(secret)],
+        },
         {"version": running.told.newest, "coefficients": [secret] * 6, "k": 3},
     ):
         assert "1234567" not in running.post(content).text
@@ -97,17 +135,28 @@ def test_what_was_sent_is_never_repeated_in_an_answer_or_a_log(running: Any, tmp
 def test_a_message_that_cannot_be_read_is_malformed(running: Any, message: bytes) -> None:
     with pytest.raises(grpc.RpcError) as failure:
         running.raw("Recommend", message)
-    assert (failure.value.code(), dict(failure.value.trailing_metadata())["fedrec-code"]) == (grpc.StatusCode.INVALID_ARGUMENT, "malformed")
+    assert (failure.value.code(), dict(failure.value.trailing_metadata())["fedrec-code"]) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "malformed",
+    )
 
 
-def test_the_bundle_comes_whole_over_both_doors_and_proves_itself(running: Any, tmp_path: Path) -> None:
+def test_the_bundle_comes_whole_over_both_doors_and_proves_itself(
+    running: Any, tmp_path: Path
+) -> None:
     content = (tmp_path / "serving.safetensors").read_bytes()
     told = running.http.get("/v1/models").json()["models"][0]
     response = running.http.get(f"/v1/models/{told['version']}/bundle")
     assert response.content == running.model() == running.model(int(told["version"], 16)) == content
-    assert response.headers["etag"] == f'"{told["sha256"]}"' == f'"{bundle.sha256_of(tmp_path / "serving.safetensors")}"'
+    assert (
+        response.headers["etag"]
+        == f'"{told["sha256"]}"'
+        == f'"{bundle.sha256_of(tmp_path / "serving.safetensors")}"'
+    )
     assert told["bundle_bytes"] == len(content)
-    again = running.http.get(f"/v1/models/{told['version']}/bundle", headers={"if-none-match": response.headers["etag"]})
+    again = running.http.get(
+        f"/v1/models/{told['version']}/bundle", headers={"if-none-match": response.headers["etag"]}
+    )
     assert (again.status_code, again.content) == (304, b"")
     assert running.http.get(f"/v1/models/{'0' * 16}/bundle").json()["code"] == "wrong-version"
 
@@ -122,14 +171,25 @@ def test_a_path_that_is_not_there_is_not_found(running: Any) -> None:
 def test_health_and_reflection_are_the_standard_services(running: Any) -> None:
     check = running.channel.unary_unary("/grpc.health.v1.Health/Check")
     for service in ("", "fedrec.serving.v1.Recommender"):
-        reply = check(health_pb2.HealthCheckRequest(service=service).SerializeToString(), timeout=HANG_S)
-        assert health_pb2.HealthCheckResponse.FromString(reply).status == health_pb2.HealthCheckResponse.SERVING
+        reply = check(
+            health_pb2.HealthCheckRequest(service=service).SerializeToString(), timeout=HANG_S
+        )
+        assert (
+            health_pb2.HealthCheckResponse.FromString(reply).status
+            == health_pb2.HealthCheckResponse.SERVING
+        )
     with pytest.raises(grpc.RpcError, match="NOT_FOUND"):
         check(health_pb2.HealthCheckRequest(service="other").SerializeToString(), timeout=HANG_S)
-    reflect = running.channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
-    asked = reflection_pb2.ServerReflectionRequest(file_containing_symbol="fedrec.serving.v1.Recommender")
+    reflect = running.channel.stream_stream(
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+    )
+    asked = reflection_pb2.ServerReflectionRequest(
+        file_containing_symbol="fedrec.serving.v1.Recommender"
+    )
     (reply,) = reflect(iter([asked.SerializeToString()]), timeout=HANG_S)
-    described = reflection_pb2.ServerReflectionResponse.FromString(reply).file_descriptor_response.file_descriptor_proto
+    described = reflection_pb2.ServerReflectionResponse.FromString(
+        reply
+    ).file_descriptor_response.file_descriptor_proto
     assert pb.DESCRIPTOR.serialized_pb in list(described)
 
 

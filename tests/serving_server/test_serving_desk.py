@@ -1,4 +1,5 @@
-"""Queries that wait are ranked together; callers that gave up, a full desk and a ranker that fails hurt nobody else."""
+"""Queries that wait are ranked together; callers that gave up, a full desk and a ranker that fails
+hurt nobody else."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -53,7 +54,9 @@ def test_queries_of_one_turn_are_ranked_together_and_answered_each(model: Model)
         waiting[1].cancel()
         for place, query in enumerate(QUERIES):
             if place != 1:
-                assert (await waiting[place]).items.tolist() == model.rank([query])[0].items.tolist()
+                assert (await waiting[place]).items.tolist() == model.rank([query])[
+                    0
+                ].items.tolist()
         await desk.answer(watched, QUERIES[0])
         assert sizes == [4, 1, 1]
 
@@ -93,7 +96,9 @@ def test_versions_are_not_mixed_in_one_product(model: Model, tmp_path: Path) -> 
     other = load(tmp_path / "b", RankingTable())
 
     async def work(desk: Batcher) -> None:
-        waiting = [(one, query, desk.answer(one, query)) for query in QUERIES for one in (model, other)]
+        waiting = [
+            (one, query, desk.answer(one, query)) for query in QUERIES for one in (model, other)
+        ]
         for one, query, future in waiting:
             assert (await future).scores.tolist() == one.rank([query])[0].scores.tolist()
 

@@ -1,4 +1,5 @@
-"""A model that was trained with seeded noise is served where it is asked for, and everybody is told."""
+"""A model that was trained with seeded noise is served where it is asked for, and everybody is
+told."""
 
 from __future__ import annotations
 
@@ -26,14 +27,18 @@ def rewritten(path: Path, **about: Any) -> None:
 
 def test_a_bundle_of_seeded_noise_is_refused_without_demo(tmp_path: Path) -> None:
     planted(tmp_path / bundle.FILE, noise="seeded")
-    with pytest.raises(RunError, match="trained with seeded noise, which whoever knows the seed can remove") as caught:
+    with pytest.raises(
+        RunError, match="trained with seeded noise, which whoever knows the seed can remove"
+    ) as caught:
         load(tmp_path, RankingTable())
     assert "privacy.noise" in caught.value.remedy
     assert "--demo" in caught.value.remedy
     assert load(tmp_path, RankingTable(), demo=True).ranked.about.experiment
 
 
-def test_a_server_does_not_start_on_an_experiment_and_with_demo_it_says_so_everywhere(start: Any, tmp_path: Path) -> None:
+def test_a_server_does_not_start_on_an_experiment_and_with_demo_it_says_so_everywhere(
+    start: Any, tmp_path: Path
+) -> None:
     path = tmp_path / bundle.FILE
     planted(path, noise="seeded")
     with pytest.raises(RunError, match="experiment"):
@@ -45,7 +50,9 @@ def test_a_server_does_not_start_on_an_experiment_and_with_demo_it_says_so_every
     assert '"event":"experiment"' in (tmp_path / "log.jsonl").read_text()
 
 
-def test_an_experiment_does_not_take_over_from_a_model_for_release(start: Any, tmp_path: Path) -> None:
+def test_an_experiment_does_not_take_over_from_a_model_for_release(
+    start: Any, tmp_path: Path
+) -> None:
     path = tmp_path / bundle.FILE
     version = planted(path)
     running = start([path])
@@ -54,15 +61,23 @@ def test_an_experiment_does_not_take_over_from_a_model_for_release(start: Any, t
     until(lambda: failed in running.http.get("/metrics").text, "a swap that failed")
     assert running.http.get("/v1/models").json()["newest"] == version
     planted(path, seed=3)
-    until(lambda: running.http.get("/v1/models").json()["newest"] != version, "the model for release")
+    until(
+        lambda: running.http.get("/v1/models").json()["newest"] != version, "the model for release"
+    )
 
 
 @pytest.mark.parametrize(
     ("about", "cause"),
     [
         ({"noise": None}, "about.noise: field required"),
-        ({"noise": "unknown"}, "about.noise: input should be 'seeded' or 'system', found 'unknown'"),
-        ({"format": "fedrec-serving/7"}, "its format is 'fedrec-serving/7', this version of fedrec reads 'fedrec-serving/2'"),
+        (
+            {"noise": "unknown"},
+            "about.noise: input should be 'seeded' or 'system', found 'unknown'",
+        ),
+        (
+            {"format": "fedrec-serving/7"},
+            "its format is 'fedrec-serving/7', this version of fedrec reads 'fedrec-serving/2'",
+        ),
         ({"format": None}, "its format is None"),
         ({"colour": "red"}, "about.colour: extra inputs are not permitted, found 'red'"),
     ],
@@ -90,7 +105,9 @@ def test_a_bundle_that_says_nothing_of_its_noise_or_is_of_another_version_is_ref
         ({"epsilon": ["?"]}, "no privacy"),
     ],
 )
-def test_what_is_promised_of_training_is_said_in_words(tmp_path: Path, training: dict[str, Any], words: str) -> None:
+def test_what_is_promised_of_training_is_said_in_words(
+    tmp_path: Path, training: dict[str, Any], words: str
+) -> None:
     path = tmp_path / bundle.FILE
     planted(path)
     about = bundle.read(path).about.model_copy(update={"training": training})

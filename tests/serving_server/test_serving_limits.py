@@ -1,4 +1,5 @@
-"""What is too large, too slow, too often or too many is turned away by itself, and everybody else is answered meanwhile."""
+"""What is too large, too slow, too often or too many is turned away by itself, and everybody else
+is answered meanwhile."""
 
 import socket
 import ssl
@@ -48,7 +49,12 @@ def test_a_large_body_is_refused_before_it_is_read(start: Any) -> None:
             assert b" 413 " in (answer := until_closed(one))
             assert b'"too-large"' in answer
     with line(running) as one:
-        one.sendall(b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" + b"400\r\n" + b" " * 1_024 + b"\r\n")
+        one.sendall(
+            b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+            + b"400\r\n"
+            + b" " * 1_024
+            + b"\r\n"
+        )
         one.sendall(b"500\r\n" + b" " * 1_280 + b"\r\n")
         assert b" 413 " in until_closed(one)
     with pytest.raises(grpc.RpcError) as failure:
@@ -79,10 +85,15 @@ def test_a_call_whose_message_does_not_come_is_ended(start: Any) -> None:
             yield pb.RecommendRequest().SerializeToString()
 
         with pytest.raises(grpc.RpcError) as failure:
-            running.channel.stream_unary("/fedrec.serving.v1.Recommender/Recommend")(never(), timeout=HANG_S)
+            running.channel.stream_unary("/fedrec.serving.v1.Recommender/Recommend")(
+                never(), timeout=HANG_S
+            )
         said.set()
         assert dict(failure.value.trailing_metadata())["fedrec-code"] == "too-slow"
-        assert 'fedrec_requests_refused_total{reason="too-slow"} 1.0' in running.http.get("/metrics").text
+        assert (
+            'fedrec_requests_refused_total{reason="too-slow"} 1.0'
+            in running.http.get("/metrics").text
+        )
         assert running.recommend(running.told.newest, NUMBERS)
 
     with_more_time(attempt, 0.3, 3.0, 30.0)
@@ -100,7 +111,8 @@ def test_a_head_without_end_is_cut(start: Any) -> None:
 
 @pytest.mark.parametrize("pieces", [1, 3, 200])
 def test_a_head_over_the_limit_is_refused_however_it_arrives(start: Any, pieces: int) -> None:
-    """Whole heads too: one that comes in a single read is complete before anybody could count it."""
+    """Whole heads too: one that comes in a single read is complete before anybody could count
+    it."""
     running = start(limits={"head_bytes": 1_024})
     begin, end = b"GET /health/live HTTP/1.1\r\nhost: x\r\n", b"\r\n\r\n"
     for size, status in ((1_024, 200), (1_025, 431), (100_000, 431)):
@@ -109,7 +121,9 @@ def test_a_head_over_the_limit_is_refused_however_it_arrives(start: Any, pieces:
         with line(running) as one:
             with suppress(OSError):
                 for part in range(pieces):
-                    one.sendall(content[len(content) * part // pieces : len(content) * (part + 1) // pieces])
+                    one.sendall(
+                        content[len(content) * part // pieces : len(content) * (part + 1) // pieces]
+                    )
             with suppress(ConnectionResetError):  # an answer may be lost with what was not read
                 assert one.recv(12) == f"HTTP/1.1 {status}".encode()
                 continue
@@ -118,16 +132,21 @@ def test_a_head_over_the_limit_is_refused_however_it_arrives(start: Any, pieces:
 
 def test_heads_after_the_first_of_a_connection_are_bounded_too(start: Any) -> None:
     running = start(limits={"head_bytes": 1_024})
-    short, long = (b"GET /health/live HTTP/1.1\r\nhost: x\r\nx: " + b"y" * n + b"\r\n\r\n" for n in (10, 100_000))
+    short, long = (
+        b"GET /health/live HTTP/1.1\r\nhost: x\r\nx: " + b"y" * n + b"\r\n\r\n"
+        for n in (10, 100_000)
+    )
     with line(running) as one:
         one.sendall(short)
         assert one.recv(12) == b"HTTP/1.1 200"
-        one.sendall(long[:1_200])  # no more than is read, or the answer would be lost with the connection
+        # no more than is read, or the answer would be lost with the connection
+        one.sendall(long[:1_200])
         assert b"HTTP/1.1 431" in until_closed(one)
 
 
 def test_a_connection_between_two_requests_is_idle_and_not_slow(start: Any) -> None:
-    """Ten requests, each of most of a head's bound, with pauses longer than one request may take to arrive."""
+    """Ten requests, each of most of a head's bound, with pauses longer than one request may take to
+    arrive."""
     content = b"GET /health/live HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 900 + b"\r\n\r\n"
 
     def attempt(request_s: float) -> None:
@@ -154,7 +173,9 @@ def test_stalled_connections_of_one_peer_leave_room_for_others() -> None:
     assert all(peers.connect("127.0.0.1") for _ in range(10))  # it may be a proxy for everybody
 
 
-def test_a_peer_with_too_many_connections_is_turned_away_and_its_first_ones_work(start: Any) -> None:
+def test_a_peer_with_too_many_connections_is_turned_away_and_its_first_ones_work(
+    start: Any,
+) -> None:
     running = start(limits={"connections_per_peer": 4, "loopback": True})
     lines = [line(running) for _ in range(6)]
     try:
@@ -180,14 +201,20 @@ def test_connections_are_bounded(start: Any) -> None:
 
 def test_garbage_is_a_bad_request(start: Any) -> None:
     running = start()
-    for content in (b"\x16\x03\x01\x02\x00", b"GET / HTTP/9.9\r\n\r\n", b"\0" * 2_000, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"):
+    for content in (
+        b"\x16\x03\x01\x02\x00",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"\0" * 2_000,
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ):
         with line(running) as one:
             one.sendall(content)
             assert b" 400 " in until_closed(one).split(b"\r\n")[0]
 
 
 def test_one_peer_is_held_to_its_share_at_both_doors(start: Any) -> None:
-    running = start(limits={"loopback": True, "per_second_per_peer": 0.001})  # a burst of one request
+    # a burst of one request
+    running = start(limits={"loopback": True, "per_second_per_peer": 0.001})
     assert running.http.get("/health/live").status_code == 200
     response = running.post({"version": running.told.newest, "coefficients": NUMBERS, "k": 1})
     assert (response.status_code, response.json()["code"]) == (429, "busy")
@@ -205,7 +232,11 @@ def test_a_peers_bucket_fills_again_and_peers_do_not_share_it() -> None:
             pass
     with pytest.raises(RefusedError):
         peers.enter("192.0.2.1")
-    with peers.enter("192.0.2.2"), peers.enter("192.0.2.2"), pytest.raises(RefusedError, match="in progress"):
+    with (
+        peers.enter("192.0.2.2"),
+        peers.enter("192.0.2.2"),
+        pytest.raises(RefusedError, match="in progress"),
+    ):
         peers.enter("192.0.2.2")
     now_s[0] = 0.5
     with peers.enter("192.0.2.1"):
@@ -225,21 +256,33 @@ def test_downloads_are_bounded_and_give_their_place_back() -> None:
 def test_tls_shows_a_certificate_and_mutual_tls_asks_for_one(start: Any, tmp_path: Path) -> None:
     folder = tmp_path / "certificates"
     write_development_certificates(folder, clients=["one"], days=1)
-    pem = {name: str(folder / f"{name}.pem") for name in ("ca", "server", "server-key", "client-one", "client-one-key")}
-    ca, own = Path(pem["ca"]).read_bytes(), (Path(pem["client-one-key"]).read_bytes(), Path(pem["client-one"]).read_bytes())
+    pem = {
+        name: str(folder / f"{name}.pem")
+        for name in ("ca", "server", "server-key", "client-one", "client-one-key")
+    }
+    ca, own = (
+        Path(pem["ca"]).read_bytes(),
+        (Path(pem["client-one-key"]).read_bytes(), Path(pem["client-one"]).read_bytes()),
+    )
     path = tmp_path / "serving.safetensors"
     version = planted(path)
     for mutual in (False, True):
-        tls = {"certificate": pem["server"], "key": pem["server-key"]} | ({"client_ca": pem["ca"]} if mutual else {})
+        tls = {"certificate": pem["server"], "key": pem["server-key"]} | (
+            {"client_ca": pem["ca"]} if mutual else {}
+        )
         running = start([path], tls=tls)
         assert running.told.http.startswith("https://")
-        request = pb.RecommendRequest(version=int(version, 16), coefficients=NUMBERS, k=3).SerializeToString()
+        request = pb.RecommendRequest(
+            version=int(version, 16), coefficients=NUMBERS, k=3
+        ).SerializeToString()
         for shown in (own, (None, None)):
             context = ssl.create_default_context(cafile=pem["ca"])
             if shown is own:
                 context.load_cert_chain(pem["client-one"], pem["client-one-key"])
             welcome = shown is own or not mutual
-            with grpc.secure_channel(running.told.grpc, grpc.ssl_channel_credentials(ca, *shown)) as channel:
+            with grpc.secure_channel(
+                running.told.grpc, grpc.ssl_channel_credentials(ca, *shown)
+            ) as channel:
                 call = channel.unary_unary("/fedrec.serving.v1.Recommender/Recommend")
                 assert _worked(partial(call, request, timeout=HANG_S)) == welcome
             with httpx.Client(verify=context) as http:
@@ -276,6 +319,9 @@ def test_settings_refuse_what_is_not_safe_or_not_there(tmp_path: Path) -> None:
 
 def test_an_address_that_is_taken_is_a_settings_error(start: Any, tmp_path: Path) -> None:
     running = start()
-    for door, address in (("grpc", running.told.grpc), ("http", running.told.http.removeprefix("http://"))):
+    for door, address in (
+        ("grpc", running.told.grpc),
+        ("http", running.told.http.removeprefix("http://")),
+    ):
         with pytest.raises(SettingsError, match="address"):
             start([tmp_path / "serving.safetensors"], **{door: address})

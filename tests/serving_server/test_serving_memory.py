@@ -27,5 +27,7 @@ print(resident() - before)
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc")
 @pytest.mark.parametrize(("how", "kept"), [("little", False), ("as it is", True)])
 def test_large_blocks_between_small_ones_go_back_only_when_asked_for(how: str, kept: bool) -> None:
-    told = subprocess.run([sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(
+        [sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=True
+    ).stdout
     assert (int(told) > 20 * 2**20) == kept

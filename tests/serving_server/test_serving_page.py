@@ -1,4 +1,5 @@
-"""The page is there where it is asked for, loads nothing from elsewhere, and opens no other file."""
+"""The page is there where it is asked for, loads nothing from elsewhere, and opens no other
+file."""
 
 import re
 from typing import Any
@@ -17,4 +18,8 @@ def test_the_page_and_what_it_names_are_served_and_only_with_the_flag(start: Any
     assert running.http.get("/page/%2e%2e/main.py").status_code == 404
     assert running.http.get("/page/").status_code == 404
     plain = start()
-    assert plain.http.get("/").json()["code"] == plain.http.get("/page/index.html").json()["code"] == "not-found"
+    assert (
+        plain.http.get("/").json()["code"]
+        == plain.http.get("/page/index.html").json()["code"]
+        == "not-found"
+    )

@@ -1,4 +1,5 @@
-"""A real server process: swapped, hung up on, lied to and told to stop under load; no wrong answer, no lost answer, no leak."""
+"""A real server process: swapped, hung up on, lied to and told to stop under load; no wrong answer,
+no lost answer, no leak."""
 
 import json
 import os
@@ -39,8 +40,18 @@ class Process:
             "kept = 10",
             "[limits]",
         ]
-        (folder / "serving.toml").write_text("\n".join(lines + [f"{name} = {value}" for name, value in limits.items()]))
-        program = [sys.executable, "-m", "fedrec_cli", "serve", str(folder), "--settings", str(folder / "serving.toml")]
+        (folder / "serving.toml").write_text(
+            "\n".join(lines + [f"{name} = {value}" for name, value in limits.items()])
+        )
+        program = [
+            sys.executable,
+            "-m",
+            "fedrec_cli",
+            "serve",
+            str(folder),
+            "--settings",
+            str(folder / "serving.toml"),
+        ]
         self.log = folder / "stderr"
         with open(self.log, "wb") as errors:
             self.child = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=errors, text=True)
@@ -51,7 +62,9 @@ class Process:
 
     @property
     def resident(self) -> int:
-        return int(Path(f"/proc/{self.child.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(Path(f"/proc/{self.child.pid}/statm").read_text().split()[1]) * os.sysconf(
+            "SC_PAGE_SIZE"
+        )
 
     def end(self) -> None:
         self.child.kill()
@@ -74,7 +87,9 @@ def process(tmp_path: Path) -> Iterator[Callable[..., Process]]:
 
 
 def request(version: str, coefficients: list[float]) -> bytes:
-    return pb.RecommendRequest(version=int(version, 16), coefficients=coefficients, k=5).SerializeToString()
+    return pb.RecommendRequest(
+        version=int(version, 16), coefficients=coefficients, k=5
+    ).SerializeToString()
 
 
 class Load:
@@ -106,17 +121,29 @@ class Load:
 
 def hang_up(address: tuple[str, int], rng: random.Random) -> None:
     """Part of a request over a line that is then cut, or what is no request at all."""
-    whole = b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ncontent-length: 400\r\n\r\n" + b'{"version": "' + b"0" * 300
+    whole = (
+        b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ncontent-length: 400\r\n\r\n"
+        + b'{"version": "'
+        + b"0" * 300
+    )
     with socket.create_connection(address, timeout=HANG_S) as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         line.sendall(
-            rng.choice([whole[: rng.randrange(1, len(whole))], rng.randbytes(200), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + rng.randbytes(50)])
+            rng.choice(
+                [
+                    whole[: rng.randrange(1, len(whole))],
+                    rng.randbytes(200),
+                    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + rng.randbytes(50),
+                ]
+            )
         )
     time.sleep(0.002)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_swaps_under_load_lose_no_request_and_give_no_wrong_answer(process: Callable[..., Process], tmp_path: Path) -> None:
+def test_swaps_under_load_lose_no_request_and_give_no_wrong_answer(
+    process: Callable[..., Process], tmp_path: Path
+) -> None:
     path, other = tmp_path / bundle.FILE, tmp_path / "other"
     versions, expected = list[str](), dict[str, list[tuple[list[float], Any]]]()
     numbers = np.random.default_rng(1).standard_normal((20, B)).astype(np.float32).tolist()
@@ -126,37 +153,55 @@ def test_swaps_under_load_lose_no_request_and_give_no_wrong_answer(process: Call
     versions.append(planted(path, seed=0))
     server, load = process(), Load()
     host, port = server.http.removeprefix("http://").split(":")
-    channel, http = grpc.insecure_channel(server.grpc), httpx.Client(base_url=server.http, timeout=HANG_S)
+    channel, http = (
+        grpc.insecure_channel(server.grpc),
+        httpx.Client(base_url=server.http, timeout=HANG_S),
+    )
 
     def over_grpc(rng: random.Random) -> None:
         version = rng.choice(versions)
         row, right = rng.choice(expected[version])
-        reply = pb.RecommendReply.FromString(channel.unary_unary(RECOMMEND)(request(version, row), timeout=HANG_S))
+        reply = pb.RecommendReply.FromString(
+            channel.unary_unary(RECOMMEND)(request(version, row), timeout=HANG_S)
+        )
         assert (list(reply.items), list(reply.scores)) == right
 
     def over_http(rng: random.Random) -> None:
         version = rng.choice(versions)
         row, right = rng.choice(expected[version])
-        told = http.post("/v1/recommend", content=json.dumps({"version": version, "coefficients": row, "k": 5})).json()
+        told = http.post(
+            "/v1/recommend", content=json.dumps({"version": version, "coefficients": row, "k": 5})
+        ).json()
         assert (told["items"], told["scores"]) == right, told
 
     def malformed(rng: random.Random) -> None:
         try:
             channel.unary_unary(RECOMMEND)(rng.randbytes(rng.randrange(1, 60)), timeout=HANG_S)
         except grpc.RpcError as failure:
-            assert failure.code() in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION}, failure  # noqa: PT017
+            assert failure.code() in {  # noqa: PT017
+                grpc.StatusCode.INVALID_ARGUMENT,
+                grpc.StatusCode.FAILED_PRECONDITION,
+            }, failure
 
     try:
         for seed, ask in enumerate([over_grpc, over_http, malformed]):
             load.add(ask, seed=seed)
         load.add(lambda rng: hang_up((host, int(port)), rng), seed=8)
-        load.add(lambda rng: hang_up((server.grpc.split(":")[0], int(server.grpc.split(":")[1])), rng), seed=9)
+        load.add(
+            lambda rng: hang_up((server.grpc.split(":")[0], int(server.grpc.split(":")[1])), rng),
+            seed=9,
+        )
         for seed in range(1, SWAPS + 1):
             version = planted(path, seed=seed % 3)
-            until(lambda version=version: http.get("/v1/models").json()["newest"] == version, "the new bundle is taken")
+            until(
+                lambda version=version: http.get("/v1/models").json()["newest"] == version,
+                "the new bundle is taken",
+            )
             versions.append(version)
             enough = load.answers + ANSWERS
-            until(lambda enough=enough: load.answers >= enough or load.wrong, "answers after the swap")
+            until(
+                lambda enough=enough: load.answers >= enough or load.wrong, "answers after the swap"
+            )
     finally:
         load.end()
         channel.close()
@@ -168,11 +213,20 @@ def test_swaps_under_load_lose_no_request_and_give_no_wrong_answer(process: Call
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_thousands_of_requests_leave_no_memory_behind(process: Callable[..., Process], tmp_path: Path) -> None:
+def test_thousands_of_requests_leave_no_memory_behind(
+    process: Callable[..., Process], tmp_path: Path
+) -> None:
     version = planted(tmp_path / bundle.FILE, m=2_000)
     server = process()
-    with grpc.insecure_channel(server.grpc) as channel, httpx.Client(base_url=server.http, timeout=HANG_S) as http:
-        ask, good, bad = channel.unary_unary(RECOMMEND), request(version, [1.0] * B), request(version, [1.0])
+    with (
+        grpc.insecure_channel(server.grpc) as channel,
+        httpx.Client(base_url=server.http, timeout=HANG_S) as http,
+    ):
+        ask, good, bad = (
+            channel.unary_unary(RECOMMEND),
+            request(version, [1.0] * B),
+            request(version, [1.0]),
+        )
         content = json.dumps({"version": version, "coefficients": [1.0] * B, "k": 5})
 
         def some() -> None:
@@ -188,12 +242,15 @@ def test_thousands_of_requests_leave_no_memory_behind(process: Callable[..., Pro
         before = server.resident
         for _ in range(3):
             some()
-    # 6,000 requests; a leak of one body each would be .9 MB over HTTP, one of a task and its frames 12 MB
+    # 6,000 requests; a leak of one body each would be .9 MB over HTTP, one of a task and its frames
+    # 12 MB
     assert server.resident - before < 6 * 2**20
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_a_server_that_is_told_to_stop_answers_what_it_has_begun(process: Callable[..., Process], tmp_path: Path) -> None:
+def test_a_server_that_is_told_to_stop_answers_what_it_has_begun(
+    process: Callable[..., Process], tmp_path: Path
+) -> None:
     def attempt(notice_s: float) -> None:
         version = planted(tmp_path / bundle.FILE)
         server = process(notice_s=notice_s, grace_s=HANG_S, request_s=HANG_S)
@@ -206,10 +263,14 @@ def test_a_server_that_is_told_to_stop_answers_what_it_has_begun(process: Callab
             socket.create_connection((host, int(port))) as half,
         ):
             channel.unary_unary(RECOMMEND)(request(version, [1.0] * B), timeout=HANG_S)
-            half.sendall(b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body[:10])
+            half.sendall(
+                b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+                + body[:10]
+            )
             server.child.send_signal(signal.SIGTERM)
             until(lambda: http.get("/health/ready").status_code != 200, "it is not ready any more")
-            assert http.post("/v1/recommend", content=body).status_code == 200  # not ready, and still answering
+            # not ready, and still answering
+            assert http.post("/v1/recommend", content=body).status_code == 200
             assert channel.unary_unary(RECOMMEND)(request(version, [1.0] * B), timeout=HANG_S)
             half.sendall(body[10:])
             assert half.recv(12) == b"HTTP/1.1 200"
@@ -229,4 +290,7 @@ def test_hangup_makes_it_look_at_once(process: Callable[..., Process], tmp_path:
     server = process(watch_s=0)
     version = planted(tmp_path / bundle.FILE, seed=2)
     server.child.send_signal(signal.SIGHUP)
-    until(lambda: httpx.get(f"{server.http}/v1/models", timeout=HANG_S).json()["newest"] == version, "the new bundle is taken")
+    until(
+        lambda: httpx.get(f"{server.http}/v1/models", timeout=HANG_S).json()["newest"] == version,
+        "the new bundle is taken",
+    )

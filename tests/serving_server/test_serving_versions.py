@@ -1,4 +1,5 @@
-"""A new bundle takes over without a failed request; what it replaced answers until it is retired, and downloads go on."""
+"""A new bundle takes over without a failed request; what it replaced answers until it is retired,
+and downloads go on."""
 
 import os
 from pathlib import Path
@@ -35,7 +36,11 @@ def test_replaced_versions_answer_until_they_are_too_old_or_too_many(tmp_path: P
         clock.now_s = 10.0 * number
         store.put(run, one)
     assert next(one.version for one, _ in store.all()) == store.newest.version == models[3].version
-    assert {one.version for one, retiring in store.all() if retiring} == {models[1].version, models[2].version}  # two are kept
+    # two are kept
+    assert {one.version for one, retiring in store.all() if retiring} == {
+        models[1].version,
+        models[2].version,
+    }
     with pytest.raises(RefusedError, match=models[3].version) as failure:
         store.get(models[0].version)
     assert failure.value.code == "wrong-version"
@@ -70,7 +75,9 @@ def test_a_model_that_nobody_holds_closes_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not a bundle", b"\x08" + b"\0" * 7 + b"{}      "])
-def test_a_server_does_not_start_on_what_is_no_bundle(start: Any, tmp_path: Path, content: bytes | None) -> None:
+def test_a_server_does_not_start_on_what_is_no_bundle(
+    start: Any, tmp_path: Path, content: bytes | None
+) -> None:
     path = tmp_path / "bad.safetensors"
     if content is not None:
         path.write_bytes(content)
@@ -86,18 +93,28 @@ def test_a_new_bundle_takes_over_and_the_old_one_still_answers(start: Any, tmp_p
     new = planted(path, seed=2)
     until(lambda: running.http.get("/v1/models").json()["newest"] == new)
     assert running.recommend(old, NUMBERS) == before != running.recommend(new, NUMBERS)
-    told = {one["version"]: one["retiring"] for one in running.http.get("/v1/models").json()["models"]}
+    told = {
+        one["version"]: one["retiring"] for one in running.http.get("/v1/models").json()["models"]
+    }
     assert told == {new: False, old: True}
-    assert running.model(int(old, 16)) == running.http.get(f"/v1/models/{old}/bundle").content == content
+    assert (
+        running.model(int(old, 16))
+        == running.http.get(f"/v1/models/{old}/bundle").content
+        == content
+    )
     assert running.model() == path.read_bytes() != content
 
 
-def test_a_broken_bundle_leaves_the_old_one_in_place_and_is_counted(start: Any, tmp_path: Path) -> None:
+def test_a_broken_bundle_leaves_the_old_one_in_place_and_is_counted(
+    start: Any, tmp_path: Path
+) -> None:
     path = tmp_path / "serving.safetensors"
     old = planted(path)
     running = start([path])
     path.write_bytes(path.read_bytes()[:100])
-    until(lambda: 'fedrec_model_swaps_total{result="failed"} 1.0' in running.http.get("/metrics").text)
+    until(
+        lambda: 'fedrec_model_swaps_total{result="failed"} 1.0' in running.http.get("/metrics").text
+    )
     assert running.http.get("/health/ready").status_code == 200
     assert running.recommend(old, NUMBERS)
     planted(path, seed=3)
@@ -105,7 +122,10 @@ def test_a_broken_bundle_leaves_the_old_one_in_place_and_is_counted(start: Any, 
 
 
 def test_several_runs_answer_side_by_side(start: Any, tmp_path: Path) -> None:
-    first, second = (planted(tmp_path / name / "serving.safetensors", seed=seed) for name, seed in (("a", 1), ("b", 2)))
+    first, second = (
+        planted(tmp_path / name / "serving.safetensors", seed=seed)
+        for name, seed in (("a", 1), ("b", 2))
+    )
     os.utime(tmp_path / "a" / "serving.safetensors", (1, 1))
     running = start([tmp_path / "b", tmp_path / "a"], models={"kept": 0})
     assert running.told.newest == second

@@ -1,4 +1,5 @@
-"""A trained model's next version takes over without a failed request: of ratings, clicks and news, from a folder and from an address."""
+"""A trained model's next version takes over without a failed request: of ratings, clicks and news,
+from a folder and from an address."""
 
 from __future__ import annotations
 
@@ -39,21 +40,37 @@ def _factorization(kind: str) -> Write:
 
 def _news() -> Write:
     torch.set_num_threads(1)
-    planted = planted_news(PlantedNewsShape(users=60, news=300, history_mean=8, impressions_mean=2, candidates=6, strength=5.0), seed=3)
-    catalogue = Catalogue(planted.news, public_vectors(planted.news, PublicFeatures({}), seed=3, dimension=16))
+    planted = planted_news(
+        PlantedNewsShape(
+            users=60, news=300, history_mean=8, impressions_mean=2, candidates=6, strength=5.0
+        ),
+        seed=3,
+    )
+    catalogue = Catalogue(
+        planted.news, public_vectors(planted.news, PublicFeatures({}), seed=3, dimension=16)
+    )
     content = {
         "recipe": "privaterec",
         "data": {"format": "planted-news"},
         "privacy": {"epsilon": 8, "unit": "click"},
         "news": {"variant": "additive", "history": 12, "rounds": 2, "epochs": 1},
     }
-    *_, first, last = train_news(chosen := validated(content, source="test"), catalogue, LocalClients(chosen, catalogue, planted.log.train))
+    *_, first, last = train_news(
+        chosen := validated(content, source="test"),
+        catalogue,
+        LocalClients(chosen, catalogue, planted.log.train),
+    )
     models = [model for model in (first, last) if isinstance(model, TrainedNews)]
 
     def write(path: Path, number: int) -> str:
         model = models[number % len(models)]
         return files.write(
-            path, *news_bundle(model.recommender, planted.news, Origin(f"{number}", 1e-5, model.guarantee, model.spent, "seeded"))
+            path,
+            *news_bundle(
+                model.recommender,
+                planted.news,
+                Origin(f"{number}", 1e-5, model.guarantee, model.spent, "seeded"),
+            ),
         )
 
     return write
@@ -61,8 +78,12 @@ def _news() -> Write:
 
 @pytest.mark.parametrize("way", ["folder", "address"])
 @pytest.mark.parametrize("kind", ["ratings", "clicks", "news"])
-def test_the_next_version_takes_over_without_a_failed_request(kind: str, way: str, start: Any, tmp_path: Path) -> None:
-    write = _news() if kind == "news" else _factorization("default" if kind == "ratings" else "clicks")
+def test_the_next_version_takes_over_without_a_failed_request(
+    kind: str, way: str, start: Any, tmp_path: Path
+) -> None:
+    write = (
+        _news() if kind == "news" else _factorization("default" if kind == "ratings" else "clicks")
+    )
     folder = tmp_path / "server"
     folder.mkdir()
     path = folder / files.FILE
@@ -75,10 +96,13 @@ def test_the_next_version_takes_over_without_a_failed_request(kind: str, way: st
         if way == "address":
             (tmp_path / "token").write_text(TOKEN)
             known = (hashlib.sha256(TOKEN.encode()).hexdigest(),)
-            source = (
-                f"http://{stack.enter_context(BundleEndpoint(folder, Address('127.0.0.1', 0), known, certificate=None, key=None)).address}"
-            )
-        running = start([source], demo=True, state=str(tmp_path / "state"), fetch={"token": str(tmp_path / "token"), "every_s": 0.1})
+            source = f"http://{stack.enter_context(BundleEndpoint(folder, Address('127.0.0.1', 0), known, certificate=None, key=None)).address}"
+        running = start(
+            [source],
+            demo=True,
+            state=str(tmp_path / "state"),
+            fetch={"token": str(tmp_path / "token"), "every_s": 0.1},
+        )
 
         def ask() -> None:
             while not stop.is_set():

@@ -1,4 +1,5 @@
-"""Rounds with checks of hostile clients: who is summed, and what an aggregator that lies can make of it."""
+"""Rounds with checks of hostile clients: who is summed, and what an aggregator that lies can make
+of it."""
 
 import hashlib
 import math
@@ -58,9 +59,13 @@ def test_users_who_are_refused_are_taken_off_the_sums_again() -> None:
     counted = [read_output(next(iter(left)), world.question) for left in world.left]
     assert {users for _, users, _ in counted} == {USERS - len(LONG)}
     made = sum(parts[0].astype(object) for *_, parts in counted)
-    wrapped = np.array([[(int(x) + 2**63) % 2**64 - 2**63 for x in row] for row in made], float) * world.question.blocks[0].step
+    wrapped = (
+        np.array([[(int(x) + 2**63) % 2**64 - 2**63 for x in row] for row in made], float)
+        * world.question.blocks[0].step
+    )
     world.check()
-    assert np.abs(wrapped).max() < 8 * math.sqrt(1.5) / CHECKED["s"].mu * 1.02 + USERS  # 2^40 would be seen
+    # 2^40 would be seen
+    assert np.abs(wrapped).max() < 8 * math.sqrt(1.5) / CHECKED["s"].mu * 1.02 + USERS
     assert all(honest.left)
 
 
@@ -73,22 +78,29 @@ def test_where_too_few_pass_nothing_leaves() -> None:
 
 @pytest.mark.parametrize("word", ["coin", "opened", "accepted"])
 @pytest.mark.parametrize("to", [(1,), (1, 2)])
-def test_an_aggregator_that_lies_to_one_or_both_about_a_check_ends_the_attempt_and_nothing_leaves(word: str, to: tuple[int, ...]) -> None:
+def test_an_aggregator_that_lies_to_one_or_both_about_a_check_ends_the_attempt_and_nothing_leaves(
+    word: str, to: tuple[int, ...]
+) -> None:
     class Lying(World):
         def lies(self, caller: int, callee: int, said: Standing) -> Standing:
             if callee or caller not in to or not getattr(said, word):
                 return said
-            return replace(said, **{word: (bytes(32), said.coin[1]) if word == "coin" and said.coin else bytes(32)})  # type: ignore[arg-type]
+            return replace(
+                said,
+                **{word: (bytes(32), said.coin[1]) if word == "coin" and said.coin else bytes(32)},
+            )  # type: ignore[arg-type]
 
     world = run(world_of(Lying))
     assert not any(world.left)
     assert ended(world)
-    if word == "coin":  # with another coin projections would not add up to C x, and every honest user would be refused
+    # with another coin projections would not add up to C x, and every honest user would be refused
+    if word == "coin":
         assert "peers did not agree on the coin" in ended(world)
 
 
-def test_openings_that_differ_from_one_honest_aggregator_to_the_other_give_them_other_verdicts_and_nothing_leaves() -> None:
-    """Aggregator 0 tells 1 and 2 different terms: each takes what it said for true, judges otherwise, and compares."""
+def test_openings_that_differ_from_one_honest_aggregator_to_the_other_give_them_other_verdicts_and_nothing_leaves() -> None:  # fmt: skip
+    """Aggregator 0 tells 1 and 2 different terms: each takes what it said for true, judges
+    otherwise, and compares."""
 
     class TwoFaced(World):
         def opened(self, callee: int, content: bytes) -> bytes:
@@ -122,18 +134,25 @@ def test_nobody_tells_a_term_of_the_coin_or_opens_before_all_three_fixed_the_use
             party.openings(RUN, 1, 1)
     world.parties[2].close(RUN, 1)
     world.advance(0)
-    assert world.parties[0].standing(RUN, 1).coin is None  # the others have not said that they agree
+    # the others have not said that they agree
+    assert world.parties[0].standing(RUN, 1).coin is None
     finish(world, 20)
     assert all(world.left)
 
 
 def test_the_coin_is_of_all_three_keys_the_ticket_and_the_batch() -> None:
-    terms = {coin_term(key, ticket, batch) for key in (b"1" * 32, b"2" * 32) for ticket in (b"a" * 32, b"b" * 32) for batch in (b"c", b"d")}
+    terms = {
+        coin_term(key, ticket, batch)
+        for key in (b"1" * 32, b"2" * 32)
+        for ticket in (b"a" * 32, b"b" * 32)
+        for batch in (b"c", b"d")
+    }
     assert len(terms) == 8
 
 
 def test_an_attempt_opens_once_and_the_next_one_is_under_other_noise() -> None:
-    """With the noise of one attempt in the next, the difference of two openings is free of it: thirteen attempts give a report away."""
+    """With the noise of one attempt in the next, the difference of two openings is free of it:
+    thirteen attempts give a report away."""
     world = world_of()
     shape = plan_layout(world.question, CHECKED)
     row = plain_numbers(reports_of([0], world.question), shape)
@@ -146,11 +165,14 @@ def test_an_attempt_opens_once_and_the_next_one_is_under_other_noise() -> None:
     assert (drawn[0][:, : noise.start] == drawn[1][:, : noise.start]).all()
     assert (drawn[0][:, noise] != drawn[1][:, noise]).all()
     row[0, 0] += np.uint64(1)
-    assert noise_keys(row, [b"r" * 16], b"a" * 32, secret=b"s" * 32) != noise_keys(row - row, [b"r" * 16], b"a" * 32, secret=b"s" * 32)
+    assert noise_keys(row, [b"r" * 16], b"a" * 32, secret=b"s" * 32) != noise_keys(
+        row - row, [b"r" * 16], b"a" * 32, secret=b"s" * 32
+    )
 
 
 def test_what_aggregators_tell_each_other_of_checks_is_uniform_but_for_its_sum() -> None:
-    """One aggregator's openings of two data sets, by chi-square of bytes: each below 10^-6 once in a million."""
+    """One aggregator's openings of two data sets, by chi-square of bytes: each below 10^-6 once in
+    a million."""
     for kind in (World, WithCheaters):
         world = run(world_of(kind))
         for party in world.parties:

@@ -1,4 +1,5 @@
-"""Checks of hostile clients: who is refused, what an opening costs, and that nothing else about an honest user is opened."""
+"""Checks of hostile clients: who is refused, what an opening costs, and that nothing else about an
+honest user is opened."""
 
 import math
 from dataclasses import replace
@@ -11,7 +12,17 @@ from scipy import stats
 from fedrec.arrays import UInt64s
 from fedrec.errors import PrivacyError
 from fedrec.federation import hostile_clients
-from fedrec.federation.hostile_clients import ATTEMPTS, MARGIN, ROWS, SHARE, SPREAD, noise_mu, on_checked_grid, opening_mu, projection_limit
+from fedrec.federation.hostile_clients import (
+    ATTEMPTS,
+    MARGIN,
+    ROWS,
+    SHARE,
+    SPREAD,
+    noise_mu,
+    on_checked_grid,
+    opening_mu,
+    projection_limit,
+)
 from fedrec.federation.messages import Question, ReleaseSpec
 from fedrec.federation.releases import noise_stds, priced
 from fedrec.federation.reports import RealBlock, block, bounded
@@ -28,7 +39,13 @@ QUESTION = Question(
     "s",
     {},
     (
-        ReleaseSpec("s", (block("s", "linear", rows=ITEMS, width=WIDTH, folds=FOLDS), block("m", "linear", rows=1, width=2, radius=0.5))),
+        ReleaseSpec(
+            "s",
+            (
+                block("s", "linear", rows=ITEMS, width=WIDTH, folds=FOLDS),
+                block("m", "linear", rows=1, width=2, radius=0.5),
+            ),
+        ),
         ReleaseSpec("g", (block("g", "outer", rows=1, width=4),)),
     ),
 )
@@ -36,7 +53,11 @@ KEYS = [bytes([i]) * 32 for i in range(3)]
 
 
 def plan(epsilon: float = 5.0, **more: str) -> Plan:
-    return among_three(calibrate(Guarantee(epsilon, 1e-5), {"s": 0.5, "g": 0.5}), calibrated_for="one-corrupt", hostile_clients="checked")
+    return among_three(
+        calibrate(Guarantee(epsilon, 1e-5), {"s": 0.5, "g": 0.5}),
+        calibrated_for="one-corrupt",
+        hostile_clients="checked",
+    )
 
 
 ASKED = on_checked_grid(QUESTION, plan())
@@ -58,16 +79,26 @@ def honest(seed: int = 0, users: int = USERS) -> UInt64s:
         RealBlock(rng.normal(size=users), rng.normal(size=(users, 2))),
         RealBlock(np.ones(users), rng.normal(size=(users, 4))),
     ]
-    return plain_numbers(bounded(ptr, np.concatenate(held).astype(np.int32), blocks, ASKED.releases), LAYOUT)
+    return plain_numbers(
+        bounded(ptr, np.concatenate(held).astype(np.int32), blocks, ASKED.releases), LAYOUT
+    )
 
 
 def with_noise(rows: UInt64s, seed: int = 0) -> UInt64s:
-    return with_own_noise(rows, LAYOUT, [np.random.default_rng([seed, k]).bytes(32) for k in range(len(rows))])
+    return with_own_noise(
+        rows, LAYOUT, [np.random.default_rng([seed, k]).bytes(32) for k in range(len(rows))]
+    )
 
 
 def openings(rows: UInt64s, coin: bytes = b"c", shape: Layout = LAYOUT) -> list[UInt64s]:
-    sent, C = share(rows, fresh_seeds(len(rows))), projection([coin_term(key, coin, b"b") for key in KEYS], checked().data.stop)
-    return [opening(*sent.held_by(i), checked(), C, i, (KEYS[i], KEYS[(i + 1) % 3]), coin) for i in range(3)]
+    sent, C = (
+        share(rows, fresh_seeds(len(rows))),
+        projection([coin_term(key, coin, b"b") for key in KEYS], checked().data.stop),
+    )
+    return [
+        opening(*sent.held_by(i), checked(), C, i, (KEYS[i], KEYS[(i + 1) % 3]), coin)
+        for i in range(3)
+    ]
 
 
 def judged(rows: UInt64s, coin: bytes = b"c") -> np.ndarray:
@@ -85,7 +116,8 @@ def test_honest_users_are_accepted_whatever_they_hold_and_their_norms_open_to_ze
 
 
 def test_an_honest_user_is_refused_once_in_a_billion_attempts() -> None:
-    """By the tails: |C x| beyond 8 |x| with probability 2 exp(-64) a row, and the client's own noise beyond what is left of the limit."""
+    """By the tails: |C x| beyond 8 |x| with probability 2 exp(-64) a row, and the client's own
+    noise beyond what is left of the limit."""
     longest = 8 * math.sqrt(sum(equation.square for equation in checked().equations))
     assert longest < checked().limit / 100
     beyond = stats.norm.sf((checked().limit - longest) / checked().noise_std)
@@ -101,12 +133,14 @@ def test_the_projection_opens_to_c_x_and_the_noise_in_pythons_integers() -> None
         for r in range(ROWS):
             assert (
                 y[k, r]
-                == sum(int(c) * x for c, x in zip(C[:, r], row[: checked().data.stop], strict=True)) + row[checked().noise.start + r]
+                == sum(int(c) * x for c, x in zip(C[:, r], row[: checked().data.stop], strict=True))
+                + row[checked().noise.start + r]
             )
 
 
 def cheat(name: str, rows: np.ndarray, rng: np.random.Generator) -> None:
-    """Changes rows (n, L) in place as a client that means harm would, before slack is made for them."""
+    """Changes rows (n, L) in place as a client that means harm would, before slack is made for
+    them."""
     coefficients, vector = LAYOUT.parts[0].left, LAYOUT.parts[0].right
     match name:
         case "ten times too long":
@@ -147,8 +181,11 @@ def test_cheaters_are_refused_beside_honest_users_whatever_slack_they_add(name: 
     cheat(name, hostile, rng)
     changed = (hostile != before).any(axis=1)
     assert changed.sum() >= USERS // 2 - 1  # all but who holds nothing
-    for equation in checked().equations:  # the slack that makes the equation hold modulo 2^64, where four squares can
-        total = sum(w * (hostile[:, where].view(np.uint64) ** 2).sum(axis=1) for where, w in equation.terms)
+    # the slack that makes the equation hold modulo 2^64, where four squares can
+    for equation in checked().equations:
+        total = sum(
+            w * (hostile[:, where].view(np.uint64) ** 2).sum(axis=1) for where, w in equation.terms
+        )
         left = (np.uint64(equation.square) - np.asarray(total, np.uint64)).view(np.int64)
         fits = (left >= 0) & (left < LARGEST)
         hostile[fits, equation.slack] = four_squares(left[fits])
@@ -164,7 +201,11 @@ def test_without_projections_a_number_that_wraps_around_passes() -> None:
     rows[:, 7] = np.uint64(2**32)
     for row, square in zip(rows.view(np.int64), before, strict=True):
         slack = checked().equations[FOLDS + 1].slack
-        row[slack] = four_squares(np.array([(row[slack] ** 2).sum() + checked().equations[FOLDS + 1].terms[0][1] * square]))[0]
+        row[slack] = four_squares(
+            np.array(
+                [(row[slack] ** 2).sum() + checked().equations[FOLDS + 1].terms[0][1] * square]
+            )
+        )[0]
     terms = openings(with_noise(rows))
     assert ((terms[0] + terms[1] + terms[2])[:, : len(checked().equations)] == 0).all()
     assert not accepted(terms, checked()).any()
@@ -176,7 +217,8 @@ def test_slack_that_is_negative_or_large_helps_nobody() -> None:
     rows[0, start] += np.uint64(1)
     rows[1, start] = np.uint64(2**63)
     rows[2, start : start + 4] = np.uint64(2**32)
-    rows[3:4, start] *= np.uint64(2**64 - 1)  # the same squares: its own numbers are as long as before
+    # the same squares: its own numbers are as long as before
+    rows[3:4, start] *= np.uint64(2**64 - 1)
     assert judged(rows).tolist() == [False, False, False] + [True] * (USERS - 3)
 
 
@@ -185,19 +227,23 @@ def test_rows_at_the_limit_of_the_lemma_cannot_wrap_around() -> None:
     specs = {spec.name: spec for spec in ASKED.blocks}
     for bound in hostile_clients.norm_bounds(ASKED):
         weights = 4 + (
-            specs[bound.vector[0]].width if bound.vector else sum(weight * specs[name].rows for name, weight in bound.coefficients)
+            specs[bound.vector[0]].width
+            if bound.vector
+            else sum(weight * specs[name].rows for name, weight in bound.coefficients)
         )
         assert weights * (2 * checked().limit) ** 2 < 2**64
         assert bound.square < 2**64
     C = projection([b"1", b"2", b"3"], 50_000).view(np.int64)
     assert {-1, 0, 1} == set(np.unique(C))
     counts = [(value == C).sum() for value in (-1, 0, 1)]
-    assert stats.chisquare(counts, np.array([1, 2, 1]) * C.size / 4).pvalue > 1e-6  # false alarm once in a million
+    # false alarm once in a million
+    assert stats.chisquare(counts, np.array([1, 2, 1]) * C.size / 4).pvalue > 1e-6
     assert (projection([b"1", b"2", b"4"], 50_000).view(np.int64) != C).mean() > 0.6
 
 
 def test_each_projection_catches_a_number_beyond_the_limit_with_probability_one_half() -> None:
-    """With one projection of forty, a wrap passes half of the time; a binomial of 40 * 200 draws, false alarm below 10^-9."""
+    """With one projection of forty, a wrap passes half of the time; a binomial of 40 * 200 draws,
+    false alarm below 10^-9."""
     rows = np.zeros((1, LAYOUT.length), np.uint64)
     rows[0, 7] = np.uint64(2 * checked().limit + 2)
     passed = 0
@@ -212,7 +258,8 @@ def test_each_projection_catches_a_number_beyond_the_limit_with_probability_one_
 
 
 def test_two_rows_are_as_far_apart_as_the_price_says_and_no_farther() -> None:
-    """Against the empty report, which is slack alone: |z|^2 <= 2 Q, with equality where slack does not overlap."""
+    """Against the empty report, which is slack alone: |z|^2 <= 2 Q, with equality where slack does
+    not overlap."""
     rows, empty = honest().view(np.int64), np.zeros((1, LAYOUT.length), np.int64)
     for equation in checked().equations:
         empty[:, equation.slack] = four_squares(np.array([equation.square]))
@@ -225,24 +272,36 @@ def test_two_rows_are_as_far_apart_as_the_price_says_and_no_farther() -> None:
 
 
 def test_projections_are_spread_as_the_price_says() -> None:
-    """exp(20 - a) (a / 20)^20 < 2^-100 at a = SPREAD in exact arithmetic; and 2,000 drawn projections are far below."""
+    """exp(20 - a) (a / 20)^20 < 2^-100 at a = SPREAD in exact arithmetic; and 2,000 drawn
+    projections are far below."""
     a = Fraction(SPREAD)
     assert math.log2(math.e) * (20 - SPREAD) + 20 * math.log2(float(a / 20)) < -100
     rng = np.random.default_rng(1)
     for z in (rng.normal(size=200), np.eye(200)[0], np.ones(200)):
-        squares = [((projection([t.to_bytes(2, "big"), b"", b""], 200).view(np.int64).T @ z) ** 2).sum() / (z @ z) for t in range(600)]
+        squares = [
+            ((projection([t.to_bytes(2, "big"), b"", b""], 200).view(np.int64).T @ z) ** 2).sum()
+            / (z @ z)
+            for t in range(600)
+        ]
         assert np.mean(squares) == pytest.approx(ROWS / 2, rel=0.05)
         assert max(squares) < SPREAD / 2
 
 
 def test_openings_cost_what_the_plan_says_by_the_noise_that_clients_draw() -> None:
-    """Second computation of mu from the definition; and drawn noise passes Kolmogorov-Smirnov at its std and fails at 2/3 and 3/2 of it."""
+    """Second computation of mu from the definition; and drawn noise passes Kolmogorov-Smirnov at
+    its std and fails at 2/3 and 3/2 of it."""
     limit, opened = projection_limit(ASKED), opening_mu(ASKED)
     by_hand = (
-        math.sqrt(sum(2 * bound.square for bound in hostile_clients.norm_bounds(ASKED))) * math.sqrt(SPREAD * ATTEMPTS) / (limit / MARGIN)
+        math.sqrt(sum(2 * bound.square for bound in hostile_clients.norm_bounds(ASKED)))
+        * math.sqrt(SPREAD * ATTEMPTS)
+        / (limit / MARGIN)
     )
     assert math.hypot(*opened.values()) == pytest.approx(by_hand, rel=1e-9)
-    noise = with_noise(np.zeros((500, LAYOUT.length), np.uint64), seed=3)[:, checked().noise].view(np.int64).ravel()
+    noise = (
+        with_noise(np.zeros((500, LAYOUT.length), np.uint64), seed=3)[:, checked().noise]
+        .view(np.int64)
+        .ravel()
+    )
     for factor, fits in ((1.0, True), (2 / 3, False), (1.5, False)):
         found = stats.kstest(noise / (factor * limit / MARGIN), "norm").pvalue
         assert (found > 1e-6) == fits
@@ -254,14 +313,18 @@ def test_releases_with_their_checks_cost_what_was_planned(epsilon: float) -> Non
     asked = on_checked_grid(QUESTION, made)
     assert on_checked_grid(asked, made) == asked
     opened = opening_mu(asked)
-    stds = {spec.name: noise_stds(asked, made)[of.name] for of in asked.releases for spec in of.blocks}
+    stds = {
+        spec.name: noise_stds(asked, made)[of.name] for of in asked.releases for spec in of.blocks
+    }
     for event in priced(asked, stds, made):
         assert event.mu <= made[event.name].mu * (1 + 1e-9)
         assert event.mu == pytest.approx(made[event.name].mu, rel=1e-4)
         assert opened[event.name] ** 2 <= SHARE * made[event.name].mu ** 2
         assert noise_mu(asked, made)[event.name] < made[event.name].mu
     unchecked = replace(made, hostile_clients="trusted-sites")
-    assert all(noise_stds(asked, made)[name] > std for name, std in noise_stds(asked, unchecked).items())
+    assert all(
+        noise_stds(asked, made)[name] > std for name, std in noise_stds(asked, unchecked).items()
+    )
     assert on_checked_grid(QUESTION, unchecked) is QUESTION
 
 
@@ -270,7 +333,10 @@ def test_a_grid_that_checks_cannot_pay_for_is_refused() -> None:
         noise_mu(QUESTION, plan(0.01))
     with pytest.raises(PrivacyError, match="no grid"):
         on_checked_grid(QUESTION, plan(0.0001))
-    joint = replace(QUESTION, releases=(ReleaseSpec("s", (*QUESTION.releases[0].blocks, *QUESTION.releases[1].blocks)),))
+    joint = replace(
+        QUESTION,
+        releases=(ReleaseSpec("s", (*QUESTION.releases[0].blocks, *QUESTION.releases[1].blocks)),),
+    )
     with pytest.raises(PrivacyError, match="a coefficient for each user"):
         on_checked_grid(joint, plan())
 
@@ -283,7 +349,14 @@ def test_every_number_is_a_sum_of_four_squares(kind: str) -> None:
     numbers = {
         "small": np.arange(300_000),
         "random": np.random.default_rng(1).integers(0, LARGEST, 100_000),
-        "legendre": np.array([4**a * (8 * b + 7) for a in range(14) for b in range(100) if 4**a * (8 * b + 7) < LARGEST]),
+        "legendre": np.array(
+            [
+                4**a * (8 * b + 7)
+                for a in range(14)
+                for b in range(100)
+                if 4**a * (8 * b + 7) < LARGEST
+            ]
+        ),
     }[kind]
     found = four_squares(numbers)
     assert ((found**2).sum(axis=1) == numbers).all()
@@ -293,8 +366,12 @@ def test_every_number_is_a_sum_of_four_squares(kind: str) -> None:
 
 
 def test_one_aggregators_opening_confirms_no_guess_of_a_report() -> None:
-    """Aggregator 1 knows shares 1 and 2, and share 0 of a row that it guesses: aggregator 0's terms would be those that it computes."""
-    rows, C = with_noise(honest(users=2)), projection([coin_term(key, b"c", b"b") for key in KEYS], checked().data.stop)
+    """Aggregator 1 knows shares 1 and 2, and share 0 of a row that it guesses: aggregator 0's terms
+    would be those that it computes."""
+    rows, C = (
+        with_noise(honest(users=2)),
+        projection([coin_term(key, b"c", b"b") for key in KEYS], checked().data.stop),
+    )
     sent = share(rows, fresh_seeds(2))
     told = opening(*sent.held_by(0), checked(), C, 0, (KEYS[0], KEYS[1]), b"c")
     guessed = rows - sent.of(1) - sent.of(2)

@@ -1,4 +1,5 @@
-"""Three aggregators agree on users, publish once, and give nothing away however messages and crashes fall, or one of them lies."""
+"""Three aggregators agree on users, publish once, and give nothing away however messages and
+crashes fall, or one of them lies."""
 
 import itertools
 import os
@@ -21,7 +22,18 @@ from fedrec.sharing.one_of_three import OneOfThree
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.record import SharedUser, addressed, read_output
 from fedrec.sharing.servers import ShareSums, total
-from tests.sharing.three_worlds import CHECKED, DIGEST, NAMES, PLAN, QUESTION, RUN, USERS, Line, World, reports_of
+from tests.sharing.three_worlds import (
+    CHECKED,
+    DIGEST,
+    NAMES,
+    PLAN,
+    QUESTION,
+    RUN,
+    USERS,
+    Line,
+    World,
+    reports_of,
+)
 
 SEEDS = 50
 """Scripts in a run of the tests; 1,000 were run once."""
@@ -69,12 +81,16 @@ def test_three_outputs_are_the_sums_of_all_users_and_the_same_bytes_for_ever() -
 
 
 class Lying(World):
-    """Aggregator 0 says anything in its standing, one time in three; what it gives out is its own affair."""
+    """Aggregator 0 says anything in its standing, one time in three; what it gives out is its own
+    affair."""
 
     def lies(self, caller: int, callee: int, said: Standing) -> Standing:
         if callee or self.rng.random() > 1 / 3:
             return said
-        own, other = self.parties[caller].standing(RUN, 1), self.parties[3 - caller].standing(RUN, 1)
+        own, other = (
+            self.parties[caller].standing(RUN, 1),
+            self.parties[3 - caller].standing(RUN, 1),
+        )
         return [
             replace(said, held=said.held[1:] if said.held else ()),
             replace(said, agreed=own.agreed, ticket=own.ticket, ready=own.ready or bytes(32)),
@@ -89,10 +105,15 @@ class Lying(World):
 
 
 def script(seed: int, kind: type[World] = World, plan: Plan = PLAN) -> World:
-    """One round under a server that opens the next attempt where one has ended, and sometimes too early; checked after every step."""
+    """One round under a server that opens the next attempt where one has ended, and sometimes too
+    early; checked after every step."""
     rng = np.random.default_rng(seed)
     honest = (0, 1, 2) if kind is World else (1, 2)
-    world, attempt, crashes = kind(rng, loss=float(rng.choice([0.0, 0.1, 0.3])), plan=plan), 0, float(rng.choice([0.0, 0.02, 0.06]))
+    world, attempt, crashes = (
+        kind(rng, loss=float(rng.choice([0.0, 0.1, 0.3])), plan=plan),
+        0,
+        float(rng.choice([0.0, 0.02, 0.06])),
+    )
     for _ in range(150):
         i, standings = int(rng.integers(3)), [party.standing(RUN, 1) for party in world.parties]
         if not all(said.nonce or said.ready for said in standings) or rng.random() < 0.01:
@@ -100,12 +121,20 @@ def script(seed: int, kind: type[World] = World, plan: Plan = PLAN) -> World:
             for j in rng.permutation(3):
                 world.open(int(j), attempt)
         if rng.random() < crashes:
-            world.disks[i].at, world.disks[i].after = int(rng.integers(1, 4)), bool(rng.random() < 0.5)
+            world.disks[i].at, world.disks[i].after = (
+                int(rng.integers(1, 4)),
+                bool(rng.random() < 0.5),
+            )
         if rng.random() < crashes / 2:
             world.restart(i)
         tickets = {said.ticket for said in standings}
         if len(tickets) == 1 and (found := tickets.pop()) and rng.random() < 0.4:
-            send(world, int(rng.integers(USERS)), found, tuple(j for j in range(3) if rng.random() < 0.9))
+            send(
+                world,
+                int(rng.integers(USERS)),
+                found,
+                tuple(j for j in range(3) if rng.random() < 0.9),
+            )
         if rng.random() < 0.1:
             world.parties[i].close(RUN, 1)
         world.advance(int(rng.integers(3)))
@@ -116,7 +145,9 @@ def script(seed: int, kind: type[World] = World, plan: Plan = PLAN) -> World:
 
 @pytest.mark.parametrize("plan", [PLAN, CHECKED], ids=["trusted-sites", "checked"])
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_however_messages_and_crashes_fall_no_output_is_of_other_users_or_a_second_one(seed: int, plan: Plan) -> None:
+def test_however_messages_and_crashes_fall_no_output_is_of_other_users_or_a_second_one(
+    seed: int, plan: Plan
+) -> None:
     script(seed, plan=plan)
 
 
@@ -127,7 +158,8 @@ def test_the_same_of_the_two_honest_ones_where_the_third_lies(seed: int, plan: P
 
 
 def test_scripts_end_with_every_number_of_outputs_and_after_several_attempts() -> None:
-    """What the scripts look at happens in them: rounds that are released, that some released alone so far, and that nobody did."""
+    """What the scripts look at happens in them: rounds that are released, that some released alone
+    so far, and that nobody did."""
     ended = [script(seed) for seed in range(40)]
     assert {sum(map(bool, world.left)) for world in ended} >= {0, 3}
     assert any(world.disks[0].begun > 1 and all(world.left) for world in ended)
@@ -179,7 +211,8 @@ class Splitting(World):
 
 
 def test_honest_aggregators_never_sum_different_users() -> None:
-    """Two sums that differ by one user give that user's report away, whatever the noise (docs/three-party.md)."""
+    """Two sums that differ by one user give that user's report away, whatever the noise
+    (docs/three-party.md)."""
     world = Splitting(np.random.default_rng(1))
     found = opened(world)
     for user in range(USERS):
@@ -196,7 +229,13 @@ class Echoing(Splitting):
     def lies(self, caller: int, callee: int, said: Standing) -> Standing:
         said = super().lies(caller, callee, said)
         if callee == 0 and (own := self.parties[caller].standing(RUN, 1)).agreed:
-            return replace(said, agreed=own.agreed, ready=b"x" * 32 if own.ready else b"", ticket=own.ticket, nonce=said.nonce or b"")
+            return replace(
+                said,
+                agreed=own.agreed,
+                ready=b"x" * 32 if own.ready else b"",
+                ticket=own.ticket,
+                nonce=said.nonce or b"",
+            )
         return said
 
 
@@ -212,13 +251,19 @@ def test_a_liar_that_agrees_with_everybody_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", ["ticket", "accepted"])
-def test_an_output_stays_where_a_peer_keeps_one_of_other_users_or_another_attempt(name: str) -> None:
+def test_an_output_stays_where_a_peer_keeps_one_of_other_users_or_another_attempt(
+    name: str,
+) -> None:
     world = world_of()
     found = opened(world)
     send(world, 0, found)
 
     def lies(caller: int, callee: int, said: Standing) -> Standing:
-        return replace(said, **{name: bytes(32)}) if callee == 2 and world.disks[caller].output else said  # type: ignore[arg-type]
+        return (
+            replace(said, **{name: bytes(32)})
+            if callee == 2 and world.disks[caller].output
+            else said
+        )  # type: ignore[arg-type]
 
     world.lies = lies  # type: ignore[method-assign]
     finish(world)
@@ -229,7 +274,9 @@ def test_an_output_stays_where_a_peer_keeps_one_of_other_users_or_another_attemp
 def test_a_second_nonce_ends_the_attempt_and_makes_no_second_ticket() -> None:
     world = world_of()
     found = opened(world)
-    world.lies = lambda caller, callee, said: replace(said, nonce=bytes(32)) if callee == 0 and said.nonce else said  # type: ignore[method-assign]
+    world.lies = lambda caller, callee, said: (
+        replace(said, nonce=bytes(32)) if callee == 0 and said.nonce else said
+    )  # type: ignore[method-assign]
     world.advance(1)
     assert world.parties[1].standing(RUN, 1).ticket == b""
     assert world.parties[1].receive(RUN, 1, found, world.sent(0, found)[1]) == "another-ticket"
@@ -249,7 +296,7 @@ def test_an_attempt_is_begun_once_and_nothing_follows_a_published_one() -> None:
         world.parties[0].open(RUN, QUESTION, PLAN, DIGEST, attempt=3, needed=1)
 
 
-def test_a_crash_of_one_after_the_others_published_releases_the_round_all_the_same_and_gives_no_second_attempt() -> None:
+def test_a_crash_of_one_after_the_others_published_releases_the_round_all_the_same_and_gives_no_second_attempt() -> None:  # fmt: skip
     world = world_of()
     found = opened(world)
     send(world, 0, found)
@@ -284,24 +331,31 @@ def test_keys_are_told_to_the_aggregator_before_and_to_nobody_else() -> None:
 def test_a_trusted_plan_and_three_of_one_name_are_refused() -> None:
     world = world_of()
     with pytest.raises(ProtocolError, match="one trusted"):
-        world.parties[0].open(RUN, QUESTION, calibrate(Guarantee(5.0, 1e-5), {"s": 1.0}), DIGEST, attempt=1, needed=1)
+        world.parties[0].open(
+            RUN, QUESTION, calibrate(Guarantee(5.0, 1e-5), {"s": 1.0}), DIGEST, attempt=1, needed=1
+        )
     with pytest.raises(ValueError, match="three different names"):
-        type(world.parties[0])(0, (b"a", b"a", b"c"), {1: world.parties[1], 2: world.parties[2]}, world.disks[0], PLAN)  # type: ignore[arg-type,dict-item]
+        type(world.parties[0])(
+            0, (b"a", b"a", b"c"), {1: world.parties[1], 2: world.parties[2]}, world.disks[0], PLAN
+        )  # type: ignore[arg-type,dict-item]
 
 
 # --- explicit shares, passed on ---
 
 
 class Altering(World):
-    """Aggregator 1 passes on other explicit shares than the clients': each plus what makes aggregator 2 count its user a thousand times."""
+    """Aggregator 1 passes on other explicit shares than the clients': each plus what makes
+    aggregator 2 count its user a thousand times."""
 
     def passed_on(self, content: bytes) -> bytes:
-        numbers = np.frombuffer(content, np.uint8).reshape(-1, 32 + 8 * layout(QUESTION).length).copy()
+        numbers = (
+            np.frombuffer(content, np.uint8).reshape(-1, 32 + 8 * layout(QUESTION).length).copy()
+        )
         numbers[:, 32] ^= 1
         return numbers.tobytes()
 
 
-def test_explicit_shares_that_are_not_those_of_the_hashes_end_the_attempt_before_anything_leaves() -> None:
+def test_explicit_shares_that_are_not_those_of_the_hashes_end_the_attempt_before_anything_leaves() -> None:  # fmt: skip
     world = Altering(np.random.default_rng(1))
     found = opened(world)
     send(world, 0, found)
@@ -312,7 +366,8 @@ def test_explicit_shares_that_are_not_those_of_the_hashes_end_the_attempt_before
 
 
 def test_a_share_that_was_altered_on_its_way_would_multiply_one_users_part_of_the_sum() -> None:
-    """Why it is compared: aggregator 1 adds d to share 2 of one coefficient, and the sum has d times that user's vector."""
+    """Why it is compared: aggregator 1 adds d to share 2 of one coefficient, and the sum has d
+    times that user's vector."""
     rng, length = np.random.default_rng(2), layout(QUESTION).length
     part = layout(QUESTION).parts[0]
     numbers = plain_numbers(reports_of([0]), layout(QUESTION))
@@ -323,10 +378,13 @@ def test_a_share_that_was_altered_on_its_way_would_multiply_one_users_part_of_th
     sums = [ShareSums(layout(QUESTION)) for _ in range(3)]
     for i, one in enumerate(sums):
         own, following = shares[i], shares[(i + 1) % 3]
-        one.add(altered if i == 2 else own, following)  # aggregator 1's own output moves by what it knows
+        # aggregator 1's own output moves by what it knows
+        one.add(altered if i == 2 else own, following)
     nothing = [np.zeros(part.shape, np.int64)]
     keys = [bytes([i]) * 32 for i in range(3)]
-    (found,) = total([one.output(nothing, (keys[i], keys[(i + 1) % 3]), b"x") for i, one in enumerate(sums)])
+    (found,) = total(
+        [one.output(nothing, (keys[i], keys[(i + 1) % 3]), b"x") for i, one in enumerate(sums)]
+    )
     (honest,) = exact_sums(reports_of([0]), QUESTION.blocks)
     y = [share[0, part.right][:2] for share in shares]
     known = by * y[1]  # what aggregator 1 holds of the vector, and takes off
@@ -362,7 +420,8 @@ def test_an_attempt_whose_explicit_shares_were_lost_ends_and_the_next_is_release
     send(world, 0, found)
     for party in world.parties:
         party.close(RUN, 1)
-    for i in (2, 0, 1):  # 2 agreed before the others, so that 1 keeps its output and ends before 2 asks it for shares
+    # 2 agreed before the others, so that 1 keeps its output and ends before 2 asks it for shares
+    for i in (2, 0, 1):
         world.advance(i)
     assert world.disks[1].output is not None
     world.restart(1)
@@ -375,7 +434,9 @@ def test_an_attempt_whose_explicit_shares_were_lost_ends_and_the_next_is_release
     assert all(world.left)
 
 
-def test_what_lies_on_the_disk_is_not_the_shares_and_a_full_disk_takes_no_user(tmp_path: Path) -> None:
+def test_what_lies_on_the_disk_is_not_the_shares_and_a_full_disk_takes_no_user(
+    tmp_path: Path,
+) -> None:
     world = world_of()
     found, length = bytes(32), layout(QUESTION).length
     users = [world.sent(user, found)[1] for user in range(3)]
@@ -385,7 +446,9 @@ def test_what_lies_on_the_disk_is_not_the_shares_and_a_full_disk_takes_no_user(t
         plain.add(user)
     everybody = holding.everybody()
     assert holding.explicit(everybody) == plain.explicit(everybody)
-    assert all((a == b).all() for a, b in zip(holding.rows(everybody), plain.rows(everybody), strict=True))
+    assert all(
+        (a == b).all() for a, b in zip(holding.rows(everybody), plain.rows(everybody), strict=True)
+    )
     assert not list(tmp_path.iterdir())
     on_disk = os.pread(holding._file.fileno(), 10**6, 0)  # type: ignore[union-attr]
     assert len(on_disk) == 3 * (32 + 8 * length)
@@ -397,12 +460,22 @@ def test_what_lies_on_the_disk_is_not_the_shares_and_a_full_disk_takes_no_user(t
     assert again._key != key
     holding.close()
     assert (len(holding), holding._key) == (0, b"")
-    with patch("os.pwrite", side_effect=OSError(28, "no room")), pytest.raises(OSError, match="no room"):
+    with (
+        patch("os.pwrite", side_effect=OSError(28, "no room")),
+        pytest.raises(OSError, match="no room"),
+    ):
         again.add(users[1])
     assert again.committed(users[1].committed.report) is None
     again.add(users[1])
     assert again.explicit([users[1].committed]) == plain.explicit([users[1].committed])
-    world.parties[1] = OneOfThree(1, NAMES, {j: Line(world, 1, j) for j in (0, 2)}, world.disks[1], SystemStreams(), folder=tmp_path)
+    world.parties[1] = OneOfThree(
+        1,
+        NAMES,
+        {j: Line(world, 1, j) for j in (0, 2)},
+        world.disks[1],
+        SystemStreams(),
+        folder=tmp_path,
+    )
     ticket_now = opened(world)
     with patch("os.pwrite", side_effect=OSError(28, "no room")):
         assert send(world, 0, ticket_now) == ["", "no-room", ""]
@@ -429,8 +502,19 @@ def hostile(name: str, sent: tuple[SharedUser, ...], found: bytes) -> list[Share
             return [zero, replace(one, shares=(one.shares[0], bytes(len(one.shares[1])))), two]
         case "another explicit share for one, committed to":
             content = bytes(len(one.shares[1]))
-            hashes = (*one.committed.hashes[:2], commitment(found, one.committed.report, 2, one.blind, content))
-            return [zero, replace(one, shares=(one.shares[0], content), committed=replace(one.committed, hashes=hashes)), two]
+            hashes = (
+                *one.committed.hashes[:2],
+                commitment(found, one.committed.report, 2, one.blind, content),
+            )
+            return [
+                zero,
+                replace(
+                    one,
+                    shares=(one.shares[0], content),
+                    committed=replace(one.committed, hashes=hashes),
+                ),
+                two,
+            ]
         case "seeds exchanged for one":
             return [replace(zero, shares=zero.shares[::-1]), one, two]
         case "short row":
@@ -470,7 +554,10 @@ def test_one_user_reports_once_in_a_round() -> None:
     again = replace(second, committed=replace(second.committed, user=first.committed.user))
     assert world.parties[0].receive(RUN, 1, found, again) == "replayed"
     assert world.parties[0].receive(RUN, 1, found, replace(first, blind=b"x")) == "replayed"
-    assert world.parties[0].receive(RUN, 1, found, replace(first, shares=first.shares[::-1])) == "replayed"
+    assert (
+        world.parties[0].receive(RUN, 1, found, replace(first, shares=first.shares[::-1]))
+        == "replayed"
+    )
 
 
 def test_what_was_shared_in_an_earlier_attempt_is_taken_in_no_later_one() -> None:
@@ -478,7 +565,9 @@ def test_what_was_shared_in_an_earlier_attempt_is_taken_in_no_later_one() -> Non
     earlier = opened(world)
     sent = world.sent(0, earlier)
     later = opened(world, attempt=2)
-    assert [world.parties[i].receive(RUN, 1, earlier, sent[i]) for i in range(3)] == ["another-ticket"] * 3
+    assert [world.parties[i].receive(RUN, 1, earlier, sent[i]) for i in range(3)] == [
+        "another-ticket"
+    ] * 3
     assert [world.parties[i].receive(RUN, 1, later, sent[i]) for i in range(3)] == ["malformed"] * 3
     assert send(world, 0, later) == [""] * 3
 
@@ -487,7 +576,10 @@ def test_shares_of_numbers_that_changed_within_an_attempt_have_other_seeds() -> 
     world = world_of()
     found, numbers = bytes(32), np.zeros((2, layout(QUESTION).length), np.uint64)
     numbers[1, 0] = 1
-    sent = [addressed(row[None], [b"r" * 16], [b"u" * 16], found, secret=world.secrets[0]) for row in numbers]
+    sent = [
+        addressed(row[None], [b"r" * 16], [b"u" * 16], found, secret=world.secrets[0])
+        for row in numbers
+    ]
     again = addressed(numbers[:1], [b"r" * 16], [b"u" * 16], found, secret=world.secrets[0])
     other = addressed(numbers[:1], [b"r" * 16], [b"u" * 16], b"t" * 32, secret=world.secrets[0])
     assert sent[0] == again
@@ -497,12 +589,19 @@ def test_shares_of_numbers_that_changed_within_an_attempt_have_other_seeds() -> 
 
 
 def test_the_explicit_shares_hash_is_blinded() -> None:
-    """Aggregator 0 has both seeds: of a guessed report it knows share 2, and must not know its hash."""
+    """Aggregator 0 has both seeds: of a guessed report it knows share 2, and must not know its
+    hash."""
     world = world_of()
     zero, one, _ = world.sent(0, bytes(32))
     assert zero.blind == b""
-    assert commitment(bytes(32), one.committed.report, 2, one.blind, one.shares[1]) == zero.committed.hashes[2]
-    assert commitment(bytes(32), one.committed.report, 2, bytes(32), one.shares[1]) != zero.committed.hashes[2]
+    assert (
+        commitment(bytes(32), one.committed.report, 2, one.blind, one.shares[1])
+        == zero.committed.hashes[2]
+    )
+    assert (
+        commitment(bytes(32), one.committed.report, 2, bytes(32), one.shares[1])
+        != zero.committed.hashes[2]
+    )
     with pytest.raises(ValueError, match="blind"):
         commitment(bytes(32), one.committed.report, 2, b"", one.shares[1])
 

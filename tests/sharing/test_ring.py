@@ -15,17 +15,25 @@ def numbers(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return np.where(rng.random(shape) < 0.25, rng.choice(EXTREME, shape), drawn)
 
 
-def slow_products(left: np.ndarray, right: np.ndarray, before: np.ndarray, folds: int) -> np.ndarray:
+def slow_products(
+    left: np.ndarray, right: np.ndarray, before: np.ndarray, folds: int
+) -> np.ndarray:
     """One number at a time, in Python's integers."""
     (n, m), w = left.shape, before.shape[1]
     out = before.astype(object)
     for j in range(m):
         for k in range(w):
-            out[j, k] = (int(before[j, k]) + sum(int(left[u, j]) * int(right[u, j % folds * w + k]) for u in range(n))) % 2**64
+            out[j, k] = (
+                int(before[j, k])
+                + sum(int(left[u, j]) * int(right[u, j % folds * w + k]) for u in range(n))
+            ) % 2**64
     return out.astype(np.uint64)
 
 
-@pytest.mark.parametrize(("n", "m", "w", "folds"), [(0, 3, 2, 1), (1, 1, 1, 1), (3, 65, 9, 8), (4, 7, 8, 3), (9, 130, 5, 1), (5, 4, 17, 8)])
+@pytest.mark.parametrize(
+    ("n", "m", "w", "folds"),
+    [(0, 3, 2, 1), (1, 1, 1, 1), (3, 65, 9, 8), (4, 7, 8, 3), (9, 130, 5, 1), (5, 4, 17, 8)],
+)
 def test_products_equal_those_of_pythons_integers(n: int, m: int, w: int, folds: int) -> None:
     rng = np.random.default_rng(n + m)
     left, right, sums = numbers(rng, (n, m)), numbers(rng, (n, folds * w)), numbers(rng, (m, w))
@@ -58,7 +66,8 @@ def test_a_seed_expands_to_the_counter_mode_of_aes_256() -> None:
 
     seed = bytes(range(32))
     blocks = b"".join(i.to_bytes(16, "big") for i in range(5))
-    second = Cipher(algorithms.AES(seed), modes.ECB()).encryptor().update(blocks)  # second code: counter mode by hand
+    # second code: counter mode by hand
+    second = Cipher(algorithms.AES(seed), modes.ECB()).encryptor().update(blocks)
     assert ring.expand(seed, 9).tobytes() == second[:72]
     with pytest.raises(ValueError, match="32 bytes"):
         ring.expand(seed[:16], 1)

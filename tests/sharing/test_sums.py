@@ -1,4 +1,5 @@
-"""Sums of shares are the sums of reports, whatever the reports, batches and order; one aggregator's part of them is uniform."""
+"""Sums of shares are the sums of reports, whatever the reports, batches and order; one aggregator's
+part of them is uniform."""
 
 import os
 
@@ -28,7 +29,9 @@ def shared(reports: Reports) -> Shares:
     return share(plain_numbers(reports, LAYOUT), fresh_seeds(reports.num_users))
 
 
-def outputs(batches: list[Shares], keys: list[bytes], noise: list[list[np.ndarray]]) -> list[tuple[np.ndarray, ...]]:
+def outputs(
+    batches: list[Shares], keys: list[bytes], noise: list[list[np.ndarray]]
+) -> list[tuple[np.ndarray, ...]]:
     found = []
     for i in range(3):
         sums = ShareSums(LAYOUT)
@@ -43,12 +46,18 @@ def test_outputs_add_up_to_the_sums_of_the_reports_and_all_three_noises(num_user
     reports, rng = some_reports(num_users, num_users), np.random.default_rng(1)
     noise = [[rng.integers(-(2**40), 2**40, block.shape) for block in no_noise()] for _ in range(3)]
     found = total(outputs([shared(reports)], [os.urandom(32) for _ in range(3)], noise))
-    for made, expected, *drawn in zip(found, exact_sums(reports, QUESTION.blocks), *noise, strict=True):
+    for made, expected, *drawn in zip(
+        found, exact_sums(reports, QUESTION.blocks), *noise, strict=True
+    ):
         assert (made == expected + sum(drawn)).all()
 
 
 def test_batches_and_the_order_of_users_change_no_bit() -> None:
-    keys, noise, some = [os.urandom(32) for _ in range(3)], [no_noise()] * 3, [some_reports(seed, 9) for seed in (1, 2, 3)]
+    keys, noise, some = (
+        [os.urandom(32) for _ in range(3)],
+        [no_noise()] * 3,
+        [some_reports(seed, 9) for seed in (1, 2, 3)],
+    )
     forwards = total(outputs([shared(reports) for reports in some], keys, noise))
     backwards = total(outputs([shared(reports) for reports in reversed(some)], keys, noise))
     assert all((a == b).all() for a, b in zip(forwards, backwards, strict=True))
@@ -66,7 +75,9 @@ def test_a_row_is_as_long_for_one_item_as_for_all() -> None:
 
 def test_a_matrix_for_each_item_is_refused() -> None:
     with pytest.raises(PrivacyError, match="three aggregators cannot"):
-        layout(Question(0, "s", {}, (ReleaseSpec("gram", (block("gram", "outer", rows=4, width=2),)),)))
+        layout(
+            Question(0, "s", {}, (ReleaseSpec("gram", (block("gram", "outer", rows=4, width=2),)),))
+        )
 
 
 def test_a_user_who_names_an_item_twice_is_refused() -> None:
@@ -92,17 +103,22 @@ def p_uniform(words: np.ndarray) -> float:
 
 
 def views(numbers: np.ndarray) -> list[float]:
-    """What each aggregator holds of one report that is sent again and again: each share, their difference, xor and sum."""
+    """What each aggregator holds of one report that is sent again and again: each share, their
+    difference, xor and sum."""
     again = np.repeat(numbers, 400, axis=0)
     sent, found = share(again, fresh_seeds(len(again))), list[float]()
     for i in range(3):
         a, b = sent.held_by(i)
-        found += [p_uniform(words) for words in (a, b, a - b, a ^ b, a + b, np.diff(a, axis=0), np.diff(b, axis=0))]
+        found += [
+            p_uniform(words)
+            for words in (a, b, a - b, a ^ b, a + b, np.diff(a, axis=0), np.diff(b, axis=0))
+        ]
     return found
 
 
 def test_what_one_aggregator_holds_is_uniform_whatever_the_report() -> None:
-    """42 tests of fresh randomness, each failing by chance once in 10^8: a false alarm in two million runs."""
+    """42 tests of fresh randomness, each failing by chance once in 10^8: a false alarm in two
+    million runs."""
     full, empty = some_reports(4, 2), np.zeros((1, LAYOUT.length), np.uint64)
     for numbers in (plain_numbers(full, LAYOUT)[:1], empty):
         assert min(views(numbers)) > 1e-8
@@ -122,16 +138,22 @@ def test_masks_cancel_and_belong_to_their_context() -> None:
 
 
 def guess_is_confirmed(reports: Reports, guessed: np.ndarray, layout: Layout, mask: bool) -> bool:
-    """Aggregator 1 and the server look at aggregator 0's output. Aggregator 1 lacks share 0, but a guess of the report gives it."""
+    """Aggregator 1 and the server look at aggregator 0's output.
+
+    Aggregator 1 lacks share 0, but a guess of the report gives it."""
     keys = [os.urandom(32) for _ in range(3)] if mask else [bytes(32)] * 3
-    noise = [[np.random.default_rng(7).integers(-1000, 1000, block.shape) for block in no_noise()]] * 3
+    noise = [
+        [np.random.default_rng(7).integers(-1000, 1000, block.shape) for block in no_noise()]
+    ] * 3
     sent = shared(reports)
     first = outputs([sent], keys, noise)[0]
     one, two = sent.held_by(1)
     predicted = ShareSums(layout)
     predicted.add(guessed - one - two, one)
     zeros = predicted.output(no_noise(), (bytes(32), bytes(32)), b"")
-    off = np.concatenate([(a - b).view(np.int64).ravel() for a, b in zip(first, zeros, strict=True)])
+    off = np.concatenate(
+        [(a - b).view(np.int64).ravel() for a, b in zip(first, zeros, strict=True)]
+    )
     return bool((np.abs(off.astype(float)) < 2**40).all())
 
 
@@ -146,6 +168,11 @@ def test_an_output_confirms_no_guess_of_a_report_and_without_masks_it_would() ->
 def test_one_user_more_changes_the_sums_by_exactly_that_users_report() -> None:
     everybody, last = some_reports(6, 20), some_reports(6, 1)
     keys, noise = [os.urandom(32) for _ in range(3)], [no_noise()] * 3
-    without, with_one = (total(outputs(batches, keys, noise)) for batches in ([shared(everybody)], [shared(everybody), shared(last)]))
-    for before, after, own in zip(without, with_one, exact_sums(last, QUESTION.blocks), strict=True):
+    without, with_one = (
+        total(outputs(batches, keys, noise))
+        for batches in ([shared(everybody)], [shared(everybody), shared(last)])
+    )
+    for before, after, own in zip(
+        without, with_one, exact_sums(last, QUESTION.blocks), strict=True
+    ):
         assert (after - before == own).all()

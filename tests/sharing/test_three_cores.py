@@ -1,4 +1,5 @@
-"""Whole rounds over three aggregators with ledgers on disk, clients that share, and a server that adds three outputs."""
+"""Whole rounds over three aggregators with ledgers on disk, clients that share, and a server that
+adds three outputs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -44,15 +45,27 @@ def found(tmp_path: Path) -> Iterator[Found]:
         yield make
 
 
-@pytest.mark.parametrize("sets", [PUBLISHED, (), CHECKED, (*PUBLISHED, *CHECKED)], ids=["published", "default", "checked", "both"])
-def test_every_round_of_a_training_releases_the_loopback_s_bytes(found: Found, sets: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "sets",
+    [PUBLISHED, (), CHECKED, (*PUBLISHED, *CHECKED)],
+    ids=["published", "default", "checked", "both"],
+)
+def test_every_round_of_a_training_releases_the_loopback_s_bytes(
+    found: Found, sets: tuple[str, ...]
+) -> None:
     there = found(*sets)
     recipe = there.prepared.recipe
-    ours, theirs = list(train(recipe, there.link(), recipe.begin())), list(train(recipe, there.loopback, recipe.begin()))
+    ours, theirs = (
+        list(train(recipe, there.link(), recipe.begin())),
+        list(train(recipe, there.loopback, recipe.begin())),
+    )
     assert len(ours) == len(theirs) >= 2
     for one, other in zip(ours, theirs, strict=True):
         assert pack_release(one.answer) == pack_release(other.answer)
-    charged = [sorted((c.round, c.release) for c in ledger.spends().charges) for ledger in there.cores.ledgers]
+    charged = [
+        sorted((c.round, c.release) for c in ledger.spends().charges)
+        for ledger in there.cores.ledgers
+    ]
     assert charged[0] == charged[1] == charged[2]
     assert len(charged[0]) == len(there.prepared.plan.releases)
 
@@ -63,7 +76,11 @@ def test_an_aggregator_of_three_is_inspected_as_one_that_sums_alone(found: Found
     for place in range(3):
         shown = inspected(there.cores.folder / f"aggregator-{place}", None)
         (one,) = shown["rounds"]
-        assert (one["reported"], one["release"]["as_recorded"], one["release"]["of_three"]) == (USERS, True, True)
+        assert (one["reported"], one["release"]["as_recorded"], one["release"]["of_three"]) == (
+            USERS,
+            True,
+            True,
+        )
 
 
 def test_a_round_that_was_released_is_found_again_with_the_same_bytes(found: Found) -> None:
@@ -77,7 +94,9 @@ def test_a_round_that_was_released_is_found_again_with_the_same_bytes(found: Fou
 
 
 @pytest.mark.parametrize("place", range(3))
-def test_an_aggregator_that_forgets_an_open_round_costs_nothing_and_the_round_begins_again(found: Found, place: int) -> None:
+def test_an_aggregator_that_forgets_an_open_round_costs_nothing_and_the_round_begins_again(
+    found: Found, place: int
+) -> None:
     there = found(*PUBLISHED)
     desk, question = there.desk(), there.first
     desk.open_run(RUN, there.prepared.plan)
@@ -86,7 +105,9 @@ def test_an_aggregator_that_forgets_an_open_round_costs_nothing_and_the_round_be
     release = there.link(min_share=1.0).answer(question)
     assert pack_release(release) == pack_release(there.loopback.answer(question))
     assert {ledger.attempt(RUN, question.round).attempt for ledger in there.cores.ledgers} == {2}  # type: ignore[union-attr]
-    assert {len(ledger.spends().charges) for ledger in there.cores.ledgers} == {len(question.releases)}
+    assert {len(ledger.spends().charges) for ledger in there.cores.ledgers} == {
+        len(question.releases)
+    }
 
 
 def test_a_share_that_was_lost_after_a_peer_published_ends_the_round_for_good(found: Found) -> None:
@@ -102,20 +123,30 @@ def test_a_share_that_was_lost_after_a_peer_published_ends_the_round_for_good(fo
     assert refusal.value.code == Refusal.LOST_SHARE
 
 
-def test_a_client_of_three_refuses_the_plan_of_one_and_a_client_of_one_the_plan_of_three(found: Found) -> None:
+def test_a_client_of_three_refuses_the_plan_of_one_and_a_client_of_one_the_plan_of_three(
+    found: Found,
+) -> None:
     there = found(*PUBLISHED)
     trusted = replace(there.prepared.plan, aggregation="trusted")
     of_three, question = there.participants[0], there.first
     answer = of_three.answer(Invitation(RUN, trusted, question))
     assert (answer.refusal, answer.accepted) == (Refusal.WRONG_PLAN, 0)
-    of_one = Participant(of_three.name, of_three.users, of_three.ledger, there.cores.running[0].client_desk("x"), there.cores.folder)  # type: ignore[union-attr]
+    of_one = Participant(
+        of_three.name,
+        of_three.users,
+        of_three.ledger,
+        there.cores.running[0].client_desk("x"),
+        there.cores.folder,
+    )  # type: ignore[union-attr]
     of_one.join(there.terms)
     answer = of_one.answer(Invitation(RUN, there.prepared.plan, question))
     assert (answer.refusal, answer.accepted) == (Refusal.WRONG_PLAN, 0)
     assert not of_three.ledger.entries
 
 
-def test_a_client_shares_nothing_where_aggregators_were_asked_another_question_or_name_another_key(found: Found) -> None:
+def test_a_client_shares_nothing_where_aggregators_were_asked_another_question_or_name_another_key(
+    found: Found,
+) -> None:
     there = found(*PUBLISHED)
     desk, question = there.desk(), there.first
     desk.open_run(RUN, there.prepared.plan)
@@ -143,10 +174,15 @@ def test_shares_of_a_user_whom_another_client_enrolled_are_not_taken(found: Foun
     numbers = np.zeros((1, layout(question).length), np.uint64)
     sent = addressed(numbers, [b"r" * 16], [of_another], ticket, secret=b"s" * 32)[0]
     message = pack_shares(sent, 0, ticket)
-    assert core.share_desk("client-1").report(RUN, question.round, message).rejected == {Refusal.FORBIDDEN: 1}
+    assert core.share_desk("client-1").report(RUN, question.round, message).rejected == {
+        Refusal.FORBIDDEN: 1
+    }
     assert core.share_desk("client-2").report(RUN, question.round, message).accepted == 1
-    for broken in (message[:-1], b"", message[:36] + b"\1" + message[37:]):  # for another aggregator
-        assert core.share_desk("client-2").report(RUN, question.round, broken).rejected == {Refusal.MALFORMED: 1}
+    # for another aggregator
+    for broken in (message[:-1], b"", message[:36] + b"\1" + message[37:]):
+        assert core.share_desk("client-2").report(RUN, question.round, broken).rejected == {
+            Refusal.MALFORMED: 1
+        }
 
 
 def test_a_peer_that_is_at_another_attempt_is_asked_for_no_list_and_no_key() -> None:
@@ -207,7 +243,9 @@ def test_a_client_that_shares_too_long_a_report_is_counted_by_nobody_and_the_oth
     assert counted == [USERS - hostile.users.num_users] * 3
 
 
-def test_a_client_shares_in_as_many_attempts_at_a_round_as_checks_are_charged_for_and_in_no_more(found: Found) -> None:
+def test_a_client_shares_in_as_many_attempts_at_a_round_as_checks_are_charged_for_and_in_no_more(
+    found: Found,
+) -> None:
     there = found(*PUBLISHED, *CHECKED)
     desk, question, client = there.desk(), there.first, there.participants[0]
     desk.open_run(RUN, there.prepared.plan)
@@ -217,16 +255,28 @@ def test_a_client_shares_in_as_many_attempts_at_a_round_as_checks_are_charged_fo
         there.cores.sleep(1.0)
         for _ in range(2):  # the same again is the same attempt
             answer = client.answer(Invitation(RUN, there.prepared.plan, question, quorum=USERS))
-        assert (answer.refusal, bool(answer.accepted)) == (("", True) if attempt <= ATTEMPTS else (Refusal.BUDGET, False))
+        assert (answer.refusal, bool(answer.accepted)) == (
+            ("", True) if attempt <= ATTEMPTS else (Refusal.BUDGET, False)
+        )
         there.cores.restart(0)
 
 
 def test_a_client_refuses_a_question_whose_checks_cost_more_than_is_charged(found: Found) -> None:
     there = found(*PUBLISHED, *CHECKED)
     fine = tuple(
-        replace(r, blocks=tuple(replace(b, coefficient_step=b.coefficient_step / 2**9, vector_step=b.vector_step / 2**9) for b in r.blocks))
+        replace(
+            r,
+            blocks=tuple(
+                replace(
+                    b, coefficient_step=b.coefficient_step / 2**9, vector_step=b.vector_step / 2**9
+                )
+                for b in r.blocks
+            ),
+        )
         for r in there.first.releases
     )
-    answer = there.participants[0].answer(Invitation(RUN, there.prepared.plan, replace(there.first, releases=fine)))
+    answer = there.participants[0].answer(
+        Invitation(RUN, there.prepared.plan, replace(there.first, releases=fine))
+    )
     assert answer.refusal in {Refusal.WRONG_QUESTION, Refusal.MALFORMED}
     assert not there.participants[0].ledger.entries

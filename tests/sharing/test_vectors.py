@@ -1,4 +1,5 @@
-"""tests/sharing/vectors.json, by second code: Python's integers, hashlib, and AES in electronic codebook mode, nothing of fedrec."""
+"""tests/sharing/vectors.json, by second code: Python's integers, hashlib, and AES in electronic
+codebook mode, nothing of fedrec."""
 
 import hashlib
 import hmac
@@ -31,7 +32,9 @@ def stream(key: bytes, count: int) -> list[int]:
 def masks(i: int, context: bytes, count: int) -> list[int]:
     """Of aggregator i: of its own key less of the following one's."""
     keys = (bytes.fromhex(VECTORS["keys"][n]) for n in (i, (i + 1) % 3))
-    own, following = (stream(hmac.digest(key, b"fedrec/zero/" + context, "sha256"), count) for key in keys)
+    own, following = (
+        stream(hmac.digest(key, b"fedrec/zero/" + context, "sha256"), count) for key in keys
+    )
     return [a - b for a, b in zip(own, following, strict=True)]
 
 
@@ -43,7 +46,10 @@ def split(row: list[int], seeds: list[str]) -> list[list[int]]:
 
 def shares_of(number: int) -> list[list[int]]:
     """By user."""
-    return [split(row, user["seeds"])[number] for row, user in zip(VECTORS["rows"], VECTORS["users"], strict=True)]
+    return [
+        split(row, user["seeds"])[number]
+        for row, user in zip(VECTORS["rows"], VECTORS["users"], strict=True)
+    ]
 
 
 def test_explicit_shares_and_outputs_follow_from_the_protocols_text() -> None:
@@ -53,25 +59,49 @@ def test_explicit_shares_and_outputs_follow_from_the_protocols_text() -> None:
         for j in range(ITEMS):
             for k in range(WIDTH):
                 at = ITEMS + j % FOLDS * WIDTH + k
-                found.append(sum(x[j] * (x[at] + y[at]) + y[j] * x[at] for x, y in zip(own, following, strict=True)))
+                found.append(
+                    sum(
+                        x[j] * (x[at] + y[at]) + y[j] * x[at]
+                        for x, y in zip(own, following, strict=True)
+                    )
+                )
         hidden = masks(i, bytes.fromhex(VECTORS["ticket"]) + b"/output/0", len(found))
         assert output == [(t + a) % MODULUS for t, a in zip(found, hidden, strict=True)]
-    sums = [sum(row[j] * row[ITEMS + j % FOLDS * WIDTH + k] for row in VECTORS["rows"]) for j in range(ITEMS) for k in range(WIDTH)]
+    sums = [
+        sum(row[j] * row[ITEMS + j % FOLDS * WIDTH + k] for row in VECTORS["rows"])
+        for j in range(ITEMS)
+        for k in range(WIDTH)
+    ]
     assert sums == VECTORS["sums"]
-    assert [sum(parts) % MODULUS for parts in zip(*VECTORS["outputs"], strict=True)] == [s % MODULUS for s in sums]
+    assert [sum(parts) % MODULUS for parts in zip(*VECTORS["outputs"], strict=True)] == [
+        s % MODULUS for s in sums
+    ]
 
 
 def test_tickets_and_hashes_follow_from_the_protocols_text() -> None:
-    parts = [VECTORS["run"].encode(), str(VECTORS["round"]).encode(), bytes.fromhex(VECTORS["question"])]
-    parts += [name.encode() for name in VECTORS["aggregators"]] + [bytes.fromhex(nonce) for nonce in VECTORS["nonces"]]
-    stated = hashlib.sha256(b"fedrec/ticket" + b"".join(len(p).to_bytes(4, "little") + p for p in parts)).digest()
+    parts = [
+        VECTORS["run"].encode(),
+        str(VECTORS["round"]).encode(),
+        bytes.fromhex(VECTORS["question"]),
+    ]
+    parts += [name.encode() for name in VECTORS["aggregators"]] + [
+        bytes.fromhex(nonce) for nonce in VECTORS["nonces"]
+    ]
+    stated = hashlib.sha256(
+        b"fedrec/ticket" + b"".join(len(p).to_bytes(4, "little") + p for p in parts)
+    ).digest()
     assert stated.hex() == VECTORS["ticket"]
     listed = b""
     for user in VECTORS["users"]:
-        contents = [*map(bytes.fromhex, user["seeds"]), b"".join(x.to_bytes(8, "little") for x in user["explicit"])]
+        contents = [
+            *map(bytes.fromhex, user["seeds"]),
+            b"".join(x.to_bytes(8, "little") for x in user["explicit"]),
+        ]
         blinds, report = (b"", b"", bytes.fromhex(user["blind"])), bytes.fromhex(user["report"])
         hashes = [
-            hashlib.sha256(b"fedrec/share" + stated + report + bytes([n]) + blind + content).hexdigest()
+            hashlib.sha256(
+                b"fedrec/share" + stated + report + bytes([n]) + blind + content
+            ).hexdigest()
             for n, (blind, content) in enumerate(zip(blinds, contents, strict=True))
         ]
         assert hashes == user["hashes"]
@@ -81,65 +111,143 @@ def test_tickets_and_hashes_follow_from_the_protocols_text() -> None:
 
 def test_checks_follow_from_the_protocols_text() -> None:
     """The second of two users has 2^32 in a coefficient."""
-    checks, batch = VECTORS["checks"], bytes.fromhex(VECTORS["ticket"]) + bytes.fromhex(VECTORS["batch"])
-    terms = [hmac.digest(bytes.fromhex(key), b"fedrec/coin/" + batch, "sha256") for key in VECTORS["keys"]]
+    checks, batch = (
+        VECTORS["checks"],
+        bytes.fromhex(VECTORS["ticket"]) + bytes.fromhex(VECTORS["batch"]),
+    )
+    terms = [
+        hmac.digest(bytes.fromhex(key), b"fedrec/coin/" + batch, "sha256")
+        for key in VECTORS["keys"]
+    ]
     assert [term.hex() for term in terms] == checks["coin"]
     numbers, rows, equations = checks["projected"], checks["rows"], checks["equations"]
-    words = stream(hashlib.sha256(b"fedrec/coin" + b"".join(terms)).digest(), -(-2 * numbers * ROWS // 64))
-    bits = [byte >> (7 - k) & 1 for word in words for byte in word.to_bytes(8, "little") for k in range(8)]
-    C = [[bits[j * ROWS + r] - bits[(numbers + j) * ROWS + r] for r in range(ROWS)] for j in range(numbers)]
-    width, split_rows = len(equations) + ROWS, [split(row, seeds) for row, seeds in zip(rows, checks["seeds"], strict=True)]
+    words = stream(
+        hashlib.sha256(b"fedrec/coin" + b"".join(terms)).digest(), -(-2 * numbers * ROWS // 64)
+    )
+    bits = [
+        byte >> (7 - k) & 1
+        for word in words
+        for byte in word.to_bytes(8, "little")
+        for k in range(8)
+    ]
+    C = [
+        [bits[j * ROWS + r] - bits[(numbers + j) * ROWS + r] for r in range(ROWS)]
+        for j in range(numbers)
+    ]
+    width, split_rows = (
+        len(equations) + ROWS,
+        [split(row, seeds) for row, seeds in zip(rows, checks["seeds"], strict=True)],
+    )
     for i in range(3):
         hidden, found = iter(masks(i, batch + b"/open/0", len(rows) * width)), list[list[int]]()
         for shares in split_rows:
             own, following, told = shares[i], shares[(i + 1) % 3], list[int]()
             for equation in equations:
                 ranges = [*equation["terms"], [*equation["slack"], 1]]
-                weighted = [(j, weight) for first, last, weight in ranges for j in range(first, last)]
-                told.append(sum(weight * own[j] * (own[j] + 2 * following[j]) for j, weight in weighted) - (i == 0) * equation["square"])
-            told += [own[numbers + r] + sum(own[j] * C[j][r] for j in range(numbers)) for r in range(ROWS)]
+                weighted = [
+                    (j, weight) for first, last, weight in ranges for j in range(first, last)
+                ]
+                told.append(
+                    sum(weight * own[j] * (own[j] + 2 * following[j]) for j, weight in weighted)
+                    - (i == 0) * equation["square"]
+                )
+            told += [
+                own[numbers + r] + sum(own[j] * C[j][r] for j in range(numbers))
+                for r in range(ROWS)
+            ]
             found.append([(term + next(hidden)) % MODULUS for term in told])
         assert found == checks["openings"][i]
-    opened = [[sum(parts) % MODULUS for parts in zip(*one, strict=True)] for one in zip(*checks["openings"], strict=True)]
-    small = [[min(y, MODULUS - y) <= checks["limit"] for y in one[len(equations) :]] for one in opened]
-    assert [not any(one[: len(equations)]) and all(fine) for one, fine in zip(opened, small, strict=True)] == checks["accepted"]
+    opened = [
+        [sum(parts) % MODULUS for parts in zip(*one, strict=True)]
+        for one in zip(*checks["openings"], strict=True)
+    ]
+    small = [
+        [min(y, MODULUS - y) <= checks["limit"] for y in one[len(equations) :]] for one in opened
+    ]
+    assert [
+        not any(one[: len(equations)]) and all(fine)
+        for one, fine in zip(opened, small, strict=True)
+    ] == checks["accepted"]
     assert opened[0][: len(equations)] == [0] * len(equations)
 
 
 def test_the_package_says_the_same_of_checks() -> None:
     checks, keys, batch = VECTORS["checks"], _bytes("keys"), bytes.fromhex(VECTORS["batch"])
     equations = tuple(
-        Equation(tuple((slice(a, b), weight) for a, b, weight in one["terms"]), slice(*one["slack"]), one["square"])
+        Equation(
+            tuple((slice(a, b), weight) for a, b, weight in one["terms"]),
+            slice(*one["slack"]),
+            one["square"],
+        )
         for one in checks["equations"]
     )
     numbers, stated = checks["projected"], bytes.fromhex(VECTORS["ticket"])
     checked = Checked(equations, slice(0, numbers), slice(numbers, numbers + ROWS), checks["limit"])
-    seeds = np.frombuffer(b"".join(bytes.fromhex(seed) for user in checks["seeds"] for seed in user), np.uint8).reshape(-1, 2, 32)
+    seeds = np.frombuffer(
+        b"".join(bytes.fromhex(seed) for user in checks["seeds"] for seed in user), np.uint8
+    ).reshape(-1, 2, 32)
     sent = share(np.array(checks["rows"], np.int64).view(np.uint64), seeds)
     C = projection([coin_term(key, stated, batch) for key in keys], numbers)
-    opened = [opening(*sent.held_by(i), checked, C, i, (keys[i], keys[(i + 1) % 3]), stated + batch + b"/open/0") for i in range(3)]
+    opened = [
+        opening(
+            *sent.held_by(i),
+            checked,
+            C,
+            i,
+            (keys[i], keys[(i + 1) % 3]),
+            stated + batch + b"/open/0",
+        )
+        for i in range(3)
+    ]
     assert [one.tolist() for one in opened] == checks["openings"]
     assert accepted(opened, checked).tolist() == checks["accepted"] == [True, False]
 
 
 def test_the_package_says_the_same() -> None:
     rows, users = np.array(VECTORS["rows"], np.int64).view(np.uint64), VECTORS["users"]
-    seeds = np.frombuffer(b"".join(bytes.fromhex(seed) for user in users for seed in user["seeds"]), np.uint8).reshape(-1, 2, 32)
+    seeds = np.frombuffer(
+        b"".join(bytes.fromhex(seed) for user in users for seed in user["seeds"]), np.uint8
+    ).reshape(-1, 2, 32)
     sent = share(rows, seeds)
-    shape = layout(Question(0, "s", {}, (ReleaseSpec("s", (block("s", "linear", rows=ITEMS, width=WIDTH, folds=FOLDS),)),)))
-    stated = ticket("run", 0, bytes.fromhex(VECTORS["question"]), [n.encode() for n in VECTORS["aggregators"]], _bytes("nonces"))
+    shape = layout(
+        Question(
+            0,
+            "s",
+            {},
+            (ReleaseSpec("s", (block("s", "linear", rows=ITEMS, width=WIDTH, folds=FOLDS),)),),
+        )
+    )
+    stated = ticket(
+        "run",
+        0,
+        bytes.fromhex(VECTORS["question"]),
+        [n.encode() for n in VECTORS["aggregators"]],
+        _bytes("nonces"),
+    )
     assert stated.hex() == VECTORS["ticket"]
     outputs, keys = [], _bytes("keys")
     for i in range(3):
         sums = ShareSums(shape)
         sums.add(*sent.held_by(i))
-        outputs.append(sums.output([np.zeros((ITEMS, WIDTH), np.int64)], (keys[i], keys[(i + 1) % 3]), stated))
+        outputs.append(
+            sums.output([np.zeros((ITEMS, WIDTH), np.int64)], (keys[i], keys[(i + 1) % 3]), stated)
+        )
         assert outputs[-1][0].ravel().tolist() == VECTORS["outputs"][i]
     assert total(outputs)[0].ravel().tolist() == VECTORS["sums"]
-    listed = [Committed(bytes.fromhex(u["report"]), bytes.fromhex(u["user"]), tuple(map(bytes.fromhex, u["hashes"]))) for u in users]  # type: ignore[arg-type]
+    listed = [
+        Committed(
+            bytes.fromhex(u["report"]),
+            bytes.fromhex(u["user"]),
+            tuple(map(bytes.fromhex, u["hashes"])),
+        )
+        for u in users
+    ]  # type: ignore[arg-type]
     assert batch_digest(stated, listed).hex() == VECTORS["batch"]
     content = sent.explicit[0].astype("<u8").tobytes()
-    assert commitment(stated, listed[0].report, 2, bytes.fromhex(users[0]["blind"]), content) == listed[0].hashes[2]
+    assert (
+        commitment(stated, listed[0].report, 2, bytes.fromhex(users[0]["blind"]), content)
+        == listed[0].hashes[2]
+    )
 
 
 def _bytes(name: str) -> list[bytes]:

@@ -1,4 +1,5 @@
-"""Everything that one aggregator hears in a round, of two data sets that could hardly differ more: as long, told apart by chance."""
+"""Everything that one aggregator hears in a round, of two data sets that could hardly differ more:
+as long, told apart by chance."""
 
 from __future__ import annotations
 
@@ -36,7 +37,16 @@ class Recorder(Line):
     def standing(self, run: str, round: int) -> Standing:
         said = super().standing(run, round)
         listed = b"".join(user.packed for user in said.held or ())
-        words = (said.nonce, said.ticket, listed, said.agreed, *(said.coin or ()), said.opened, said.accepted, said.ready)
+        words = (
+            said.nonce,
+            said.ticket,
+            listed,
+            said.agreed,
+            *(said.coin or ()),
+            said.opened,
+            said.accepted,
+            said.ready,
+        )
         self._heard(b"".join(words))
         return said
 
@@ -65,7 +75,9 @@ class Recorded(World):
         if not self.empty:
             return honest
         nothing = RealBlock(np.zeros(0), np.zeros((2, 2)))
-        reports = bounded(np.zeros(2, np.int64), np.zeros(0, np.int32), [nothing], self.question.releases)
+        reports = bounded(
+            np.zeros(2, np.int64), np.zeros(0, np.int32), [nothing], self.question.releases
+        )
         return plain_numbers(reports, shape)
 
     def played(self) -> World:
@@ -79,22 +91,35 @@ class Recorded(World):
 
 
 def views() -> list[tuple[np.ndarray, np.ndarray]]:
-    """By aggregator: (2, ROUNDS, bytes) of both data sets. Raises ValueError where two views differ in length."""
+    """By aggregator: (2, ROUNDS, bytes) of both data sets.
+
+    Raises ValueError where two views differ in length."""
     played = [[Recorded(empty=empty).played() for _ in range(ROUNDS)] for empty in (True, False)]
     return [
-        np.array([[np.frombuffer(bytes(world.heard[i]), np.uint8) for world in worlds] for worlds in played], np.float64)  # type: ignore[attr-defined]
+        np.array(
+            [
+                [np.frombuffer(bytes(world.heard[i]), np.uint8) for world in worlds]
+                for worlds in played
+            ],
+            np.float64,
+        )  # type: ignore[attr-defined]
         for i in range(3)
     ]
 
 
 def told_apart(view: np.ndarray) -> int:
-    """How many of the rounds that it was not trained on a classifier gives to the right data set: the nearest mean of the 100 bytes
-    whose means lie farthest apart."""
+    """How many of the rounds that it was not trained on a classifier gives to the right data set:
+    the nearest mean of the 100 bytes whose means lie farthest apart."""
     train, test = view[:, : ROUNDS // 2], view[:, ROUNDS // 2 :]
     spread = train.std(axis=1).mean(axis=0) + 1.0
     best = np.argsort(np.abs(train[0].mean(axis=0) - train[1].mean(axis=0)) / spread)[-100:]
     means = (train / spread)[:, :, best].mean(axis=1)
-    far = np.array([[((one - mean) ** 2).sum() for mean in means] for one in itertools.chain(*(test / spread)[:, :, best])])
+    far = np.array(
+        [
+            [((one - mean) ** 2).sum() for mean in means]
+            for one in itertools.chain(*(test / spread)[:, :, best])
+        ]
+    )
     return int((far.argmin(axis=1) == np.repeat([0, 1], ROUNDS // 2)).sum())
 
 
@@ -104,8 +129,12 @@ def test_what_an_aggregator_hears_is_as_long_and_tells_no_data_set_from_another(
         assert told_apart(view) < _FOUND
 
 
-def test_explicit_shares_that_hide_nothing_are_found_by_the_classifier_at_both_who_hold_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "expanded", lambda seeds, length: np.zeros((len(seeds), length), np.uint64))
+def test_explicit_shares_that_hide_nothing_are_found_by_the_classifier_at_both_who_hold_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        shares, "expanded", lambda seeds, length: np.zeros((len(seeds), length), np.uint64)
+    )
     found = views()
     assert told_apart(found[0]) < _FOUND
     assert told_apart(found[1]) == told_apart(found[2]) == ROUNDS

@@ -1,4 +1,5 @@
-"""Three aggregators over ledgers on disk, clients with ledgers and a server in one process; aggregators may be stopped and started."""
+"""Three aggregators over ledgers on disk, clients with ledgers and a server in one process;
+aggregators may be stopped and started."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class DownError(UnreachableError):
 
 @dataclass(frozen=True)
 class Line:
-    """A way to an aggregator, which may be down: a desk of the server, of a client, or of a peer."""
+    """A way to an aggregator, which may be down: a desk of the server, of a client, or of a
+    peer."""
 
     cores: Cores
     place: int
@@ -99,7 +101,13 @@ class Line:
 class Cores:
     """`time_s` passes when somebody waits, and every aggregator ticks then."""
 
-    def __init__(self, folder: Path, *, ledger: type[ReleaseLedger] = ReleaseLedger, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        ledger: type[ReleaseLedger] = ReleaseLedger,
+        limits: Limits | None = None,
+    ) -> None:
         self.folder, self.kind, self.limits = folder, ledger, limits or Limits(min_cohort=5)
         self.time_s = 0.0
         self.running: list[ThreePartyAggregator | None] = [None] * 3
@@ -112,7 +120,14 @@ class Cores:
         self.ledgers[place : place + 1] = [ledger]
         peers = {i: Line(self, i, caller=place) for i in range(3) if i != place}
         self.running[place] = ThreePartyAggregator(
-            ledger, self.limits, noise=Streams(SEED), place=place, names=NAMES, peers=peers, clock=self.clock, sleep=self.sleep
+            ledger,
+            self.limits,
+            noise=Streams(SEED),
+            place=place,
+            names=NAMES,
+            peers=peers,
+            clock=self.clock,
+            sleep=self.sleep,
         )
 
     def stop(self, place: int) -> None:
@@ -184,18 +199,32 @@ class Federation:
 
     @property
     def loopback(self) -> Loopback:
-        return Loopback(self.data, self.prepared.steps, self.prepared.plan, Streams(SEED), Ledger(PROMISE))
+        return Loopback(
+            self.data, self.prepared.steps, self.prepared.plan, Streams(SEED), Ledger(PROMISE)
+        )
 
     def opening(self, question: Question, *, attempt: int = 0, quorum: int = 0) -> Opening:
         header = question_header(question, run=RUN, plan=self.prepared.plan.digest())
-        return Opening(RUN, question.round, header, question_digest(header), 600.0, quorum=quorum, attempt=attempt)
+        return Opening(
+            RUN,
+            question.round,
+            header,
+            question_digest(header),
+            600.0,
+            quorum=quorum,
+            attempt=attempt,
+        )
 
 
 def federation(cores: Cores, stack: ExitStack, *sets: str, clients: int = 3) -> Federation:
-    data = planted(PlantedShape(users=USERS, items=len(ITEMS), events=130, least_events=3), seed=SEED).interactions
+    data = planted(
+        PlantedShape(users=USERS, items=len(ITEMS), events=130, least_events=3), seed=SEED
+    ).interactions
     words = [f"seed={SEED}", "privacy.aggregation=three-party", *sets]
     scenario = load(None, words)
-    facts = PublicFacts(data.num_users, data.num_items, data.kind, data.value_range, None, Streams(SEED))
+    facts = PublicFacts(
+        data.num_users, data.num_items, data.kind, data.value_range, None, Streams(SEED)
+    )
     prepared = prepare(scenario, facts)
     terms = Terms(RUN, client_recipe(scenario), data.kind, data.value_range, ITEMS)
     participants = []

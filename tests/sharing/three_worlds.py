@@ -1,4 +1,5 @@
-"""Three aggregators in memory that lose messages and crash wherever their store is called, and clients that send to all of them."""
+"""Three aggregators in memory that lose messages and crash wherever their store is called, and
+clients that send to all of them."""
 
 import hashlib
 import os
@@ -22,9 +23,15 @@ from fedrec.sharing.record import SharedUser, addressed, noise_keys, read_output
 from fedrec.sharing.servers import total
 
 RUN, USERS = "run", 5
-QUESTION = Question(1, "s", {}, (ReleaseSpec("s", (block("s", "linear", rows=4, width=2, folds=2),)),))
+QUESTION = Question(
+    1, "s", {}, (ReleaseSpec("s", (block("s", "linear", rows=4, width=2, folds=2),)),)
+)
 PLAN = among_three(calibrate(Guarantee(5.0, 1e-5), {"s": 1.0}), calibrated_for="one-corrupt")
-CHECKED = among_three(calibrate(Guarantee(5.0, 1e-5), {"s": 1.0}), calibrated_for="one-corrupt", hostile_clients="checked")
+CHECKED = among_three(
+    calibrate(Guarantee(5.0, 1e-5), {"s": 1.0}),
+    calibrated_for="one-corrupt",
+    hostile_clients="checked",
+)
 DIGEST = hashlib.sha256(b"question").digest()
 NAMES = (b"a", b"b", b"c")
 
@@ -93,7 +100,9 @@ class Line:
 
     def standing(self, run: str, round: int) -> Standing:
         self.world.maybe_lose()
-        return self.world.lies(self.caller, self.callee, self.world.parties[self.callee].standing(run, round))
+        return self.world.lies(
+            self.caller, self.callee, self.world.parties[self.callee].standing(run, round)
+        )
 
     def key(self, run: str, round: int, attempt: int) -> bytes:
         self.world.maybe_lose()
@@ -102,32 +111,56 @@ class Line:
     def openings(self, run: str, round: int, attempt: int) -> bytes:
         self.world.maybe_lose()
         try:
-            return self.world.opened(self.callee, self.world.parties[self.callee].openings(run, round, attempt))
+            return self.world.opened(
+                self.callee, self.world.parties[self.callee].openings(run, round, attempt)
+            )
         except ProtocolError as failure:
             raise UnreachableError(failure.cause, "Ask again.") from None
 
     def explicit(self, run: str, round: int, attempt: int, first: int, last: int) -> bytes:
         self.world.maybe_lose()
         try:
-            return self.world.passed_on(self.world.parties[self.callee].explicit(run, round, attempt, first, last, caller=self.caller))
+            return self.world.passed_on(
+                self.world.parties[self.callee].explicit(
+                    run, round, attempt, first, last, caller=self.caller
+                )
+            )
         except ProtocolError as failure:
             raise UnreachableError(failure.cause, "Ask again.") from None
 
 
 def reports_of(users: list[int], question: Question = QUESTION) -> Reports:
     rng = np.random.default_rng(3)
-    ptr, items = np.arange(len(users) + 1, dtype=np.int64) * 3, np.tile(np.array([0, 1, 3], np.int32), len(users))
+    ptr, items = (
+        np.arange(len(users) + 1, dtype=np.int64) * 3,
+        np.tile(np.array([0, 1, 3], np.int32), len(users)),
+    )
     every = RealBlock(rng.normal(size=3 * USERS), rng.normal(size=(2 * USERS, 2)))
-    rows = np.concatenate([np.arange(3 * k, 3 * k + 3) for k in users]) if users else np.empty(0, np.int64)
-    pairs = np.concatenate([np.arange(2 * k, 2 * k + 2) for k in users]) if users else np.empty(0, np.int64)
-    return bounded(ptr, items, [RealBlock(every.coefficients[rows], every.vectors[pairs])], question.releases)
+    rows = (
+        np.concatenate([np.arange(3 * k, 3 * k + 3) for k in users])
+        if users
+        else np.empty(0, np.int64)
+    )
+    pairs = (
+        np.concatenate([np.arange(2 * k, 2 * k + 2) for k in users])
+        if users
+        else np.empty(0, np.int64)
+    )
+    return bounded(
+        ptr, items, [RealBlock(every.coefficients[rows], every.vectors[pairs])], question.releases
+    )
 
 
 class World:
     """One round. `rng` decides what is lost; everything else is the script's."""
 
     def __init__(self, rng: np.random.Generator, *, loss: float = 0.0, plan: Plan = PLAN) -> None:
-        self.rng, self.loss, self.plan, self.question = rng, loss, plan, on_checked_grid(QUESTION, plan)
+        self.rng, self.loss, self.plan, self.question = (
+            rng,
+            loss,
+            plan,
+            on_checked_grid(QUESTION, plan),
+        )
         self.disks = [Disk() for _ in range(3)]
         self.parties: list[OneOfThree] = []
         self.parties = [self.party(i) for i in range(3)]
@@ -159,7 +192,12 @@ class World:
         self.parties[i] = self.party(i)
 
     def open(self, i: int, attempt: int, needed: int = 1) -> bool:
-        return self.does(i, lambda party: party.open(RUN, self.question, self.plan, DIGEST, attempt=attempt, needed=needed))
+        return self.does(
+            i,
+            lambda party: party.open(
+                RUN, self.question, self.plan, DIGEST, attempt=attempt, needed=needed
+            ),
+        )
 
     def advance(self, i: int) -> bool:
         return self.does(i, lambda party: party.advance(RUN, 1))
@@ -178,9 +216,16 @@ class World:
     def sent(self, user: int, ticket: bytes) -> tuple[SharedUser, ...]:
         shape = plan_layout(self.question, self.plan)
         numbers = self.numbers(user, plain_numbers(reports_of([user], self.question), shape), shape)
-        ids = [hashlib.sha256(self.secrets[user] + name).digest()[:16] for name in (ticket, b"user")]
-        numbers = with_own_noise(numbers, shape, noise_keys(numbers, ids[:1], ticket, secret=self.secrets[user]))
-        return tuple(one[0] for one in addressed(numbers, ids[:1], ids[1:], ticket, secret=self.secrets[user]))
+        ids = [
+            hashlib.sha256(self.secrets[user] + name).digest()[:16] for name in (ticket, b"user")
+        ]
+        numbers = with_own_noise(
+            numbers, shape, noise_keys(numbers, ids[:1], ticket, secret=self.secrets[user])
+        )
+        return tuple(
+            one[0]
+            for one in addressed(numbers, ids[:1], ids[1:], ticket, secret=self.secrets[user])
+        )
 
     def numbers(self, user: int, honest: UInt64s, shape: Layout) -> UInt64s:
         """What a user shares in place of its honest row, before its noise."""
@@ -198,12 +243,17 @@ class World:
                 continue
 
     def check(self, honest: tuple[int, ...] = (0, 1, 2)) -> None:
-        """One output of each at most; under one ticket one set of users; all three together are their sums and noise of three."""
+        """One output of each at most; under one ticket one set of users; all three together are
+        their sums and noise of three."""
         outputs = [next(iter(seen)) for i, seen in enumerate(self.left) if seen and i in honest]
         assert all(len(self.left[i]) <= 1 for i in honest), "a second output of one round"
         read = [read_output(content, self.question) for content in outputs]
         for ticket in {t for t, *_ in read}:
-            agreed = {disk.output.agreed for disk in (self.disks[i] for i in honest) if disk.output and disk.output.ticket == ticket}
+            agreed = {
+                disk.output.agreed
+                for disk in (self.disks[i] for i in honest)
+                if disk.output and disk.output.ticket == ticket
+            }
             assert len(agreed) == 1, "outputs of different users left"
         assert all(disk.charged for disk, seen in zip(self.disks, self.left, strict=True) if seen)
         if len(read) == 3 and len({t for t, *_ in read}) == 1:
@@ -211,8 +261,11 @@ class World:
 
     def check_total(self, parts: list[tuple[np.ndarray, ...]], users: int) -> None:
         (made,), step = total(parts), self.question.blocks[0].step
-        (expected,) = exact_sums(reports_of(list(range(USERS)), self.question), self.question.blocks)
+        (expected,) = exact_sums(
+            reports_of(list(range(USERS)), self.question), self.question.blocks
+        )
         std = np.sqrt(1.5) / noise_mu(self.question, self.plan)["s"]
         assert np.abs(made * step).max() < 8 * std + USERS, "the masks do not cancel"
         if users == USERS:
-            assert np.abs((made - expected) * step).max() < 8 * std  # once in 10^14 rounds by chance
+            # once in 10^14 rounds by chance
+            assert np.abs((made - expected) * step).max() < 8 * std

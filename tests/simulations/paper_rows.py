@@ -9,7 +9,9 @@ from typing import Any
 from fedrec_simulations.experiments.papers import figures
 
 
-def paper_rows(name: str, folder: Path, *, data: str = "planted", overrides: Sequence[str] = ()) -> list[dict[str, Any]]:
+def paper_rows(
+    name: str, folder: Path, *, data: str = "planted", overrides: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """Of PAPER/FIGURE; rows are kept in the folder."""
     found = figures.run(name, data, quick=True, folder=folder, overrides=overrides)
     rows: list[dict[str, Any]] = found["figures"][name.partition("/")[2]]["rows"]

@@ -1,4 +1,5 @@
-"""`fedrec account` for news says what a run charges, whatever the variant, and `fedrec data` speaks of news."""
+"""`fedrec account` for news says what a run charges, whatever the variant, and `fedrec data` speaks
+of news."""
 
 from __future__ import annotations
 
@@ -19,7 +20,13 @@ from fedrec_simulations.account import describe, table
 from fedrec_simulations.data.news import catalogue_of, load_news
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "simulations").glob("privaterec_*.toml"))
-KEYS = ["recipe=privaterec", "data.format=planted-news", "data.preset=small", "news.history=20", "news.epochs=1"]
+KEYS = [
+    "recipe=privaterec",
+    "data.format=planted-news",
+    "data.preset=small",
+    "news.history=20",
+    "news.epochs=1",
+]
 VARIANTS = {
     "additive": ["privacy.unit=click"],
     "central": ["privacy.unit=user", "news.variant=central", "news.rounds=3"],
@@ -57,9 +64,21 @@ def test_what_account_says_of_a_variant_is_what_its_run_charges(name: str) -> No
 
 
 def test_answers_of_serving_add_up_exactly_and_a_history_is_not_a_click() -> None:
-    said = describe(load(None, [*KEYS, "privacy.unit=click", "privacy.epsilon=1", "news.history=50", "news.serving_epsilons=[1]"]))
+    said = describe(
+        load(
+            None,
+            [
+                *KEYS,
+                "privacy.unit=click",
+                "privacy.epsilon=1",
+                "news.history=50",
+                "news.serving_epsilons=[1]",
+            ],
+        )
+    )
     (serving,) = said["serving"]
-    assert [round(x, 1) for x in serving["fresh_answers"].values()] == [1.0, 3.6, 9.4, 14.4]  # RECIPE's figures, by another program
+    # RECIPE's figures, by another program
+    assert [round(x, 1) for x in serving["fresh_answers"].values()] == [1.0, 3.6, 9.4, 14.4]
     assert said["person"]["training"]["50"]["0"] == pytest.approx(146, abs=1)
 
 
@@ -67,10 +86,19 @@ def test_account_says_what_a_plan_is_for_a_person_at_numbers_of_clicks_labels_an
     keys = [*KEYS, "privacy.unit=click", "news.history=30", 'news.serving_epsilons=["inf", 5]']
     said = describe(load(None, keys))
     found = said["person"]
-    assert (found["unit"], found["neighbours"], list(found["training"])) == ("user", "replace", ["1", "10", "30"])
+    assert (found["unit"], found["neighbours"], list(found["training"])) == (
+        "user",
+        "replace",
+        ["1", "10", "30"],
+    )
     mu = mu_for(5, 1e-5)
     assert found["training"]["10"]["0"] == pytest.approx(epsilon_of(10 * mu, 1e-5), rel=1e-9)
-    assert found["training"]["1"]["10"] > found["training"]["1"]["1"] > found["training"]["1"]["0"] == pytest.approx(5.0)
+    assert (
+        found["training"]["1"]["10"]
+        > found["training"]["1"]["1"]
+        > found["training"]["1"]["0"]
+        == pytest.approx(5.0)
+    )
     bare, served = found["serving"]
     assert bare["clicks"]["30"]["1"] == "inf"
     assert served["clicks"]["30"]["100"] == pytest.approx(epsilon_of(300 * mu, 1e-5), rel=1e-9)
@@ -99,7 +127,16 @@ def said_by(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def test_the_verbs_speak_of_news(capsys: pytest.CaptureFixture[str]) -> None:
     assert "MIND" in said_by(capsys, "data", "formats")
-    words = ["data", "describe", "", "--set", "data.format=planted-news", "--set", "data.preset=small", "--json"]
+    words = [
+        "data",
+        "describe",
+        "",
+        "--set",
+        "data.format=planted-news",
+        "--set",
+        "data.preset=small",
+        "--json",
+    ]
     found: dict[str, Any] = json.loads(said_by(capsys, *words))
     assert found["news"] == 500
     assert found["train"]["without a click"] == 0

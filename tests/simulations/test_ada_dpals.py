@@ -30,10 +30,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_figure_is_json_rows_with_their_guarantees(name: str, folder: Path) -> None:
     rows = paper_rows(f"ada-dpals/{name}", folder, data="planted" if name != "figure5" else "")
     assert json.loads(json.dumps(rows, allow_nan=False)) == rows
-    assert all(row["figure"] == name and len(row["each"]) == 1 and np.isfinite(row["value"]) for row in rows)
+    assert all(
+        row["figure"] == name and len(row["each"]) == 1 and np.isfinite(row["value"])
+        for row in rows
+    )
     assert len({(row["series"], row["x"]) for row in rows}) == len(rows)
     if name != "figure7":
-        assert all("per user (add/remove, number of users public)" in row["guarantee"] or row["guarantee"] == "no privacy" for row in rows)
+        assert all(
+            "per user (add/remove, number of users public)" in row["guarantee"]
+            or row["guarantee"] == "no privacy"
+            for row in rows
+        )
 
 
 def test_every_published_statement_has_its_figure() -> None:
@@ -59,7 +66,9 @@ def test_the_planted_tasks_say_what_they_take_as_public_and_choose_without_test(
     algorithm: ada_dpals_tasks.Algorithm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shape, point = TaskShape(users=500), Point(algorithm, 1.0, 5.0, 0.5)
-    found, estimated = (ada_dpals_tasks.one_run(p, shape, 1) for p in (point, replace(point, estimated=True)))
+    found, estimated = (
+        ada_dpals_tasks.one_run(p, shape, 1) for p in (point, replace(point, estimated=True))
+    )
     assert "public knowledge" in found["guarantee"]
     assert "public knowledge" not in estimated["guarantee"]
 
@@ -74,9 +83,12 @@ def test_the_planted_tasks_say_what_they_take_as_public_and_choose_without_test(
     assert changed["rmse"] != found["rmse"]
 
 
-@pytest.mark.parametrize("name", [name for name in ada_dpals.PAPER.figures if name not in {"figure5", "figure7"}])
+@pytest.mark.parametrize(
+    "name", [name for name in ada_dpals.PAPER.figures if name not in {"figure5", "figure7"}]
+)
 def test_the_scenario_of_a_figure_is_one_of_its_points(name: str) -> None:
-    """What `fedrec simulate` makes of the file is a row of the figure: same method, settings and seed."""
+    """What `fedrec simulate` makes of the file is a row of the figure: same method, settings and
+    seed."""
     start = Start(f"ada_dpals_{name}")
     written = start.scenario
     said = scenario_of(start, ada(written.model.weight_exponent), written.privacy.epsilon, 1)
@@ -87,5 +99,9 @@ def test_the_scenario_of_a_figure_is_one_of_its_points(name: str) -> None:
 def test_an_epsilon_without_a_line_takes_the_nearest_one_s() -> None:
     for asked, nearest in ((0.5, 1.0), (10.0, 5.0), (15.0, 20.0), (float("inf"), 20.0)):
         found = scenario_of(Start("ada_dpals_figure1", "ml-1m"), TAIL, asked, 1).model
-        [line] = [line for line in Start("ada_dpals_figure1").figure.settings if (line.curve, line.epsilon) == (TAIL, nearest)]
+        [line] = [
+            line
+            for line in Start("ada_dpals_figure1").figure.settings
+            if (line.curve, line.epsilon) == (TAIL, nearest)
+        ]
         assert line.model.model_dump(exclude_unset=True).items() <= found.model_dump().items()

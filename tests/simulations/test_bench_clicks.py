@@ -12,7 +12,9 @@ def write_lists(folder: Path) -> None:
     rng = np.random.default_rng(0)
     lists = [rng.permutation(30)[:12] + 30 * (user % 2) for user in range(200)]
     for name, part in (("train.txt", slice(0, 10)), ("test.txt", slice(10, 12))):
-        (folder / name).write_text("".join(f"{k} {' '.join(map(str, items[part]))}\n" for k, items in enumerate(lists)))
+        (folder / name).write_text(
+            "".join(f"{k} {' '.join(map(str, items[part]))}\n" for k, items in enumerate(lists))
+        )
 
 
 def test_the_table_has_every_row_and_each_private_row_its_guarantee(tmp_path: Path) -> None:
@@ -20,10 +22,18 @@ def test_the_table_has_every_row_and_each_private_row_its_guarantee(tmp_path: Pa
     write_lists(tmp_path)
     table = clicks.run(str(tmp_path), quick=True)
     private = table["epsilon 5"]
-    assert private["guarantee"] == {"epsilon": 5.0, "delta": 1e-5, "unit": "user", "neighbours": "add/remove"}
+    assert private["guarantee"] == {
+        "epsilon": 5.0,
+        "delta": 1e-5,
+        "unit": "user",
+        "neighbours": "add/remove",
+    }
     assert private["second_opinion"]["pld"] == pytest.approx(5, rel=1e-3)
     assert private["second_opinion"]["rdp"] >= 5
-    assert table["no privacy, same rounds"]["ndcg@20"] > 1.2 * table["popularity, not private"]["ndcg@20"]
+    assert (
+        table["no privacy, same rounds"]["ndcg@20"]
+        > 1.2 * table["popularity, not private"]["ndcg@20"]
+    )
     assert table["exact ALS over implicit"]["ndcg@20"] > 0.8
 
 

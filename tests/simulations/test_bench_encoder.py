@@ -23,7 +23,9 @@ def test_the_peer_of_opacus_computes_the_same_embeddings_and_takes_a_private_ste
     peer = opacus_peer.make(inputs, 8, batch_size=6)
     module = peer.module._module
     tables = torch.cat([table.weight for table in module.tables]).detach().numpy()
-    theta = EncoderParameters(tables, module.dense.weight.detach().numpy().T, module.dense.bias.detach().numpy())
+    theta = EncoderParameters(
+        tables, module.dense.weight.detach().numpy().T, module.dense.bias.detach().numpy()
+    )
     chosen = np.array([3, 1, 4, 1, 5, 9])
     with torch.no_grad():
         theirs = module(*opacus_peer.pad(inputs, chosen)).numpy()
@@ -31,4 +33,5 @@ def test_the_peer_of_opacus_computes_the_same_embeddings_and_takes_a_private_ste
     before = tables.copy()
     peer.step(chosen, torch.randn(6, 8, generator=torch.Generator().manual_seed(0)), torch.ones(6))
     after = torch.cat([table.weight for table in module.tables]).detach().numpy()
-    assert bool(np.all(np.any(after != before, axis=1)))  # noise on every row: DP-SGD has no sparse gradient
+    # noise on every row: DP-SGD has no sparse gradient
+    assert bool(np.all(np.any(after != before, axis=1)))

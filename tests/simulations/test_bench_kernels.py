@@ -28,14 +28,19 @@ def test_every_torch_form_computes_our_statistics() -> None:
     U, columns = rng.standard_normal((700, 6), np.float32), rng.random((2, len(data)), np.float32)
     ours = unpack(item_statistics(grouped, U, columns[0], columns[1]).gram, 6)
     tensors = [torch.from_numpy(a) for a in (U, columns[0], columns[1])]
-    forms = [torch_forms.padded_buckets(grouped, *tensors), torch_forms.item_loop(grouped, *tensors)]
+    forms = [
+        torch_forms.padded_buckets(grouped, *tensors),
+        torch_forms.item_loop(grouped, *tensors),
+    ]
     for form in [*forms, torch_forms.chunks(grouped, *tensors, length=16)]:
         np.testing.assert_allclose(form().numpy(), ours, atol=1e-3)
 
 
 def test_the_stopwatch_keeps_the_fastest_turn_of_each_form() -> None:
     calls: list[str] = []
-    times = stopwatch.best_ms({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, turns=2)
+    times = stopwatch.best_ms(
+        {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, turns=2
+    )
     assert calls == ["a", "b", "a", "b", "a", "b"]
     assert all(0 <= ms < 1000 for ms in times.values())
 
@@ -46,5 +51,7 @@ def test_the_benchmark_reports_every_figure_that_is_promised() -> None:
     (projection,) = found["projection"].values()
     assert statistics["largest_error_to_torch"] < 1e-5
     assert projection["largest_difference"] < 1e-5
-    assert {"share_of_sgemm", "best_batched_torch_over_ours", "exact_over_float32"} <= set(statistics)
+    assert {"share_of_sgemm", "best_batched_torch_over_ours", "exact_over_float32"} <= set(
+        statistics
+    )
     assert all(rate > 0 for rate in found["noise"]["million_per_second"].values())

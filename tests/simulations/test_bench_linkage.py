@@ -1,4 +1,5 @@
-"""Linkage on planted people: far beyond chance at a usual epsilon per click, and no less on the same history than on a longer one."""
+"""Linkage on planted people: far beyond chance at a usual epsilon per click, and no less on the
+same history than on a longer one."""
 
 import json
 from pathlib import Path
@@ -8,12 +9,14 @@ from fedrec_simulations.bench import linkage
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_people_are_linked_beyond_chance_and_the_page_shows_it_beside_the_epsilon_per_user() -> None:
+def test_people_are_linked_beyond_chance_and_the_page_shows_it_beside_the_epsilon_per_user() -> None:  # fmt: skip
     result = linkage.run("planted", quick=True)
     assert list(result["epsilons"]) == ["5", "10"]
     five, ten = result["epsilons"].values()
     assert five["same"]["low"] > 5 * five["same"]["chance"]
-    assert ten["same"]["rate"] > five["same"]["rate"] > five["later"]["rate"] > five["same"]["chance"]
+    assert (
+        ten["same"]["rate"] > five["same"]["rate"] > five["later"]["rate"] > five["same"]["chance"]
+    )
     assert ten["user_epsilon"] > five["user_epsilon"] > 1_000
     shown = linkage.markdown(result)
     assert f"{five['same']['rate']:.1%}" in shown
@@ -26,7 +29,9 @@ def test_the_pages_say_what_was_measured() -> None:
     for epsilon in ("0.5", "1", "5", "10", "20"):
         row = kept["epsilons"][epsilon]
         shares = " | ".join(f"{row[which]['rate']:.1%}" for which in ("same", "later"))
-        (line,) = [line for line in privacy.splitlines() if line.startswith(f"| {epsilon} | {shares} |")]
+        (line,) = [
+            line for line in privacy.splitlines() if line.startswith(f"| {epsilon} | {shares} |")
+        ]
         both, labels = (float(cell.replace(",", "")) for cell in line.split("|")[4:6])
         assert abs(both / row["user_epsilon"] - 1) < 1e-3
         assert abs(labels / row["user_epsilon_of_labels"] - 1) < 1e-3

@@ -30,7 +30,10 @@ def made(auc: float, *, established: bool = True) -> Row:
 def test_every_run_of_tables_and_figures_is_listed_once_and_named_apart() -> None:
     listed = news_paper.methods()
     drawn = (news_paper.FIGURE_5, news_paper.FIGURE_6, news_paper.FIGURE_7)
-    figures = [*news_paper.FIGURE_4, *(m for figure in drawn for line in figure.values() for m in line)]
+    figures = [
+        *news_paper.FIGURE_4,
+        *(m for figure in drawn for line in figure.values() for m in line),
+    ]
     wanted = [*figures, *(m for model in news_paper.MODELS for m in news_paper.tables_of(model))]
     assert {m.name for m in wanted} <= set(listed)
     assert all(listed[m.name] == m for m in wanted)
@@ -62,7 +65,7 @@ def test_published_figures_stand_beside_ours_and_a_missing_run_is_a_dash() -> No
     assert "| dp-fedrec | – | – | – | – |" in text
 
 
-def test_the_papers_figures_stand_beside_its_own_variants_on_any_data_and_beside_ours_on_mind_only() -> None:
+def test_the_papers_figures_stand_beside_its_own_variants_on_any_data_and_beside_ours_on_mind_only() -> None:  # fmt: skip
     assert len(published_rows("click log of ml-1m", "local", "nrms")) == 7
     assert published_rows("click log of ml-1m", "additive", "nrms") == ()
     assert len(published_rows("MIND", "additive", "naml")) == 7
@@ -72,7 +75,9 @@ def test_rows_are_runs_of_the_simulation(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     result = news_paper.run("planted", quick=True, folder=tmp_path / "rows")
     assert set(result["methods"]) == {"local, epsilon 10"}
-    assert set(result["methods"]["local, epsilon 10"]["served"]) == {f"{e}" for e in news_paper.SERVED}
+    assert set(result["methods"]["local, epsilon 10"]["served"]) == {
+        f"{e}" for e in news_paper.SERVED
+    }
 
 
 def test_without_data_it_says_what_to_give() -> None:

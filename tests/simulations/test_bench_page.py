@@ -9,7 +9,11 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_page_in_the_project_is_what_its_results_make(tmp_path: Path) -> None:
     page.write(tmp_path / "benchmarks.md", ROOT / "docs" / "results")
-    made = (tmp_path / "benchmarks.md").read_text().replace((ROOT / "docs" / "results").as_posix(), "docs/results")
+    made = (
+        (tmp_path / "benchmarks.md")
+        .read_text()
+        .replace((ROOT / "docs" / "results").as_posix(), "docs/results")
+    )
     assert made == (ROOT / "docs" / "benchmarks.md").read_text()
 
 

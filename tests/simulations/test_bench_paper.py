@@ -1,4 +1,5 @@
-"""`fedrec bench paper`: any figure by name, from its own scenario, beside what its paper says, with progress and a page."""
+"""`fedrec bench paper`: any figure by name, from its own scenario, beside what its paper says, with
+progress and a page."""
 
 from __future__ import annotations
 
@@ -44,30 +45,58 @@ AGAINST_EPSILON = {
     *(("convex-ssp", name) for name in ("yelp2018", "amazon_book")),
     ("fast-dpmf", "figure5"),
 }
-SECONDS_FREE = [("ada-dpals", "figure3"), ("dp-cmf", "figure4"), ("fast-dpmf", "figure5"), ("convex-ssp", "yelp2018")]
+SECONDS_FREE = [
+    ("ada-dpals", "figure3"),
+    ("dp-cmf", "figure4"),
+    ("fast-dpmf", "figure5"),
+    ("convex-ssp", "yelp2018"),
+]
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Figure 3 of Ada-DPALS with two seeds, at two epsilons and two mu."""
     few = ["figure.seeds=[1,2]", "figure.epsilons=[5,20]", "figure.points=[0,0.25]"]
-    return figures.run("ada-dpals/figure3", "planted", overrides=few, folder=tmp_path_factory.mktemp("rows"))
+    return figures.run(
+        "ada-dpals/figure3", "planted", overrides=few, folder=tmp_path_factory.mktemp("rows")
+    )
 
 
-def test_a_figure_comes_with_what_the_paper_says_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_figure_comes_with_what_the_paper_says_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    asked = ["bench", "paper", "ada-dpals/figure7", "--data", "planted", "--quick", "--json", "--output", "a.json", "--html", "a.html"]
+    asked = [
+        "bench",
+        "paper",
+        "ada-dpals/figure7",
+        "--data",
+        "planted",
+        "--quick",
+        "--json",
+        "--output",
+        "a.json",
+        "--html",
+        "a.html",
+    ]
     shown = CliRunner().invoke(app, asked)
     told = json.loads(shown.stdout)
     assert shown.stderr == ""
     assert told == json.loads(Path("a.json").read_text())
     assert list(told["figures"]) == ["figure7"]
-    assert told["figures"]["figure7"]["published"]["share of events of the most frequent tenth"] == 0.86
+    assert (
+        told["figures"]["figure7"]["published"]["share of events of the most frequent tenth"]
+        == 0.86
+    )
     assert told["figures"]["figure7"]["rows"] == paper_rows("ada-dpals/figure7", tmp_path)
-    assert "fedrec bench paper ada-dpals/figure7 --data planted --quick" in Path("a.html").read_text()
+    assert (
+        "fedrec bench paper ada-dpals/figure7 --data planted --quick" in Path("a.html").read_text()
+    )
 
 
-def test_unknown_papers_figures_keys_and_missing_names_are_refused_with_what_there_is(tmp_path: Path) -> None:
+def test_unknown_papers_figures_keys_and_missing_names_are_refused_with_what_there_is(
+    tmp_path: Path,
+) -> None:
     for name, words in (("alphafold", "ada-dpals"), ("dp-cmf/figure9", "figure1")):
         with pytest.raises(SettingsError) as caught:
             figures.run(name, "planted", folder=tmp_path)
@@ -82,7 +111,9 @@ def test_unknown_papers_figures_keys_and_missing_names_are_refused_with_what_the
     }
     for arguments, words in wrong.items():
         with pytest.raises(SettingsError) as caught:
-            CliRunner().invoke(app, arguments.split(), standalone_mode=False, catch_exceptions=False)
+            CliRunner().invoke(
+                app, arguments.split(), standalone_mode=False, catch_exceptions=False
+            )
         assert words in caught.value.remedy
 
 
@@ -109,7 +140,9 @@ def test_every_paper_has_figures_and_says_how_it_was_read(name: str) -> None:
 
 
 @pytest.mark.parametrize(("paper", "figure"), NAMED)
-def test_every_figure_has_a_scenario_of_its_own_that_says_its_command_and_x_axis_and_loads(paper: str, figure: str) -> None:
+def test_every_figure_has_a_scenario_of_its_own_that_says_its_command_and_x_axis_and_loads(
+    paper: str, figure: str
+) -> None:
     name = f"{figures.paper(paper).prefix}_{figure}"
     path = SCENARIOS / f"{name}.toml"
     assert path_of(name) == path
@@ -126,7 +159,9 @@ def test_every_scenario_with_a_figure_table_is_a_figure() -> None:
 
 def test_seeds_epsilons_and_points_are_those_of_the_scenario(made: dict[str, Any]) -> None:
     found = made["figures"]["figure3"]["rows"]
-    assert {(row["series"], row["x"]) for row in found} == {(f"epsilon = {e}", mu) for e in (5, 20) for mu in (0, 0.25)}
+    assert {(row["series"], row["x"]) for row in found} == {
+        (f"epsilon = {e}", mu) for e in (5, 20) for mu in (0, 0.25)
+    }
     assert all(row["seeds"] == [1, 2] and len(row["each"]) == 2 for row in found)
 
 
@@ -138,13 +173,19 @@ def test_the_interval_is_student_s_t_over_the_seeds(made: dict[str, Any]) -> Non
         assert row["interval"] == pytest.approx([mean - reach, mean + reach])
 
 
-def test_an_epsilon_keeps_its_unit_and_neighbours_and_seeds_say_what_they_change(made: dict[str, Any]) -> None:
+def test_an_epsilon_keeps_its_unit_and_neighbours_and_seeds_say_what_they_change(
+    made: dict[str, Any],
+) -> None:
     shown = page.render(made, command="fedrec bench paper")
-    assert shown.count("per user (add/remove, number of users public)") >= len(made["figures"]["figure3"]["rows"])
+    assert shown.count("per user (add/remove, number of users public)") >= len(
+        made["figures"]["figure3"]["rows"]
+    )
     assert "Seeds 1, 2; each divides the data and draws the noise" in shown
 
 
-def test_the_page_stands_alone_and_has_every_value_a_chart_and_the_warning(made: dict[str, Any]) -> None:
+def test_the_page_stands_alone_and_has_every_value_a_chart_and_the_warning(
+    made: dict[str, Any],
+) -> None:
     shown = page.render(made, command="fedrec bench paper <script>")
     assert "<script" not in shown
     assert not re.search(r"(?:src|href)=", shown)
@@ -159,13 +200,22 @@ def test_the_page_stands_alone_and_has_every_value_a_chart_and_the_warning(made:
 
 def test_more_lines_than_can_be_told_apart_become_a_chart_for_each_epsilon() -> None:
     some = [
-        {"metric": "rmse", "series": f"method {m}, epsilon = {e}", "x": x, "value": 1.0 + m + x, "guarantee": ""}
+        {
+            "metric": "rmse",
+            "series": f"method {m}, epsilon = {e}",
+            "x": x,
+            "value": 1.0 + m + x,
+            "guarantee": "",
+        }
         for m in range(6)
         for e in (1, 5)
         for x in (0, 1)
     ]
     drawn = list(page._charts("rmse", "bucket", some))
-    assert [chart.title for chart in drawn] == ["rmse against bucket, epsilon 1", "rmse against bucket, epsilon 5"]
+    assert [chart.title for chart in drawn] == [
+        "rmse against bucket, epsilon 1",
+        "rmse against bucket, epsilon 5",
+    ]
     assert [len(chart.lines) for chart in drawn] == [6, 6]
     assert next(iter(drawn[0].lines)) == "method 0"
 
@@ -189,13 +239,19 @@ def test_what_is_not_established_is_marked_on_the_page() -> None:
     }
     result = {"paper": "p", "quick": False, "overrides": [], "figures": {"figure5": content}}
     assert re.search(
-        r'class="under warn">epsilon 5 per user \(add/remove, number of users public\): NOT ESTABLISHED', page.render(result, command="x")
+        (
+            r'class="under warn">epsilon 5 per user \(add/remove, number of users public\): NOT '
+            r"ESTABLISHED"
+        ),
+        page.render(result, command="x"),
     )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("paper", "figure"), SECONDS_FREE)
-def test_every_row_is_counted_and_a_second_run_finds_all(paper: str, figure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_row_is_counted_and_a_second_run_finds_all(
+    paper: str, figure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """How many there are is known as soon as no row decides which others are asked for."""
     monkeypatch.setattr("fedrec_simulations.experiments.papers.fast_dpmf.PASSES", 2)
     told = list[Progress]()
@@ -209,17 +265,23 @@ def test_every_row_is_counted_and_a_second_run_finds_all(paper: str, figure: str
     assert math.isnan(told[-1].left_s)
 
 
-def test_the_time_left_is_the_mean_of_the_rows_made_times_those_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_left_is_the_mean_of_the_rows_made_times_those_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock, told = [0.0], list[Progress]()
 
     def make() -> rows.Row:
         clock[0] += 60.0
         return {"value": 1}
 
-    monkeypatch.setattr("fedrec_simulations.experiments.row_queue.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr(
+        "fedrec_simulations.experiments.row_queue.time.perf_counter", lambda: clock[0]
+    )
     trials = {f"row-{number}": Trial.of(f"row-{number}", make) for number in range(4)}
     rows_of({"row-3": trials["row-3"]}, RowFiles(tmp_path))
-    RowQueue[dict[Any, rows.Row]](RowFiles(tmp_path), tell=told.append).results({"figure1": of_one_stage(trials)})
+    RowQueue[dict[Any, rows.Row]](RowFiles(tmp_path), tell=told.append).results(
+        {"figure1": of_one_stage(trials)}
+    )
     assert [(p.done, p.total, p.left_s) for p in told[1:3]] == [(2, 4, 120.0), (3, 4, 60.0)]
     assert math.isnan(told[0].left_s)
     said = [p.words.removeprefix("figure1: ") for p in (told[0], told[1], told[-1])]
@@ -227,7 +289,10 @@ def test_the_time_left_is_the_mean_of_the_rows_made_times_those_missing(tmp_path
 
 
 def test_while_rows_decide_which_others_come_the_count_is_from_below() -> None:
-    assert Progress("figure1", 1, 2, 7200.0, complete=False).words == "figure1: 1 of at least 2 rows, at least 2 h 0 min left"
+    assert (
+        Progress("figure1", 1, 2, 7200.0, complete=False).words
+        == "figure1: 1 of at least 2 rows, at least 2 h 0 min left"
+    )
 
 
 def candidate(number: int) -> rows.Row:
@@ -249,9 +314,14 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def chosen_of_four() -> Plan[list[float]]:
-    tried = yield Choices({number: Trial.of(f"candidate-{number}", candidate, number) for number in range(4)})
+    tried = yield Choices(
+        {number: Trial.of(f"candidate-{number}", candidate, number) for number in range(4)}
+    )
     rate = min(tried.values(), key=lambda row: row["error"])["rate"]
-    found = yield {"trained": Trial.of("trained", trained, rate), "free": Trial.of("free", trained, 7.0)}
+    found = yield {
+        "trained": Trial.of("trained", trained, rate),
+        "free": Trial.of("free", trained, 7.0),
+    }
     return [found["trained"]["value"], found["free"]["value"]]
 
 
@@ -263,21 +333,30 @@ def one_row() -> Plan[list[float]]:
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_row_whose_settings_another_decides_waits_for_it_and_a_shared_one_is_made_once(jobs: int, tmp_path: Path) -> None:
+def test_a_row_whose_settings_another_decides_waits_for_it_and_a_shared_one_is_made_once(
+    jobs: int, tmp_path: Path
+) -> None:
     told, store = list[Progress](), RowFiles(tmp_path)
-    rows_of({1: Trial.of("candidate-1", candidate, 1)}, store)  # nothing is chosen from a part of the candidates
-    found = RowQueue[list[float]](store, jobs=jobs, tell=told.append).results({"one": chosen_of_four(), "two": one_row()})
+    # nothing is chosen from a part of the candidates
+    rows_of({1: Trial.of("candidate-1", candidate, 1)}, store)
+    found = RowQueue[list[float]](store, jobs=jobs, tell=told.append).results(
+        {"one": chosen_of_four(), "two": one_row()}
+    )
     assert found == {"one": [30.0, 70.0], "two": [70.0]}
     assert len(list(tmp_path.iterdir())) == 6
     assert [progress.done for progress in told] == [1, 2, 3, 4, 5, 6]
-    assert [progress.complete for progress in told] == sorted(progress.complete for progress in told)
+    assert [progress.complete for progress in told] == sorted(
+        progress.complete for progress in told
+    )
     assert told[0].complete is False
     assert told[-1].complete
 
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_what_goes_wrong_in_a_worker_is_said_as_it_is_without_one(jobs: int, tmp_path: Path) -> None:
+def test_what_goes_wrong_in_a_worker_is_said_as_it_is_without_one(
+    jobs: int, tmp_path: Path
+) -> None:
     with pytest.raises(SettingsError, match="this cannot be") as caught:
         rows_of({"refused": Trial.of("refused", refused)}, RowFiles(tmp_path), jobs=jobs)
     assert caught.value.remedy == "Do that."
@@ -285,9 +364,15 @@ def test_what_goes_wrong_in_a_worker_is_said_as_it_is_without_one(jobs: int, tmp
 
 @pytest.mark.slow
 def test_two_processes_give_the_rows_that_one_gives(tmp_path: Path) -> None:
-    found = [figures.run("dp-cmf/figure4", "planted", quick=True, jobs=jobs, folder=tmp_path / str(jobs)) for jobs in (1, 2)]
+    found = [
+        figures.run("dp-cmf/figure4", "planted", quick=True, jobs=jobs, folder=tmp_path / str(jobs))
+        for jobs in (1, 2)
+    ]
     assert found[0] == found[1]
-    one, two = ({path.name: path.read_bytes() for path in (tmp_path / str(jobs)).rglob("*.json")} for jobs in (1, 2))
+    one, two = (
+        {path.name: path.read_bytes() for path in (tmp_path / str(jobs)).rglob("*.json")}
+        for jobs in (1, 2)
+    )
     assert one == two
 
 
@@ -296,9 +381,13 @@ def test_a_worker_that_was_ended_is_said_to_be() -> None:
         pool.submit(os._exit, 9).result()
 
 
-@pytest.mark.parametrize(("end", "said"), [(signal.SIGINT, "left: []\n"), (signal.SIGKILL, "")], ids=["ctrl-c", "killed"])
+@pytest.mark.parametrize(
+    ("end", "said"), [(signal.SIGINT, "left: []\n"), (signal.SIGKILL, "")], ids=["ctrl-c", "killed"]
+)
 def test_workers_end_with_the_process_that_gave_them_work(end: signal.Signals, said: str) -> None:
-    """polars has a handler of its own, after which a wait without end hears no Ctrl-C. A worker that lived on would hold stdout open."""
+    """polars has a handler of its own, after which a wait without end hears no Ctrl-C.
+
+    A worker that lived on would hold stdout open."""
     script = (
         "import multiprocessing, time, polars\n"
         "from fedrec_simulations.experiments.workers import first_done, workers\n"
@@ -310,7 +399,9 @@ def test_workers_end_with_the_process_that_gave_them_work(end: signal.Signals, s
         "except KeyboardInterrupt:\n"
         "    print('left:', multiprocessing.active_children())\n"
     )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
         time.sleep(0.2)  # into the wait
@@ -321,7 +412,11 @@ def test_workers_end_with_the_process_that_gave_them_work(end: signal.Signals, s
 def test_figures_of_seconds_have_the_machine_to_themselves() -> None:
     for name in PAPERS:
         paper = figures.paper(name)
-        assert {figure for figure in paper.figures if load(path_of(f"{paper.prefix}_{figure}")).figure.x == "seconds"} <= set(paper.timed)
+        assert {
+            figure
+            for figure in paper.figures
+            if load(path_of(f"{paper.prefix}_{figure}")).figure.x == "seconds"
+        } <= set(paper.timed)
 
 
 @pytest.mark.parametrize(
@@ -329,24 +424,53 @@ def test_figures_of_seconds_have_the_machine_to_themselves() -> None:
     [
         ("ml-10m", 10_000_054, "ada-dpals", "figure1", "The paper's data: ML-10M.", True),
         ("ml-20m", 20_000_263, "ada-dpals", "figure2", "The paper's data: ML-20M.", True),
-        ("ml-20m", 20_000_263, "am-ssp", "figure1", "NOT the paper's data (ML-10M): this is ML-20M.", False),
+        (
+            "ml-20m",
+            20_000_263,
+            "am-ssp",
+            "figure1",
+            "NOT the paper's data (ML-10M): this is ML-20M.",
+            False,
+        ),
         ("ml-10m", 10_000_053, "ada-dpals", "figure1", "10,000,053 events", False),
-        ("ml-1m", 1_000_209, "fast-dpmf", "figure5", "NOT the paper's data (Netflix and Yahoo)", False),
+        (
+            "ml-1m",
+            1_000_209,
+            "fast-dpmf",
+            "figure5",
+            "NOT the paper's data (Netflix and Yahoo)",
+            False,
+        ),
         ("ml-10m", 10_000_054, "dp-cmf", "figure1", "50% of its own people are public", False),
         ("ml-10m", 10_000_054, "dp-cmf", "figure3", "The paper's data: ML-10M.", True),
-        ("clicks-npz", 1_561_406, "convex-ssp", "yelp2018", "Nobody has published this figure", False),
+        (
+            "clicks-npz",
+            1_561_406,
+            "convex-ssp",
+            "yelp2018",
+            "Nobody has published this figure",
+            False,
+        ),
         ("ml-1m", 1_000_209, "ada-dpals", "figure5", "made up as the paper says", True),
     ],
 )
 def test_the_official_files_are_known_and_others_are_said_to_be_others(
-    format_: str, count: int, paper: str, figure: str, said: str, same: bool, monkeypatch: pytest.MonkeyPatch
+    format_: str,
+    count: int,
+    paper: str,
+    figure: str,
+    said: str,
+    same: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Read:
         provenance = Source(format_, (), ReadReport(count, count))
 
     paper_data._described.cache_clear()
     monkeypatch.setattr(paper_data, "read", lambda path: Read)
-    found = provenance(paper, figure, Start(f"{figures.paper(paper).prefix}_{figure}", f"somewhere/{format_}"))
+    found = provenance(
+        paper, figure, Start(f"{figures.paper(paper).prefix}_{figure}", f"somewhere/{format_}")
+    )
     paper_data._described.cache_clear()
     assert said in found.words
     assert found.same == same
@@ -356,18 +480,43 @@ def test_privaterec_s_runs_are_fixed_but_for_seeds(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"privacy\.epsilon=5 changes no figure"):
         paper_rows("privaterec/table1", tmp_path, overrides=["privacy.epsilon=5"])
     asked = {
-        name: next(make(Work(Start(f"privaterec_{name}", "planted", ("figure.seeds=[1,2]",)), False, tmp_path)))
+        name: next(
+            make(
+                Work(
+                    Start(f"privaterec_{name}", "planted", ("figure.seeds=[1,2]",)), False, tmp_path
+                )
+            )
+        )
         for name, make in privaterec.PAPER.figures.items()
     }
     assert len(asked["table1"]) == 2 * 15
-    assert len({trial.name for stage in asked.values() for trial in stage.values()}) == 2 * len(news_paper.methods())
+    assert len({trial.name for stage in asked.values() for trial in stage.values()}) == 2 * len(
+        news_paper.methods()
+    )
 
 
-def test_a_run_of_privaterec_is_one_point_with_its_promise_per_click(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = [{"epsilon": e, "metrics": {"auc": 0.6, "mrr": 0.3, "ndcg@5": 0.3, "ndcg@10": 0.4}} for e in ("inf", 10.0)]
-    promise = {"epsilon": 10.0, "delta": 1e-5, "unit": "click", "neighbours": "replace", "established": True, "note": ""}
+def test_a_run_of_privaterec_is_one_point_with_its_promise_per_click(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [
+        {"epsilon": e, "metrics": {"auc": 0.6, "mrr": 0.3, "ndcg@5": 0.3, "ndcg@10": 0.4}}
+        for e in ("inf", 10.0)
+    ]
+    promise = {
+        "epsilon": 10.0,
+        "delta": 1e-5,
+        "unit": "click",
+        "neighbours": "replace",
+        "established": True,
+        "note": "",
+    }
     made = Trial.of("one", lambda: {"serving": {"answers": answers}, "guarantee": promise})
     monkeypatch.setattr(privaterec, "news_trial", lambda *_: made)
     found = paper_rows("privaterec/table2", tmp_path)
-    assert [(row["metric"], row["value"]) for row in found] == [("auc", 0.6), ("mrr", 0.3), ("ndcg@5", 0.3), ("ndcg@10", 0.4)]
+    assert [(row["metric"], row["value"]) for row in found] == [
+        ("auc", 0.6),
+        ("mrr", 0.3),
+        ("ndcg@5", 0.3),
+        ("ndcg@10", 0.4),
+    ]
     assert all("per click (replace)" in row["guarantee"] for row in found)

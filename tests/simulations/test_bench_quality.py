@@ -77,26 +77,39 @@ def test_a_training_of_the_quality_table_says_its_price_and_no_accountant_finds_
     assert found["rmse"] < rivals["global mean"]["rmse"]
     private = quality.training_row("planted", replace(method, epsilon=0.1), 1)
     assert private["accountants"]["gdp"] == pytest.approx(0.1)
-    assert min(private["accountants"]["pld"], private["accountants"]["rdp"]) >= 0.0999  # never below: PLD rounds up, RDP bounds
+    # never below: PLD rounds up, RDP bounds
+    assert min(private["accountants"]["pld"], private["accountants"]["rdp"]) >= 0.0999
     assert private["rmse"] > found["rmse"]
     table = quality.markdown({"non_private": [], "private": [quality._summary(method, [found])]})
     assert "default, without features" in table
 
 
 def test_seeds_of_different_guarantees_never_share_a_line() -> None:
-    made = {"rmse": 1.0, "mae": 1.0, "validation_rmse": 1.0, "accountants": {"gdp": 1.0, "pld": 1.0, "rdp": 1.0}, "releases": 1}
+    made = {
+        "rmse": 1.0,
+        "mae": 1.0,
+        "validation_rmse": 1.0,
+        "accountants": {"gdp": 1.0, "pld": 1.0, "rdp": 1.0},
+        "releases": 1,
+    }
     one = {**made, "seconds": 1.0, "peak_rss_mb": 1.0, "guarantee": {"epsilon": 1.0}}
     with pytest.raises(AssertionError):
-        quality._summary(Method("default", True, 1.0), [one, {**one, "guarantee": {"epsilon": 2.0}}])
+        quality._summary(
+            Method("default", True, 1.0), [one, {**one, "guarantee": {"epsilon": 2.0}}]
+        )
 
 
 @pytest.mark.parametrize("preset", ["small", "demo"])
 def test_the_ceiling_is_no_worse_than_item_and_user_bias(preset: str) -> None:
     scenario = quality.scenario_of("planted", Method("default", False, math.inf), 1)
-    scenario = scenario.model_copy(update={"data": scenario.data.model_copy(update={"preset": preset})})
+    scenario = scenario.model_copy(
+        update={"data": scenario.data.model_copy(update={"preset": preset})}
+    )
     split = load_split(scenario, load_dataset(scenario))
     bias = baselines(split.test, split.train, cutoffs=(20,))["item + user bias"].metrics()["rmse"]
-    ceiling = evaluate(als_model(split, scenario), split.test, split.train, cutoffs=(20,), ranking=False)
+    ceiling = evaluate(
+        als_model(split, scenario), split.test, split.train, cutoffs=(20,), ranking=False
+    )
     assert ceiling.metrics()["rmse"] <= bias + 0.002  # type: ignore[operator]
 
 
@@ -118,7 +131,12 @@ def test_every_exchanged_part_still_spends_at_most_the_guarantee(name: str, epsi
 @pytest.mark.parametrize("name", [name for name in ablation.PARTS if name != "default"])
 def test_every_part_is_really_exchanged(name: str) -> None:
     part, settings, promised = ablation.PARTS[name], _settings(5.0), Guarantee(5.0, 1e-5)
-    changed = part.change(settings) != settings or part.budget(promised) != promised or not part.features or part.clip_only
+    changed = (
+        part.change(settings) != settings
+        or part.budget(promised) != promised
+        or not part.features
+        or part.clip_only
+    )
     assert changed
     assert part.against in ablation.PARTS
 
@@ -156,7 +174,9 @@ def test_every_part_trains_and_is_compared_with_its_own_base() -> None:
     }
     compared = ablation._compared(5.0, found)
     clipped = compared["parts"]["reports clipped, not scaled to norm 1"]
-    assert clipped["difference"] == pytest.approx(clipped["rmse"] - compared["parts"]["default"]["rmse"])
+    assert clipped["difference"] == pytest.approx(
+        clipped["rmse"] - compared["parts"]["default"]["rmse"]
+    )
     assert clipped["difference"] != 0
     assert compared["noise"] > 0
     assert "reports clipped" in ablation.markdown({"epsilons": [compared]})
@@ -169,21 +189,33 @@ def test_clipped_reports_are_never_longer_than_scaled_ones() -> None:
 
     _, split = ablation._loaded("planted")
     train, settings = split.train, _settings(5.0)
-    facts = PublicFacts(train.num_users, train.num_items, train.kind, train.value_range, None, Streams(1))
-    recipe = default.DefaultRecipe(calibrate(Guarantee(5.0, 1e-5), settings.shares), settings, facts, None)
+    facts = PublicFacts(
+        train.num_users, train.num_items, train.kind, train.value_range, None, Streams(1)
+    )
+    recipe = default.DefaultRecipe(
+        calibrate(Guarantee(5.0, 1e-5), settings.shares), settings, facts, None
+    )
     rng = np.random.default_rng(0)
     counts = {"counts": rng.exponential(1.0, train.num_items) + 0.1, "counts_std": np.array(0.3)}
-    state = {"round": np.array(1), "mean": np.array(0.1), "log_count": np.zeros(train.num_items), **counts}
+    state = {
+        "round": np.array(1),
+        "mean": np.array(0.1),
+        "log_count": np.zeros(train.num_items),
+        **counts,
+    }
     question = recipe.ask(state)
     assert question is not None
     step = default.CLIENT_STEPS[question.step]
     exact = squared_norms(step(question, train), question.releases)
     clipped = squared_norms(ablation._clipped(step)(question, train), question.releases)
     assert bool(np.all(clipped <= exact + 1e-12))
-    assert 0.4 < np.mean(clipped < 0.99 * exact) < 0.6  # half the users are below the median: so the limit was chosen
+    # half the users are below the median: so the limit was chosen
+    assert 0.4 < np.mean(clipped < 0.99 * exact) < 0.6
 
 
 def test_every_verb_of_the_command_has_its_bench() -> None:
     from fedrec_simulations.bench.options import Bench
 
-    assert {*verbs.BENCHES, *verbs.TOLD, "paper", "submit", "leaderboard"} == {bench.value for bench in Bench}
+    assert {*verbs.BENCHES, *verbs.TOLD, "paper", "submit", "leaderboard"} == {
+        bench.value for bench in Bench
+    }

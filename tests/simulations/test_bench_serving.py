@@ -1,4 +1,5 @@
-"""The load benchmark drives a real server and counts only answers; an endurance run notices what it is there to notice."""
+"""The load benchmark drives a real server and counts only answers; an endurance run notices what it
+is there to notice."""
 
 import json
 import subprocess
@@ -22,7 +23,9 @@ SMALL = Shape(300, 8, 4)
 
 def test_the_last_line_has_the_headlines_of_both_doors() -> None:
     program = [sys.executable, "-m", "fedrec_cli", "bench", "serving", "--quick", "--json"]
-    result = json.loads(subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+    result = json.loads(
+        subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
+    )
     for door in ("grpc", "http"):
         assert {"p50_ms", "p99_ms", "qps"} <= set(result[door])
         (found,) = result["shapes"].values()
@@ -33,7 +36,10 @@ def test_the_last_line_has_the_headlines_of_both_doors() -> None:
 
 
 def test_the_headline_is_the_best_rate_and_the_latency_of_one_caller() -> None:
-    rows = [{"callers": n, "p50_ms": n, "p99_ms": 2.0 * n, "qps": qps} for n, qps in ((1, 5.0), (4, 9.0), (8, 7.0))]
+    rows = [
+        {"callers": n, "p50_ms": n, "p99_ms": 2.0 * n, "qps": qps}
+        for n, qps in ((1, 5.0), (4, 9.0), (8, 7.0))
+    ]
     assert serving.headline(rows) == {"p50_ms": 1, "p99_ms": 2.0, "qps": 9.0, "callers": 4}
 
 
@@ -43,7 +49,11 @@ def test_answers_that_lack_items_are_an_error_and_not_a_figure(door: str, tmp_pa
     with served(tmp_path, tmp_path) as server, Generator() as ask:
         job = Job(door, getattr(server, door), server.version, SMALL.coefficients, 2, 0.1)  # type: ignore[arg-type]
         assert len(ask(job).latency_s) > 0
-        for wrong in ({"k": SMALL.items + 1}, {"coefficients": SMALL.coefficients + 1}, {"version": "0" * 16}):
+        for wrong in (
+            {"k": SMALL.items + 1},
+            {"coefficients": SMALL.coefficients + 1},
+            {"version": "0" * 16},
+        ):
             with pytest.raises(RunError, match="callers over"):
                 ask(Job(**{**vars(job), **wrong}))
         assert server.stop() == 0
@@ -55,9 +65,15 @@ def test_a_bout_swaps_checks_everything_and_passes() -> None:
     result = serving_endurance.run(4.0, quick=True)
     assert result["passed"], result
     assert result["swaps"] >= 4
-    assert {"grpc answers", "http answers", "grpc malformed", "http malformed", "grpc cut", "lines cut", "bundles taken"} <= set(
-        result["done"]
-    )
+    assert {
+        "grpc answers",
+        "http answers",
+        "grpc malformed",
+        "http malformed",
+        "grpc cut",
+        "lines cut",
+        "bundles taken",
+    } <= set(result["done"])
     assert "no wrong answer" in serving_endurance.markdown(result)
 
 
@@ -89,9 +105,23 @@ def test_messages_say_the_same_over_both_doors() -> None:
     from fedrec_transport.serving_api import serving_pb2 as pb
 
     asked = pb.RecommendRequest.FromString(message("grpc", "00000000000000ff", [0.5, 2.0], 3, 0b10))
-    assert (asked.version, list(asked.coefficients), asked.k, asked.categories) == (255, [0.5, 2.0], 3, 2)
-    head, _, body = message("http", "00000000000000ff", [0.5, 2.0], 3, 0b10, ["drama"]).partition(b"\r\n\r\n")
-    assert json.loads(body) == {"version": "00000000000000ff", "coefficients": [0.5, 2.0], "k": 3, "categories": ["drama"]}
+    assert (asked.version, list(asked.coefficients), asked.k, asked.categories) == (
+        255,
+        [0.5, 2.0],
+        3,
+        2,
+    )
+    head, _, body = message("http", "00000000000000ff", [0.5, 2.0], 3, 0b10, ["drama"]).partition(
+        b"\r\n\r\n"
+    )
+    assert json.loads(body) == {
+        "version": "00000000000000ff",
+        "coefficients": [0.5, 2.0],
+        "k": 3,
+        "categories": ["drama"],
+    }
     assert f"content-length: {len(body)}".encode() in head
     reply = pb.RecommendReply(version=255, items=[4], scores=[0.5]).SerializeToString()
-    assert answer("grpc", reply) == answer("http", b'{"version":"00000000000000ff","items":[4],"scores":[0.5]}')
+    assert answer("grpc", reply) == answer(
+        "http", b'{"version":"00000000000000ff","items":[4],"scores":[0.5]}'
+    )

@@ -1,4 +1,5 @@
-"""Lists through a real server are those that the bundle's own arithmetic makes, and stand beside popularity and the exact list."""
+"""Lists through a real server are those that the bundle's own arithmetic makes, and stand beside
+popularity and the exact list."""
 
 import sys
 
@@ -21,4 +22,9 @@ def test_ratings_and_clicks_are_asked_for_through_a_server() -> None:
         assert methods["exact"]["gain_stderr"] > 0
         assert 0 < found["told"]["5"]["6"] < found["told"]["inf"]["6"] <= 1
     page = serving_lists.markdown(result)
-    assert page.index("| popularity |") < page.index("| exact |") < page.index("served, ε = inf") < page.index("served, ε = 5")
+    assert (
+        page.index("| popularity |")
+        < page.index("| exact |")
+        < page.index("served, ε = inf")
+        < page.index("served, ε = 5")
+    )

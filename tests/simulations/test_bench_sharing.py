@@ -11,7 +11,9 @@ def test_three_aggregators_are_measured_beside_one_that_is_trusted() -> None:
     result = sharing.run(quick=True)
     (cost,), (cell,) = result["costs"], result["errors"]
     assert cost["upload_bytes"] == 8 * (200 + 8 * 9) + 5 * 32 + 3 * 128
-    trusted, one, outsiders = (cell["modes"][name] for name in ("trusted", "one-corrupt", "outsiders"))
+    trusted, one, outsiders = (
+        cell["modes"][name] for name in ("trusted", "one-corrupt", "outsiders")
+    )
     assert (trusted["outsiders"], trusted["one_aggregator"]) == (5.0, "inf")
     assert (one["one_aggregator"], round(one["outsiders"], 2)) == (5.0, 3.95)
     assert (round(outsiders["one_aggregator"], 2), round(outsiders["outsiders"], 6)) == (6.35, 5.0)

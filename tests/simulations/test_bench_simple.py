@@ -20,13 +20,23 @@ def _summed(values: dict[str, dict[str, float]]) -> rows.Row:
 
 
 def test_the_bar_is_two_thousandths_of_rmse_or_one_percent_of_ndcg() -> None:
-    held = _summed({"default": {"rmse": 0.9019, "ndcg@20": 0.0991}, "dp-bias": {"rmse": 0.9}, "dp-popularity": {"ndcg@20": 0.1}})
+    held = _summed(
+        {
+            "default": {"rmse": 0.9019, "ndcg@20": 0.0991},
+            "dp-bias": {"rmse": 0.9},
+            "dp-popularity": {"ndcg@20": 0.1},
+        }
+    )
     assert [(cell["metric"], cell["best_simple"], cell["behind"]) for cell in held["cells"]] == [
         ("rmse", "dp-bias", False),
         ("ndcg@20", "dp-popularity", False),
     ]
     behind = _summed(
-        {"default": {"rmse": 0.9021, "ndcg@20": 0.0989}, "dp-bias": {"rmse": 0.9, "ndcg@20": 0.01}, "dp-popularity": {"ndcg@20": 0.1}}
+        {
+            "default": {"rmse": 0.9021, "ndcg@20": 0.0989},
+            "dp-bias": {"rmse": 0.9, "ndcg@20": 0.01},
+            "dp-popularity": {"ndcg@20": 0.1},
+        }
     )
     assert [cell["behind"] for cell in behind["cells"]] == [True, True]
     assert (held["behind"], behind["behind"]) == (0, 2)
@@ -37,7 +47,12 @@ def test_the_bar_is_two_thousandths_of_rmse_or_one_percent_of_ndcg() -> None:
 
 def test_the_best_simple_method_is_the_one_to_beat_and_a_refusal_is_told() -> None:
     found = _summed(
-        {"default": {"rmse": 0.9}, "dp-bias": {"rmse": 0.95}, "dp-item-item": {"rmse": 0.93}, "dp-popularity": {"refused": "clicks"}}
+        {
+            "default": {"rmse": 0.9},
+            "dp-bias": {"rmse": 0.95},
+            "dp-item-item": {"rmse": 0.93},
+            "dp-popularity": {"refused": "clicks"},
+        }
     )  # type: ignore[dict-item]
     assert found["cells"][0]["best_simple"] == "dp-item-item"
     assert found["refused"] == {"planted: dp-popularity": "clicks"}
@@ -61,10 +76,16 @@ def test_a_recipe_that_refuses_the_data_says_why() -> None:
 
 
 def test_a_cut_keeps_so_many_users_or_items() -> None:
-    sizes = [simple.simple_row(Place("", SMALL, cut), "dp-bias", 5.0, 1) for cut in (Cut(users=100), Cut(items=30))]
+    sizes = [
+        simple.simple_row(Place("", SMALL, cut), "dp-bias", 5.0, 1)
+        for cut in (Cut(users=100), Cut(items=30))
+    ]
     assert sizes[0]["users"] == 100
     assert [found["items"] for found in sizes] == [120, 30]
-    assert "the data has 300" in simple.simple_row(Place("", SMALL, Cut(users=1_000)), "dp-bias", 5.0, 1)["refused"]
+    assert (
+        "the data has 300"
+        in simple.simple_row(Place("", SMALL, Cut(users=1_000)), "dp-bias", 5.0, 1)["refused"]
+    )
 
 
 def test_two_folders_of_one_name_are_refused(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Every help reads well at any width, and bad input of any kind ends in a line of cause, a line of remedy and its exit code."""
+"""Every help reads well at any width, and bad input of any kind ends in a line of cause, a line of
+remedy and its exit code."""
 
 from __future__ import annotations
 
@@ -19,7 +20,16 @@ from fedrec_cli import main
 from fedrec_cli.main import EXIT_CODES, app
 from fedrec_simulations.data import describing
 
-SMALL = ["--set", "data.preset=small", "--set", "compare.als=false", "--set", "evaluation.ranking=false", "--set", "run.examples=1"]
+SMALL = [
+    "--set",
+    "data.preset=small",
+    "--set",
+    "compare.als=false",
+    "--set",
+    "evaluation.ranking=false",
+    "--set",
+    "run.examples=1",
+]
 ENTRY = "from fedrec_cli.main import main; main()"
 NOT_SHOWN = "\x1b"
 
@@ -37,11 +47,14 @@ VERBS = dict(verbs(get_command(app)))
 
 @pytest.fixture(autouse=True)
 def _environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # what the command would set, were numpy not loaded yet
+    # what the command would set, were numpy not loaded yet
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
 
 
 @pytest.fixture
-def said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
+def said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
     """Run a command line in this process: exit code, stdout, stderr."""
 
     def run(*arguments: str, width: int = 80) -> tuple[int, str, str]:
@@ -58,7 +71,8 @@ Said = Callable[..., tuple[int, str, str]]
 
 
 def refused(answer: tuple[int, str, str], *, code: int, named: str) -> None:
-    """One line of cause that names what is wrong, one of remedy, nothing else, and the documented code."""
+    """One line of cause that names what is wrong, one of remedy, nothing else, and the documented
+    code."""
     found, out, err = answer
     assert found == code, err
     assert out == ""
@@ -71,11 +85,16 @@ def refused(answer: tuple[int, str, str], *, code: int, named: str) -> None:
 
 @pytest.mark.parametrize("path", VERBS, ids=" ".join)
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_the_help_of_every_verb_is_complete_and_fits_the_terminal(path: tuple[str, ...], width: int, said: Said) -> None:
+def test_the_help_of_every_verb_is_complete_and_fits_the_terminal(
+    path: tuple[str, ...], width: int, said: Said
+) -> None:
     code, out, err = said(*path, "--help", width=width)
     assert (code, err) == (0, "")
     assert out.startswith(f"Usage: fedrec {' '.join(path)}".rstrip())
-    assert "..." not in re.sub(r"\[ARGS\]\.\.\.|(?:RUN_DIR|NAME)\.\.\.|SOURCE\.\.\.|SETTINGS\.\.\.", "", out)  # nothing is cut off
+    # nothing is cut off
+    assert "..." not in re.sub(
+        r"\[ARGS\]\.\.\.|(?:RUN_DIR|NAME)\.\.\.|SOURCE\.\.\.|SETTINGS\.\.\.", "", out
+    )
     assert NOT_SHOWN not in out
     if width >= 80:  # example commands are not wrapped: they are there to be copied
         assert max(map(len, out.splitlines())) <= width
@@ -92,12 +111,19 @@ def test_every_verb_and_every_parameter_is_described(path: tuple[str, ...]) -> N
 
 def test_the_first_help_lists_every_verb_and_every_exit_code(said: Said) -> None:
     _, out, _ = said("--help", width=100)
-    assert all(re.search(rf"^  {name} ", out, re.MULTILINE) for name in ("simulate", "account", "bench", "data"))
+    assert all(
+        re.search(rf"^  {name} ", out, re.MULTILINE)
+        for name in ("simulate", "account", "bench", "data")
+    )
     assert all(f"{code} {words}" in " ".join(out.split()) for code, words in EXIT_CODES.items())
 
 
 def test_every_error_has_a_documented_exit_code() -> None:
-    leaves = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, errors.FedRecError) and c is not errors.FedRecError]
+    leaves = [
+        c
+        for c in vars(errors).values()
+        if isinstance(c, type) and issubclass(c, errors.FedRecError) and c is not errors.FedRecError
+    ]
     assert len(leaves) > 5
     assert {c.exit_code for c in leaves} <= set(EXIT_CODES)
 
@@ -159,7 +185,10 @@ def test_a_wrong_flag_or_key_is_named(
 
 
 def test_a_broken_scenario_file_is_named(said: Said, tmp_path: Path) -> None:
-    for name, content in {"broken.toml": b"[privacy\nepsilon = 5", "binary.toml": b"\xff\xfe\x00"}.items():
+    for name, content in {
+        "broken.toml": b"[privacy\nepsilon = 5",
+        "binary.toml": b"\xff\xfe\x00",
+    }.items():
         (tmp_path / name).write_bytes(content)
         refused(said("account", str(tmp_path / name)), code=2, named=name)
 
@@ -178,19 +207,40 @@ AS_RATINGS = ["--set", "data.columns.rating=rating", "--set", "data.rating_range
         (RATINGS + "2,12,3\n", AS_RATINGS, 3, "line 6"),
         ("", AS_RATINGS, 3, "ratings.csv"),
         ("user,item,rating\n", AS_RATINGS, 3, "ratings.csv"),
-        (RATINGS, ["--set", "data.columns.rating=stars", "--set", "data.rating_range=[1,5]"], 3, "stars"),
+        (
+            RATINGS,
+            ["--set", "data.columns.rating=stars", "--set", "data.rating_range=[1,5]"],
+            3,
+            "stars",
+        ),
         (RATINGS, ["--set", "data.columns.rating=rating"], 2, "rating_range"),
-        (RATINGS, ["--set", "data.columns.rating=rating", "--set", "data.rating_range=[5,1]"], 2, "rating_range"),
+        (
+            RATINGS,
+            ["--set", "data.columns.rating=rating", "--set", "data.rating_range=[5,1]"],
+            2,
+            "rating_range",
+        ),
         (RATINGS, ["--set", "data.columns.stars=rating"], 2, "stars"),
         (RATINGS, ["--set", "data.kind=ratings"], 2, "rating_range"),
-        ("user,item\n" + "".join(f"{k},{j}\n" for k in range(9) for j in range(3)), ["--set", "data.kind=ratings"], 2, "clicks"),
+        (
+            "user,item\n" + "".join(f"{k},{j}\n" for k in range(9) for j in range(3)),
+            ["--set", "data.kind=ratings"],
+            2,
+            "clicks",
+        ),
         (RATINGS, ["--set", "data.format=ml-1m"], 3, "ratings"),
         (RATINGS, ["--set", "data.format=nonsense"], 2, "nonsense"),
         (RATINGS, [*AS_RATINGS, "--set", "data.features_path=absent.csv"], 3, "absent.csv"),
     ],
 )
 def test_bad_data_is_named_with_file_and_line(
-    content: str, more: list[str], code: int, named: str, said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    content: str,
+    more: list[str],
+    code: int,
+    named: str,
+    said: Said,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("ratings.csv").write_text(content)
@@ -203,23 +253,42 @@ def test_data_that_is_not_there_or_in_no_known_format_is_named(said: Said, tmp_p
     refused(said("data", "describe", str(tmp_path / "notes.md")), code=3, named="notes.md")
 
 
-@pytest.mark.parametrize(("kind", "code", "named"), [("temporal", 3, "times"), ("leave-last-out", 3, "times"), ("given", 2, "given")])
+@pytest.mark.parametrize(
+    ("kind", "code", "named"),
+    [("temporal", 3, "times"), ("leave-last-out", 3, "times"), ("given", 2, "given")],
+)
 def test_a_split_that_the_data_cannot_give_is_refused(
     kind: str, code: int, named: str, said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("ratings.csv").write_text(RATINGS)
-    refused(said("account", "--set", "data.path=ratings.csv", *AS_RATINGS, "--set", f"split.kind={kind}"), code=code, named=named)
+    refused(
+        said(
+            "account", "--set", "data.path=ratings.csv", *AS_RATINGS, "--set", f"split.kind={kind}"
+        ),
+        code=code,
+        named=named,
+    )
 
 
 def test_a_folder_that_cannot_be_written_is_refused(said: Said, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     inside = tmp_path / "file" / "runs"
-    refused(said("simulate", *SMALL, "--json", "--set", f"run.directory={inside}"), code=6, named=str(inside))
-    refused(said("data", "plant", str(inside), "--preset", "small"), code=6, named=str(tmp_path / "file"))
+    refused(
+        said("simulate", *SMALL, "--json", "--set", f"run.directory={inside}"),
+        code=6,
+        named=str(inside),
+    )
+    refused(
+        said("data", "plant", str(inside), "--preset", "small"),
+        code=6,
+        named=str(tmp_path / "file"),
+    )
 
 
-def test_a_defect_is_one_line_and_asks_for_a_report(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_is_one_line_and_asks_for_a_report(
+    said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken() -> str:
         raise RuntimeError("two\nlines")
 
@@ -241,11 +310,23 @@ def test_an_interruption_names_resume(said: Said, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("recipe", ["default", "published"])
 def test_account_needs_no_data_when_it_is_told_the_sizes(recipe: str, said: Said) -> None:
-    sizes = ["--users", "90000", "--items", "2000", "--set", f"recipe={recipe}", "--set", "data.path=absent"]
+    sizes = [
+        "--users",
+        "90000",
+        "--items",
+        "2000",
+        "--set",
+        f"recipe={recipe}",
+        "--set",
+        "data.path=absent",
+    ]
     code, out, _ = said("account", "--json", *sizes)
     plan = json.loads(out)
     assert code == 0
-    assert plan["guarantee"]["words"] == "epsilon 5 at delta 1e-05 per user (add/remove, number of users public)"
+    assert (
+        plan["guarantee"]["words"]
+        == "epsilon 5 at delta 1e-05 per user (add/remove, number of users public)"
+    )
     assert sum(release["share"] for release in plan["releases"]) == pytest.approx(1)
     assert plan["accountants"]["gdp"] == pytest.approx(5)
     assert said("account", *sizes)[1].count("per user (add/remove, number of users public)") == 4
@@ -267,17 +348,29 @@ def test_planted_data_in_files_can_be_read_back(said: Said, tmp_path: Path) -> N
     assert re.search(r"^ +users  300$", out, re.MULTILINE)
 
 
-def test_real_processes_answer_with_the_same_codes_and_a_closed_pipe_is_quiet(tmp_path: Path) -> None:
-    wrong = subprocess.run([sys.executable, "-c", ENTRY, "simulate", "--nope"], capture_output=True, text=True, cwd=tmp_path)
+def test_real_processes_answer_with_the_same_codes_and_a_closed_pipe_is_quiet(
+    tmp_path: Path,
+) -> None:
+    wrong = subprocess.run(
+        [sys.executable, "-c", ENTRY, "simulate", "--nope"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
     assert wrong.returncode == 2
     assert wrong.stderr.splitlines()[0].startswith("error: ")
     piped = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", f"{sys.executable} -c '{ENTRY}' --help | true"], capture_output=True, text=True, cwd=tmp_path
+        ["bash", "-o", "pipefail", "-c", f"{sys.executable} -c '{ENTRY}' --help | true"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
     )
     assert (piped.returncode, piped.stderr) == (1, "")
 
 
-def test_an_option_that_is_a_scenario_key_is_answered_with_how_to_set_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_option_that_is_a_scenario_key_is_answered_with_how_to_set_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main.guarded(["simulate", "--epsilon", "5"]) == 2
     assert "--set privacy.epsilon=VALUE" in capsys.readouterr().err
 

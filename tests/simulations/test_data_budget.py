@@ -1,4 +1,5 @@
-"""What all runs on one data set have cost is kept over runs, charged before noise, printed, and refused past a limit."""
+"""What all runs on one data set have cost is kept over runs, charged before noise, printed, and
+refused past a limit."""
 
 from __future__ import annotations
 
@@ -24,7 +25,13 @@ from fedrec_simulations.data.budget import DataBudget, budget_of, files_of
 
 NO_LIMIT = Guarantee(math.inf, 1e-5)
 MU = mu_for(5.0, 1e-5)
-PLAIN = ["compare.als=false", "compare.baselines=false", "evaluation.ranking=false", "run.examples=0", "data.rating_range=[1,5]"]
+PLAIN = [
+    "compare.als=false",
+    "compare.baselines=false",
+    "evaluation.ranking=false",
+    "run.examples=0",
+    "data.rating_range=[1,5]",
+]
 KEYS = [*PLAIN, "recipe=fast-dpmf", "model.steps=2"]
 
 
@@ -38,7 +45,13 @@ def ratings(path: Path) -> Path:
     return path
 
 
-def simulate(capsys: pytest.CaptureFixture[str], data: Path, *more: str, code: int = 0, words: Sequence[str] = ("--json",)) -> Any:
+def simulate(
+    capsys: pytest.CaptureFixture[str],
+    data: Path,
+    *more: str,
+    code: int = 0,
+    words: Sequence[str] = ("--json",),
+) -> Any:
     keys = [*KEYS, f"data.path={data}", f"run.directory={data.parent / 'runs'}", *more]
     capsys.readouterr()
     assert guarded(["simulate", *(word for key in keys for word in ("--set", key)), *words]) == code
@@ -54,7 +67,9 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_charges_of_all_runs_compose_exactly_and_outlive_the_object(tmp_path: Path) -> None:
     for run in "abc":
-        one(tmp_path).charge(run, "system", [GaussianEvent("counts", MU * 0.6), GaussianEvent("items", MU * 0.8)])
+        one(tmp_path).charge(
+            run, "system", [GaussianEvent("counts", MU * 0.6), GaussianEvent("items", MU * 0.8)]
+        )
     (spent,) = one(tmp_path).spent()
     assert spent.epsilon == pytest.approx(epsilon_of(math.sqrt(3) * MU, 1e-5))
     assert (spent.trainings, spent.unit, spent.neighbours) == (3, "user", "add/remove")
@@ -63,13 +78,17 @@ def test_charges_of_all_runs_compose_exactly_and_outlive_the_object(tmp_path: Pa
 
 def test_units_do_not_add_and_pure_releases_are_composed_with_gaussian_ones(tmp_path: Path) -> None:
     one(tmp_path).charge("a", "system", [GaussianEvent("counts", MU)])
-    one(tmp_path).charge("b", "system", [GaussianEvent("report", 0.5, "click", "replace"), PureEvent("label", 1.0)])
+    one(tmp_path).charge(
+        "b", "system", [GaussianEvent("report", 0.5, "click", "replace"), PureEvent("label", 1.0)]
+    )
     users, clicks = one(tmp_path).spent()
     assert users.epsilon == pytest.approx(5.0)
     assert 1.0 < clicks.epsilon < 1.0 + epsilon_of(0.5, 1e-5) + 1e-6
 
 
-def test_seeded_experiments_and_trainings_without_noise_are_listed_once_and_not_added(tmp_path: Path) -> None:
+def test_seeded_experiments_and_trainings_without_noise_are_listed_once_and_not_added(
+    tmp_path: Path,
+) -> None:
     for _ in range(3):
         one(tmp_path).charge("seeded", "seeded", [GaussianEvent("counts", MU)])
         one(tmp_path).charge("open", "system", [GaussianEvent("counts", math.inf)])
@@ -116,7 +135,9 @@ def test_a_line_that_a_crash_cut_short_was_no_charge(tmp_path: Path) -> None:
     assert [entry.training for entry in budget.entries()] == ["a", "b"]
 
 
-def test_a_copy_of_the_data_has_the_same_budget_and_invented_data_has_none(tmp_path: Path, state: Path) -> None:
+def test_a_copy_of_the_data_has_the_same_budget_and_invented_data_has_none(
+    tmp_path: Path, state: Path
+) -> None:
     data, privacy = ratings(tmp_path / "a.csv"), load(None).privacy
     copy = shutil.copy(data, tmp_path / "b.csv")
     first, second = (budget_of(privacy, files_of(str(path))) for path in (data, copy))
@@ -127,7 +148,9 @@ def test_a_copy_of_the_data_has_the_same_budget_and_invented_data_has_none(tmp_p
     assert budget_of(privacy, files_of("")) is None
 
 
-def test_a_second_run_of_the_same_scenario_is_added_and_printed_in_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_run_of_the_same_scenario_is_added_and_printed_in_every_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = ratings(tmp_path / "ratings.csv")
     first, second = simulate(capsys, data), simulate(capsys, data)
     assert first["budget"]["spent"][0]["epsilon"] == pytest.approx(5.0, rel=1e-6)
@@ -147,15 +170,21 @@ def test_a_second_run_of_the_same_scenario_is_added_and_printed_in_every_file(tm
     assert "they are not private" in " ".join(out.split())
 
 
-def test_going_on_without_checkpoints_draws_afresh_and_is_charged_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_going_on_without_checkpoints_draws_afresh_and_is_charged_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = ratings(tmp_path / "ratings.csv")
     first = simulate(capsys, data)
     again = simulate(capsys, data, words=("--json", "--resume"))
     same = simulate_resumed(capsys, data)
-    assert same["budget"]["spent"][0]["epsilon"] == pytest.approx(5.0, rel=1e-6), "a finished run draws nothing"
+    assert same["budget"]["spent"][0]["epsilon"] == pytest.approx(5.0, rel=1e-6), (
+        "a finished run draws nothing"
+    )
     shutil.rmtree(Path(first["run_dir"]) / "epsilon-5" / "checkpoints")
     fresh = simulate_resumed(capsys, data)
-    assert fresh["budget"]["spent"][0]["epsilon"] == pytest.approx(epsilon_of(math.sqrt(2) * MU, 1e-5), rel=1e-6)
+    assert fresh["budget"]["spent"][0]["epsilon"] == pytest.approx(
+        epsilon_of(math.sqrt(2) * MU, 1e-5), rel=1e-6
+    )
     assert again
 
 
@@ -168,7 +197,9 @@ def test_a_run_that_would_pass_the_limit_of_its_data_is_refused_before_noise(
 ) -> None:
     data = ratings(tmp_path / "ratings.csv")
     simulate(capsys, data, "privacy.max_total_epsilon=6")
-    monkeypatch.setattr(releases, "_integers", lambda *given, **named: pytest.fail("noise was drawn"))
+    monkeypatch.setattr(
+        releases, "_integers", lambda *given, **named: pytest.fail("noise was drawn")
+    )
     said = simulate(capsys, data, "privacy.max_total_epsilon=6", code=5)
     assert "max_total_epsilon is 6" in said
 
@@ -186,16 +217,27 @@ def test_every_release_is_charged_before_its_noise_is_drawn(
     monkeypatch.setattr(releases, "_integers", watched)
     found = simulate(capsys, data)
     (path,) = (state / "fedrec" / "budgets").glob("*.jsonl")
-    names = [event[0] for line in path.read_text().splitlines() for event in json.loads(line)["events"]]
-    assert names == [release["name"] for release in read_json(Path(found["run_dir"]) / "epsilon-5" / "plan.json")["releases"]]
+    names = [
+        event[0] for line in path.read_text().splitlines() for event in json.loads(line)["events"]
+    ]
+    assert names == [
+        release["name"]
+        for release in read_json(Path(found["run_dir"]) / "epsilon-5" / "plan.json")["releases"]
+    ]
     assert len(drawn) == len(names)
     assert all(charged >= k for k, charged in enumerate(drawn, start=1))
 
 
-def test_a_seeded_run_is_an_experiment_in_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_seeded_run_is_an_experiment_in_every_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = ratings(tmp_path / "ratings.csv")
     found = [simulate(capsys, data, "privacy.noise=seeded") for _ in range(2)][-1]
-    assert found["noise"] == read_json(Path(found["run_dir"]) / "model" / "manifest.json")["noise"] == "seeded"
+    assert (
+        found["noise"]
+        == read_json(Path(found["run_dir"]) / "model" / "manifest.json")["noise"]
+        == "seeded"
+    )
     (spent,) = found["budget"]["spent"]
     assert (spent["trainings"], spent["experiments"], spent["epsilon"]) == (0, 1, 0.0)
     out = simulate(capsys, data, "privacy.noise=seeded", words=())

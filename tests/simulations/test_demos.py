@@ -1,4 +1,5 @@
-"""What ships as a demo shows training that is worth something: its verdicts, at the settings of its file."""
+"""What ships as a demo shows training that is worth something: its verdicts, at the settings of its
+file."""
 
 from __future__ import annotations
 
@@ -16,25 +17,49 @@ pytestmark = pytest.mark.slow
 SCENARIOS = Path(__file__).parents[2] / "simulations"
 
 
-def verdicts(capsys: pytest.CaptureFixture[str], folder: Path, name: str, *more: str) -> dict[tuple[str, str], str]:
+def verdicts(
+    capsys: pytest.CaptureFixture[str], folder: Path, name: str, *more: str
+) -> dict[tuple[str, str], str]:
     """Of each metric and control."""
-    words = [word for key in ["privacy.noise=seeded", f"run.directory={folder}", *more] for word in ("--set", key)]
+    words = [
+        word
+        for key in ["privacy.noise=seeded", f"run.directory={folder}", *more]
+        for word in ("--set", key)
+    ]
     capsys.readouterr()
     assert guarded(["simulate", str(SCENARIOS / name), *words, "--json"]) == 0
     result: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
-    return {(verdict["metric"], verdict["control"]): verdict["outcome"] for verdict in result["verdicts"]}
+    return {
+        (verdict["metric"], verdict["control"]): verdict["outcome"]
+        for verdict in result["verdicts"]
+    }
 
 
-def test_the_demo_of_ratings_is_ahead_of_item_and_user_biases_at_epsilon_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    found = verdicts(capsys, tmp_path, "planted.toml", "privacy.epsilon=1", "compare.epsilons=[]", "compare.als=false")
+def test_the_demo_of_ratings_is_ahead_of_item_and_user_biases_at_epsilon_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    found = verdicts(
+        capsys,
+        tmp_path,
+        "planted.toml",
+        "privacy.epsilon=1",
+        "compare.epsilons=[]",
+        "compare.als=false",
+    )
     rated = {control: outcome for (metric, control), outcome in found.items() if metric == "RMSE"}
     assert rated.keys() >= {"global mean", "item mean", "item + user bias"}
     assert set(rated.values()) == {"better"}
 
 
-def test_the_demo_of_news_is_ahead_of_public_rows_without_training(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_demo_of_news_is_ahead_of_public_rows_without_training(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     found = verdicts(capsys, tmp_path, "privaterec_planted.toml", 'news.serving_epsilons=["inf"]')
-    assert {control for _, control in found} >= {"popularity", "shuffled history", "untrained public directions"}
+    assert {control for _, control in found} >= {
+        "popularity",
+        "shuffled history",
+        "untrained public directions",
+    }
     assert set(found.values()) == {"better"}
 
 

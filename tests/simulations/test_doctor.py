@@ -1,4 +1,5 @@
-"""Three parties' settings, certificates and folders as an operator would have them; each test spoils one thing."""
+"""Three parties' settings, certificates and folders as an operator would have them; each test
+spoils one thing."""
 
 import re
 import sqlite3
@@ -21,7 +22,13 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.news.topics import public_vectors
 from fedrec.news.trained import Catalogue
 from fedrec.operations.addresses import Address
-from fedrec.operations.certificates import KeyPair, issue, make_ca, pins, write_development_certificates
+from fedrec.operations.certificates import (
+    KeyPair,
+    issue,
+    make_ca,
+    pins,
+    write_development_certificates,
+)
 from fedrec.operations.pins import write_pins
 from fedrec.operations.renewal import renew
 from fedrec.privacy.accounting import GaussianEvent, mu_for
@@ -100,16 +107,29 @@ class Site:
     aggregator: str = "127.0.0.1:1"
 
     def write(self, changes: dict[str, str] | None = None) -> None:
-        for name, content in (("aggregator", AGGREGATOR), ("client", CLIENT), ("server", SERVER), ("scenario", SCENARIO)):
-            text = content.replace("{folder}", str(self.folder)).replace("{aggregator}", self.aggregator)
+        for name, content in (
+            ("aggregator", AGGREGATOR),
+            ("client", CLIENT),
+            ("server", SERVER),
+            ("scenario", SCENARIO),
+        ):
+            text = content.replace("{folder}", str(self.folder)).replace(
+                "{aggregator}", self.aggregator
+            )
             for old, new in (changes or {}).items():
                 text = text.replace(old, new)
             (self.folder / f"{name}.toml").write_text(text)
 
     def examine(self, *, reach: bool = False, now_s: float | None = None, **only: bool) -> Found:
-        names = [name for name in ("aggregator", "client", "server", "scenario") if only.get(name, not only)]
+        names = [
+            name
+            for name in ("aggregator", "client", "server", "scenario")
+            if only.get(name, not only)
+        ]
         clock: Callable[[], float] = time.time if now_s is None else lambda: now_s
-        return diagnose(**{name: self.folder / f"{name}.toml" for name in names}, reach=reach, clock=clock)  # type: ignore[arg-type]
+        return diagnose(
+            **{name: self.folder / f"{name}.toml" for name in names}, reach=reach, clock=clock
+        )  # type: ignore[arg-type]
 
 
 def verdicts(found: Found, verdict: str) -> list[tuple[str, str]]:
@@ -126,8 +146,14 @@ def site(tmp_path: Path) -> Site:
     dataset = planted(PlantedShape(users=6, items=20, events=20, least_events=2), seed=1)
     events, catalogue = dataset.interactions, dataset.catalogue
     write_development_certificates(tmp_path / "certificates", clients=["library"])
-    write_shard(tmp_path / "data.safetensors", events, catalogue.item_ids, [f"person-{k}" for k in range(6)])
-    write_public(tmp_path / "public", catalogue, PublicFacts(6, 20, events.kind, events.value_range, dataset.features, Streams(1)))
+    write_shard(
+        tmp_path / "data.safetensors", events, catalogue.item_ids, [f"person-{k}" for k in range(6)]
+    )
+    write_public(
+        tmp_path / "public",
+        catalogue,
+        PublicFacts(6, 20, events.kind, events.value_range, dataset.features, Streams(1)),
+    )
     site = Site(tmp_path)
     site.write()
     return site
@@ -144,7 +170,9 @@ def running(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
     monkeypatch.setattr(parties, "_TIMEOUT_S", HANG_S)
     settings = load_aggregator(site.folder / "aggregator.toml")
-    thread = threading.Thread(target=aggregator_main.run, args=(settings,), kwargs={"ready": ready, "stop": stop})
+    thread = threading.Thread(
+        target=aggregator_main.run, args=(settings,), kwargs={"ready": ready, "stop": stop}
+    )
     thread.start()
     assert there.wait(HANG_S)
     site.aggregator = str(heard[0])
@@ -158,7 +186,12 @@ def test_a_site_as_it_should_be_passes_and_preflight_lets_it_start(site: Site) -
     found = site.examine()
     assert verdicts(found, "failure") == verdicts(found, "doubt") == []
     assert found.exit_code == 0
-    preflight(**{name: site.folder / f"{name}.toml" for name in ("aggregator", "client", "server", "scenario")})
+    preflight(
+        **{
+            name: site.folder / f"{name}.toml"
+            for name in ("aggregator", "client", "server", "scenario")
+        }
+    )
 
 
 def test_without_settings_the_machine_alone_is_examined() -> None:
@@ -167,7 +200,9 @@ def test_without_settings_the_machine_alone_is_examined() -> None:
     assert found.exit_code == 0
 
 
-def test_every_failure_has_a_cause_a_remedy_and_an_exit_code_and_the_first_decides(site: Site) -> None:
+def test_every_failure_has_a_cause_a_remedy_and_an_exit_code_and_the_first_decides(
+    site: Site,
+) -> None:
     (site.folder / "certificates" / "aggregator.pem").unlink()
     (site.folder / "client.toml").write_text("nonsense = 1")
     found = site.examine()
@@ -191,12 +226,17 @@ def test_the_text_shows_what_to_do(site: Site) -> None:
 
 
 def test_an_expired_and_a_soon_expiring_certificate_are_told_apart(site: Site) -> None:
-    soon, late = site.examine(now_s=time.time() + 80 * DAY_S), site.examine(now_s=time.time() + 91 * DAY_S)
+    soon, late = (
+        site.examine(now_s=time.time() + 80 * DAY_S),
+        site.examine(now_s=time.time() + 91 * DAY_S),
+    )
     assert ("client", "certificate") in verdicts(soon, "doubt")
     assert soon.exit_code == 0
     assert ("client", "certificate") in verdicts(late, "failure")
     assert "expired" in words(late, "server", "authority")
-    assert "valid from" in words(site.examine(now_s=time.time() - DAY_S), "aggregator", "certificate")
+    assert "valid from" in words(
+        site.examine(now_s=time.time() - DAY_S), "aggregator", "certificate"
+    )
 
 
 def test_a_key_of_another_certificate_is_named(site: Site) -> None:
@@ -209,21 +249,33 @@ def test_a_certificate_of_another_role_is_named(site: Site) -> None:
     assert "fedrec:server:server" in words(site.examine(client=True), "client", "certificate")
 
 
-def test_a_certificate_of_another_name_than_the_settings_is_named_and_the_client_does_not_start(site: Site) -> None:
+def test_a_certificate_of_another_name_than_the_settings_is_named_and_the_client_does_not_start(
+    site: Site,
+) -> None:
     site.write({'name = "library"': 'name = "hospital"'})
     found = site.examine(client=True)
-    assert verdicts(found, "failure") == [("client", "certificate"), ("client", "gate's certificate")]
-    assert "client-library.pem is of 'library', the settings are of 'hospital'" in words(found, "client", "certificate")
+    assert verdicts(found, "failure") == [
+        ("client", "certificate"),
+        ("client", "gate's certificate"),
+    ]
+    assert "client-library.pem is of 'library', the settings are of 'hospital'" in words(
+        found, "client", "certificate"
+    )
     with pytest.raises(FedRecError, match="the settings are of 'hospital'"):
         preflight(client=site.folder / "client.toml")
 
 
-def test_a_certificate_renewed_with_its_key_keeps_its_pin_and_one_with_a_new_key_is_named_on_its_own_machine(site: Site) -> None:
+def test_a_certificate_renewed_with_its_key_keeps_its_pin_and_one_with_a_new_key_is_named_on_its_own_machine(
+    site: Site,
+) -> None:
     """Others would refuse it: who renews finds out at home. With new pins all is well again."""
     certificates = site.folder / "certificates"
     write_pins(certificates)
     site.write(
-        {"any_client = true": 'pins = "certificates/pins.toml"', "max_epsilon = 7.0": 'max_epsilon = 7.0\n[[clients]]\nname = "library"'}
+        {
+            "any_client = true": 'pins = "certificates/pins.toml"',
+            "max_epsilon = 7.0": 'max_epsilon = 7.0\n[[clients]]\nname = "library"',
+        }
     )
     for new_key, failing in ((False, []), (True, [("aggregator", "certificate")])):
         renew(certificates, "aggregator", days=200, new_key=new_key)
@@ -257,7 +309,12 @@ def test_a_file_in_a_closed_folder_is_closed(site: Site) -> None:
 def test_a_taken_port_is_named_unless_the_party_says_it_is_its_own(running: Site) -> None:
     running.write({'listen = "127.0.0.1:0"': f'listen = "{running.aggregator}"'})
     assert ("aggregator", "port") in verdicts(running.examine(aggregator=True), "doubt")
-    running.write({'listen = "127.0.0.1:0"': f'listen = "{running.aggregator}"', 'state = "aggregator"': 'state = "elsewhere"'})
+    running.write(
+        {
+            'listen = "127.0.0.1:0"': f'listen = "{running.aggregator}"',
+            'state = "aggregator"': 'state = "elsewhere"',
+        }
+    )
     assert ("aggregator", "port") in verdicts(running.examine(aggregator=True), "failure")
 
 
@@ -291,18 +348,42 @@ def test_what_was_spent_before_counts_against_the_limits(site: Site) -> None:
     site.write({"epsilon = 5.0": "epsilon = 4.9"})
     found = site.examine()
     assert verdicts(found, "failure") == [("client", "limit")]
-    assert "epsilon 3 per user (add/remove, number of users public) spent" in words(found, "client", "ledger")
-    assert "epsilon 3 per user (add/remove, number of users public) released" in words(found, "aggregator", "ledger")
-    assert re.search(r"epsilon 6\.\d+ per user \(add/remove, number of users public\) after it", words(found, "aggregator", "limit"))
+    assert "epsilon 3 per user (add/remove, number of users public) spent" in words(
+        found, "client", "ledger"
+    )
+    assert "epsilon 3 per user (add/remove, number of users public) released" in words(
+        found, "aggregator", "ledger"
+    )
+    assert re.search(
+        r"epsilon 6\.\d+ per user \(add/remove, number of users public\) after it",
+        words(found, "aggregator", "limit"),
+    )
 
 
 def test_what_clicks_have_cost_in_trainings_of_news_is_said_in_their_unit(site: Site) -> None:
-    site.write({'"data.safetensors"': '"data.safetensors"\nformat = "news-shard"\n[privacy]\nunit = "click"\nmax_epsilon = 9.0'})
+    site.write(
+        {
+            '"data.safetensors"': (
+                '"data.safetensors"\nformat = "news-shard"\n[privacy]\nunit = '
+                '"click"\nmax_epsilon = 9.0'
+            )
+        }
+    )
     assert "begins" in words(site.examine(client=True), "client", "ledger")
-    ledger = ClickSpending(site.folder / "client" / "clicks.sqlite", limit=Guarantee(9.0, 1e-5, "click", "replace"))
-    ledger.charge("run-0", Costs((GaussianEvent("report", mu_for(3.0, 1e-5), "click", "replace"),), (PureEvent("label", 2.0),)))
+    ledger = ClickSpending(
+        site.folder / "client" / "clicks.sqlite", limit=Guarantee(9.0, 1e-5, "click", "replace")
+    )
+    ledger.charge(
+        "run-0",
+        Costs(
+            (GaussianEvent("report", mu_for(3.0, 1e-5), "click", "replace"),),
+            (PureEvent("label", 2.0),),
+        ),
+    )
     ledger.close()
-    assert "1 runs, unbroken; epsilon 3 per click (replace) spent so far, limit 9" in words(site.examine(client=True), "client", "ledger")
+    assert "1 runs, unbroken; epsilon 3 per click (replace) spent so far, limit 9" in words(
+        site.examine(client=True), "client", "ledger"
+    )
     spoil(site.folder / "client" / "clicks.sqlite", "UPDATE entries SET run = 'run-1'")
     assert ("client", "ledger") in verdicts(site.examine(client=True), "failure")
 
@@ -311,7 +392,9 @@ def test_what_a_device_has_spent_on_recommendations_is_said_in_its_unit(tmp_path
     assert "begins" in words(diagnose(device=tmp_path), "device", "ledger")
     paid_answer(tmp_path / "ledger.sqlite")
     found = diagnose(device=tmp_path)
-    assert "1 answers, unbroken; epsilon 5 per click (replace) at delta 1e-05 spent" in words(found, "device", "ledger")
+    assert "1 answers, unbroken; epsilon 5 per click (replace) at delta 1e-05 spent" in words(
+        found, "device", "ledger"
+    )
     assert found.exit_code == 0
     spoil(tmp_path / "ledger.sqlite", "UPDATE answers SET mu = '0x0p+0'")
     assert verdicts(diagnose(device=tmp_path), "failure") == [("device", "ledger")]
@@ -320,7 +403,10 @@ def test_what_a_device_has_spent_on_recommendations_is_said_in_its_unit(tmp_path
 def paid_answer(path: Path) -> None:
     limit, price = Guarantee(5.0, 1e-5, "click", "replace"), event_of(mu_for(5.0, 1e-5))
     ledger = ServingLedger(path, limit=limit)
-    ledger.answer(Question("0" * 16, "rows", "history", limit, price), lambda: Drawn(np.ones(4), np.ones(4, np.float32), 0.5, price))
+    ledger.answer(
+        Question("0" * 16, "rows", "history", limit, price),
+        lambda: Drawn(np.ones(4), np.ones(4, np.float32), 0.5, price),
+    )
     ledger.close()
 
 
@@ -332,22 +418,42 @@ def spoil(path: Path, statement: str) -> None:
 @pytest.mark.parametrize("choice", ['accountant = "am-ssp"', 'unit = "example"'])
 def test_a_scenario_whose_guarantee_is_not_established_is_named(site: Site, choice: str) -> None:
     (site.folder / "scenario.toml").write_text(f'recipe = "published"\n[privacy]\n{choice}\n')
-    assert {("client", "limit"), ("aggregator", "limit")} <= set(verdicts(site.examine(), "failure"))
+    assert {("client", "limit"), ("aggregator", "limit")} <= set(
+        verdicts(site.examine(), "failure")
+    )
     assert "NOT ESTABLISHED" in words(site.examine(), "client", "limit")
 
 
 def test_a_scenario_that_cannot_run_between_real_parties_is_named(site: Site) -> None:
-    (site.folder / "scenario.toml").write_text('recipe = "published"\n[privacy]\nunit = "example"\n')
+    (site.folder / "scenario.toml").write_text(
+        'recipe = "published"\n[privacy]\nunit = "example"\n'
+    )
     assert ("server", "public data") in verdicts(site.examine(), "failure")
 
 
-@pytest.mark.parametrize(("aggregators", "words"), [((1, 2, 3), "500 items, news"), ((), "needs an aggregator")])
-def test_news_that_is_summed_needs_an_aggregator_or_three(tmp_path: Path, aggregators: tuple[int, ...], words: str) -> None:
-    news = planted_news(PlantedNewsShape(users=10, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0), seed=2).news
-    write_public_news(tmp_path, Catalogue(news, public_vectors(news, PublicFeatures({}), seed=2, dimension=8)))
+@pytest.mark.parametrize(
+    ("aggregators", "words"), [((1, 2, 3), "500 items, news"), ((), "needs an aggregator")]
+)
+def test_news_that_is_summed_needs_an_aggregator_or_three(
+    tmp_path: Path, aggregators: tuple[int, ...], words: str
+) -> None:
+    news = planted_news(
+        PlantedNewsShape(
+            users=10, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0
+        ),
+        seed=2,
+    ).news
+    write_public_news(
+        tmp_path, Catalogue(news, public_vectors(news, PublicFeatures({}), seed=2, dimension=8))
+    )
     public = SimpleNamespace(path=str(tmp_path), format="news")
     settings = SimpleNamespace(public=public, aggregator=None, aggregators=aggregators)
-    keys = ["recipe=privaterec", "data.format=planted-news", "news.variant=central", "privacy.unit=user"]
+    keys = [
+        "recipe=privaterec",
+        "data.format=planted-news",
+        "news.variant=central",
+        "privacy.unit=user",
+    ]
     scenario = load(None, [*keys, "privacy.aggregation=three-party"])
     check = judged("server", "public data", lambda: parties._public(settings, scenario))  # type: ignore[arg-type]
     assert words in check.words
@@ -368,7 +474,11 @@ def test_a_damaged_ledger_is_named(site: Site) -> None:
 
 def test_a_clock_behind_the_ledger_is_named(site: Site) -> None:
     plan = calibrate(Guarantee(1.0, 1e-5), {"first": 1.0})
-    ledger = ClientLedger(site.folder / "client" / "ledger.sqlite", limit=Guarantee(5.0, 1e-5), clock=lambda: time.time() + 2 * DAY_S)
+    ledger = ClientLedger(
+        site.folder / "client" / "ledger.sqlite",
+        limit=Guarantee(5.0, 1e-5),
+        clock=lambda: time.time() + 2 * DAY_S,
+    )
     ledger.charge("run-0", 0, "0" * 64, plan, ["first"])
     ledger.close()
     assert "clock" in words(site.examine(client=True), "client", "ledger")
@@ -384,13 +494,19 @@ def test_a_pin_of_another_certificate_is_named(running: Site) -> None:
     right = pins((running.folder / "certificates" / "aggregator.pem").read_bytes()).certificate
     for pin, verdict in ((right, "ok"), ("0" * 64, "failure")):
         running.write({"[superlink]": f'pin = "{pin}"\n[superlink]'})
-        assert ("client", "aggregator") in verdicts(running.examine(reach=True, client=True), verdict)
+        assert ("client", "aggregator") in verdicts(
+            running.examine(reach=True, client=True), verdict
+        )
 
 
 @pytest.mark.parametrize(("ahead_s", "verdict"), [(0.0, "ok"), (-3600.0, "doubt")])
-def test_a_clock_apart_from_the_servers_is_seen_where_its_gate_answers(site: Site, ahead_s: float, verdict: str) -> None:
+def test_a_clock_apart_from_the_servers_is_seen_where_its_gate_answers(
+    site: Site, ahead_s: float, verdict: str
+) -> None:
     certificates, now_s = site.folder / "certificates", time.time()
-    pair = Certificate(certificates / "server.pem", certificates / "server-key.pem", certificates / "ca.pem")
+    pair = Certificate(
+        certificates / "server.pem", certificates / "server-key.pem", certificates / "ca.pem"
+    )
     with Gate(Address("127.0.0.1", 0), lambda: "127.0.0.1:1", pair, GateLimits()) as gate:
         site.write({"127.0.0.1:1": str(gate.address)})
         found = site.examine(reach=True, now_s=now_s + ahead_s, client=True)
@@ -399,7 +515,11 @@ def test_a_clock_apart_from_the_servers_is_seen_where_its_gate_answers(site: Sit
 
 def test_parties_that_are_not_there_are_named(site: Site) -> None:
     found = site.examine(reach=True)
-    assert verdicts(found, "failure") == [("client", "aggregator"), ("client", "superlink"), ("server", "aggregator")]
+    assert verdicts(found, "failure") == [
+        ("client", "aggregator"),
+        ("client", "superlink"),
+        ("server", "aggregator"),
+    ]
     assert found.exit_code == 7
 
 

@@ -35,16 +35,29 @@ SMALL = DpSgdSettings(dimension=2, steps=2, sample_rate=1.0, rate=0.05, user_rid
 def some_ratings(seed: int, num_users: int = 8, num_items: int = 12) -> Interactions:
     """Users of very different sizes; the first rates nothing."""
     rng = np.random.default_rng(seed)
-    pairs = [(k, j) for k in range(1, num_users) for j in np.flatnonzero(rng.random(num_items) < rng.random())]
+    pairs = [
+        (k, j)
+        for k in range(1, num_users)
+        for j in np.flatnonzero(rng.random(num_items) < rng.random())
+    ]
     users, items = np.array(pairs, np.int64).reshape(-1, 2).T
     values = rng.integers(1, 6, len(users)).astype(float)
-    return Interactions.from_columns(users, items, values, num_users=num_users, num_items=num_items, value_range=(1.0, 5.0))
+    return Interactions.from_columns(
+        users, items, values, num_users=num_users, num_items=num_items, value_range=(1.0, 5.0)
+    )
 
 
 def summed_gradient(ratings: Interactions, noise: float = 0.0, seed: int = 1) -> np.ndarray:
-    """What one full step divides and hands to Adam: clipped gradients of all users, added up, with noise."""
+    """What one full step divides and hands to Adam: clipped gradients of all users, added up, with
+    noise."""
     kept = dataclasses.replace(SMALL, chunk=3)
-    with dp_sgd.private(dp_sgd.UserLoss(dp_sgd.start(ratings, kept, Streams(1)), 2.0, 3.0), 5, kept, noise, Streams(seed)) as trained:
+    with dp_sgd.private(
+        dp_sgd.UserLoss(dp_sgd.start(ratings, kept, Streams(1)), 2.0, 3.0),
+        5,
+        kept,
+        noise,
+        Streams(seed),
+    ) as trained:
         dp_sgd.step(trained, ratings, np.arange(ratings.num_users))
         (table,) = trained.optimizer.params
         return np.asarray(table.grad, np.float64) * 5
@@ -88,19 +101,31 @@ def test_the_sum_of_gradients_moves_by_at_most_1_when_a_user_leaves(seed: int, l
 def test_noise_has_the_planned_distribution_and_no_other() -> None:
     """Kolmogorov-Smirnov at level 1e-4 on 40 steps; stds a third off fail it."""
     silent = some_ratings(1).select(np.zeros(len(some_ratings(1)), np.bool_))
-    noise = np.concatenate([summed_gradient(silent, noise=3.0, seed=seed).ravel() for seed in range(40)]) / 3.0
+    noise = (
+        np.concatenate(
+            [summed_gradient(silent, noise=3.0, seed=seed).ravel() for seed in range(40)]
+        )
+        / 3.0
+    )
     assert stats.kstest(noise, "norm").pvalue > 1e-4
     for wrong in (2 / 3, 3 / 2):
         assert stats.kstest(noise / wrong, "norm").pvalue < 1e-4
 
 
-@pytest.mark.parametrize(("epsilon", "share", "steps"), [(1.0, 0.1, 20), (5.0, 0.1, 30), (20.0, 0.2, 20)])
-def test_epsilon_equals_an_independent_computation(epsilon: float, share: float, steps: int) -> None:
-    """The noise that is really used, priced by dp_accounting for both directions: its steps of a Poisson-sampled Gaussian."""
+@pytest.mark.parametrize(
+    ("epsilon", "share", "steps"), [(1.0, 0.1, 20), (5.0, 0.1, 30), (20.0, 0.2, 20)]
+)
+def test_epsilon_equals_an_independent_computation(
+    epsilon: float, share: float, steps: int
+) -> None:
+    """The noise that is really used, priced by dp_accounting for both directions: its steps of a
+    Poisson-sampled Gaussian."""
     chosen = dataclasses.replace(SMALL, sample_rate=share, steps=steps)
     noise = dp_sgd.noise_multiplier(Guarantee(epsilon, DELTA), chosen)
     accountant = pld.PLDAccountant(value_discretization_interval=1e-3)
-    accountant.compose(dp_accounting.PoissonSampledDpEvent(share, dp_accounting.GaussianDpEvent(noise)), steps)
+    accountant.compose(
+        dp_accounting.PoissonSampledDpEvent(share, dp_accounting.GaussianDpEvent(noise)), steps
+    )
     assert epsilon * 0.98 <= float(accountant.get_epsilon(DELTA)) <= epsilon
     assert epsilon * 0.999 <= dp_sgd.spent(noise, chosen, DELTA) <= epsilon
 
@@ -112,8 +137,11 @@ def test_with_everybody_in_every_step_accounting_is_exact() -> None:
 
 @pytest.mark.slow
 def test_a_planted_answer_is_found() -> None:
-    """Planted ratings: without noise far below the mean's error on unseen events, with noise still below it."""
-    everything = planted(dataclasses.replace(SHAPES["small"], users=3_000, events=75_000), seed=1).interactions
+    """Planted ratings: without noise far below the mean's error on unseen events, with noise still
+    below it."""
+    everything = planted(
+        dataclasses.replace(SHAPES["small"], users=3_000, events=75_000), seed=1
+    ).interactions
     unseen = np.random.default_rng(1).random(len(everything)) < 0.1
     seen, asked = everything.select(~unseen), everything.select(unseen)
     for epsilon, gain in ((math.inf, 0.90), (20.0, 0.92), (5.0, 0.95)):

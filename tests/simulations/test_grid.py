@@ -19,13 +19,21 @@ app = ClientApp()
 def train(message: Message, context: Context) -> Message:
     count = context.state.metric_records.get("seen", MetricRecord({"messages": 0}))["messages"]
     context.state["seen"] = MetricRecord({"messages": int(count) + 1})  # type: ignore[arg-type]
-    arrays = [array + context.node_id for array in message.content.array_records["arrays"].to_numpy_ndarrays()]
-    return Message(RecordDict({"arrays": ArrayRecord(arrays), "metrics": MetricRecord({"num-examples": 1})}), reply_to=message)
+    arrays = [
+        array + context.node_id
+        for array in message.content.array_records["arrays"].to_numpy_ndarrays()
+    ]
+    return Message(
+        RecordDict({"arrays": ArrayRecord(arrays), "metrics": MetricRecord({"num-examples": 1})}),
+        reply_to=message,
+    )
 
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
-    return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1, "loss": 1.0})}), reply_to=message)
+    return Message(
+        RecordDict({"metrics": MetricRecord({"num-examples": 1, "loss": 1.0})}), reply_to=message
+    )
 
 
 @app.query("spoil")
@@ -47,10 +55,16 @@ def query(kind: str, node: int) -> Message:
 
 def test_flower_s_own_fedadam_runs_unchanged_and_nodes_keep_their_context() -> None:
     grid = InProcessGrid(dict.fromkeys((2, 3, 4), app))
-    result = FedAdam(eta=0.1).start(grid=grid, initial_arrays=ArrayRecord([np.zeros(3)]), num_rounds=3)
+    result = FedAdam(eta=0.1).start(
+        grid=grid, initial_arrays=ArrayRecord([np.zeros(3)]), num_rounds=3
+    )
     (array,) = result.arrays.to_numpy_ndarrays()
     assert np.all(array > 0.2)  # three steps of about eta towards the nodes' positive numbers
-    assert [grid.context(node).state.metric_records["seen"]["messages"] for node in (2, 3, 4)] == [3, 3, 3]
+    assert [grid.context(node).state.metric_records["seen"]["messages"] for node in (2, 3, 4)] == [
+        3,
+        3,
+        3,
+    ]
 
 
 def test_a_reply_is_pulled_once_and_belongs_to_its_message() -> None:
@@ -63,9 +77,15 @@ def test_a_reply_is_pulled_once_and_belongs_to_its_message() -> None:
 
 
 def test_a_node_cannot_change_what_another_is_told() -> None:
-    grid, content = InProcessGrid({2: app, 3: app}), RecordDict({"words": ConfigRecord({"said": "hello"})})
+    grid, content = (
+        InProcessGrid({2: app, 3: app}),
+        RecordDict({"words": ConfigRecord({"said": "hello"})}),
+    )
     replies = grid.send_and_receive([Message(content, node, "query.spoil") for node in (2, 3)])
-    assert [reply.content.config_records["words"]["said"] for reply in replies] == ["hello", "hello"]
+    assert [reply.content.config_records["words"]["said"] for reply in replies] == [
+        "hello",
+        "hello",
+    ]
 
 
 def test_a_node_that_raises_answers_with_flower_s_error_and_without_its_words() -> None:

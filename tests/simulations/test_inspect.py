@@ -1,4 +1,5 @@
-"""Three parties run in one process on their own folders; what `fedrec inspect` says is compared with what they really exchanged."""
+"""Three parties run in one process on their own folders; what `fedrec inspect` says is compared
+with what they really exchanged."""
 
 import json
 import math
@@ -87,37 +88,67 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     dataset = planted(PlantedShape(users=USERS, items=40, events=260), seed=4)
     events, ids = dataset.interactions, dataset.catalogue
     with ExitStack() as stack:
-        release_ledger = stack.enter_context(closing(ReleaseLedger(folder / "aggregator", limit=None, clock=lambda: 1e9)))
+        release_ledger = stack.enter_context(
+            closing(ReleaseLedger(folder / "aggregator", limit=None, clock=lambda: 1e9))
+        )
         core = Aggregator(release_ledger, Limits(min_cohort=USERS), noise=Streams(1))
         desks, participants = dict[str, Desk](), list[Participant]()
         for name, start, end in (("hospital", 0, BOUNDARY), ("library", BOUNDARY, USERS)):
-            ledger = ClientLedger(folder / name / "ledger.sqlite", limit=Guarantee(5.0, 1e-5), clock=lambda: 1e9)
+            ledger = ClientLedger(
+                folder / name / "ledger.sqlite", limit=Guarantee(5.0, 1e-5), clock=lambda: 1e9
+            )
             stack.enter_context(closing(ledger))
-            users = LocalUsers(events.users_subset(np.arange(start, end)), ids.item_ids, ids.user_ids[start:end])
+            users = LocalUsers(
+                events.users_subset(np.arange(start, end)), ids.item_ids, ids.user_ids[start:end]
+            )
             desks[name] = Desk(core.client_desk(name))
             options = {"users_per_batch": 6, "keep_sent": name == "hospital"}
-            participants.append(Participant(name, users, ledger, desks[name], folder / name, **options))
+            participants.append(
+                Participant(name, users, ledger, desks[name], folder / name, **options)
+            )
         public = PublicData(ids.item_ids, events.kind, events.value_range, dataset.features)
-        waiting = {"gathering": Gathering(expected_users=USERS, min_clients=2, timeout_s=HANG_S), "patience": Patience()}
-        list(run_rounds(load(None), public, core, All(participants), folder / "server", run="run-1", **waiting))
+        waiting = {
+            "gathering": Gathering(expected_users=USERS, min_clients=2, timeout_s=HANG_S),
+            "patience": Patience(),
+        }
+        list(
+            run_rounds(
+                load(None),
+                public,
+                core,
+                All(participants),
+                folder / "server",
+                run="run-1",
+                **waiting,
+            )
+        )
     return Done(folder, {name: desk.crossed for name, desk in desks.items()}, dataset)
 
 
 def sent(done: Done, round: int) -> list[dict[str, Any]]:
-    hospital = next(c for c in inspected(done.folder, round=round)["clients"] if c["folder"] == "hospital")
+    hospital = next(
+        c for c in inspected(done.folder, round=round)["clients"] if c["folder"] == "hospital"
+    )
     return list(hospital["rounds"][0]["kept"])
 
 
 def test_every_party_under_a_folder_is_found_and_nothing_else(done: Done) -> None:
     found = inspected(done.folder)
     assert [c["folder"] for c in found["clients"]] == ["hospital", "library"]
-    assert [p["folder"] for p in found["aggregators"] + found["servers"]] == ["aggregator", "server"]
+    assert [p["folder"] for p in found["aggregators"] + found["servers"]] == [
+        "aggregator",
+        "server",
+    ]
 
 
-def test_every_byte_of_a_message_belongs_to_one_field_and_messages_are_those_that_crossed(done: Done) -> None:
+def test_every_byte_of_a_message_belongs_to_one_field_and_messages_are_those_that_crossed(
+    done: Done,
+) -> None:
     numbers = [line["round"] for line in inspected(done.folder)["servers"][0]["rounds"]]
     shown = [message for number in numbers for message in sent(done, number)]
-    assert sorted(m["bytes"] for m in shown) == sorted(len(data) for data in done.messages["hospital"])
+    assert sorted(m["bytes"] for m in shown) == sorted(
+        len(data) for data in done.messages["hospital"]
+    )
     for message in shown:
         ends = [f["offset"] + f["bytes"] for f in message["fields"]]
         assert [0, *ends[:-1]] == [f["offset"] for f in message["fields"]]
@@ -148,7 +179,12 @@ def test_numbers_are_shown_in_real_units_on_their_grid(done: Done) -> None:
 def test_the_bytes_that_clients_sent_are_those_that_reached_the_aggregator(done: Done) -> None:
     found = inspected(done.folder)
     for line in found["servers"][0]["rounds"]:
-        up = [r["bytes_sent"] for c in found["clients"] for r in c["rounds"] if r["round"] == line["round"]]
+        up = [
+            r["bytes_sent"]
+            for c in found["clients"]
+            for r in c["rounds"]
+            if r["round"] == line["round"]
+        ]
         arrived = next(r for r in found["aggregators"][0]["rounds"] if r["round"] == line["round"])
         assert sum(up) == arrived["bytes_in"]
         assert arrived["reported"] == USERS
@@ -160,8 +196,12 @@ def test_charges_of_clients_and_aggregator_name_the_same_releases(done: Done) ->
     found = inspected(done.folder)
     charged = {(c["round"], c["release"]): c["mu"] for c in found["aggregators"][0]["charges"]}
     for client in found["clients"]:
-        assert {(c["round"], name): mu for c in client["charges"] for name, mu in c["releases"].items()} == charged
-    assert found["aggregators"][0]["spent"]["user (add/remove, number of users public)"]["epsilon"] == pytest.approx(5.0, abs=1e-3)
+        assert {
+            (c["round"], name): mu for c in client["charges"] for name, mu in c["releases"].items()
+        } == charged
+    assert found["aggregators"][0]["spent"]["user (add/remove, number of users public)"][
+        "epsilon"
+    ] == pytest.approx(5.0, abs=1e-3)
 
 
 def test_what_a_client_spent_is_what_the_aggregator_was_charged_in_its_unit(done: Done) -> None:
@@ -173,38 +213,55 @@ def test_what_a_client_spent_is_what_the_aggregator_was_charged_in_its_unit(done
 def click_ledgers(tmp_path: Path) -> Path:
     """A client of news that took part in two runs, and a device that paid for two answers."""
     limit = Guarantee(9.0, 1e-5, "click", "replace")
-    with closing(ClickSpending(tmp_path / "site" / "clicks.sqlite", limit=limit, clock=lambda: 1e9)) as ledger:
+    with closing(
+        ClickSpending(tmp_path / "site" / "clicks.sqlite", limit=limit, clock=lambda: 1e9)
+    ) as ledger:
         for run, epsilon in (("run-1", 2.0), ("run-2", 3.0)):
             report = GaussianEvent("report", mu_for(epsilon, 1e-5), "click", "replace")
             ledger.charge(run, Costs((report,), (PureEvent("label", epsilon),)))
         for round in (1, 2):
             ledger.answer("run-2", round, f"{round}" * 64, np.ones(1, bool), most=2)
-    with closing(ServingLedger(tmp_path / "phone" / "ledger.sqlite", limit=limit, clock=lambda: 1e9)) as ledger:
+    with closing(
+        ServingLedger(tmp_path / "phone" / "ledger.sqlite", limit=limit, clock=lambda: 1e9)
+    ) as ledger:
         for history in "ab":
             price = event_of(mu_for(4.0, 1e-5))
-            asked = Question("f" * 16, "rows", history, Guarantee(4.0, 1e-5, "click", "replace"), price)
-            ledger.answer(asked, lambda price=price: Drawn(np.ones(3), np.full(3, 2, np.float32), 0.5, price))  # type: ignore[misc]
+            asked = Question(
+                "f" * 16, "rows", history, Guarantee(4.0, 1e-5, "click", "replace"), price
+            )
+            ledger.answer(
+                asked, lambda price=price: Drawn(np.ones(3), np.full(3, 2, np.float32), 0.5, price)
+            )  # type: ignore[misc]
     return tmp_path
 
 
-def test_ledgers_of_clicks_show_what_was_paid_for_and_all_of_it_composed(click_ledgers: Path) -> None:
-    """Against the formulas: reports compose as Gaussians, both labels fall to the same click at worst, and it pays 2 + 3."""
+def test_ledgers_of_clicks_show_what_was_paid_for_and_all_of_it_composed(
+    click_ledgers: Path,
+) -> None:
+    """Against the formulas: reports compose as Gaussians, both labels fall to the same click at
+    worst, and it pays 2 + 3."""
     found = inspected(click_ledgers)
     (site,), (phone,) = found["news_clients"], found["devices"]
-    assert [(c["run"], c["history"][0]["epsilon"], c["labels"][0]["epsilon"]) for c in site["charges"]] == [
+    assert [
+        (c["run"], c["history"][0]["epsilon"], c["labels"][0]["epsilon"]) for c in site["charges"]
+    ] == [
         ("run-1", pytest.approx(2), 2.0),
         ("run-2", pytest.approx(3), 3.0),
     ]
     assert [charge["rounds"] for charge in site["charges"]] == [[], [1, 2]]
     reports = epsilon_of(math.hypot(mu_for(2.0, 1e-5), mu_for(3.0, 1e-5)), 1e-5)
     assert reports < site["spent"]["click (replace)"]["epsilon"] == pytest.approx(5, abs=1e-3)
-    assert [(a["epsilon"], a["sent"], a["kept_bytes"]) for a in phone["answers"]] == [(pytest.approx(4), [2.0] * 3, 36)] * 2
+    assert [(a["epsilon"], a["sent"], a["kept_bytes"]) for a in phone["answers"]] == [
+        (pytest.approx(4), [2.0] * 3, 36)
+    ] * 2
     spent = epsilon_of(math.sqrt(2) * mu_for(4.0, 1e-5), 1e-5)
     assert phone["spent"] == {"click (replace)": {"epsilon": pytest.approx(spent), "delta": 1e-5}}
     assert inspected(click_ledgers, round=2)["news_clients"][0]["charges"][1]["rounds"] == [2]
 
 
-def test_the_text_of_ledgers_of_clicks_has_the_unit_beside_every_epsilon(click_ledgers: Path) -> None:
+def test_the_text_of_ledgers_of_clicks_has_the_unit_beside_every_epsilon(
+    click_ledgers: Path,
+) -> None:
     words = text(inspected(click_ledgers))
     assert max(len(line) for line in words.splitlines()) <= 80
     flat = " ".join(words.split())
@@ -213,9 +270,20 @@ def test_the_text_of_ledgers_of_clicks_has_the_unit_beside_every_epsilon(click_l
     assert "per click" in flat
 
 
-def test_a_server_of_news_that_devices_answer_says_what_they_told_it_and_claims_no_aggregator(tmp_path: Path) -> None:
+def test_a_server_of_news_that_devices_answer_says_what_they_told_it_and_claims_no_aggregator(
+    tmp_path: Path,
+) -> None:
     chosen = {"news": {"variant": "additive"}, "privacy": {"unit": "click"}}
-    write_json(tmp_path / "run.json", {"format": FORMAT, "run": "r", "num_users": 0, "plan": None, "trains": {"news": json.dumps(chosen)}})
+    write_json(
+        tmp_path / "run.json",
+        {
+            "format": FORMAT,
+            "run": "r",
+            "num_users": 0,
+            "plan": None,
+            "trains": {"news": json.dumps(chosen)},
+        },
+    )
     write_json(tmp_path / "clients.json", {"client-1": 48, "client-2": 25})
     write_arrays(tmp_path / "reports.safetensors", {"coefficients": np.zeros((73, 8))})
     (server,) = inspected(tmp_path)["servers"]
@@ -228,7 +296,10 @@ def test_a_server_of_news_that_devices_answer_says_what_they_told_it_and_claims_
 
 
 def test_a_damaged_ledger_of_clicks_is_named(click_ledgers: Path) -> None:
-    for path, table in ((click_ledgers / "site" / "clicks.sqlite", "entries"), (click_ledgers / "phone" / "ledger.sqlite", "answers")):
+    for path, table in (
+        (click_ledgers / "site" / "clicks.sqlite", "entries"),
+        (click_ledgers / "phone" / "ledger.sqlite", "answers"),
+    ):
         with closing(sqlite3.connect(path)) as database, database:
             database.execute(f"UPDATE {table} SET time_s = 'never' WHERE number = 2")
         with pytest.raises(RunError, match="damaged at entry 2"):
@@ -249,7 +320,10 @@ def test_a_client_that_kept_nothing_says_how_to(done: Done) -> None:
 def test_the_text_has_80_columns_and_names_what_the_server_never_sees(done: Done) -> None:
     words = text(inspected(done.folder))
     assert max(len(line) for line in words.splitlines()) <= 80
-    assert all(" ".join(never.split()) in " ".join(words.split()) for never in inspected(done.folder)["servers"][0]["never_sees"])
+    assert all(
+        " ".join(never.split()) in " ".join(words.split())
+        for never in inspected(done.folder)["servers"][0]["never_sees"]
+    )
 
 
 def test_the_content_is_json(done: Done) -> None:

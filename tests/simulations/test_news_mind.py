@@ -1,4 +1,5 @@
-"""MIND-format folders through every variant: impressions with several clicks, without one, and with two candidates only."""
+"""MIND-format folders through every variant: impressions with several clicks, without one, and with
+two candidates only."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def news_lines(rng: np.random.Generator) -> list[str]:
 
 
 def behavior_lines(rng: np.random.Generator, users: int, impressions: int) -> list[str]:
-    """Users click what is of their topic, all of it; about a third of the impressions shows nothing of it, or is not clicked."""
+    """Users click what is of their topic, all of it; about a third of the impressions shows nothing
+    of it, or is not clicked."""
     rows = []
     for user in range(users):
         mine = np.flatnonzero(np.arange(NEWS) % 3 == user % 3)
@@ -88,7 +90,9 @@ def trained(chosen: Scenario) -> tuple[NewsData, TrainedNews]:
 def auc(chosen: Scenario, data: NewsData, done: TrainedNews) -> float:
     from fedrec_simulations.news_run import serving_guarantee
 
-    scores = done.recommender.serve(data.log.test, guarantee=serving_guarantee(math.inf, chosen.privacy.delta), key=bytes(32))
+    scores = done.recommender.serve(
+        data.log.test, guarantee=serving_guarantee(math.inf, chosen.privacy.delta), key=bytes(32)
+    )
     return evaluate_impressions(scores, data.log.test).auc
 
 
@@ -128,15 +132,22 @@ def test_every_variant_trains_and_ranks_whatever_was_clicked(mind: Path, more: l
         assert np.isfinite(array).all()
 
 
-@pytest.mark.parametrize("more", [[], ["news.no_click=report"], ["news.open_categories=['sports']"]], ids=" ".join)
-def test_without_privacy_and_with_it_additive_finds_what_users_read(mind: Path, more: list[str]) -> None:
+@pytest.mark.parametrize(
+    "more", [[], ["news.no_click=report"], ["news.open_categories=['sports']"]], ids=" ".join
+)
+def test_without_privacy_and_with_it_additive_finds_what_users_read(
+    mind: Path, more: list[str]
+) -> None:
     for epsilon in ("inf", "8"):
         chosen = scenario(mind, f"privacy.epsilon={epsilon}", *more)
         assert auc(chosen, *trained(chosen)) > 0.85
 
 
 def test_impressions_without_a_click_are_left_out_or_answer_like_all_others(mind: Path) -> None:
-    left_out, reporting = (load_news(scenario(mind, f"news.no_click={choice}")).log for choice in ("leave-out", "report"))
+    left_out, reporting = (
+        load_news(scenario(mind, f"news.no_click={choice}")).log
+        for choice in ("leave-out", "report")
+    )
     assert (clicks_of(left_out.train) > 0).all()
     without = clicks_of(reporting.train) == 0
     assert len(left_out.train) == int((~without).sum())
@@ -152,7 +163,9 @@ def test_impressions_without_a_click_are_left_out_or_answer_like_all_others(mind
     from fedrec.privacy.click_accounting import plan_training
 
     plan = plan_training(promised(chosen), no_click=True)
-    got = LocalClients(chosen, catalogue, data.log.train).reports(topics_of(chosen, catalogue), plan)
+    got = LocalClients(chosen, catalogue, data.log.train).reports(
+        topics_of(chosen, catalogue), plan
+    )
     assert len(got.labels.null) == len(data.log.train)
     assert got.labels.null.any()
 
@@ -171,7 +184,10 @@ def test_an_open_category_is_named_in_the_guarantee_and_a_wrong_one_is_refused(m
     [
         (["news.variant=local", "news.open_categories=['sports']"], "news.open_categories"),
         (["news.variant=local", "news.no_click=report"], "news.no_click"),
-        (["news.open_categories=['sports']", "news.no_click=report"], "a click in every impression"),
+        (
+            ["news.open_categories=['sports']", "news.no_click=report"],
+            "a click in every impression",
+        ),
         (["news.variant=additive", "news.word_vectors=x"], "news.word_vectors"),
         (["news.model=naml", "news.variant=local", "news.language_model=x"], "news.language_model"),
     ],
@@ -182,7 +198,9 @@ def test_keys_that_would_do_nothing_are_refused(mind: Path, more: list[str], nam
     assert named in failure.value.cause
 
 
-def test_unknown_news_are_refused_with_the_key_or_added_or_dropped(mind: Path, tmp_path: Path) -> None:
+def test_unknown_news_are_refused_with_the_key_or_added_or_dropped(
+    mind: Path, tmp_path: Path
+) -> None:
     for name in ("train", "valid"):  # a layout that other tools use
         (tmp_path / name).mkdir()
         source = mind / ("MINDtiny_train" if name == "train" else "MINDtiny_dev")
@@ -192,7 +210,9 @@ def test_unknown_news_are_refused_with_the_key_or_added_or_dropped(mind: Path, t
     with pytest.raises(MalformedRowError) as failure:
         load_news(scenario(tmp_path))
     assert 'data.unknown_news = "add"' in failure.value.remedy
-    added, dropped = (load_news(scenario(tmp_path, f"data.unknown_news={choice}")) for choice in ("add", "drop"))
+    added, dropped = (
+        load_news(scenario(tmp_path, f"data.unknown_news={choice}")) for choice in ("add", "drop")
+    )
     assert (len(added.news), len(dropped.news)) == (90, 60)
     assert 0 < len(dropped.log.train.candidates) < len(added.log.train.candidates)
 
@@ -202,7 +222,8 @@ def test_a_folder_without_dev_names_the_key_that_holds_users_out(mind: Path) -> 
         load_news(scenario(mind / "MINDtiny_train"))
     assert 'split.kind = "held-out-users"' in failure.value.remedy
     log = load_news(scenario(mind / "MINDtiny_train", "split.kind=held-out-users")).log
-    sizes = (log.train.num_users, log.validation.num_users, log.test.num_users)  # drawn by each user's id: about a tenth, and a tenth
+    # drawn by each user's id: about a tenth, and a tenth
+    sizes = (log.train.num_users, log.validation.num_users, log.test.num_users)
     assert sum(sizes) == 120
     assert sizes[0] > 80
     assert min(sizes[1:]) >= 4
@@ -219,7 +240,8 @@ def test_entity_vectors_join_what_is_known_of_an_item(mind: Path, tmp_path: Path
     assert (beside[0::3, 0] > 0).all()
     assert (beside[1::3, 1] > 0).all()
     assert (beside[2::3] == 0).all()
-    assert read_public_news(mind, "mind", more).vectors.tobytes() == wide.tobytes()  # a server on its own knows the same
+    # a server on its own knows the same
+    assert read_public_news(mind, "mind", more).vectors.tobytes() == wide.tobytes()
     vectors.write_text("Q77\t1\t0\t\n")
     with pytest.raises(DataError, match="names no entity"):
         catalogue_of(more, data)
@@ -235,7 +257,10 @@ def test_of_several_clicks_one_is_kept_beside_others_that_are_none(mind: Path) -
     few = devices.with_few(3, noise=DeviceNoise.numbered(Streams(0), data.num_users))
     assert (few.labels.sum(1) == 1).all()
     assert few.candidates.shape[1] == 4
-    clicked = [{int(j) for j in row[flags]} for row, flags in zip(devices.candidates, devices.labels, strict=True)]
+    clicked = [
+        {int(j) for j in row[flags]}
+        for row, flags in zip(devices.candidates, devices.labels, strict=True)
+    ]
     for row, flags, clicks in zip(few.candidates, few.labels, clicked, strict=True):
         assert set(row[flags].tolist()) <= clicks
         assert not set(row[~flags].tolist()) & clicks

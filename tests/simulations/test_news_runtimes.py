@@ -1,4 +1,5 @@
-"""The same news scenario carried by one process, by Flower in one process, and by real processes."""
+"""The same news scenario carried by one process, by Flower in one process, and by real
+processes."""
 
 from __future__ import annotations
 
@@ -20,13 +21,17 @@ from fedrec_simulations.runtimes.choice import Name, RuntimeChoice
 from fedrec_simulations.runtimes.news import carrier
 from fedrec_simulations.runtimes.news_job import NewsJob, news_shards
 
-SHAPE = PlantedNewsShape(users=90, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0)
+SHAPE = PlantedNewsShape(
+    users=90, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0
+)
 
 
 @pytest.fixture(scope="module")
 def world() -> tuple[Catalogue, Impressions]:
     planted = planted_news(SHAPE, seed=2)
-    return Catalogue(planted.news, public_vectors(planted.news, PublicFeatures({}), seed=2, dimension=16)), planted.log.train
+    return Catalogue(
+        planted.news, public_vectors(planted.news, PublicFeatures({}), seed=2, dimension=16)
+    ), planted.log.train
 
 
 def scenario(variant: str, *more: str) -> Scenario:
@@ -39,11 +44,21 @@ def scenario(variant: str, *more: str) -> Scenario:
     ]
     return load(
         None,
-        ["recipe=privaterec", "data.format=planted-news", "data.preset=small", "news.history=12", "privacy.noise=seeded", *keys, *more],
+        [
+            "recipe=privaterec",
+            "data.format=planted-news",
+            "data.preset=small",
+            "news.history=12",
+            "privacy.noise=seeded",
+            *keys,
+            *more,
+        ],
     )
 
 
-def trained(chosen: Scenario, world: tuple[Catalogue, Impressions], folder: Path, runtime: Name) -> TrainedNews:
+def trained(
+    chosen: Scenario, world: tuple[Catalogue, Impressions], folder: Path, runtime: Name
+) -> TrainedNews:
     *_, last = carrier(chosen, RuntimeChoice(runtime, 3))(NewsJob(chosen, *world, folder))
     assert isinstance(last, TrainedNews)
     return last
@@ -66,30 +81,50 @@ def test_flower_s_messages_and_real_parties_give_the_loopback_s_bytes(
     more: list[str], world: tuple[Catalogue, Impressions], tmp_path: Path
 ) -> None:
     chosen = scenario(*more)
-    alone, over_flower = (trained(chosen, world, tmp_path / name, name) for name in ("loopback", "flower"))
-    assert {n: a.tobytes() for n, a in over_flower.parameters.items()} == {n: a.tobytes() for n, a in alone.parameters.items()}
+    alone, over_flower = (
+        trained(chosen, world, tmp_path / name, name) for name in ("loopback", "flower")
+    )
+    assert {n: a.tobytes() for n, a in over_flower.parameters.items()} == {
+        n: a.tobytes() for n, a in alone.parameters.items()
+    }
     assert (over_flower.spent, over_flower.bytes_up) == (alone.spent, alone.bytes_up)
 
 
-@pytest.mark.parametrize("more", [["local", "news.padding=0.2"], ["printed"], ["dp-fedrec"], ["fedrec"]], ids=" ".join)
-def test_flower_s_strategy_steps_as_the_loopback_does(more: list[str], world: tuple[Catalogue, Impressions], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "more", [["local", "news.padding=0.2"], ["printed"], ["dp-fedrec"], ["fedrec"]], ids=" ".join
+)
+def test_flower_s_strategy_steps_as_the_loopback_does(
+    more: list[str], world: tuple[Catalogue, Impressions], tmp_path: Path
+) -> None:
     chosen = scenario(*more)
-    alone, over_flower = (trained(chosen, world, tmp_path / name, name).parameters["parameters"] for name in ("loopback", "flower"))
+    alone, over_flower = (
+        trained(chosen, world, tmp_path / name, name).parameters["parameters"]
+        for name in ("loopback", "flower")
+    )
     assert np.linalg.norm(over_flower - alone) <= 1e-5 * np.linalg.norm(alone)
 
 
-def test_over_flower_a_stopped_training_goes_on_to_the_same_bytes(world: tuple[Catalogue, Impressions], tmp_path: Path) -> None:
+def test_over_flower_a_stopped_training_goes_on_to_the_same_bytes(
+    world: tuple[Catalogue, Impressions], tmp_path: Path
+) -> None:
     for more in (["additive"], ["local"], ["central", "news.rounds=3"]):
         chosen, folder = scenario(*more), tmp_path / more[0]
         begun = carrier(chosen, RuntimeChoice("flower", 3))(NewsJob(chosen, *world, folder))
         next(begun), next(begun)
         begun.close()
-        resumed, alone = trained(chosen, world, folder, "flower"), trained(chosen, world, tmp_path / f"{more[0]}-alone", "flower")
-        assert {n: a.tobytes() for n, a in resumed.parameters.items()} == {n: a.tobytes() for n, a in alone.parameters.items()}
+        resumed, alone = (
+            trained(chosen, world, folder, "flower"),
+            trained(chosen, world, tmp_path / f"{more[0]}-alone", "flower"),
+        )
+        assert {n: a.tobytes() for n, a in resumed.parameters.items()} == {
+            n: a.tobytes() for n, a in alone.parameters.items()
+        }
         assert resumed.spent == alone.spent
 
 
-def test_an_aggregator_put_back_in_time_is_refused(world: tuple[Catalogue, Impressions], tmp_path: Path) -> None:
+def test_an_aggregator_put_back_in_time_is_refused(
+    world: tuple[Catalogue, Impressions], tmp_path: Path
+) -> None:
     chosen = scenario("central", "news.rounds=3")
     begun = carrier(chosen, RuntimeChoice("flower", 3))(NewsJob(chosen, *world, tmp_path))
     next(begun), next(begun)
@@ -101,17 +136,28 @@ def test_an_aggregator_put_back_in_time_is_refused(world: tuple[Catalogue, Impre
 
 
 @pytest.mark.processes
-def test_real_processes_give_the_loopback_s_bytes(world: tuple[Catalogue, Impressions], tmp_path: Path) -> None:
+def test_real_processes_give_the_loopback_s_bytes(
+    world: tuple[Catalogue, Impressions], tmp_path: Path
+) -> None:
     chosen = scenario("additive")
     alone = trained(chosen, world, tmp_path / "loopback", "loopback")
-    *_, apart = carrier(chosen, RuntimeChoice("processes", 2))(NewsJob(chosen, *world, tmp_path / "processes"))
+    *_, apart = carrier(chosen, RuntimeChoice("processes", 2))(
+        NewsJob(chosen, *world, tmp_path / "processes")
+    )
     assert isinstance(apart, TrainedNews)
-    assert {n: a.tobytes() for n, a in apart.parameters.items()} == {n: a.tobytes() for n, a in alone.parameters.items()}
+    assert {n: a.tobytes() for n, a in apart.parameters.items()} == {
+        n: a.tobytes() for n, a in alone.parameters.items()
+    }
     assert (tmp_path / "processes" / "server" / "model" / "model.safetensors").exists()
 
 
-def test_what_has_no_devices_and_what_is_not_sent_is_refused_with_the_reason(tmp_path: Path) -> None:
-    for more, words in ((["centralized"], "no devices"), (["local", "news.word_vectors=glove.txt"], "word_vectors")):
+def test_what_has_no_devices_and_what_is_not_sent_is_refused_with_the_reason(
+    tmp_path: Path,
+) -> None:
+    for more, words in (
+        (["centralized"], "no devices"),
+        (["local", "news.word_vectors=glove.txt"], "word_vectors"),
+    ):
         for runtime in ("flower", "processes"):
             with pytest.raises(SettingsError, match=words):
                 carrier(scenario(*more), RuntimeChoice(runtime, 2))  # type: ignore[arg-type]
@@ -120,6 +166,8 @@ def test_what_has_no_devices_and_what_is_not_sent_is_refused_with_the_reason(tmp
 def test_clients_share_all_users_and_each_has_some(world: tuple[Catalogue, Impressions]) -> None:
     held = news_shards(world[1], 4)
     assert sum(shard.clicks.num_users for shard in held) == world[1].num_users
-    assert [shard.first_user for shard in held[1:]] == [shard.first_user + shard.clicks.num_users for shard in held[:-1]]
+    assert [shard.first_user for shard in held[1:]] == [
+        shard.first_user + shard.clicks.num_users for shard in held[:-1]
+    ]
     with pytest.raises(SettingsError, match="cannot share"):
         news_shards(world[1], 100)

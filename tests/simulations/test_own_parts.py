@@ -1,4 +1,5 @@
-"""Runs on data that comes with its own training, validation and test rows, of ratings and of clicks."""
+"""Runs on data that comes with its own training, validation and test rows, of ratings and of
+clicks."""
 
 from __future__ import annotations
 
@@ -15,7 +16,13 @@ from fedrec.settings import load
 from fedrec_cli.main import app
 from fedrec_simulations.data.datasets import load_dataset, load_split, words_of_data
 
-QUICK = ["compare.als=false", "evaluation.ranking=false", "run.examples=0", "privacy.noise=seeded", "recipe=dp-bias"]
+QUICK = [
+    "compare.als=false",
+    "evaluation.ranking=false",
+    "run.examples=0",
+    "privacy.noise=seeded",
+    "recipe=dp-bias",
+]
 
 
 @pytest.fixture(scope="module")
@@ -23,26 +30,39 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("source")
     write_parquet(folder / "whole", PlantedShape(users=80, items=60, events=1_200), seed=1)
     told = ["--set", "data.rating_range=[1,5]", "--set", "data.columns.timestamp=timestamp"]
-    done = CliRunner().invoke(app, ["data", "split", str(folder / "whole"), "--output", str(folder / "parts"), *told])
+    done = CliRunner().invoke(
+        app, ["data", "split", str(folder / "whole"), "--output", str(folder / "parts"), *told]
+    )
     assert done.exit_code == 0, done.output
     return folder / "parts"
 
 
 def sizes(folder: Path) -> dict[str, int]:
-    return {name: len(pl.read_parquet(folder / f"{name}.parquet")) for name in ("train", "validation", "test")}
+    return {
+        name: len(pl.read_parquet(folder / f"{name}.parquet"))
+        for name in ("train", "validation", "test")
+    }
 
 
 def test_what_data_split_wrote_is_read_as_the_same_parts(parts: Path) -> None:
     scenario = load(None, [f"data.path={parts}", "data.rating_range=[1,5]", "split.kind=given"])
     dataset = load_dataset(scenario)
     split, rows = load_split(scenario, dataset), sizes(parts)
-    assert (len(split.train), len(split.validation.targets), len(split.test.targets)) == tuple(rows.values())
+    assert (len(split.train), len(split.validation.targets), len(split.test.targets)) == tuple(
+        rows.values()
+    )
     assert split.test.history is split.train
-    assert words_of_data(dataset, split)[-1].endswith(f"given training rows; {rows['validation']} validation rows of the data's own")
+    assert words_of_data(dataset, split)[-1].endswith(
+        f"given training rows; {rows['validation']} validation rows of the data's own"
+    )
 
 
 def test_named_test_rows_say_how_the_data_is_divided(parts: Path) -> None:
-    keys = [f"data.path={parts / 'train.parquet'}", f"data.test={parts / 'test.parquet'}", "data.rating_range=[1,5]"]
+    keys = [
+        f"data.path={parts / 'train.parquet'}",
+        f"data.test={parts / 'test.parquet'}",
+        "data.rating_range=[1,5]",
+    ]
     scenario = load(None, keys)
     assert scenario.split.kind == "given"
     dataset = load_dataset(scenario)
@@ -57,32 +77,55 @@ def test_named_test_rows_say_how_the_data_is_divided(parts: Path) -> None:
     for wrong in ("split.kind=random", "data.path=''"):
         with pytest.raises(SettingsError, match=r"data\.test"):
             load(None, [*keys, wrong])
-    own = load(None, [*keys, f"data.validation={parts / 'validation.parquet'}", "split.validation_share=0.2"])
+    own = load(
+        None,
+        [*keys, f"data.validation={parts / 'validation.parquet'}", "split.validation_share=0.2"],
+    )
     with pytest.raises(SettingsError, match="this data has validation rows"):
         load_split(own, load_dataset(own))
     with pytest.raises(LeakageError):
         load_dataset(load(None, [keys[0], f"data.test={parts / 'train.parquet'}", keys[2]]))
 
 
-@pytest.mark.parametrize(("more", "validated"), [([], False), (["split.validation_share=0.1"], True)])
-def test_a_run_without_validation_rows_trains_on_all_and_says_so(parts: Path, more: list[str], validated: bool, tmp_path: Path) -> None:
-    keys = [f"data.path={parts / 'train.parquet'}", f"data.test={parts / 'test.parquet'}", "data.rating_range=[1,5]"]
-    words = [word for key in (*keys, *QUICK, *more, f"run.directory={tmp_path}") for word in ("--set", key)]
+@pytest.mark.parametrize(
+    ("more", "validated"), [([], False), (["split.validation_share=0.1"], True)]
+)
+def test_a_run_without_validation_rows_trains_on_all_and_says_so(
+    parts: Path, more: list[str], validated: bool, tmp_path: Path
+) -> None:
+    keys = [
+        f"data.path={parts / 'train.parquet'}",
+        f"data.test={parts / 'test.parquet'}",
+        "data.rating_range=[1,5]",
+    ]
+    words = [
+        word
+        for key in (*keys, *QUICK, *more, f"run.directory={tmp_path}")
+        for word in ("--set", key)
+    ]
     done = CliRunner().invoke(app, ["simulate", *words])
     assert done.exit_code == 0, done.output
     said = " ".join(done.output.split())
     train = sizes(parts)["train"]
-    assert (f"trained on {train:,} of {train:,} given training rows; 0 validation rows" in said) == (not validated)
+    assert (
+        f"trained on {train:,} of {train:,} given training rows; 0 validation rows" in said
+    ) == (not validated)
     [rounds] = tmp_path.glob("*/epsilon-5/rounds.jsonl")
     measured = [json.loads(line)["validation"] for line in rounds.read_text().splitlines()]
     assert all(isinstance(value, float) == validated for value in measured)
 
 
 @pytest.mark.parametrize("recipe", ["default", "dp-popularity"])
-def test_clicks_with_repeats_and_their_own_test_rows_run_and_are_counted(recipe: str, parts: Path, tmp_path: Path) -> None:
+def test_clicks_with_repeats_and_their_own_test_rows_run_and_are_counted(
+    recipe: str, parts: Path, tmp_path: Path
+) -> None:
     for name in ("train", "test"):
         rows = pl.read_parquet(parts / f"{name}.parquet").select("user", "item")
-        more = rows.head(7) if name == "train" else pl.read_parquet(parts / "train.parquet").select("user", "item").head(5)
+        more = (
+            rows.head(7)
+            if name == "train"
+            else pl.read_parquet(parts / "train.parquet").select("user", "item").head(5)
+        )
         pl.concat([rows, more]).write_csv(tmp_path / f"{name}.csv", separator=";")
     keys = [
         f"recipe={recipe}",
@@ -90,7 +133,11 @@ def test_clicks_with_repeats_and_their_own_test_rows_run_and_are_counted(recipe:
         f"data.test={tmp_path / 'test.csv'}",
         f"run.directory={tmp_path / 'runs'}",
     ]
-    words = [word for key in (*keys, "privacy.noise=seeded", "compare.als=false", "run.examples=0") for word in ("--set", key)]
+    words = [
+        word
+        for key in (*keys, "privacy.noise=seeded", "compare.als=false", "run.examples=0")
+        for word in ("--set", key)
+    ]
     done = CliRunner().invoke(app, ["simulate", *words])
     assert done.exit_code == 0, done.output
     said = " ".join(done.output.split())
@@ -102,15 +149,29 @@ def test_clicks_with_repeats_and_their_own_test_rows_run_and_are_counted(recipe:
 def test_als_without_validation_rows_is_its_last_iteration(parts: Path) -> None:
     from fedrec_simulations.experiments.ceiling import als_model
 
-    scenario = load(None, [f"data.path={parts / 'train.parquet'}", f"data.test={parts / 'test.parquet'}", "data.rating_range=[1,5]"])
-    assert als_model(load_split(scenario, load_dataset(scenario)), scenario).item_vectors.shape[0] > 0
+    scenario = load(
+        None,
+        [
+            f"data.path={parts / 'train.parquet'}",
+            f"data.test={parts / 'test.parquet'}",
+            "data.rating_range=[1,5]",
+        ],
+    )
+    assert (
+        als_model(load_split(scenario, load_dataset(scenario)), scenario).item_vectors.shape[0] > 0
+    )
 
 
 def test_planted_files_have_the_sizes_asked_for(tmp_path: Path) -> None:
     sizes = ["--users", "60", "--items", "50", "--events", "600"]
     done = CliRunner().invoke(app, ["data", "plant", str(tmp_path / "planted"), *sizes])
     assert done.exit_code == 0, done.output
-    rows = pl.concat([pl.read_parquet(file) for file in sorted((tmp_path / "planted").glob("*.parquet"))])
+    rows = pl.concat(
+        [pl.read_parquet(file) for file in sorted((tmp_path / "planted").glob("*.parquet"))]
+    )
     assert (len(rows), rows["user"].n_unique()) == (600, 60)
     for wrong in (sizes[:4], [*sizes, "--preset", "small"]):
-        assert isinstance(CliRunner().invoke(app, ["data", "plant", str(tmp_path / "x"), *wrong]).exception, SettingsError)
+        assert isinstance(
+            CliRunner().invoke(app, ["data", "plant", str(tmp_path / "x"), *wrong]).exception,
+            SettingsError,
+        )

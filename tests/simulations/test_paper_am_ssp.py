@@ -1,4 +1,5 @@
-"""The figures of AM-SSP: complete, resumable, blind to test until the end, and their costs counted a second time."""
+"""The figures of AM-SSP: complete, resumable, blind to test until the end, and their costs counted
+a second time."""
 
 from __future__ import annotations
 
@@ -52,10 +53,17 @@ def start_of(kind: Kind = "ratings") -> Start:
 def test_every_figure_is_json_rows_with_their_guarantees(name: str, folder: Path) -> None:
     rows = paper_rows(f"am-ssp/{name}", folder)
     assert json.loads(json.dumps(rows, allow_nan=False)) == rows
-    assert all(row["figure"] == name and len(row["each"]) == len(row["seeds"]) == 1 and np.isfinite(row["value"]) for row in rows)
+    assert all(
+        row["figure"] == name
+        and len(row["each"]) == len(row["seeds"]) == 1
+        and np.isfinite(row["value"])
+        for row in rows
+    )
     assert len({(row["metric"], row["series"], row["x"]) for row in rows}) == len(rows)
     if name not in {"figure5", "figure6"}:
-        assert all("per user" in row["guarantee"] or row["guarantee"] == "no privacy" for row in rows)
+        assert all(
+            "per user" in row["guarantee"] or row["guarantee"] == "no privacy" for row in rows
+        )
 
 
 def test_the_paper_s_own_calibration_is_labelled_wherever_it_stands(folder: Path) -> None:
@@ -69,14 +77,20 @@ def test_the_paper_s_own_calibration_is_labelled_wherever_it_stands(folder: Path
 def test_every_figure_has_a_scenario_and_what_the_paper_says(name: str) -> None:
     scenario = load(path_of(f"am_ssp_{name}"))
     assert scenario.recipe == "published"
-    assert scenario.data.kind == ("clicks" if name in {"figure2", "figure8", "figure9b"} else "auto")
+    assert scenario.data.kind == (
+        "clicks" if name in {"figure2", "figure8", "figure9b"} else "auto"
+    )
     assert am_ssp.PUBLISHED[name]["how"]
 
 
 @pytest.mark.parametrize("name", ["am_ssp_figure1", "am_ssp_figure2"])
-def test_settings_are_there_for_every_epsilon_and_the_file_s_own_point_is_one_of_them(name: str) -> None:
+def test_settings_are_there_for_every_epsilon_and_the_file_s_own_point_is_one_of_them(
+    name: str,
+) -> None:
     scenario = load(path_of(name))
-    assert {line.epsilon for line in scenario.figure.settings if line.curve == "AM-SSP"} == set(EPSILONS)
+    assert {line.epsilon for line in scenario.figure.settings if line.curve == "AM-SSP"} == set(
+        EPSILONS
+    )
     own = Start(name).settings("AM-SSP", scenario.privacy.epsilon)["model"]
     assert own.items() <= scenario.model.model_dump().items()
 
@@ -95,8 +109,11 @@ def test_another_name_and_no_data_are_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ratings", "clicks"])
-def test_test_events_do_not_show_before_the_end(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the targets of test replaced, only what is measured on test changes: not the model, and not the learning rate of Figure 4."""
+def test_test_events_do_not_show_before_the_end(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the targets of test replaced, only what is measured on test changes: not the model, and
+    not the learning rate of Figure 4."""
     start, honest = start_of(kind), load_sealed
     found, rate = one_run(start, SSP, 5.0, 1), best_rate(start, resampled(2, 0.5), 5.0, 1)
 
@@ -104,7 +121,11 @@ def test_test_events_do_not_show_before_the_end(kind: Kind, monkeypatch: pytest.
         dataset, sealed = honest(scenario)
         split = sealed._split
         targets = split.test.targets
-        other = targets.select(np.arange(len(targets)) % 2 == 0) if kind == "clicks" else replace(targets, values=6 - targets.values)
+        other = (
+            targets.select(np.arange(len(targets)) % 2 == 0)
+            if kind == "clicks"
+            else replace(targets, values=6 - targets.values)
+        )
         return dataset, SealedSplit(replace(split, test=Fold(split.test.history, other)))
 
     monkeypatch.setattr(am_ssp_runs, "load_sealed", with_other_test)
@@ -118,7 +139,9 @@ def test_every_resample_of_ssp1_is_a_release_that_the_plan_pays_for() -> None:
     once, often = (prepared(start_of(), curve, 5.0, 1).plan for curve in (SSP, SSP1))
     assert len(often.releases) - 2 == 16 * (len(once.releases) - 2)
     assert often.guarantee == once.guarantee
-    assert math.fsum(r.mu**2 for r in often.releases) == pytest.approx(math.fsum(r.mu**2 for r in once.releases))
+    assert math.fsum(r.mu**2 for r in often.releases) == pytest.approx(
+        math.fsum(r.mu**2 for r in once.releases)
+    )
 
 
 def test_the_model_without_features_gets_none() -> None:
@@ -129,10 +152,16 @@ def test_the_model_without_features_gets_none() -> None:
 
 @pytest.mark.parametrize("batch", [50, 400])
 def test_visits_of_an_item_are_what_batches_show(batch: int) -> None:
-    """Mean over 200 drawn epochs; the formula lies within five standard errors (chance of a false alarm below 1e-6)."""
+    """Mean over 200 drawn epochs; the formula lies within five standard errors (chance of a false
+    alarm below 1e-6)."""
     rng, counts = np.random.default_rng(1), np.array([600, 300, 80, 15, 5])
     items = np.repeat(np.arange(5), counts)
-    seen = [np.mean([len(set(rng.choice(items, batch))) for _ in range(1000 // batch)]) / 5 * (1000 // batch) for _ in range(200)]
+    seen = [
+        np.mean([len(set(rng.choice(items, batch))) for _ in range(1000 // batch)])
+        / 5
+        * (1000 // batch)
+        for _ in range(200)
+    ]
     expected = am_ssp_costs.visits(counts, batch) * (1000 // batch * batch) / 1000
     assert abs(np.mean(seen) - expected) < 5 * np.std(seen) / math.sqrt(200)
     counted = [am_ssp_costs.counted_visits(items, batch, 5, rng=rng) for _ in range(200)]
@@ -140,7 +169,10 @@ def test_visits_of_an_item_are_what_batches_show(batch: int) -> None:
 
 
 def test_visits_are_as_many_as_the_paper_prints() -> None:
-    """App. C: beta = D in batches of one, about m in one batch of all, and more than a hundred visits up to a few thousand examples."""
+    """App.
+
+    C: beta = D in batches of one, about m in one batch of all, and more than a hundred visits up to
+    a few thousand examples."""
     counts = am_ssp_costs.power_law(0.3)
     assert counts.sum() == pytest.approx(1e6)
     assert am_ssp_costs.visits(counts, 1) == pytest.approx(1_000)
@@ -150,7 +182,9 @@ def test_visits_are_as_many_as_the_paper_prints() -> None:
 
 def test_the_cost_ratio_is_that_of_proposition_2() -> None:
     D, d, e, m, c, beta = 1e6, 8, 30, 1e3, 50.0, 4e5
-    found = am_ssp_costs.cost_ratio(visits=beta / m, epochs=e, pass_cost=c, dimension=d, examples_per_item=D / m)
+    found = am_ssp_costs.cost_ratio(
+        visits=beta / m, epochs=e, pass_cost=c, dimension=d, examples_per_item=D / m
+    )
     assert found == pytest.approx((D * d**2 + e * m * (c + d**2)) / (c * e * beta))
 
 
@@ -162,21 +196,36 @@ class Silent:
 
 
 def test_the_shared_step_is_the_sum_of_clipped_gradients_of_examples() -> None:
-    """Against one backward pass per example, with items that repeat: second code for the norm and for the sharing."""
+    """Against one backward pass per example, with items that repeat: second code for the norm and
+    for the sharing."""
     rng, d = np.random.default_rng(3), 4
-    bags = {name: FeatureBag(tuple("abc"), sparse.csr_matrix(rng.integers(0, 3, (6, 3)).astype(np.float32))) for name in ("kind", "cast")}
+    bags = {
+        name: FeatureBag(
+            tuple("abc"), sparse.csr_matrix(rng.integers(0, 3, (6, 3)).astype(np.float32))
+        )
+        for name in ("kind", "cast")
+    }
     inputs = encoder.prepare(PublicFeatures(bags))
     theta = encoder.init(inputs, d, rng=rng)
-    items, U, y = np.array([0, 3, 3, 5, 0, 3]), rng.standard_normal((6, d)).astype(np.float32), rng.standard_normal(6).astype(np.float32)
+    items, U, y = (
+        np.array([0, 3, 3, 5, 0, 3]),
+        rng.standard_normal((6, d)).astype(np.float32),
+        rng.standard_normal(6).astype(np.float32),
+    )
     found = am_ssp_costs.shared_step(theta, inputs, items, U, y, radius=0.7, rng=Silent())  # type: ignore[arg-type]
-    totals, norms = [np.zeros_like(a) for a in (theta.embeddings, theta.dense, theta.bias)], list[float]()
+    totals, norms = (
+        [np.zeros_like(a) for a in (theta.embeddings, theta.dense, theta.bias)],
+        list[float](),
+    )
     for j, u, target in zip(items, U, y, strict=True):
         one = inputs.batch(np.array([j]))
         residual = (encoder.forward(theta, one)[0] @ u - target) * u
         g = encoder.pullback(theta, one, residual[None])
         embeddings = np.zeros_like(theta.embeddings)
         embeddings[g.features] = g.embeddings
-        norms.append(math.sqrt(sum(float((part**2).sum()) for part in (embeddings, g.dense, g.bias))))
+        norms.append(
+            math.sqrt(sum(float((part**2).sum()) for part in (embeddings, g.dense, g.bias)))
+        )
         for total, part in zip(totals, (embeddings, g.dense, g.bias), strict=True):
             total += part * min(1, 0.7 / norms[-1])
     assert min(norms) < 0.7 < max(norms)

@@ -1,4 +1,5 @@
-"""The figures of DP-CMF: every point once, chosen without a look at test, from public users who are nobody's private users."""
+"""The figures of DP-CMF: every point once, chosen without a look at test, from public users who are
+nobody's private users."""
 
 from __future__ import annotations
 
@@ -27,25 +28,43 @@ ROOM = Work(Start("dp_cmf_figure1", "planted"), quick=True, folder=Path("unused"
 
 
 def files_in(folder: Path) -> list[str]:
-    return [SIDES, f"collective.users_file={folder / 'public.csv'}", f"collective.similar_file={folder / 'similar.csv'}"]
+    return [
+        SIDES,
+        f"collective.users_file={folder / 'public.csv'}",
+        f"collective.similar_file={folder / 'similar.csv'}",
+    ]
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_every_figure_has_a_scenario_that_is_valid(path: Path) -> None:
     assert load(path).recipe == "dp-cmf"
     assert path.stem.removeprefix("dp_cmf_") in dp_cmf.PAPER.figures
-    assert {path.stem.removeprefix("dp_cmf_") for path in SCENARIOS} == set(dp_cmf.PAPER.figures) == set(dp_cmf.PUBLISHED)
+    assert (
+        {path.stem.removeprefix("dp_cmf_") for path in SCENARIOS}
+        == set(dp_cmf.PAPER.figures)
+        == set(dp_cmf.PUBLISHED)
+    )
 
 
 def test_a_quick_figure_has_every_curve_its_guarantee_and_every_bucket(tmp_path: Path) -> None:
     rows = paper_rows("dp-cmf/figure3", tmp_path)
     whole = {row["series"]: row for row in rows if row["metric"] == "rmse"}
     assert set(whole) == {dp_cmf.LOOPBACK.label, "genre", "topic", "cast", dp_cmf.METADATA.label}
-    assert all(0.5 < row["value"] < 1.5 and row["guarantee"].startswith("epsilon 1 ") for row in whole.values())
-    assert [row["x"] for row in rows if row["series"] == "cast" and "bucket" in row["metric"]] == [1, 2, 3, 4]
+    assert all(
+        0.5 < row["value"] < 1.5 and row["guarantee"].startswith("epsilon 1 ")
+        for row in whole.values()
+    )
+    assert [row["x"] for row in rows if row["series"] == "cast" and "bucket" in row["metric"]] == [
+        1,
+        2,
+        3,
+        4,
+    ]
 
 
-def test_a_finished_figure_is_read_and_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_figure_is_read_and_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = paper_rows("dp-cmf/figure5", tmp_path)
     monkeypatch.setattr(dp_cmf_runs, "trained", lambda *_: pytest.fail("trained again"))
     assert paper_rows("dp-cmf/figure5", tmp_path) == first
@@ -70,7 +89,12 @@ def test_public_users_are_in_no_part_of_the_private_data() -> None:
     public = set(dataset.features.bags[PUBLIC_USERS].vocabulary)
     assert public
     assert not public & set(dataset.catalogue.user_ids)
-    assert split.train.num_users == split.validation.targets.num_users == split.test.targets.num_users == len(dataset.catalogue.user_ids)
+    assert (
+        split.train.num_users
+        == split.validation.targets.num_users
+        == split.test.targets.num_users
+        == len(dataset.catalogue.user_ids)
+    )
 
 
 def test_a_scenario_reads_public_users_and_similar_items_from_files(tmp_path: Path) -> None:
@@ -78,11 +102,25 @@ def test_a_scenario_reads_public_users_and_similar_items_from_files(tmp_path: Pa
     for name, lines in rows.items():
         (tmp_path / f"{name}.csv").write_text("\n".join(["user,item,rating", *lines, ""]))
     (tmp_path / "similar.csv").write_text("item,neighbour,score\na,b,0.5\n")
-    scenario = load(None, ["recipe=dp-cmf", f"data.path={tmp_path / 'private.csv'}", "data.rating_range=[1.0, 5.0]", *files_in(tmp_path)])
+    scenario = load(
+        None,
+        [
+            "recipe=dp-cmf",
+            f"data.path={tmp_path / 'private.csv'}",
+            "data.rating_range=[1.0, 5.0]",
+            *files_in(tmp_path),
+        ],
+    )
     dataset = load_dataset(scenario)
     assert dataset.features.bags[PUBLIC_USERS].counts.toarray().tolist() == [[4, 0], [0, 2]]
-    assert [digest.name for digest in dataset.provenance.files] == ["private.csv", "public.csv", "similar.csv"]
-    raw, similar = sides_of(scenario.collective, PublicFacts(2, 2, "ratings", (1.0, 5.0), dataset.features, Streams(1)))
+    assert [digest.name for digest in dataset.provenance.files] == [
+        "private.csv",
+        "public.csv",
+        "similar.csv",
+    ]
+    raw, similar = sides_of(
+        scenario.collective, PublicFacts(2, 2, "ratings", (1.0, 5.0), dataset.features, Streams(1))
+    )
     assert raw.entries.toarray().tolist() == [[1, 0], [0, -1]]
     assert similar.entries.toarray().tolist() == [[0, 0], [1, 0]]
 
@@ -93,7 +131,15 @@ def test_a_private_user_in_the_public_file_ends_the_run_with_the_reason(tmp_path
     (tmp_path / "similar.csv").write_text("item,neighbour,score\na,a,1\n")
     with pytest.raises(PrivacyError, match="user 'u'"):
         load_dataset(
-            load(None, ["recipe=dp-cmf", f"data.path={tmp_path / 'private.csv'}", "data.rating_range=[1.0, 5.0]", *files_in(tmp_path)])
+            load(
+                None,
+                [
+                    "recipe=dp-cmf",
+                    f"data.path={tmp_path / 'private.csv'}",
+                    "data.rating_range=[1.0, 5.0]",
+                    *files_in(tmp_path),
+                ],
+            )
         )
 
 
@@ -106,7 +152,11 @@ def test_the_default_recipe_beside_them_sees_no_public_user() -> None:
 def test_popularity_bias_adds_up(tmp_path: Path) -> None:
     rows = paper_rows("dp-cmf/figure2", tmp_path)
     for series in ("ratings", *dp_cmf_runs.KEYS):
-        shares = [row["value"] for row in rows if row["series"] == series and row["metric"] == "share of entries in bucket"]
+        shares = [
+            row["value"]
+            for row in rows
+            if row["series"] == series and row["metric"] == "share of entries in bucket"
+        ]
         assert len(shares) == 4
         assert math.fsum(shares) == pytest.approx(1)
     assert all(0 <= row["value"] <= 1 for row in rows)

@@ -1,4 +1,5 @@
-"""Figures of fast DP matrix factorisation and its speed, on small planted data: their rows, their claims, and when test is read."""
+"""Figures of fast DP matrix factorisation and its speed, on small planted data: their rows, their
+claims, and when test is read."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def test_a_figure_has_rows_and_is_not_made_twice(name: str, tmp_path: Path) -> N
     assert set(fast_dpmf.PUBLISHED) == set(fast_dpmf.PAPER.figures)
 
 
-def test_the_sampler_is_never_called_established_and_its_sibling_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sampler_is_never_called_established_and_its_sibling_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(fast_dpmf, "trained_row", _trained)
     found = {(row["series"], row["x"]): row for row in paper_rows("fast-dpmf/figure5", tmp_path)}
     assert len(found) == 10
@@ -39,7 +42,9 @@ def test_the_sampler_is_never_called_established_and_its_sibling_is(tmp_path: Pa
         assert ("NOT ESTABLISHED" in row["guarantee"]) == ("SGLD" in series)
 
 
-def _trained(start: Start, recipe: str, features: bool, epsilon: float, seed: int) -> dict[str, Any]:
+def _trained(
+    start: Start, recipe: str, features: bool, epsilon: float, seed: int
+) -> dict[str, Any]:
     return {"rmse": 1.0, "guarantee": str(Guarantee(epsilon, 1e-5))}
 
 
@@ -59,7 +64,10 @@ def test_the_scenario_of_figure_5_is_the_sound_sibling() -> None:
 
 
 def test_an_unknown_figure_and_missing_data_are_refused(tmp_path: Path) -> None:
-    for name, data, words in (("figure9", "planted", "has no 'figure9'"), ("figure5", "", "needs a data folder")):
+    for name, data, words in (
+        ("figure9", "planted", "has no 'figure9'"),
+        ("figure5", "", "needs a data folder"),
+    ):
         with pytest.raises(SettingsError, match=words):
             paper_rows(f"fast-dpmf/{name}", tmp_path, data=data)
 

@@ -1,4 +1,5 @@
-"""Flower's own simulation engine carries the same rounds on Ray's actors, where Ray is installed, and says so where it is not."""
+"""Flower's own simulation engine carries the same rounds on Ray's actors, where Ray is installed,
+and says so where it is not."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ from fedrec_simulations.runtimes.job import Carried, Job, Runtime, kept_rounds
 from fedrec_simulations.training import RoundRecord, Training
 
 CLIENTS = 3
-on_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'fedrec[ray]'")
+on_ray = pytest.mark.skipif(
+    find_spec("ray") is None, reason="Ray is not installed: pip install 'fedrec[ray]'"
+)
 
 
 def scenario(*more: str) -> Scenario:
@@ -51,12 +54,17 @@ def scenario(*more: str) -> Scenario:
 def training(chosen: Scenario, folder: Path, runtime: Runtime | None = None) -> Training:
     dataset = load_dataset(chosen)
     split = load_split(chosen, dataset)
-    facts, carrier = public_facts(chosen, dataset, split), runtime or ray_engine.ray(dataset.catalogue, clients=CLIENTS)
+    facts, carrier = (
+        public_facts(chosen, dataset, split),
+        runtime or ray_engine.ray(dataset.catalogue, clients=CLIENTS),
+    )
     return Training(chosen, facts, split.train, split.validation, folder, runtime=carrier)
 
 
 def told(rounds: list[RoundRecord]) -> list[tuple[object, ...]]:
-    return [(done.round, done.step, done.releases, done.bytes_down, done.validation) for done in rounds]
+    return [
+        (done.round, done.step, done.releases, done.bytes_down, done.validation) for done in rounds
+    ]
 
 
 def model(done: Training) -> dict[str, bytes]:
@@ -76,10 +84,20 @@ def test_without_ray_the_extra_is_named_before_anything_is_read(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(extras, "_found", lambda module: module != "ray")
-    with pytest.raises(SettingsError, match="--backend ray needs the package ray, which is not installed") as caught:
+    with pytest.raises(
+        SettingsError, match="--backend ray needs the package ray, which is not installed"
+    ) as caught:
         RuntimeChoice("flower", 2, "ray")
     assert "fedrec[ray]" in caught.value.remedy
-    words = ["simulate", "--runtime", "flower", "--backend", "ray", "--set", f"run.directory={tmp_path}"]
+    words = [
+        "simulate",
+        "--runtime",
+        "flower",
+        "--backend",
+        "ray",
+        "--set",
+        f"run.directory={tmp_path}",
+    ]
     assert main.guarded(words) == 2
     assert "fedrec[ray]" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
@@ -92,8 +110,11 @@ def test_ray_plays_the_nodes_of_flower_and_nothing_else(runtime: str) -> None:
 
 
 @pytest.mark.processes
-def test_clients_that_are_opened_for_every_message_give_the_loopback_s_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of this runtime but Ray: an aggregator's process, TLS, and clients that keep nothing but their state folder."""
+def test_clients_that_are_opened_for_every_message_give_the_loopback_s_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of this runtime but Ray: an aggregator's process, TLS, and clients that keep nothing but
+    their state folder."""
     monkeypatch.setattr(ray_engine, "play", played_here)
     chosen = scenario("recipe=published", "model.steps=1")
     over_flower = training(chosen, tmp_path / "flower", served_here(load_dataset(chosen).catalogue))
@@ -105,7 +126,9 @@ def test_clients_that_are_opened_for_every_message_give_the_loopback_s_bytes(tmp
 
 
 @pytest.mark.processes
-def test_where_the_engine_gives_up_its_cause_is_told_and_the_rounds_end_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_engine_gives_up_its_cause_is_told_and_the_rounds_end_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waiting = list[Thread]()
 
     def gives_up(server: ServerApp, *_others: object, **_sizes: int) -> None:
@@ -145,11 +168,15 @@ def served_here(catalogue: Catalogue) -> Runtime:
     return carry
 
 
-def played_here(server: ServerApp, nodes: ClientApp, folder: Path, *, num_nodes: int, actors: int) -> None:
+def played_here(
+    server: ServerApp, nodes: ClientApp, folder: Path, *, num_nodes: int, actors: int
+) -> None:
     """As `ray_engine.play`, one after the other and in this process."""
 
     def node(number: int) -> Callable[[Message, Context], Message]:
-        return lambda message, context: nodes(message, replace(context, node_config={PARTITION_ID_KEY: number}))
+        return lambda message, context: nodes(
+            message, replace(context, node_config={PARTITION_ID_KEY: number})
+        )
 
     grid: Grid = InProcessGrid({FIRST_NODE + number: node(number) for number in range(num_nodes)})
     server(grid, Context(RUN_ID, 1, {}, RecordDict(), {}))
@@ -160,7 +187,9 @@ def played_here(server: ServerApp, nodes: ClientApp, folder: Path, *, num_nodes:
 
 @on_ray
 @pytest.mark.processes
-def test_rounds_on_ray_s_actors_give_the_loopback_s_bytes_and_leave_no_process(tmp_path: Path) -> None:
+def test_rounds_on_ray_s_actors_give_the_loopback_s_bytes_and_leave_no_process(
+    tmp_path: Path,
+) -> None:
     chosen = scenario()
     on_actors = training(chosen, tmp_path / "ray")
     rounds = list(on_actors.run())
@@ -173,7 +202,9 @@ def test_rounds_on_ray_s_actors_give_the_loopback_s_bytes_and_leave_no_process(t
 @on_ray
 @pytest.mark.processes
 @pytest.mark.parametrize("party", ["aggregator", "server"])
-def test_on_ray_a_killed_party_is_started_again_and_the_bytes_are_the_same(party: str, tmp_path: Path) -> None:
+def test_on_ray_a_killed_party_is_started_again_and_the_bytes_are_the_same(
+    party: str, tmp_path: Path
+) -> None:
     chosen = scenario("recipe=published", "model.steps=2")
     one = training(chosen, tmp_path / "ray")
     rounds = one.run()
@@ -210,7 +241,9 @@ def test_the_benchmark_measures_both_engines_with_the_same_messages() -> None:
     assert all(rate > 0 for engine in rates.values() for rate in engine.values())
 
 
-def test_the_benchmark_measures_the_grid_where_ray_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_benchmark_measures_the_grid_where_ray_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(bench, "find_spec", lambda name: None)
     found = bench.run(quick=True)
     assert all(rate > 0 for rate in found["messages_per_second"]["in_process_grid"].values())
@@ -231,8 +264,15 @@ def running(folder: Path) -> dict[int, str]:
 @on_ray
 @pytest.mark.processes
 @pytest.mark.parametrize(("variant", "unit"), [("additive", "click"), ("central", "user")])
-def test_news_gives_the_same_model_and_result_on_rays_actors_as_alone(variant: str, unit: str, tmp_path: Path) -> None:
-    chosen, _ = reduced(shipped()["privaterec_planted"], f"news.variant={variant}", f"privacy.unit={unit}", "news.epochs=1")
+def test_news_gives_the_same_model_and_result_on_rays_actors_as_alone(
+    variant: str, unit: str, tmp_path: Path
+) -> None:
+    chosen, _ = reduced(
+        shipped()["privaterec_planted"],
+        f"news.variant={variant}",
+        f"privacy.unit={unit}",
+        "news.epochs=1",
+    )
     alone = carried(chosen, LOOPBACK, tmp_path / "alone")
     on_actors = carried(chosen, RuntimeChoice("flower", 2, "ray"), tmp_path / "ray")
     assert (alone.why, on_actors.why) == ("", "")

@@ -1,4 +1,5 @@
-"""The report stands alone, is well formed, escapes what comes from data, and never shows an epsilon without its unit."""
+"""The report stands alone, is well formed, escapes what comes from data, and never shows an epsilon
+without its unit."""
 
 from __future__ import annotations
 
@@ -52,20 +53,30 @@ def example(title: str = "Federated SSP2 on the planted data set") -> ReportCont
     """Invented numbers of the right size for every part of the page."""
     return ReportContent(
         title=title,
-        data="Planted ratings: 6,000 people, 3,500 items, 1,000,000 ratings from 1 to 5; random 80/10/10 split, seed 1. "
+        data="Planted ratings: 6,000 people, 3,500 items, 1,000,000 ratings from 1 to 5; random "
+        "80/10/10 split, seed 1. "
         "Nothing here is about a real person.",
         facts=(
             Fact("Test RMSE", "0.871", "item + user bias, without privacy: 0.909"),
             Fact("Sent per person", "41 kB", "received: 2.1 MB"),
             Fact("Time", "24 s", "peak memory 1.1 GB"),
         ),
-        promises=(Promise(PRIVATE[5], second_opinions=(Opinion("PLD", 5.0012), Opinion("RDP", 5.62))),),
+        promises=(
+            Promise(PRIVATE[5], second_opinions=(Opinion("PLD", 5.0012), Opinion("RDP", 5.62))),
+        ),
         methods=methods(),
         curve=curve(),
         lists_curve=dataclasses.replace(curve(), metric="NDCG@20", lower_is_better=False),
-        by_popularity=("NDCG@20 by popularity fifth, 1 the rarest items: NO BETTER than popularity in 5.",),
+        by_popularity=(
+            "NDCG@20 by popularity fifth, 1 the rarest items: NO BETTER than popularity in 5.",
+        ),
         persons=(
-            TextTable("What this means for a person", "A click is not a person.", ("what", "ε per user (replace)"), (("all", "7.5"),)),
+            TextTable(
+                "What this means for a person",
+                "A click is not a person.",
+                ("what", "ε per user (replace)"),
+                (("all", "7.5"),),
+            ),
         ),
         buckets=buckets(),
         budget=budget(),
@@ -75,7 +86,8 @@ def example(title: str = "Federated SSP2 on the planted data set") -> ReportCont
         neighbours=neighbours(),
         verdicts=verdicts(),
         settings='recipe = "default"\nseed = 1\n\n'
-        '[data]\nformat = "planted"\n\n[privacy]\nepsilon = 5.0  # per user (add/remove, number of users public)\ndelta = 1e-5',
+        '[data]\nformat = "planted"\n\n[privacy]\nepsilon = 5.0  # per user (add/remove, number '
+        "of users public)\ndelta = 1e-5",
         versions={"fedrec": "0.1.0", "python": "3.11.7", "numpy": "2.4.6"},
         made="fedrec simulate planted --set privacy.epsilon=5",
     )
@@ -101,10 +113,20 @@ def curve() -> PrivacyCurve:
     return PrivacyCurve(
         metric="test RMSE",
         lines={
-            "published": tuple(CurvePoint(e, v, 0.004) for e, v in ((1, 1.12), (5, 0.99), (10, 0.955), (20, 0.93))),
-            "federated SSP2": tuple(CurvePoint(e, v, 0.002) for e, v in ((0.5, 0.92), (1, 0.897), (5, 0.871), (10, 0.861), (20, 0.857))),
+            "published": tuple(
+                CurvePoint(e, v, 0.004) for e, v in ((1, 1.12), (5, 0.99), (10, 0.955), (20, 0.93))
+            ),
+            "federated SSP2": tuple(
+                CurvePoint(e, v, 0.002)
+                for e, v in ((0.5, 0.92), (1, 0.897), (5, 0.871), (10, 0.861), (20, 0.857))
+            ),
         },
-        baselines=(("global mean", 1.117), ("item mean", 0.979), ("item + user bias", 0.909), ("non-private ALS", 0.847)),
+        baselines=(
+            ("global mean", 1.117),
+            ("item mean", 0.979),
+            ("item + user bias", 0.909),
+            ("non-private ALS", 0.847),
+        ),
         delta=1e-5,
         unit="user",
         neighbours="add/remove",
@@ -117,7 +139,13 @@ def buckets() -> tuple[BucketBars, ...]:
         BucketBars(
             metric="test RMSE",
             methods={
-                "federated SSP2, ε = 5 per user (add/remove, number of users public)": (1.02, 0.97, 0.93, 0.89, 0.86),
+                "federated SSP2, ε = 5 per user (add/remove, number of users public)": (
+                    1.02,
+                    0.97,
+                    0.93,
+                    0.89,
+                    0.86,
+                ),
                 "non-private ALS": (1.01, 0.94, 0.90, 0.86, 0.84),
                 "item + user bias": (1.04, 1.00, 0.95, 0.92, 0.90),
             },
@@ -130,7 +158,10 @@ def budget() -> tuple[BudgetLine, ...]:
     return (
         BudgetLine("item counts", 0.02, 21.4),
         BudgetLine("item bias", 0.08, 8.1, "residual sums and counts"),
-        *(BudgetLine(f"A and b, step {t}", 0.9 * s / 7, n) for t, s, n in ((1, 1, 6.3), (2, 2, 4.5), (3, 4, 3.2))),
+        *(
+            BudgetLine(f"A and b, step {t}", 0.9 * s / 7, n)
+            for t, s, n in ((1, 1, 6.3), (2, 2, 4.5), (3, 4, 3.2))
+        ),
     )
 
 
@@ -139,7 +170,11 @@ def convergence() -> Convergence:
     return Convergence(
         metric="validation RMSE",
         lines=(
-            Series("ε = 5 per user (add/remove, number of users public)", (0, 1, 2, 3), (0.931, 0.889, 0.876, 0.872)),
+            Series(
+                "ε = 5 per user (add/remove, number of users public)",
+                (0, 1, 2, 3),
+                (0.931, 0.889, 0.876, 0.872),
+            ),
             Series("non-private", (0, 1, 2, 3), (0.931, 0.862, 0.851, 0.848)),
         ),
         baselines=(("item + user bias", 0.91),),
@@ -149,10 +184,23 @@ def convergence() -> Convergence:
 def departures() -> tuple[Departure, ...]:
     """What leaves a device."""
     return (
-        Departure("item counts", "165 items × 1", 412, "one weight for each rated item, so that the sum counts ratings"),
-        Departure("item bias", "165 items × 2", 840, "how far each rating lies above or below the mean, clipped"),
         Departure(
-            "A and b, step 1 to 3", "165 items × 560", 39_600, "the user's vector times itself and times each rating, scaled to norm 1"
+            "item counts",
+            "165 items × 1",
+            412,
+            "one weight for each rated item, so that the sum counts ratings",
+        ),
+        Departure(
+            "item bias",
+            "165 items × 2",
+            840,
+            "how far each rating lies above or below the mean, clipped",
+        ),
+        Departure(
+            "A and b, step 1 to 3",
+            "165 items × 560",
+            39_600,
+            "the user's vector times itself and times each rating, scaled to norm 1",
         ),
     )
 
@@ -161,13 +209,20 @@ def example_report() -> ExampleReport:
     """One person, number by number and byte by byte."""
     integers = np.random.default_rng(0).integers(-16384, 16384, 16).astype(np.int16)
     return ExampleReport(
-        who="User 17 of the generator, who “rated” five items. Before noise; the aggregator adds noise to the sum over all users.",
+        who=(
+            "User 17 of the generator, who “rated” five items. Before noise; the aggregator adds "
+            "noise to the sum over all users."
+        ),
         integers={
             "item ids": (12, 208, 977, 1410, 3390),
             "coefficients": (9121, 8004, 7230, -6411, 5120),
             "vector": tuple(map(int, integers)),
         },
-        payload=np.concatenate([[12, 208, 977, 1410, 3390, 9121, 8004, 7230, -6411, 5120], np.tile(integers, 3)]).astype("<i4").tobytes(),
+        payload=np.concatenate(
+            [[12, 208, 977, 1410, 3390, 9121, 8004, 7230, -6411, 5120], np.tile(integers, 3)]
+        )
+        .astype("<i4")
+        .tobytes(),
     )
 
 
@@ -178,7 +233,9 @@ def neighbours() -> tuple[NeighbourCard, ...]:
             query,
             note,
             (
-                NeighbourList("non-private ALS", tuple(zip(titles, (0.94, 0.91, 0.88, 0.86), strict=True))),
+                NeighbourList(
+                    "non-private ALS", tuple(zip(titles, (0.94, 0.91, 0.88, 0.86), strict=True))
+                ),
                 NeighbourList(
                     "federated SSP2, ε = 5 per user (add/remove, number of users public)",
                     tuple(zip(others, (0.92, 0.9, 0.81, 0.78), strict=True)),
@@ -189,8 +246,18 @@ def neighbours() -> tuple[NeighbourCard, ...]:
             (
                 "Planted: The Long Winter (1986)",
                 "3,428 ratings",
-                ("Harbour Lights (1991)", "Two Rooms (1984)", "Snowblind (1979)", "The Weir (1990)"),
-                ("Harbour Lights (1991)", "Snowblind (1979)", "Under Glass (1999)", "The Weir (1990)"),
+                (
+                    "Harbour Lights (1991)",
+                    "Two Rooms (1984)",
+                    "Snowblind (1979)",
+                    "The Weir (1990)",
+                ),
+                (
+                    "Harbour Lights (1991)",
+                    "Snowblind (1979)",
+                    "Under Glass (1999)",
+                    "The Weir (1990)",
+                ),
             ),
             (
                 f"Planted: {EVIL} (2001)",
@@ -208,7 +275,9 @@ def verdicts() -> tuple[Verdict, ...]:
         compare("RMSE", 0.871, "global mean", 1.117, stderr=0.002, lower_is_better=True),
         compare("RMSE", 0.871, "item + user bias", 0.909, stderr=0.002, lower_is_better=True),
         compare("RMSE", 0.871, "shuffled history", 0.986, stderr=0.002, lower_is_better=True),
-        compare("RMSE, rarest 20%", 1.02, "item + user bias", 1.04, stderr=0.02, lower_is_better=True),
+        compare(
+            "RMSE, rarest 20%", 1.02, "item + user bias", 1.04, stderr=0.02, lower_is_better=True
+        ),
         compare("NDCG@20", 0.061, "shuffled history", 0.063, stderr=0.002, lower_is_better=False),
     )
 
@@ -261,7 +330,9 @@ class Page(HTMLParser):
 
 
 def test_tables_for_a_person_are_shown_and_escaped() -> None:
-    table = TextTable("For a person", "a <lead>", ("what", "ε per user (replace)"), (("training, <b>", "7.5"),))
+    table = TextTable(
+        "For a person", "a <lead>", ("what", "ε per user (replace)"), (("training, <b>", "7.5"),)
+    )
     shown = page.render(ReportContent("title", "data", persons=(table,)))
     assert "a &lt;lead&gt;" in shown
     assert "training, &lt;b&gt;" in shown
@@ -271,11 +342,19 @@ def test_tables_for_a_person_are_shown_and_escaped() -> None:
 def test_page_needs_nothing_from_anywhere() -> None:
     html = page.render(example())
     assert Page(html).loads == []
-    assert not re.search(r"https?:|//[a-z]|@import|url\(|<script|<link", html.replace("&lt;script", ""))
+    assert not re.search(
+        r"https?:|//[a-z]|@import|url\(|<script|<link", html.replace("&lt;script", "")
+    )
 
 
-@pytest.mark.parametrize("content", [example(), ReportContent("Only a title", "and a line")], ids=["everything", "nothing"])
-def test_tags_balance_ids_are_unique_labels_exist_and_headings_skip_no_level(content: ReportContent) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [example(), ReportContent("Only a title", "and a line")],
+    ids=["everything", "nothing"],
+)
+def test_tags_balance_ids_are_unique_labels_exist_and_headings_skip_no_level(
+    content: ReportContent,
+) -> None:
     parsed = Page(page.render(content))
     assert len(parsed.ids) == len(set(parsed.ids))
     assert set(parsed.labels) <= set(parsed.ids)
@@ -284,7 +363,14 @@ def test_tags_balance_ids_are_unique_labels_exist_and_headings_skip_no_level(con
     assert parsed.tags.count("h1") == parsed.tags.count("main") == 1
 
 
-@pytest.mark.parametrize("part", [f.name for f in dataclasses.fields(ReportContent) if f.name not in {"title", "data", "seeded"}])
+@pytest.mark.parametrize(
+    "part",
+    [
+        f.name
+        for f in dataclasses.fields(ReportContent)
+        if f.name not in {"title", "data", "seeded"}
+    ],
+)
 def test_every_part_may_be_left_out_and_its_section_goes_with_it(part: str) -> None:
     whole, default = example(), next(f for f in dataclasses.fields(ReportContent) if f.name == part)
     empty = default.default if default.default is not dataclasses.MISSING else {}
@@ -299,15 +385,27 @@ def test_every_epsilon_stands_beside_its_unit_and_neighbours() -> None:
     assert len(places) > 15
     for at in places:
         near = text[at : at + 60]
-        assert "(add/remove" in near or "(replace)" in near or "privacy.epsilon" in text[at - 8 : at + 8], f"no unit in {near!r}"
+        assert (
+            "(add/remove" in near
+            or "(replace)" in near
+            or "privacy.epsilon" in text[at - 8 : at + 8]
+        ), f"no unit in {near!r}"
 
 
 def test_titles_from_data_are_escaped_everywhere() -> None:
     content = dataclasses.replace(
-        example(title=EVIL), data=EVIL, settings=EVIL, methods=(Method(EVIL, non_private(1e-5), {EVIL: 1.0}),), versions={EVIL: EVIL}
+        example(title=EVIL),
+        data=EVIL,
+        settings=EVIL,
+        methods=(Method(EVIL, non_private(1e-5), {EVIL: 1.0}),),
+        versions={EVIL: EVIL},
     )
-    curve = dataclasses.replace(example().curve, metric=EVIL, lines={EVIL: (CurvePoint(1, 1),)}, baselines=((EVIL, 2.0),))  # type: ignore[type-var]
-    html = page.render(dataclasses.replace(content, curve=curve, buckets=(BucketBars(EVIL, {EVIL: (1.0, 2.0)}),)))
+    curve = dataclasses.replace(
+        example().curve, metric=EVIL, lines={EVIL: (CurvePoint(1, 1),)}, baselines=((EVIL, 2.0),)
+    )  # type: ignore[type-var]
+    html = page.render(
+        dataclasses.replace(content, curve=curve, buckets=(BucketBars(EVIL, {EVIL: (1.0, 2.0)}),))
+    )
     assert "<script" not in html
     assert html.count("&lt;script&gt;") > 10
     assert EVIL in "".join(Page(html).text)
@@ -315,7 +413,14 @@ def test_titles_from_data_are_escaped_everywhere() -> None:
 
 def test_a_guarantee_that_is_not_established_says_so_wherever_it_appears() -> None:
     doubtful = Guarantee(1.0, 1e-5, established=False, note="the proof covers one update of many")
-    html = page.render(ReportContent("t", "d", promises=(Promise(doubtful),), methods=(Method("as printed", doubtful, {"RMSE": 1.0}),)))
+    html = page.render(
+        ReportContent(
+            "t",
+            "d",
+            promises=(Promise(doubtful),),
+            methods=(Method("as printed", doubtful, {"RMSE": 1.0}),),
+        )
+    )
     assert html.count("the proof covers one update of many") == 2
     assert html.lower().count("not established") == 3
 
@@ -326,17 +431,27 @@ def test_a_guarantee_that_is_not_established_says_so_wherever_it_appears() -> No
         (PRIVATE[5], False, "Yes: ε"),
         (PRIVATE[5], True, "Not this model: its noise is seeded"),
         (non_private(1e-5), True, "No: it was trained without noise."),
-        (dataclasses.replace(PRIVATE[5], established=False, note="invented"), False, "Not established."),
+        (
+            dataclasses.replace(PRIVATE[5], established=False, note="invented"),
+            False,
+            "Not established.",
+        ),
     ],
 )
-def test_the_page_says_first_whether_the_model_is_private(guarantee: Guarantee, seeded: bool, answer: str) -> None:
-    written = page.render(dataclasses.replace(example(), promises=(Promise(guarantee),), seeded=seeded))
+def test_the_page_says_first_whether_the_model_is_private(
+    guarantee: Guarantee, seeded: bool, answer: str
+) -> None:
+    written = page.render(
+        dataclasses.replace(example(), promises=(Promise(guarantee),), seeded=seeded)
+    )
     assert re.search(r"Is it private\?</strong> ([^<]*)", written)[1].startswith(answer)  # type: ignore[index]
 
 
 def test_the_page_says_beside_what_the_model_is_good_one_line_a_metric() -> None:
     written = page.render(example())
-    first = written[written.index("Is it good?") : written.index("</ul>", written.index("Is it good?"))]
+    first = written[
+        written.index("Is it good?") : written.index("</ul>", written.index("Is it good?"))
+    ]
     for metric, came in example().compared.items():
         assert f"<li>{metric}: " in first
         for words, controls in came.items():
@@ -348,7 +463,9 @@ def test_a_second_accountant_below_the_first_is_called_a_disagreement() -> None:
     assert "DISAGREES" in page.render(ReportContent("t", "d", promises=(promise,)))
     assert wording.opinion(promise, Opinion("PLD", 5.001)) == "agrees"
     assert wording.opinion(promise, Opinion("RDP", 5.5)) == "over-estimates by 10.0%"
-    assert "DISAGREES" in wording.opinion(promise, Opinion("GDP of what was drawn", 5.5, exact=True))
+    assert "DISAGREES" in wording.opinion(
+        promise, Opinion("GDP of what was drawn", 5.5, exact=True)
+    )
     assert "DISAGREES" in wording.opinion(promise, Opinion("PLD", math.nan))
 
 
@@ -367,16 +484,29 @@ def test_page_is_written_whole_in_utf8_and_replaces_the_old_one(tmp_path: Path) 
 
 
 def test_points_lie_where_their_epsilon_and_value_say() -> None:
-    curve = PrivacyCurve("RMSE", {"a": (CurvePoint(1, 2.0), CurvePoint(10, 1.5), CurvePoint(100, 1.0))}, (), 1e-5, "user", "add/remove")
-    dots = [tuple(map(float, match)) for match in re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', charts.privacy_curve(curve))][:3]
-    assert dots[1][0] - dots[0][0] == pytest.approx(dots[2][0] - dots[1][0], abs=0.02)  # a factor of ten each
+    curve = PrivacyCurve(
+        "RMSE",
+        {"a": (CurvePoint(1, 2.0), CurvePoint(10, 1.5), CurvePoint(100, 1.0))},
+        (),
+        1e-5,
+        "user",
+        "add/remove",
+    )
+    dots = [
+        tuple(map(float, match))
+        for match in re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', charts.privacy_curve(curve))
+    ][:3]
+    # a factor of ten each
+    assert dots[1][0] - dots[0][0] == pytest.approx(dots[2][0] - dots[1][0], abs=0.02)
     assert dots[1][1] - dots[0][1] == pytest.approx(dots[2][1] - dots[1][1], abs=0.02)
     assert dots[2][1] > dots[0][1]  # lower values lie lower
 
 
 def test_dots_lie_where_their_values_are_and_the_axis_does_not_begin_at_zero() -> None:
     drawn = dots.bucket_dots(BucketBars("RMSE", {"a": (1.0, 0.5, math.nan, 0.75, 0.625)}), name="b")
-    places = [float(at) for at in re.findall(r'<circle cx="([\d.]+)"', drawn.partition("</svg>")[0])]
+    places = [
+        float(at) for at in re.findall(r'<circle cx="([\d.]+)"', drawn.partition("</svg>")[0])
+    ]
     assert len(places) == 4, "what was not measured has no dot"
     assert places[2] - places[1] == pytest.approx((places[0] - places[1]) / 2, abs=0.1)
     assert places[3] - places[1] == pytest.approx((places[0] - places[1]) / 4, abs=0.1)
@@ -420,13 +550,23 @@ def test_ticks_are_few_inside_and_evenly_spaced(low: float, span: float) -> None
 
 @pytest.mark.parametrize(
     ("count", "words"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (40_800, "40.8 kB"), (999_900, "1 MB"), (2_140_000, "2.14 MB"), (None, "–")],
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (40_800, "40.8 kB"),
+        (999_900, "1 MB"),
+        (2_140_000, "2.14 MB"),
+        (None, "–"),
+    ],
 )
 def test_sizes_in_words(count: int | None, words: str) -> None:
     assert wording.size(count) == words
 
 
-@pytest.mark.parametrize(("value", "words"), [(1e-5, "10⁻⁵"), (2.5e-6, "2.5·10⁻⁶"), (0.001, "0.001"), (2e12, "2·10¹²")])
+@pytest.mark.parametrize(
+    ("value", "words"), [(1e-5, "10⁻⁵"), (2.5e-6, "2.5·10⁻⁶"), (0.001, "0.001"), (2e12, "2·10¹²")]
+)
 def test_powers_in_words(value: float, words: str) -> None:
     assert wording.power(value) == words
 
@@ -442,7 +582,9 @@ def test_plain_words_state_the_factor_the_unit_and_the_chance() -> None:
 
 def test_terminal_table_shows_each_method_with_its_guarantee_and_bytes() -> None:
     console = Console(width=140, record=True, file=io.StringIO())
-    content = dataclasses.replace(example(), methods=(*example().methods, Method("odd [red]name[/]", non_private(1e-5), {})))
+    content = dataclasses.replace(
+        example(), methods=(*example().methods, Method("odd [red]name[/]", non_private(1e-5), {}))
+    )
     console.print(methods_table(content))
     lines = console.export_text().splitlines()
     ours = next(line for line in lines if "0.8710" in line)
@@ -456,7 +598,12 @@ def test_terminal_table_shows_each_method_with_its_guarantee_and_bytes() -> None
 def test_the_published_recipe_beside_a_run_is_named_as_one_whose_settings_a_rule_chose() -> None:
     """Of a run as far as names go: one training of ours and one of theirs at two epsilons."""
     outcome = Outcome(RatingMetrics(0.9, 0.7, 0.001, 100, 10), (), None, ())
-    trained = {e: SimpleNamespace(rounds=[], prepared=SimpleNamespace(plan=SimpleNamespace(guarantee=PRIVATE[e]))) for e in (1, 5)}
+    trained = {
+        e: SimpleNamespace(
+            rounds=[], prepared=SimpleNamespace(plan=SimpleNamespace(guarantee=PRIVATE[e]))
+        )
+        for e in (1, 5)
+    }
     run = SimpleNamespace(
         scenario=load(None),
         split=SimpleNamespace(train=SimpleNamespace(kind="ratings")),

@@ -1,4 +1,5 @@
-"""The same scenario carried by one process, by Flower in one process, and by real processes: the same bytes."""
+"""The same scenario carried by one process, by Flower in one process, and by real processes: the
+same bytes."""
 
 from __future__ import annotations
 
@@ -33,7 +34,10 @@ def scenario(*more: str) -> Scenario:
 def training(chosen: Scenario, folder: Path, runtime: Name, clients: int = 3) -> Training:
     dataset = load_dataset(chosen)
     split = load_split(chosen, dataset)
-    facts, carrier = public_facts(chosen, dataset, split), RuntimeChoice(runtime, clients).carrier(dataset.catalogue)
+    facts, carrier = (
+        public_facts(chosen, dataset, split),
+        RuntimeChoice(runtime, clients).carrier(dataset.catalogue),
+    )
     return Training(chosen, facts, split.train, split.validation, folder, runtime=carrier)
 
 
@@ -41,7 +45,9 @@ def model(done: Training) -> dict[str, bytes]:
     return {name: array.tobytes() for name, array in done.result.model.arrays().items()}
 
 
-def trained(chosen: Scenario, folder: Path, runtime: Name) -> tuple[dict[str, bytes], list[RoundRecord]]:
+def trained(
+    chosen: Scenario, folder: Path, runtime: Name
+) -> tuple[dict[str, bytes], list[RoundRecord]]:
     one = training(chosen, folder, runtime)
     records = list(one.run())
     return model(one), records
@@ -64,27 +70,41 @@ def trained(chosen: Scenario, folder: Path, runtime: Name) -> tuple[dict[str, by
     ],
     ids=" ".join,
 )
-def test_flower_s_messages_and_real_parties_give_the_loopback_s_bytes(more: list[str], tmp_path: Path) -> None:
+def test_flower_s_messages_and_real_parties_give_the_loopback_s_bytes(
+    more: list[str], tmp_path: Path
+) -> None:
     chosen = scenario(*more)
     alone, rounds = trained(chosen, tmp_path / "loopback", "loopback")
     over_flower, same_rounds = trained(chosen, tmp_path / "flower", "flower")
     assert over_flower == alone
-    told = [(done.round, done.step, done.releases, done.bytes_down, done.validation) for done in rounds]
-    assert [(done.round, done.step, done.releases, done.bytes_down, done.validation) for done in same_rounds] == told
+    told = [
+        (done.round, done.step, done.releases, done.bytes_down, done.validation) for done in rounds
+    ]
+    assert [
+        (done.round, done.step, done.releases, done.bytes_down, done.validation)
+        for done in same_rounds
+    ] == told
     assert all(done.bytes_up > 0 for done in same_rounds)
 
 
 @pytest.mark.parametrize("stop_after", [1, 2, 3])
-def test_over_flower_a_stopped_training_goes_on_to_the_same_bytes(stop_after: int, tmp_path: Path) -> None:
+def test_over_flower_a_stopped_training_goes_on_to_the_same_bytes(
+    stop_after: int, tmp_path: Path
+) -> None:
     chosen = scenario("recipe=published")
     begun = training(chosen, tmp_path / "stopped", "flower").run()
     for _ in range(stop_after):
         next(begun)
     begun.close()
-    assert trained(chosen, tmp_path / "stopped", "flower")[0] == trained(chosen, tmp_path / "loopback", "loopback")[0]
+    assert (
+        trained(chosen, tmp_path / "stopped", "flower")[0]
+        == trained(chosen, tmp_path / "loopback", "loopback")[0]
+    )
 
 
-def test_a_round_that_the_server_kept_and_nobody_was_told_of_is_told_after_a_restart(tmp_path: Path) -> None:
+def test_a_round_that_the_server_kept_and_nobody_was_told_of_is_told_after_a_restart(
+    tmp_path: Path,
+) -> None:
     chosen = scenario("recipe=published")
     expected, rounds = trained(chosen, tmp_path, "flower")
     for kept in sorted((tmp_path / "checkpoints").glob("round-*"))[1:]:
@@ -105,7 +125,10 @@ def test_clients_share_users_in_order_and_none_has_nobody() -> None:
     chosen = scenario()
     data = load_split(chosen, load_dataset(chosen)).train
     held = shards(data, 7)
-    assert [shard.first_user for shard in held] == [0, *(shard.first_user + shard.events.num_users for shard in held[:-1])]
+    assert [shard.first_user for shard in held] == [
+        0,
+        *(shard.first_user + shard.events.num_users for shard in held[:-1]),
+    ]
     assert sum(shard.events.num_users for shard in held) == data.num_users
     assert len({name for shard in held for name in shard.user_ids}) == data.num_users
     with pytest.raises(SettingsError, match="cannot share"):
@@ -122,9 +145,15 @@ def test_a_result_names_its_runtime_and_keeps_its_own_folder(tmp_path: Path) -> 
     assert over_flower["runtime"] == {"runtime": "flower", "clients": 3, "backend": "grid"}
     assert alone["run_dir"] != over_flower["run_dir"]
     assert over_flower["metrics"] == alone["metrics"]
-    released = [Path(result["run_dir"], "model", "model.safetensors").read_bytes() for result in (alone, over_flower)]
+    released = [
+        Path(result["run_dir"], "model", "model.safetensors").read_bytes()
+        for result in (alone, over_flower)
+    ]
     assert released[0] == released[1]
-    assert "3 clients really sent it (flower)" in Path(over_flower["run_dir"], "report.html").read_text()
+    assert (
+        "3 clients really sent it (flower)"
+        in Path(over_flower["run_dir"], "report.html").read_text()
+    )
 
 
 # --- real processes ---
@@ -143,9 +172,18 @@ def test_real_processes_give_the_loopback_s_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_after_kill_9_of_the_parent_nobody_is_left_and_resuming_gives_the_same_bytes(tmp_path: Path) -> None:
-    """Of AM-DPSGD: other steps on devices than the default's, which the test above has, and the published recipe's of `processes/`."""
-    keys = ["data.preset=small", "privacy.noise=seeded", "recipe=am-dpsgd", "model.steps=2", f"run.directory={tmp_path}"]
+def test_after_kill_9_of_the_parent_nobody_is_left_and_resuming_gives_the_same_bytes(
+    tmp_path: Path,
+) -> None:
+    """Of AM-DPSGD: other steps on devices than the default's, which the test above has, and the
+    published recipe's of `processes/`."""
+    keys = [
+        "data.preset=small",
+        "privacy.noise=seeded",
+        "recipe=am-dpsgd",
+        "model.steps=2",
+        f"run.directory={tmp_path}",
+    ]
     script = (
         "from fedrec.settings import load; from fedrec_simulations.simulate import run; "
         "from fedrec_simulations.runtimes.choice import RuntimeChoice; "
@@ -161,7 +199,10 @@ def test_after_kill_9_of_the_parent_nobody_is_left_and_resuming_gives_the_same_b
     chosen = load(None, keys)
     resumed = run(chosen, name="r", cast=RuntimeChoice("processes", 2), resume=True, quiet=True)
     alone = run(chosen, name="r", quiet=True)
-    released = [Path(result["run_dir"], "model", "model.safetensors").read_bytes() for result in (resumed, alone)]
+    released = [
+        Path(result["run_dir"], "model", "model.safetensors").read_bytes()
+        for result in (resumed, alone)
+    ]
     assert released[0] == released[1]
 
 
@@ -170,9 +211,13 @@ def test_a_party_that_gives_up_ends_the_run_with_its_own_words_and_its_log(tmp_p
     company = Supervisor()
     try:
         company.start(
-            "server", ["server", "--settings", str(tmp_path / "none.toml"), "--scenario", "none.toml"], log=tmp_path / "process.log"
+            "server",
+            ["server", "--settings", str(tmp_path / "none.toml"), "--scenario", "none.toml"],
+            log=tmp_path / "process.log",
         )
-        with pytest.raises(RunError, match=r"the server ended with exit code 2: .*none\.toml") as caught:
+        with pytest.raises(
+            RunError, match=r"the server ended with exit code 2: .*none\.toml"
+        ) as caught:
             company.wait_for(lambda: None, what="server that listens", timeout_s=HANG_S)
     finally:
         company.stop()
@@ -196,8 +241,16 @@ def test_a_party_that_is_killed_over_and_over_ends_the_run(tmp_path: Path) -> No
 
 
 def test_settings_survive_toml(tmp_path: Path) -> None:
-    content = {"a": 'quo"te\n\x7f', "n": [1.5, float("inf")], "yes": True, "none": None, "t": {"odd key": 1, "u": {"v": [{"w": "x"}]}}}
-    assert tomllib.loads(toml(content)) == {key: value for key, value in content.items() if key != "none"}
+    content = {
+        "a": 'quo"te\n\x7f',
+        "n": [1.5, float("inf")],
+        "yes": True,
+        "none": None,
+        "t": {"odd key": 1, "u": {"v": [{"w": "x"}]}},
+    }
+    assert tomllib.loads(toml(content)) == {
+        key: value for key, value in content.items() if key != "none"
+    }
 
 
 def running(folder: Path) -> list[tuple[int, str]]:

@@ -1,4 +1,5 @@
-"""Every shipped scenario can be carried by real parties, comparisons included; `fedrec bench runtimes` runs them all on each runtime."""
+"""Every shipped scenario can be carried by real parties, comparisons included; `fedrec bench
+runtimes` runs them all on each runtime."""
 
 from __future__ import annotations
 
@@ -26,7 +27,10 @@ TINY = (
 def trainings(scenario: Scenario) -> list[Scenario]:
     """All that `fedrec simulate` trains for it."""
     epsilons = list(dict.fromkeys([scenario.privacy.epsilon, *scenario.compare.epsilons]))
-    recipes = [scenario, *([scenario.as_published(features=True)] if scenario.compare.published else [])]
+    recipes = [
+        scenario,
+        *([scenario.as_published(features=True)] if scenario.compare.published else []),
+    ]
     return [recipe.with_epsilon(epsilon) for recipe in recipes for epsilon in epsilons]
 
 
@@ -38,19 +42,32 @@ def test_parties_read_every_training_of_every_shipped_scenario(name: str, tmp_pa
         path = tmp_path / "scenario.toml"
         path.write_text(toml(training.model_dump(mode="json", exclude=set(NOT_FOR_PARTIES))))
         read = load(path)
-        assert (read.recipe, read.privacy, read.model, read.news) == (training.recipe, training.privacy, training.model, training.news)
+        assert (read.recipe, read.privacy, read.model, read.news) == (
+            training.recipe,
+            training.privacy,
+            training.model,
+            training.news,
+        )
         if read.recipe == "privaterec":
             news.check(read, object())
         else:
             kind = "clicks" if read.data.kind == "clicks" else "ratings"
-            rounds.check(read, PublicData(("a", "b"), kind, (0.0, 1.0) if kind == "clicks" else (1.0, 5.0), None))
+            rounds.check(
+                read,
+                PublicData(("a", "b"), kind, (0.0, 1.0) if kind == "clicks" else (1.0, 5.0), None),
+            )
 
 
-FAMILIES = [path.stem for path in families([path for name, path in shipped().items() if "privaterec" not in name])]
+FAMILIES = [
+    path.stem
+    for path in families([path for name, path in shipped().items() if "privaterec" not in name])
+]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_one_scenario_of_each_kind_gives_the_same_bytes_over_flower(name: str, tmp_path: Path) -> None:
+def test_one_scenario_of_each_kind_gives_the_same_bytes_over_flower(
+    name: str, tmp_path: Path
+) -> None:
     tiny = TINY if "dp_cmf" not in name else TINY[2:]
     scenario, _ = reduced(shipped()[name], *tiny)
     alone = carried(scenario, CASTS["loopback"], tmp_path / "loopback")

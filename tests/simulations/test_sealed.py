@@ -1,4 +1,5 @@
-"""No figure reads a test event before its models are finished: with garbage in their place every choice and every model is the same."""
+"""No figure reads a test event before its models are finished: with garbage in their place every
+choice and every model is the same."""
 
 from __future__ import annotations
 
@@ -56,25 +57,48 @@ def test_another_training_has_a_seal_of_its_own() -> None:
 
 def test_an_opening_keeps_which_model_it_was_for() -> None:
     seal, V = load_sealed(load(None, PLANTED))[1], np.arange(6.0).reshape(2, 3)
-    digests = [seal.again().open({"V": found}).model_sha256 for found in (V, V.copy(), V.T, V + 1e-12, V.astype(np.float32))]
+    digests = [
+        seal.again().open({"V": found}).model_sha256
+        for found in (V, V.copy(), V.T, V + 1e-12, V.astype(np.float32))
+    ]
     assert digests[0] == digests[1]
     assert len(set(digests[1:])) == 4
 
 
-@pytest.mark.parametrize(("key", "value"), [("split.seed", 2), ("data.kind", "clicks"), ("seed", 2)])
+@pytest.mark.parametrize(
+    ("key", "value"), [("split.seed", 2), ("data.kind", "clicks"), ("seed", 2)]
+)
 def test_other_data_or_another_division_is_not_taken_from_memory(key: str, value: object) -> None:
-    one, other = (load_sealed(load(None, [*PLANTED, *more]))[1] for more in ([], [f"{key}={value}"]))
+    one, other = (
+        load_sealed(load(None, [*PLANTED, *more]))[1] for more in ([], [f"{key}={value}"])
+    )
     assert not np.array_equal(one.train.items, other.train.items)
 
 
 def test_no_figure_divides_data_by_itself() -> None:
-    """They load it under a seal; whoever may open a split any other way is named here, and puts a seal on it first."""
+    """They load it under a seal; whoever may open a split any other way is named here, and puts a
+    seal on it first."""
     folder = Path(fedrec_simulations.__file__).parent
-    files = [*folder.glob("experiments/papers/*.py"), *folder.glob("experiments/study/*.py"), folder / "bench" / "quality.py"]
-    found = {file.name for file in files if "load_split" in file.read_text() or "random_split" in file.read_text()}
+    files = [
+        *folder.glob("experiments/papers/*.py"),
+        *folder.glob("experiments/study/*.py"),
+        folder / "bench" / "quality.py",
+    ]
+    found = {
+        file.name
+        for file in files
+        if "load_split" in file.read_text() or "random_split" in file.read_text()
+    }
     assert found == {"training.py", "ada_dpals_tasks.py"}
-    for file in (folder / "experiments" / "study" / "training.py", folder / "experiments" / "papers" / "ada_dpals_tasks.py"):
-        calls = [line for line in file.read_text().splitlines() if "_split(" in line and "def " not in line]
+    for file in (
+        folder / "experiments" / "study" / "training.py",
+        folder / "experiments" / "papers" / "ada_dpals_tasks.py",
+    ):
+        calls = [
+            line
+            for line in file.read_text().splitlines()
+            if "_split(" in line and "def " not in line
+        ]
         assert calls
         assert all("SealedSplit(" in line for line in calls)
 
@@ -86,7 +110,10 @@ def _quality(folder: Path) -> list[Any]:
 
 def _study(folder: Path) -> list[Any]:
     place = Place("planted", "planted", "ratings")
-    return [study.study_row(place, name, 5.0 if name != "als" else np.inf, 1)["rmse"] for name in ("default", "als")]
+    return [
+        study.study_row(place, name, 5.0 if name != "als" else np.inf, 1)["rmse"]
+        for name in ("default", "als")
+    ]
 
 
 def _figure(name: str) -> Callable[[Path], list[Any]]:
@@ -99,7 +126,9 @@ RUNS = {name: _figure(name) for name in FIGURES} | {"quality": _quality, "study"
 LONG = {"am-ssp/figure1", "fast-dpmf/figure5"}
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in RUNS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in RUNS]
+)
 def test_with_garbage_for_test_events_every_choice_and_every_model_is_the_same(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +142,8 @@ def test_with_garbage_for_test_events_every_choice_and_every_model_is_the_same(
     assert honest
     assert models == honest
     assert len(changed) == len(values)
-    assert sum(a != b for a, b in zip(values, changed, strict=True)) > len(values) // 2  # what is measured at the end does move
+    # what is measured at the end does move
+    assert sum(a != b for a, b in zip(values, changed, strict=True)) > len(values) // 2
     _assert_same_choices(tmp_path / "honest", tmp_path / "garbled")
 
 
@@ -124,7 +154,9 @@ def _nothing_from_memory() -> Iterator[None]:
     sealed._read.cache_clear()
 
 
-def _recording(models: list[str]) -> Callable[[SealedSplit, dict[str, npt.NDArray[Any]]], sealed.Opened]:
+def _recording(
+    models: list[str],
+) -> Callable[[SealedSplit, dict[str, npt.NDArray[Any]]], sealed.Opened]:
     real = SealedSplit.open
 
     def opened(seal: SealedSplit, model: dict[str, npt.NDArray[Any]]) -> sealed.Opened:
@@ -135,35 +167,60 @@ def _recording(models: list[str]) -> Callable[[SealedSplit, dict[str, npt.NDArra
     return opened
 
 
-CHOICES = {"chosen", "settings", "collective", "validation_rmse", "validation", "learning_rate", "tried", "guarantee", "model_sha256"}
+CHOICES = {
+    "chosen",
+    "settings",
+    "collective",
+    "validation_rmse",
+    "validation",
+    "learning_rate",
+    "tried",
+    "guarantee",
+    "model_sha256",
+}
 
 
 def _assert_same_choices(one: Path, other: Path) -> None:
-    """In the kept rows of both runs; the files have equal names where the same settings were tried."""
+    """In the kept rows of both runs; the files have equal names where the same settings were
+    tried."""
     for path in one.rglob("*.json"):
         theirs = next(other.rglob(path.name))
-        found = [{key: value for key, value in json.loads(p.read_text()).items() if key in CHOICES} for p in (path, theirs)]
+        found = [
+            {key: value for key, value in json.loads(p.read_text()).items() if key in CHOICES}
+            for p in (path, theirs)
+        ]
         assert found[0] == found[1]
 
 
 def _garble(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ratings are turned over at the source, wherever they may be read again; of clicks half of the targets go."""
+    """Ratings are turned over at the source, wherever they may be read again; of clicks half of the
+    targets go."""
 
     def load_dataset(scenario: Scenario) -> Dataset:
         dataset = datasets.load_dataset(scenario)
         if dataset.interactions.kind == "clicks":
             return dataset
-        return replace(dataset, interactions=_turned(dataset.interactions, datasets.load_split(scenario, dataset).test.targets))
+        return replace(
+            dataset,
+            interactions=_turned(
+                dataset.interactions, datasets.load_split(scenario, dataset).test.targets
+            ),
+        )
 
     def load_split(scenario: Scenario, dataset: Dataset) -> Split:
         split = datasets.load_split(scenario, dataset)
         if dataset.interactions.kind == "ratings":
             return split
         targets = split.test.targets
-        return replace(split, test=replace(split.test, targets=targets.select(np.arange(len(targets)) % 2 == 0)))
+        return replace(
+            split,
+            test=replace(split.test, targets=targets.select(np.arange(len(targets)) % 2 == 0)),
+        )
 
     def tasks_split(labels: Interactions, *, seed: int) -> Split:
-        return random_split(_turned(labels, random_split(labels, seed=seed).test.targets), seed=seed)
+        return random_split(
+            _turned(labels, random_split(labels, seed=seed).test.targets), seed=seed
+        )
 
     sealed._read.cache_clear()
     for module in (sealed, study):
@@ -180,4 +237,9 @@ def _turned(events: Interactions, targets: Interactions) -> Interactions:
     low, high = events.value_range
     if not np.isfinite(low + high):
         low, high = float(events.values.min()), float(events.values.max())
-    return replace(events, values=np.where(tested, low + high - events.values, events.values).astype(events.values.dtype))
+    return replace(
+        events,
+        values=np.where(tested, low + high - events.values, events.values).astype(
+            events.values.dtype
+        ),
+    )

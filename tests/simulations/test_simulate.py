@@ -47,7 +47,13 @@ def replace(source, target):
 os.replace = replace
 """
 """Killed by -9 between two of the writes that follow the one of `mark`, counted and not timed."""
-KEYS = ["data.preset=small", "privacy.noise=seeded", "compare.als=false", "compare.epsilons=[1]", "run.examples=2"]
+KEYS = [
+    "data.preset=small",
+    "privacy.noise=seeded",
+    "compare.als=false",
+    "compare.epsilons=[1]",
+    "run.examples=2",
+]
 
 
 def arguments(directory: Path, *more: str) -> list[str]:
@@ -57,7 +63,13 @@ def arguments(directory: Path, *more: str) -> list[str]:
 
 def start(directory: Path, *more: str, before: str = "") -> subprocess.Popen[str]:
     line = [sys.executable, "-c", before + ENTRY, *arguments(directory, *more)]
-    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "80"})
+    return subprocess.Popen(
+        line,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "COLUMNS": "80"},
+    )
 
 
 def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
@@ -81,13 +93,22 @@ def model_bytes(result: dict[str, Any]) -> bytes:
 
 def numbers(result: dict[str, Any]) -> dict[str, Any]:
     """Everything that must not depend on when a run was stopped, or where it was kept."""
-    return {key: value for key, value in result.items() if key not in {"seconds", "training_seconds", "peak_rss_mb", "run_dir"}}
+    return {
+        key: value
+        for key, value in result.items()
+        if key not in {"seconds", "training_seconds", "peak_rss_mb", "run_dir"}
+    }
 
 
 def test_the_json_line_holds_what_a_program_needs(finished: dict[str, Any]) -> None:
     assert 0.5 < finished["metrics"]["rmse"] < 1.2
     promised = finished["guarantee"]
-    assert (promised["epsilon"], promised["delta"], promised["unit"], promised["neighbours"]) == (5.0, 1e-5, "user", "add/remove")
+    assert (promised["epsilon"], promised["delta"], promised["unit"], promised["neighbours"]) == (
+        5.0,
+        1e-5,
+        "user",
+        "add/remove",
+    )
     assert promised["established"]
     assert finished["second_opinion"]["pld"] == pytest.approx(5.0, rel=1e-3)
     assert finished["second_opinion"]["rdp"] >= 5.0
@@ -98,15 +119,25 @@ def test_the_json_line_holds_what_a_program_needs(finished: dict[str, Any]) -> N
     assert {"global mean", "item mean", "item + user bias"} <= set(finished["baselines"])
 
 
-def test_the_run_folder_keeps_settings_plan_guarantee_metrics_model_checkpoints_and_report(finished: dict[str, Any]) -> None:
+def test_the_run_folder_keeps_settings_plan_guarantee_metrics_model_checkpoints_and_report(
+    finished: dict[str, Any],
+) -> None:
     folder = Path(finished["run_dir"])
     scenario = Scenario.model_validate(read_json(folder / "settings.json"))
     assert scenario.digest() == load(None, KEYS).digest()
-    plan, guarantee = read_json(folder / "epsilon-5" / "plan.json"), read_json(folder / "guarantee.json")
+    plan, guarantee = (
+        read_json(folder / "epsilon-5" / "plan.json"),
+        read_json(folder / "guarantee.json"),
+    )
     assert guarantee["epsilon"] == plan["guarantee"]["epsilon"] == 5.0
     assert guarantee["accountants"]["gdp"] == pytest.approx(5.0)
-    rounds = [json.loads(line) for line in (folder / "epsilon-5" / "rounds.jsonl").read_text().splitlines()]
-    assert [name for r in rounds for name in r["releases"]] == [release["name"] for release in plan["releases"]]
+    rounds = [
+        json.loads(line)
+        for line in (folder / "epsilon-5" / "rounds.jsonl").read_text().splitlines()
+    ]
+    assert [name for r in rounds for name in r["releases"]] == [
+        release["name"] for release in plan["releases"]
+    ]
     assert len(Checkpoints(folder / "epsilon-5" / "checkpoints").all()) == len(rounds)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert {"epsilon 5", "epsilon 1", "item mean"} <= {line["name"] for line in lines}
@@ -122,13 +153,19 @@ def test_the_run_folder_keeps_settings_plan_guarantee_metrics_model_checkpoints_
 
 def test_the_released_file_alone_predicts_as_the_run_did(finished: dict[str, Any]) -> None:
     folder = Path(finished["run_dir"])
-    a = {name: np.asarray(array, np.float64) for name, array in read_arrays(folder / "model" / "model.safetensors").items()}
+    a = {
+        name: np.asarray(array, np.float64)
+        for name, array in read_arrays(folder / "model" / "model.safetensors").items()
+    }
     low, high = a["value_range"]
-    model = DefaultModel(a["phi"], a["bias"], a["variance"], float(a["mean"]), float(a["noise"]), (low, high))
+    model = DefaultModel(
+        a["phi"], a["bias"], a["variance"], float(a["mean"]), float(a["noise"]), (low, high)
+    )
     scenario = load(None, KEYS)
     fold = load_split(scenario, load_dataset(scenario)).test
     rmse = rating_metrics(predict(model, fold.history, fold.targets), fold.targets).rmse
-    assert rmse == pytest.approx(finished["metrics"]["rmse"], abs=1e-5)  # the file keeps phi in float32
+    # the file keeps phi in float32
+    assert rmse == pytest.approx(finished["metrics"]["rmse"], abs=1e-5)
     assert len(read_json(folder / "model" / "manifest.json")["items"]) == len(a["phi"])
 
 
@@ -136,7 +173,9 @@ def training(folder: Path, *more: str) -> Training:
     scenario = load(None, [*KEYS, *more])
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
-    return Training(scenario, public_facts(scenario, dataset, split), split.train, split.validation, folder)
+    return Training(
+        scenario, public_facts(scenario, dataset, split), split.train, split.validation, folder
+    )
 
 
 def test_a_run_whose_releases_state_half_of_the_planned_noise_is_refused(tmp_path: Path) -> None:
@@ -149,7 +188,9 @@ def test_a_run_whose_releases_state_half_of_the_planned_noise_is_refused(tmp_pat
     split = load_split(scenario, dataset)
     facts = public_facts(scenario, dataset, split)
     with pytest.raises(BudgetExceededError, match="would bring the total"):
-        list(Training(scenario, facts, split.train, split.validation, tmp_path, runtime=halved).run())
+        list(
+            Training(scenario, facts, split.train, split.validation, tmp_path, runtime=halved).run()
+        )
 
 
 def test_account_prints_the_plan_that_the_run_wrote(finished: dict[str, Any]) -> None:
@@ -158,22 +199,40 @@ def test_account_prints_the_plan_that_the_run_wrote(finished: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(
-    "more", [[], ["recipe=published"], ["split.kind=held-out-users"], ["data.features=false", "privacy.epsilon=20"], ["data.kind=clicks"]]
+    "more",
+    [
+        [],
+        ["recipe=published"],
+        ["split.kind=held-out-users"],
+        ["data.features=false", "privacy.epsilon=20"],
+        ["data.kind=clicks"],
+    ],
 )
 def test_account_lists_the_releases_that_training_writes(more: list[str], tmp_path: Path) -> None:
     next(training(tmp_path, *more).run())
     said = describe(load(None, [*KEYS, *more]))["releases"]
-    assert [{key: release[key] for key in ("name", "share", "mu")} for release in said] == read_json(tmp_path / "plan.json")["releases"]
+    assert [
+        {key: release[key] for key in ("name", "share", "mu")} for release in said
+    ] == read_json(tmp_path / "plan.json")["releases"]
 
 
-def test_the_same_scenario_gives_the_same_model_bytes_and_numbers_on_one_core(finished: dict[str, Any], tmp_path: Path) -> None:
-    again = finish(start(tmp_path, before=f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}}); "))
+def test_the_same_scenario_gives_the_same_model_bytes_and_numbers_on_one_core(
+    finished: dict[str, Any], tmp_path: Path
+) -> None:
+    again = finish(
+        start(
+            tmp_path,
+            before=f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}}); ",
+        )
+    )
     assert model_bytes(again) == model_bytes(finished)
     assert numbers(again) == numbers(finished)
 
 
 @pytest.mark.slow
-def test_a_run_killed_again_and_again_continues_to_the_same_bytes(finished: dict[str, Any], tmp_path: Path) -> None:
+def test_a_run_killed_again_and_again_continues_to_the_same_bytes(
+    finished: dict[str, Any], tmp_path: Path
+) -> None:
     rng = random.Random(20261121)
     folder = tmp_path / Path(finished["run_dir"]).name
     marks = [
@@ -183,7 +242,11 @@ def test_a_run_killed_again_and_again_continues_to_the_same_bytes(finished: dict
         folder / "metrics.jsonl",
     ]
     for at, mark in enumerate(marks):
-        process = start(tmp_path, *(["--resume"] if at else []), before=DIES.format(mark=str(mark), left=rng.randint(1, 2)))
+        process = start(
+            tmp_path,
+            *(["--resume"] if at else []),
+            before=DIES.format(mark=str(mark), left=rng.randint(1, 2)),
+        )
         process.communicate(timeout=HANG_S)
         assert process.returncode == -signal.SIGKILL
         assert mark.exists()
@@ -205,13 +268,17 @@ def test_resuming_without_a_run_or_with_another_scenario_is_refused(
 ) -> None:
     assert "no run to resume" in refusal(capsys, *arguments(tmp_path, "--resume"))
     copy = shutil.copytree(finished["run_dir"], tmp_path / Path(finished["run_dir"]).name)
-    assert "no run to resume" in refusal(capsys, *arguments(tmp_path, "--resume", "--set", "seed=2"))
+    assert "no run to resume" in refusal(
+        capsys, *arguments(tmp_path, "--resume", "--set", "seed=2")
+    )
     settings = copy / "settings.json"
     settings.write_text(settings.read_text().replace('"seed": 1', '"seed": 7'))
     assert "another scenario" in refusal(capsys, *arguments(tmp_path, "--resume"))
 
 
-def test_a_damaged_checkpoint_is_refused_by_name(finished: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_refused_by_name(
+    finished: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     copy = shutil.copytree(finished["run_dir"], tmp_path / Path(finished["run_dir"]).name)
     newest = sorted((copy / "epsilon-5" / "checkpoints").iterdir())[-1]
     newest.write_bytes(newest.read_bytes()[:-100])
@@ -239,15 +306,21 @@ def test_lists_of_ratings_are_measured_at_every_epsilon_beside_all_controls(tmp_
             "shuffled history",
         }
         assert point["metrics"]["ranked_users"] > 0
-    assert {b["control"] for b in result["verdicts_by_popularity"] if b["metric"] == "NDCG@20"} == controls
+    assert {
+        b["control"] for b in result["verdicts_by_popularity"] if b["metric"] == "NDCG@20"
+    } == controls
     assert all(len(b["outcome"]) == 5 for b in result["verdicts_by_popularity"])
-    assert controls - {"shuffled history"} <= {name for name, metrics in result["baselines"].items() if "ndcg@20" in metrics}
+    assert controls - {"shuffled history"} <= {
+        name for name, metrics in result["baselines"].items() if "ndcg@20" in metrics
+    }
     page = (Path(result["run_dir"]) / "report.html").read_text()
     assert "NDCG@20" in page
     assert "by popularity fifth" in page
 
 
-def test_lists_of_very_many_users_are_measured_on_an_even_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_of_very_many_users_are_measured_on_an_even_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     scenario = load(None, KEYS)
     split = load_split(scenario, load_dataset(scenario))
     n, m = split.test.targets.num_users, split.test.targets.num_items
@@ -256,4 +329,9 @@ def test_lists_of_very_many_users_are_measured_on_an_even_sample(monkeypatch: py
     some = outcomes.ranked_fold(split.test)
     assert some.targets.num_users == some.history.num_users == 50 < n
     assert np.diff(some.targets.user_ptr).min() > 0
-    assert outcomes.baselines(split.test, split.train, cutoffs=(20,), ranking=True)["popularity"].metrics()["ranked_users"] == 50
+    assert (
+        outcomes.baselines(split.test, split.train, cutoffs=(20,), ranking=True)[
+            "popularity"
+        ].metrics()["ranked_users"]
+        == 50
+    )

@@ -1,4 +1,5 @@
-"""Data of any size and an epsilon of any size end in a right answer or in a refusal with cause, remedy and a documented exit code."""
+"""Data of any size and an epsilon of any size end in a right answer or in a refusal with cause,
+remedy and a documented exit code."""
 
 from __future__ import annotations
 
@@ -11,7 +12,13 @@ from fedrec.privacy.accounting import LARGEST_CHECKED, GaussianEvent, mu_for, op
 from fedrec_cli.main import guarded
 
 Rows = Sequence[tuple[str, str, int]]
-QUICK = ["compare.als=false", "compare.baselines=false", "evaluation.ranking=false", "run.examples=2", "data.rating_range=[1,5]"]
+QUICK = [
+    "compare.als=false",
+    "compare.baselines=false",
+    "evaluation.ranking=false",
+    "run.examples=2",
+    "data.rating_range=[1,5]",
+]
 SMALL: Rows = [(f"u{k}", f"i{j}", 1 + (k * j) % 5) for k in range(20) for j in range(k % 7, 20, 3)]
 ODD: dict[str, Rows] = {
     "one user": [("u", f"i{j}", 1 + j % 5) for j in range(30)],
@@ -23,7 +30,9 @@ ODD: dict[str, Rows] = {
 }
 
 
-def simulated(path: Path, rows: Rows, capsys: pytest.CaptureFixture[str], *keys: str) -> tuple[int, str]:
+def simulated(
+    path: Path, rows: Rows, capsys: pytest.CaptureFixture[str], *keys: str
+) -> tuple[int, str]:
     data = path / "data.csv"
     data.write_text("user,item,rating\n" + "".join(f"{u},{i},{r}\n" for u, i, r in rows))
     asked = [*QUICK, f"data.path={data}", f"run.directory={path / 'runs'}", *keys]
@@ -61,8 +70,12 @@ def test_small_and_odd_data_is_answered_or_refused_with_a_remedy(
 
 
 @pytest.mark.parametrize(("epsilon", "code"), [("0.001", 5), ("1000", 0), ("1e9", 0)])
-def test_an_epsilon_of_any_size_is_answered_or_refused(epsilon: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found, err = simulated(tmp_path, SMALL, capsys, "recipe=fast-dpmf", "model.steps=2", f"privacy.epsilon={epsilon}")
+def test_an_epsilon_of_any_size_is_answered_or_refused(
+    epsilon: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, err = simulated(
+        tmp_path, SMALL, capsys, "recipe=fast-dpmf", "model.steps=2", f"privacy.epsilon={epsilon}"
+    )
     assert found == code, err
 
 

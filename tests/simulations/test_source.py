@@ -23,18 +23,28 @@ def _fresh() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("module", "old", "new", "stale"),
     [
-        ("fedrec.recipes.fast_dpmf", "chosen.user_ridge or 4.0", "chosen.user_ridge or 5.0", True),  # loaded by name
+        # loaded by name
+        ("fedrec.recipes.fast_dpmf", "chosen.user_ridge or 4.0", "chosen.user_ridge or 5.0", True),
         ("fedrec_simulations.experiments.dp_sgd", "def ", "LEFT_OUT = 0\n\n\ndef ", True),
         ("fedrec_simulations.experiments.papers.am_ssp_runs", "return ", "return None or ", True),
         ("fedrec.privacy.gaussian", "_SMALLEST_STD = 4.0", "_SMALLEST_STD = 3.0", True),
-        ("fedrec.privacy.gaussian", "_SMALLEST_STD = 4.0", "_SMALLEST_STD  =  4.0  # a comment", False),
+        (
+            "fedrec.privacy.gaussian",
+            "_SMALLEST_STD = 4.0",
+            "_SMALLEST_STD  =  4.0  # a comment",
+            False,
+        ),
         ("fedrec.errors", '"""', '"""Other words. ', False),
     ],
 )
 def test_a_row_is_stale_when_and_only_when_code_on_the_way_to_it_has_changed(
     module: str, old: str, new: str, stale: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, read, place = source.source_digest(am_ssp_runs.one_run), source._read, source.file_of(module)
+    before, read, place = (
+        source.source_digest(am_ssp_runs.one_run),
+        source._read,
+        source.file_of(module),
+    )
     assert place is not None
     text = place.read_text()
     assert old in text
@@ -46,17 +56,28 @@ def test_a_row_is_stale_when_and_only_when_code_on_the_way_to_it_has_changed(
 
 def test_what_no_row_imports_leaves_rows_as_they_are() -> None:
     found = source.reached(frozenset({training.__name__}))
-    assert {"fedrec.recipes.default", "fedrec.numerics.kernels", "fedrec_simulations.data.sealed"} <= found
-    assert not any(name.startswith(("fedrec_cli", "fedrec_simulations.commands", "fedrec_simulations.report")) for name in found)
+    assert {
+        "fedrec.recipes.default",
+        "fedrec.numerics.kernels",
+        "fedrec_simulations.data.sealed",
+    } <= found
+    assert not any(
+        name.startswith(("fedrec_cli", "fedrec_simulations.commands", "fedrec_simulations.report"))
+        for name in found
+    )
 
 
 def test_what_a_row_is_given_counts_too() -> None:
-    assert source.source_digest(partial(len, am_ssp_runs.one_run)) == source.source_digest(len, am_ssp_runs.one_run)
+    assert source.source_digest(partial(len, am_ssp_runs.one_run)) == source.source_digest(
+        len, am_ssp_runs.one_run
+    )
     assert source.source_digest(len) != source.source_digest(len, am_ssp_runs.one_run)
 
 
 def test_relative_imports_and_those_of_functions_are_followed_and_those_of_types_are_not() -> None:
-    text = "def f():\n    from .a import b\nfrom .. import c\nif TYPE_CHECKING:\n    import fedrec.d\n"
+    text = (
+        "def f():\n    from .a import b\nfrom .. import c\nif TYPE_CHECKING:\n    import fedrec.d\n"
+    )
     imports = source.understood(text, "fedrec.x.y")[1]
     assert {"fedrec.x.a", "fedrec.x.a.b", "fedrec.c"} <= set(imports)
     assert "fedrec.d" not in imports

@@ -1,4 +1,5 @@
-"""`fedrec data split` writes what a run with the same settings trains on and is tested on, by the ids of the source."""
+"""`fedrec data split` writes what a run with the same settings trains on and is tested on, by the
+ids of the source."""
 
 from __future__ import annotations
 
@@ -17,7 +18,11 @@ from fedrec_cli.main import app
 from fedrec_simulations.data.datasets import load_dataset, load_split
 from fedrec_simulations.data.split_files import write_split
 
-OPTIONS = ["data.rating_range=[1,5]", "data.columns.rating=rating", "data.columns.timestamp=timestamp"]
+OPTIONS = [
+    "data.rating_range=[1,5]",
+    "data.columns.rating=rating",
+    "data.columns.timestamp=timestamp",
+]
 
 
 @pytest.fixture(scope="module")
@@ -28,15 +33,24 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["random", "held-out-users", "temporal", "leave-last-out"])
-def test_the_three_files_hold_every_row_of_the_source_once_as_a_run_divides_them(source: Path, tmp_path: Path, kind: str) -> None:
+def test_the_three_files_hold_every_row_of_the_source_once_as_a_run_divides_them(
+    source: Path, tmp_path: Path, kind: str
+) -> None:
     overrides = [word for option in [*OPTIONS, f"split.kind={kind}"] for word in ("--set", option)]
-    done = CliRunner().invoke(app, ["data", "split", str(source), "--output", str(tmp_path / "parts"), *overrides])
+    done = CliRunner().invoke(
+        app, ["data", "split", str(source), "--output", str(tmp_path / "parts"), *overrides]
+    )
     assert done.exit_code == 0, done.output
-    parts = {name: pl.read_parquet(tmp_path / "parts" / f"{name}.parquet") for name in ("train", "validation", "test")}
+    parts = {
+        name: pl.read_parquet(tmp_path / "parts" / f"{name}.parquet")
+        for name in ("train", "validation", "test")
+    }
     columns = ["user", "item", "rating", "timestamp"]
     whole = pl.concat([part.select(columns) for part in parts.values()]).sort(columns)
     rows = pl.concat([pl.read_parquet(file) for file in sorted(source.glob("*.parquet"))])
-    assert whole.equals(rows.select(pl.col("user", "item").cast(pl.String), "rating", "timestamp").sort(columns))
+    assert whole.equals(
+        rows.select(pl.col("user", "item").cast(pl.String), "rating", "timestamp").sort(columns)
+    )
     scenario = load(None, [f'data.path="{source}"', *OPTIONS, f"split.kind={kind}"])
     split = load_split(scenario, load_dataset(scenario))
     assert len(parts["train"]) == len(split.train)
@@ -45,18 +59,30 @@ def test_the_three_files_hold_every_row_of_the_source_once_as_a_run_divides_them
         targets = parts[name].filter(pl.col("target")) if kind == "held-out-users" else parts[name]
         assert targets["rating"].to_list() == fold.targets.values.tolist()
     if kind == "held-out-users":
-        assert not set(parts["train"]["user"]) & (set(parts["validation"]["user"]) | set(parts["test"]["user"]))
-    assert read_json(tmp_path / "parts" / "split.json")["split"]["sha256"] == split.describe()["sha256"]
+        assert not set(parts["train"]["user"]) & (
+            set(parts["validation"]["user"]) | set(parts["test"]["user"])
+        )
+    assert (
+        read_json(tmp_path / "parts" / "split.json")["split"]["sha256"]
+        == split.describe()["sha256"]
+    )
     assert ("the cuts in time" in done.output) == (kind == "temporal")
 
 
 def test_for_programs_it_prints_what_split_json_says(source: Path, tmp_path: Path) -> None:
     words = [word for option in OPTIONS for word in ("--set", option)]
-    done = CliRunner().invoke(app, ["data", "split", str(source), "--output", str(tmp_path / "parts"), "--json", *words])
-    assert json.loads(done.output) == {"folder": str(tmp_path / "parts"), **read_json(tmp_path / "parts" / "split.json")}
+    done = CliRunner().invoke(
+        app, ["data", "split", str(source), "--output", str(tmp_path / "parts"), "--json", *words]
+    )
+    assert json.loads(done.output) == {
+        "folder": str(tmp_path / "parts"),
+        **read_json(tmp_path / "parts" / "split.json"),
+    }
 
 
-def test_a_folder_that_holds_something_is_not_written_into_unless_told(source: Path, tmp_path: Path) -> None:
+def test_a_folder_that_holds_something_is_not_written_into_unless_told(
+    source: Path, tmp_path: Path
+) -> None:
     scenario = load(None, [f'data.path="{source}"', *OPTIONS])
     (tmp_path / "mine.txt").write_text("keep me")
     with pytest.raises(RunError, match="not empty"):
@@ -70,6 +96,11 @@ def test_a_folder_that_holds_something_is_not_written_into_unless_told(source: P
 
 
 def test_news_have_no_such_files(tmp_path: Path) -> None:
-    words = ["recipe=privaterec", "privacy.unit=click", "data.format=planted-news", "data.preset=small"]
+    words = [
+        "recipe=privaterec",
+        "privacy.unit=click",
+        "data.format=planted-news",
+        "data.preset=small",
+    ]
     with pytest.raises(SettingsError, match="no table"):
         write_split(load(None, words), tmp_path / "parts")

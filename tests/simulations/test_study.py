@@ -1,4 +1,5 @@
-"""The study: rows that resume, a page that says what rows say, and verdicts that turn where rows turn."""
+"""The study: rows that resume, a page that says what rows say, and verdicts that turn where rows
+turn."""
 
 from __future__ import annotations
 
@@ -19,7 +20,17 @@ from fedrec.settings import validated
 from fedrec_simulations.experiments import intervals
 from fedrec_simulations.experiments.progress import Pace, Progress
 from fedrec_simulations.experiments.rows import merged
-from fedrec_simulations.experiments.study import chart, claims, forms, measure, page, ratings_settings, search, systems, training
+from fedrec_simulations.experiments.study import (
+    chart,
+    claims,
+    forms,
+    measure,
+    page,
+    ratings_settings,
+    search,
+    systems,
+    training,
+)
 from fedrec_simulations.experiments.study.results import Study
 from fedrec_simulations.experiments.study.systems import EPSILONS, SYSTEMS, Place
 
@@ -48,7 +59,9 @@ def few(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-def test_a_quick_study_measures_every_system_and_resumes_without_a_new_row(few: list[str], tmp_path: Path) -> None:
+def test_a_quick_study_measures_every_system_and_resumes_without_a_new_row(
+    few: list[str], tmp_path: Path
+) -> None:
     first = measure.run("planted", quick=True, folder=tmp_path, tell=_quiet)
     assert json.loads(json.dumps(first, allow_nan=False)) == first
     assert sorted(few) == sorted(f"{name} inf {seed}" for name in FEW for seed in (1, 2))
@@ -56,7 +69,8 @@ def test_a_quick_study_measures_every_system_and_resumes_without_a_new_row(few: 
     assert again == first
     assert len(few) == 6
     study = Study.of(first)
-    assert study.sizes["alone"]["train"] + study.sizes["alone"]["test"] < 7_500  # some are validation
+    # some are validation
+    assert study.sizes["alone"]["train"] + study.sizes["alone"]["test"] < 7_500
     tenth = study.mean("item-mean", 5.0)
     assert tenth is not None
     assert 0.5 < tenth.mean < 1.5
@@ -84,8 +98,16 @@ def test_one_system_alone_and_one_that_is_not_there(few: list[str], tmp_path: Pa
         measure.run("", folder=tmp_path, tell=_quiet)
 
 
-def test_a_system_that_refuses_is_named_and_the_rest_goes_on(few: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    unbuilt = systems.System("dpals-tail", "tail", "published", "nothing", lambda data, epsilon: {"recipe": "nobody built this"})
+def test_a_system_that_refuses_is_named_and_the_rest_goes_on(
+    few: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unbuilt = systems.System(
+        "dpals-tail",
+        "tail",
+        "published",
+        "nothing",
+        lambda data, epsilon: {"recipe": "nobody built this"},
+    )
     monkeypatch.setitem(SYSTEMS["ratings"], "dpals-tail", unbuilt)
     found = measure.run("planted", quick=True, folder=tmp_path, tell=_quiet)
     assert "recipe" in found["missing"]["dpals-tail"]
@@ -99,7 +121,10 @@ def test_time_left_is_that_of_rows_like_those_that_are_missing() -> None:
     assert pace.left_s(["slow", "unknown"], jobs=1) == pytest.approx(200.0)
     pace.note("fast", 2.0)
     assert pace.left_s(["slow", "fast"] * 2, jobs=2) == pytest.approx((2 * 100 + 2 * 2) / 2)
-    assert Progress("default", 12, 540, 4790.0).words == "default: 12 of 540 rows, about 1 h 20 min left"
+    assert (
+        Progress("default", 12, 540, 4790.0).words
+        == "default: 12 of 540 rows, about 1 h 20 min left"
+    )
 
 
 @pytest.mark.parametrize("kind", list(SYSTEMS))
@@ -109,27 +134,48 @@ def test_every_system_has_a_scenario_at_every_epsilon(kind: str) -> None:
         assert system.name == name
         for epsilon in system.epsilons(place.name):
             scenario = system.scenario(place, epsilon, 3)
-            assert (scenario.privacy.epsilon, scenario.privacy.delta, scenario.seed) == (epsilon, 1e-5, 3)
+            assert (scenario.privacy.epsilon, scenario.privacy.delta, scenario.seed) == (
+                epsilon,
+                1e-5,
+                3,
+            )
             assert scenario.data.features or scenario.model.encoder == "id"
 
 
 def test_settings_on_ratings_are_there_for_every_epsilon() -> None:
-    for method in ("Ada-DPALS", "DPALS (tail)", "DPALS (uniform)", "DP-CMF metadata", "DP-CMF users", "DP-CMF all", "sampler"):
-        assert all(ratings_settings.model(method, epsilon)["dimension"] >= 1 for epsilon in EPSILONS)
+    for method in (
+        "Ada-DPALS",
+        "DPALS (tail)",
+        "DPALS (uniform)",
+        "DP-CMF metadata",
+        "DP-CMF users",
+        "DP-CMF all",
+        "sampler",
+    ):
+        assert all(
+            ratings_settings.model(method, epsilon)["dimension"] >= 1 for epsilon in EPSILONS
+        )
 
 
 def write_lists(folder: Path) -> Place:
     rng = np.random.default_rng(0)
     lists = [rng.permutation(30)[:12] + 30 * (user % 2) for user in range(200)]
     for name, part in (("train.txt", slice(0, 10)), ("test.txt", slice(10, 12))):
-        (folder / name).write_text("".join(f"{k} {' '.join(map(str, items[part]))}\n" for k, items in enumerate(lists)))
+        (folder / name).write_text(
+            "".join(f"{k} {' '.join(map(str, items[part]))}\n" for k, items in enumerate(lists))
+        )
     return Place(str(folder), folder.name, "clicks")
 
 
-def test_clicks_train_on_all_given_events_and_a_private_model_beats_popularity(tmp_path: Path) -> None:
+def test_clicks_train_on_all_given_events_and_a_private_model_beats_popularity(
+    tmp_path: Path,
+) -> None:
     place = write_lists(tmp_path)
     assert measure.place_of(place.path) == place
-    private, popular = training.study_row(place, "default", math.inf, 1), training.study_row(place, "popularity", math.inf, 1)
+    private, popular = (
+        training.study_row(place, "default", math.inf, 1),
+        training.study_row(place, "popularity", math.inf, 1),
+    )
     assert private["sizes"] == popular["sizes"] == {"users": 200, "items": 60, "train": 2_000}
     assert private["test"] == 400
     assert private["ndcg@20"] > popular["ndcg@20"]
@@ -142,9 +188,13 @@ def test_clicks_without_test_events_are_refused() -> None:
 
 def test_systems_with_and_without_public_people_have_the_same_private_users() -> None:
     whole = training.study_row(PLANTED, "item-mean", math.inf, 1)["sizes"]
-    rows = [training.study_row(PLANTED, name, math.inf, 1) for name in ("ada-dpals-half", "public-users-alone", "als-half")]
+    rows = [
+        training.study_row(PLANTED, name, math.inf, 1)
+        for name in ("ada-dpals-half", "public-users-alone", "als-half")
+    ]
     assert all(row["sizes"] == rows[0]["sizes"] and row["test"] == rows[0]["test"] for row in rows)
-    assert abs(rows[0]["sizes"]["users"] - whole["users"] / 2) < 2 * math.sqrt(whole["users"])  # each by its own hash: four std
+    # each by its own hash: four std
+    assert abs(rows[0]["sizes"]["users"] - whole["users"] / 2) < 2 * math.sqrt(whole["users"])
 
 
 def test_the_sampler_is_never_called_established() -> None:
@@ -167,7 +217,12 @@ def test_intervals_are_students_t_on_paired_differences() -> None:
     assert not any((lone.above, lone.below))
 
 
-def _content(values: Mapping[tuple[str, float], Sequence[float]], *, kind: str = "ratings", name: str = "made-up") -> dict[str, Any]:
+def _content(
+    values: Mapping[tuple[str, float], Sequence[float]],
+    *,
+    kind: str = "ratings",
+    name: str = "made-up",
+) -> dict[str, Any]:
     """A study as `measure.run` writes it, of these values by seed."""
     first, second = training.METRICS[kind]
     cells = [
@@ -189,7 +244,10 @@ def _content(values: Mapping[tuple[str, float], Sequence[float]], *, kind: str =
         }
         for (system, epsilon), each in values.items()
     ]
-    sizes = {group: {"users": 10, "items": 5, "train": 80, "test": 10} for group in ("alone", "one model", "people")}
+    sizes = {
+        group: {"users": 10, "items": 5, "train": 80, "test": 10}
+        for group in ("alone", "one model", "people")
+    }
     return {
         "data": {"name": name, "kind": kind, "sizes": sizes},
         "protocol": {},
@@ -202,15 +260,23 @@ def _content(values: Mapping[tuple[str, float], Sequence[float]], *, kind: str =
 OURS, THEIRS = [0.90, 0.91, 0.92, 0.91, 0.90], [0.95, 0.95, 0.96, 0.97, 0.95]
 
 
-def _two(ours: Sequence[float], theirs: Sequence[float]) -> dict[tuple[str, float], Sequence[float]]:
-    cells = {(name, e): each for e in (1.0, math.inf) for name, each in (("default", ours), ("ada-dpals", theirs))}
+def _two(
+    ours: Sequence[float], theirs: Sequence[float]
+) -> dict[tuple[str, float], Sequence[float]]:
+    cells = {
+        (name, e): each
+        for e in (1.0, math.inf)
+        for name, each in (("default", ours), ("ada-dpals", theirs))
+    }
     return cells | {("item-mean", math.inf): [1.0] * 5}
 
 
 def _page(tmp_path: Path, *contents: dict[str, Any]) -> str:
     (tmp_path / "results").mkdir(exist_ok=True)
     for content in contents:
-        (tmp_path / "results" / f"study-{content['data']['name']}.json").write_text(json.dumps(content))
+        (tmp_path / "results" / f"study-{content['data']['name']}.json").write_text(
+            json.dumps(content)
+        )
     page.write(tmp_path / "study.md", tmp_path / "results")
     return (tmp_path / "study.md").read_text()
 
@@ -222,7 +288,10 @@ def test_the_page_says_what_the_rows_say(tmp_path: Path) -> None:
     own = 2.7764451 * np.std(OURS, ddof=1) / math.sqrt(5)
     assert f"| 1 | {gains.mean():+.4f} ± {half:.4f} (Ada-DPALS) |" in found
     assert f"| **default** | item features | {np.mean(OURS):.4f} ± {own:.4f} |" in found
-    assert "**The default is ahead of every other system measured here, each in the form of its line, at every ε.**" in found
+    assert (
+        "**The default is ahead of every other system measured here, each in the form of its "
+        "line, at every ε.**"
+    ) in found
     assert "The closest is Ada-DPALS at" in found
     assert "ε per user (add/remove, number of users public)" in found
     assert "| *item mean* | not private |  | 1.0000 ± 0.0000 |" in found
@@ -232,21 +301,28 @@ def test_the_page_says_what_the_rows_say(tmp_path: Path) -> None:
 
 
 def test_a_study_in_two_files_is_one_section_with_the_seeds_of_each_group(tmp_path: Path) -> None:
-    alone, people = _content(_two(OURS, THEIRS)), _content({("default-people", 1.0): OURS[:3], ("dp-cmf-users", 1.0): THEIRS[:3]})
+    alone, people = (
+        _content(_two(OURS, THEIRS)),
+        _content({("default-people", 1.0): OURS[:3], ("dp-cmf-users", 1.0): THEIRS[:3]}),
+    )
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "study-made-up-people.json").write_text(json.dumps(people))
     found = _page(tmp_path, alone)
     assert found.count("## made-up: ratings") == 1
     assert "### made-up, where half of the people are public" in found
     assert "means over 3 or 5 seeds" in found
-    assert "--seeds 3 --only default-people --only dp-cmf-users --output docs/results/study-made-up-people.json" in found
+    assert (
+        "--seeds 3 --only default-people --only dp-cmf-users --output "
+        "docs/results/study-made-up-people.json"
+    ) in found
 
 
 def test_the_headline_turns_when_rows_turn(tmp_path: Path) -> None:
     found = _page(tmp_path, _content(_two(THEIRS, OURS)))
     assert (
-        "**The default is not ahead of every other system measured here, each in the form of its line, by more than its interval" in found
-    )
+        "**The default is not ahead of every other system measured here, each in the form of "
+        "its line, by more than its interval"
+    ) in found
     assert "at ε = 1 (Ada-DPALS: behind by" in found
     overlapping = [v + 0.3 * (-1) ** k for k, v in enumerate(OURS)]
     found = _page(tmp_path, _content(_two(OURS, overlapping)))
@@ -254,7 +330,10 @@ def test_the_headline_turns_when_rows_turn(tmp_path: Path) -> None:
 
 
 def test_one_seed_tells_no_system_from_another(tmp_path: Path) -> None:
-    found = _page(tmp_path, _content({(name, 1.0): [value] for name, value in (("default", 0.9), ("ada-dpals", 1.0))}))
+    found = _page(
+        tmp_path,
+        _content({(name, 1.0): [value] for name, value in (("default", 0.9), ("ada-dpals", 1.0))}),
+    )
     assert "**One seed has no intervals: no system is told apart from another.**" in found
     assert "| 1 | +0.1000 (Ada-DPALS) |" in found
     assert "nan" not in found
@@ -270,9 +349,16 @@ def test_higher_is_better_for_clicks(tmp_path: Path) -> None:
 def test_verdicts_turn_when_rows_turn() -> None:
     test = claims.on_one_model("ada-dpals", "dpals-tail")
 
-    def verdict(at_one: tuple[Sequence[float], Sequence[float]], at_five: tuple[Sequence[float], Sequence[float]]) -> claims.Verdict:
+    def verdict(
+        at_one: tuple[Sequence[float], Sequence[float]],
+        at_five: tuple[Sequence[float], Sequence[float]],
+    ) -> claims.Verdict:
         names = ("ada-dpals, made sound", "dpals-tail, made sound")
-        cells = {(n, e): each for e, pair in ((1.0, at_one), (5.0, at_five)) for n, each in zip(names, pair, strict=True)}
+        cells = {
+            (n, e): each
+            for e, pair in ((1.0, at_one), (5.0, at_five))
+            for n, each in zip(names, pair, strict=True)
+        }
         return test([Study.of(_content(cells))])
 
     assert verdict((OURS, THEIRS), (OURS, THEIRS)).outcome == "held"
@@ -286,7 +372,11 @@ def test_verdicts_turn_when_rows_turn() -> None:
 
 def test_every_verdict_on_a_published_claim_compares_two_lines_of_one_model() -> None:
     """Judged by the declared fields alone, without the code that withdraws."""
-    judged = [claim for claim, verdict in claims.verdicts(_one_apart(1e-3)) if verdict.outcome in {"held", "in part", "did not hold"}]
+    judged = [
+        claim
+        for claim, verdict in claims.verdicts(_one_apart(1e-3))
+        if verdict.outcome in {"held", "in part", "did not hold"}
+    ]
     pairs = {
         "adaptive weights beat tail-biased sampling": ("ada-dpals", "dpals-tail"),
         "tail-biased sampling beats uniform sampling": ("dpals-tail", "dpals-uniform"),
@@ -294,7 +384,10 @@ def test_every_verdict_on_a_published_claim_compares_two_lines_of_one_model() ->
         "AM-SSP beats AM-DPSGD": ("am-ssp", "am-dpsgd"),
         "AM-SSP beats DP-CMF with the same features": ("am-ssp", "dp-cmf"),
         "item features help: AM-SSP beats the same without features": ("am-ssp", "ada-dpals"),
-        "item features help there too: AM-DPSGD beats DPALS with ids alone": ("am-dpsgd", "dpals-uniform"),
+        "item features help there too: AM-DPSGD beats DPALS with ids alone": (
+            "am-dpsgd",
+            "dpals-uniform",
+        ),
         "item metadata helps": ("dp-cmf", "ada-dpals"),
     }
     assert {claim.words for claim in judged} == set(pairs)
@@ -305,12 +398,19 @@ def test_every_verdict_on_a_published_claim_compares_two_lines_of_one_model() ->
             if first and second:
                 assert first.model is not None
                 assert second.model is not None
-                assert not any((first.model.biases, first.model.user_means, second.model.biases, second.model.user_means))
+                assert not any(
+                    (
+                        first.model.biases,
+                        first.model.user_means,
+                        second.model.biases,
+                        second.model.user_means,
+                    )
+                )
                 assert first.model.start == second.model.start == "random"
                 assert first.tried == second.tried == (forms.TRIALS, forms.TRIALS)
 
 
-def test_every_kept_search_tried_the_same_number_of_settings_and_its_best_is_what_a_line_runs_with() -> None:
+def test_every_kept_search_tried_the_same_number_of_settings_and_its_best_is_what_a_line_runs_with() -> None:  # fmt: skip
     """Of every line at every epsilon: settings of the stated space, all different, judged alike."""
     folder = ROOT / "simulations" / "fedrec_simulations" / "experiments" / "study" / "searched"
     for path in folder.glob("*.json"):
@@ -323,9 +423,14 @@ def test_every_kept_search_tried_the_same_number_of_settings_and_its_best_is_wha
                 assert len(set(tried)) == forms.TRIALS
                 assert all(value in space[key] for settings in tried for key, value in settings)
                 least = min(trials, key=lambda trial: float(trial["rmse"]))["settings"]
-                scenario = SYSTEMS["ratings"][name].scenario(Place("planted", path.stem, "ratings"), float(epsilon), 1)
+                scenario = SYSTEMS["ratings"][name].scenario(
+                    Place("planted", path.stem, "ratings"), float(epsilon), 1
+                )
                 said = scenario.model_dump(mode="json")
-                assert all(said[key.split(".")[0]][key.split(".")[1]] == value for key, value in least.items())
+                assert all(
+                    said[key.split(".")[0]][key.split(".")[1]] == value
+                    for key, value in least.items()
+                )
 
 
 def test_a_search_finds_the_best_of_a_space_and_never_repeats_itself() -> None:
@@ -339,14 +444,22 @@ def test_a_search_finds_the_best_of_a_space_and_never_repeats_itself() -> None:
     assert {"a": 3, "b": 3, "c": 3} in seen
 
 
-def test_lines_of_a_form_say_the_same_of_biases_and_none_has_additions_where_claims_are_judged() -> None:
+def test_lines_of_a_form_say_the_same_of_biases_and_none_has_additions_where_claims_are_judged() -> None:  # fmt: skip
     for name, method in forms.METHODS.items():
         for form, said in method.forms.items():
-            content = merged({"recipe": said["recipe"]}, said, {"data": {"preset": "small"}, "model": {"max_items_per_user": 5}})
+            content = merged(
+                {"recipe": said["recipe"]},
+                said,
+                {"data": {"preset": "small"}, "model": {"max_items_per_user": 5}},
+            )
             if name in {"ada-dpgd", "am-dpsgd"}:
                 del content["model"]["max_items_per_user"]
             scenario = validated(content, source=name)
-            has = scenario.model.biases if name in {"ada-dpgd", "am-dpsgd"} else scenario.model.own_means
+            has = (
+                scenario.model.biases
+                if name in {"ada-dpgd", "am-dpsgd"}
+                else scenario.model.own_means
+            )
             assert has == (form == "with our additions")
 
 
@@ -355,7 +468,16 @@ LIKE = systems.Model("free", biases=False, user_means=False, start="random")
 
 def _system(**fields: Any) -> systems.System:
     return systems.System(
-        **{"name": "x", "label": "X", "origin": "published", "public": "nothing", "says": None, "model": LIKE, "tried": (15, 15)} | fields
+        **{
+            "name": "x",
+            "label": "X",
+            "origin": "published",
+            "public": "nothing",
+            "says": None,
+            "model": LIKE,
+            "tried": (15, 15),
+        }
+        | fields
     )
 
 
@@ -379,14 +501,20 @@ def _system(**fields: Any) -> systems.System:
 def test_a_verdict_is_withheld_where_two_lines_differ_beside_the_claim(
     field: dict[str, Any], word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(SYSTEMS, "ratings", {"one": _system(name="one"), "other": _system(name="other", **field)})
+    monkeypatch.setitem(
+        SYSTEMS, "ratings", {"one": _system(name="one"), "other": _system(name="other", **field)}
+    )
     monkeypatch.setitem(SYSTEMS, "clicks", {})
     study = Study.of(_content({("one", 1.0): OURS, ("other", 1.0): THEIRS}))
     verdict = claims.ahead("one", "other")([study])
     assert verdict.outcome == "withdrawn"
     assert verdict.found.startswith("not comparable: ")
     assert word in verdict.found
-    monkeypatch.setitem(SYSTEMS, "ratings", {"one": _system(name="one"), "other": _system(name="other", tried=(15, 15))})
+    monkeypatch.setitem(
+        SYSTEMS,
+        "ratings",
+        {"one": _system(name="one"), "other": _system(name="other", tried=(15, 15))},
+    )
     assert claims.ahead("one", "other")([study]).outcome == "held"
 
 
@@ -395,7 +523,9 @@ def test_what_a_claim_varies_on_purpose_may_differ_and_nothing_else() -> None:
     about = frozenset({"item_vectors", "public"})
     assert systems.differences(_system(), features, about=about) == ()
     assert systems.differences(_system(), features)
-    assert systems.differences(_system(), replace(features, model=replace(LIKE, biases=True)), about=about)
+    assert systems.differences(
+        _system(), replace(features, model=replace(LIKE, biases=True)), about=about
+    )
 
 
 def test_weights_that_are_uniform_are_no_line_of_adaptive_weights() -> None:
@@ -404,7 +534,9 @@ def test_weights_that_are_uniform_are_no_line_of_adaptive_weights() -> None:
         adaptive, uniform = (table[name].epsilons(place) for name in ("ada-dpals", "dpals-mu0"))
         assert sorted([*adaptive, *uniform]) == sorted(EPSILONS)
         for name, epsilons, held in (("ada-dpals", adaptive, True), ("dpals-mu0", uniform, False)):
-            scenarios = [table[name].scenario(Place("planted", place, kind), e, 1) for e in epsilons]  # type: ignore[arg-type]
+            scenarios = [
+                table[name].scenario(Place("planted", place, kind), e, 1) for e in epsilons
+            ]  # type: ignore[arg-type]
             assert all((scenario.model.weight_exponent > 0) == held for scenario in scenarios)
 
 
@@ -412,14 +544,19 @@ def test_kept_rows_are_of_lines_that_run_at_their_epsilon() -> None:
     for path in (ROOT / "docs" / "results").glob("study-*.json"):
         data = json.loads(path.read_text())
         for cell in data["cells"]:
-            assert float(cell["epsilon"]) in SYSTEMS[data["data"]["kind"]][cell["system"]].epsilons(data["data"]["name"])
+            assert float(cell["epsilon"]) in SYSTEMS[data["data"]["kind"]][cell["system"]].epsilons(
+                data["data"]["name"]
+            )
 
 
 def test_the_page_says_what_stood_there_and_on_which_model_each_line_stands(tmp_path: Path) -> None:
     found = _page(tmp_path, _content(_two(OURS, THEIRS)) | {"note": "Rows of other splits."})
     assert "**Note.** Rows of other splits." in found
     assert "| Ada-DPALS | the paper's | free | without | without | random | 17-44 |" in found
-    assert "| default | ours | free and of features | with | with | public data | not counted |" in found
+    assert (
+        "| default | ours | free and of features | with | with | public data | not counted |"
+        in found
+    )
     withdrawn = found.split("## Withdrawn")[1].split("\n## ")[0]
     assert "AM-SSP trains a hundred times faster than AM-DPSGD" in withdrawn
     assert "the default beats every published system, made sound | held" in withdrawn
@@ -432,15 +569,24 @@ def _one_apart(step: float) -> list[Study]:
     for kind, table in SYSTEMS.items():
         sign = step if kind == "ratings" else -step
         data = "ml-100k" if kind == "ratings" else "yelp2018"
-        cells = {(name, e): [0.9 + sign * rank[name] + 1e-6 * s for s in range(3)] for name, s_ in table.items() for e in s_.epsilons(data)}
+        cells = {
+            (name, e): [0.9 + sign * rank[name] + 1e-6 * s for s in range(3)]
+            for name, s_ in table.items()
+            for e in s_.epsilons(data)
+        }
         studies.append(Study.of(_content(cells, kind=kind, name=kind)))
     return studies
 
 
 def test_every_claim_can_come_out_either_way() -> None:
     """All systems alike but for the sign: whatever is measured at all flips."""
-    up, down = ([verdict.outcome for _, verdict in claims.verdicts(_one_apart(step))] for step in (1e-3, -1e-3))
-    measured = [(a, b) for a, b in zip(up, down, strict=True) if a not in {"not measured", "withdrawn"}]
+    up, down = (
+        [verdict.outcome for _, verdict in claims.verdicts(_one_apart(step))]
+        for step in (1e-3, -1e-3)
+    )
+    measured = [
+        (a, b) for a, b in zip(up, down, strict=True) if a not in {"not measured", "withdrawn"}
+    ]
     assert len(measured) == 8
     assert all(a != b for a, b in measured)
 
@@ -459,13 +605,25 @@ def test_the_figure_names_every_system_and_keeps_its_bars_inside() -> None:
     assert {"default", "Ada-DPALS", "item mean", "∞"} <= set(words)
     bars = [element for element in drawn.iter("line") if "error" in element.get("class", "")]
     assert len(bars) == 4
-    assert all(chart.TOP - 1 <= float(bar.get(key, "nan")) <= chart.BOTTOM + 1 for bar in bars for key in ("y1", "y2"))
+    assert all(
+        chart.TOP - 1 <= float(bar.get(key, "nan")) <= chart.BOTTOM + 1
+        for bar in bars
+        for key in ("y1", "y2")
+    )
 
 
 def test_a_line_is_broken_where_an_epsilon_was_not_measured() -> None:
-    cells = {("default", e): OURS for e in (1.0, 5.0, 10.0)} | {("dpals-mu0", e): THEIRS for e in (1.0, 10.0)}
-    drawn = ElementTree.fromstring(str(chart.drawing(Study.of(_content(cells)), "alone", name="made-up")))
-    routes = [element.get("d", "") for element in drawn.iter("path") if "line" in element.get("class", "").split()]
+    cells = {("default", e): OURS for e in (1.0, 5.0, 10.0)} | {
+        ("dpals-mu0", e): THEIRS for e in (1.0, 10.0)
+    }
+    drawn = ElementTree.fromstring(
+        str(chart.drawing(Study.of(_content(cells)), "alone", name="made-up"))
+    )
+    routes = [
+        element.get("d", "")
+        for element in drawn.iter("path")
+        if "line" in element.get("class", "").split()
+    ]
     assert sorted((route.count("M"), route.count("L")) for route in routes) == [(1, 2), (2, 0)]
 
 
@@ -474,4 +632,6 @@ def test_the_page_in_the_project_is_what_its_results_make(tmp_path: Path) -> Non
     kept = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()]
     if not list((ROOT / "docs" / "results").glob("study-*.json")):
         assert not kept
-    assert all((ROOT / "docs" / path).read_bytes() == (tmp_path / path).read_bytes() for path in kept)
+    assert all(
+        (ROOT / "docs" / path).read_bytes() == (tmp_path / path).read_bytes() for path in kept
+    )

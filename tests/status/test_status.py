@@ -36,10 +36,12 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "ratings.csv").write_text("user,item,rating\nfirst,a,5\nsecond,b,1\n")
     files = {
         "aggregator": 'listen = "127.0.0.1:1"\nstate = "a"\ninsecure = true\n[privacy]\nmax_epsilon = 5.0\n',
-        "server": 'state = "s"\npublic = { path = "p" }\naggregator = { address = "127.0.0.1:1", insecure = true }\n'
+        "server": 'state = "s"\npublic = { path = "p" }\naggregator = { address = "127.0.0.1:1", insecure '
+        "= true }\n"
         "superlink = { insecure = true }\n",
         "client": 'name = "library"\nstate = "c"\ndata = { path = "ratings.csv", rating_range = [1, 5] }\n'
-        'aggregator = { address = "127.0.0.1:1", insecure = true }\nsuperlink = { address = "127.0.0.1:2", insecure = true }\n',
+        'aggregator = { address = "127.0.0.1:1", insecure = true }\nsuperlink = { address = '
+        '"127.0.0.1:2", insecure = true }\n',
         "serving": 'http = "127.0.0.1:3"\ngrpc = ""\n',
     }
     for name, content in files.items():
@@ -96,8 +98,18 @@ def test_what_a_party_does_is_read_off_its_metrics(folder: Path, stack: ExitStac
     metrics.state.enrolled(50)
     metrics.state.quorum(needed=40, there=12)
     server = rows(folder, "server")["server"]
-    assert (server.up, server.address, server.version, server.phase) == (True, "127.0.0.1:7002", "9.9", "collecting")
-    assert (server.round, server.users, server.quorum, server.waiting_for) == (3, 50, "12/40", "reports")
+    assert (server.up, server.address, server.version, server.phase) == (
+        True,
+        "127.0.0.1:7002",
+        "9.9",
+        "collecting",
+    )
+    assert (server.round, server.users, server.quorum, server.waiting_for) == (
+        3,
+        50,
+        "12/40",
+        "reports",
+    )
     assert server.epsilon_left is None  # a server does not know it
     assert server.last_success_s is None
     assert server.since_s == pytest.approx(time.time(), abs=600)
@@ -106,7 +118,9 @@ def test_what_a_party_does_is_read_off_its_metrics(folder: Path, stack: ExitStac
     assert "0.0" not in words.replace("127.0.0.1", "")
 
 
-def test_a_process_that_is_gone_or_whose_number_another_has_is_down(folder: Path, stack: ExitStack) -> None:
+def test_a_process_that_is_gone_or_whose_number_another_has_is_down(
+    folder: Path, stack: ExitStack
+) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     running(folder, "s/server.json", stack)
@@ -131,7 +145,10 @@ def test_ledgers_and_notes_say_how_far_a_party_came_that_is_down(folder: Path) -
     (folder / "s" / "rounds.jsonl").write_text('{"round": 4, "enrolled": 44}\n')
     found = rows(folder, "aggregator", "client", "server")
     assert (found["aggregator"].users, found["aggregator"].epsilon_left) == (2, pytest.approx(left))
-    assert (found["client library"].round, found["client library"].epsilon_left) == (0, pytest.approx(left))
+    assert (found["client library"].round, found["client library"].epsilon_left) == (
+        0,
+        pytest.approx(left),
+    )
     kept = next(one for one in overview.asked([folder / "server.toml"]) if one.party == "server")
     assert (kept.round, kept.users, kept.up) == (4, 44, False)
 
@@ -141,11 +158,16 @@ def test_no_secret_and_no_path_to_one_is_printed(folder: Path, stack: ExitStack)
     text = (
         (folder / "client.toml")
         .read_text()
-        .replace('"127.0.0.1:1", insecure = true', '"127.0.0.1:1", token = "token", pin = "' + "0" * 64 + '"')
+        .replace(
+            '"127.0.0.1:1", insecure = true',
+            '"127.0.0.1:1", token = "token", pin = "' + "0" * 64 + '"',
+        )
     )
     (folder / "client.toml").write_text(text)
     for extra in ([], ["--json"]):
-        result = CliRunner().invoke(app, ["status", str(folder / "client.toml"), str(folder / "aggregator.toml"), *extra])
+        result = CliRunner().invoke(
+            app, ["status", str(folder / "client.toml"), str(folder / "aggregator.toml"), *extra]
+        )
         assert result.exit_code == 7
         assert SECRET not in result.output
         assert "token" not in result.output
@@ -171,7 +193,9 @@ def test_metrics_that_are_none_cost_nothing_but_themselves(folder: Path, stack: 
     stack.callback(web.server_close)
     stack.callback(web.shutdown)
     running(folder, "s/server.json", stack)
-    write_json(folder / "s/server.json", {"pid": os.getpid(), "metrics": f"127.0.0.1:{web.server_port}"})
+    write_json(
+        folder / "s/server.json", {"pid": os.getpid(), "metrics": f"127.0.0.1:{web.server_port}"}
+    )
     server = rows(folder, "server")["server"]
     assert server.up
     assert "do not answer" in server.why
@@ -184,6 +208,8 @@ def test_dashboard_and_alerts_are_printed(folder: Path) -> None:
 
 
 def test_a_gauge_without_a_one_says_nothing() -> None:
-    told = Measured({"fedrec_phase": [({"phase": "idle"}, 0.0)], "fedrec_round": [({}, float("nan"))]})
+    told = Measured(
+        {"fedrec_phase": [({"phase": "idle"}, 0.0)], "fedrec_round": [({}, float("nan"))]}
+    )
     assert told.label("fedrec_phase", "phase") == ""
     assert told.number("fedrec_round") is None

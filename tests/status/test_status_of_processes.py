@@ -1,4 +1,5 @@
-"""`fedrec status` beside a real aggregator with certificates, and serving's routes: up, then down."""
+"""`fedrec status` beside a real aggregator with certificates, and serving's routes: up, then
+down."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -42,20 +43,32 @@ def aggregator(path: Path) -> Iterator[Address]:
         thread.join()
 
 
-def test_the_aggregator_is_asked_over_grpc_with_the_certificate_of_whose_settings_name_it(tmp_path: Path) -> None:
+def test_the_aggregator_is_asked_over_grpc_with_the_certificate_of_whose_settings_name_it(
+    tmp_path: Path,
+) -> None:
     write_development_certificates(tmp_path / "c", clients=["library"])
     write_pins(tmp_path / "c")
-    pair: Callable[[str], str] = lambda name: f'certificate = "c/{name}.pem"\nkey = "c/{name}-key.pem"\n'  # noqa: E731
+    pair: Callable[[str], str] = lambda name: (  # noqa: E731
+        f'certificate = "c/{name}.pem"\nkey = "c/{name}-key.pem"\n'
+    )
     own = tmp_path / "aggregator.toml"
     own.write_text(
-        'listen = "127.0.0.1:0"\nstate = "a"\nmetrics = "127.0.0.1:0"\nlog = "a.jsonl"\npins = "c/pins.toml"\n[tls]\n'
-        f'{pair("aggregator")}client_ca = "c/ca.pem"\n[[clients]]\nname = "library"\n[privacy]\nmax_epsilon = 5.0\n'
+        'listen = "127.0.0.1:0"\nstate = "a"\nmetrics = "127.0.0.1:0"\nlog = "a.jsonl"\npins = '
+        '"c/pins.toml"\n[tls]\n'
+        f'{pair("aggregator")}client_ca = "c/ca.pem"\n[[clients]]\nname = '
+        '"library"\n[privacy]\nmax_epsilon = 5.0\n'
     )
     server, client = tmp_path / "server.toml", tmp_path / "client.toml"
     with aggregator(own) as address:
         table = f'pins = "c/pins.toml"\n[aggregator]\naddress = "{address}"\nca = "c/ca.pem"\n'
-        server.write_text(f'state = "s"\npublic = {{ path = "p" }}\nsuperlink = {{ insecure = true }}\n{table}{pair("server")}')
-        gate = f'[superlink]\naddress = "127.0.0.1:1"\nroot_certificates = "c/ca.pem"\n{pair("client-library")}'
+        server.write_text(
+            'state = "s"\npublic = { path = "p" }\nsuperlink = { insecure = true '
+            f"}}\n{table}{pair('server')}"
+        )
+        gate = (
+            '[superlink]\naddress = "127.0.0.1:1"\nroot_certificates = '
+            f'"c/ca.pem"\n{pair("client-library")}'
+        )
         head = 'name = "library"\nstate = "l"\ndata = { path = "r.csv" }\n'
         client.write_text(f"{head}{table}{pair('client-library')}{gate}")
         access = Access(
@@ -67,15 +80,29 @@ def test_the_aggregator_is_asked_over_grpc_with_the_certificate_of_whose_setting
         with RemoteReportDesk(access) as desk:
             desk.enroll([bytes([number] * 16) for number in range(7)])
         by_server = overview.asked([server])[1]
-        assert (by_server.party, by_server.up, by_server.users, by_server.address) == ("aggregator", True, 7, str(address))
+        assert (by_server.party, by_server.up, by_server.users, by_server.address) == (
+            "aggregator",
+            True,
+            7,
+            str(address),
+        )
         by_client = overview.asked([client])[1]
         assert (by_client.party, by_client.up, by_client.users) == ("aggregator", True, None)
-        until(lambda: overview.asked([own])[0].users == 7, "the aggregator's numbers follow at its next tick")
+        until(
+            lambda: overview.asked([own])[0].users == 7,
+            "the aggregator's numbers follow at its next tick",
+        )
         [itself] = overview.asked([own])
-        assert (itself.up, itself.users, itself.epsilon_left, itself.address) == (True, 7, 5.0, str(address))
+        assert (itself.up, itself.users, itself.epsilon_left, itself.address) == (
+            True,
+            7,
+            5.0,
+            str(address),
+        )
         assert itself.version
         assert itself.since_s is not None
-        assert [one.party for one in overview.asked([own, server])] == ["aggregator", "server"]  # each once
+        # each once
+        assert [one.party for one in overview.asked([own, server])] == ["aggregator", "server"]
     assert not overview.asked([own])[0].up
     [_, gone] = overview.asked([server])
     assert not gone.up

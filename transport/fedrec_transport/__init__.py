@@ -1,1 +1,2 @@
-"""Transport between the parties: authenticated gRPC channels, and both services with what protoc makes of them."""
+"""Transport between the parties: authenticated gRPC channels, and both services with what protoc
+makes of them."""

@@ -1,4 +1,5 @@
-"""Keys of a call's metadata in which a caller shows who it is, as both ends of a connection know them."""
+"""Keys of a call's metadata in which a caller shows who it is, as both ends of a connection know
+them."""
 
 from __future__ import annotations
 

@@ -25,27 +25,43 @@ class RemoteLeaf(Line):
 
     def __init__(self, access: Access, *, retry: Retry = _ONCE) -> None:
         super().__init__(access, "aggregator", retry)
-        self._sums = Line(access, "aggregator", replace(retry, deadline_s=max(retry.deadline_s, _SUMS_S)))
+        self._sums = Line(
+            access, "aggregator", replace(retry, deadline_s=max(retry.deadline_s, _SUMS_S))
+        )
 
     def hang_up(self) -> None:
         """As a line's, of both."""
         super().hang_up()
         self._sums.hang_up()
 
-    def visit(self, since: LedgerHead, growth: LedgerGrowth, *, run: str = "", round: int = 0, ended: bool = False) -> LeafStanding:
+    def visit(
+        self,
+        since: LedgerHead,
+        growth: LedgerGrowth,
+        *,
+        run: str = "",
+        round: int = 0,
+        ended: bool = False,
+    ) -> LeafStanding:
         """As the protocol's."""
         grown = methods.growth_message(growth)
         about = pb.VisitLeafRequest(run=run, round=round, ended=ended)
-        request = pb.VisitLeafRequest(since_number=since.number, since_head=since.head, growth=grown)
+        request = pb.VisitLeafRequest(
+            since_number=since.number, since_head=since.head, growth=grown
+        )
         request.MergeFrom(about)
         return methods.read_leaf(self._unary(methods.VISIT_LEAF, request))
 
     def open(self, opening: Opening, plan: Plan) -> LeafStanding:
         """As the protocol's."""
-        request = pb.OpenLeafRequest(opening=pb.OpenRoundRequest(**vars(opening)), plan=methods.plan_bytes(plan))
+        request = pb.OpenLeafRequest(
+            opening=pb.OpenRoundRequest(**vars(opening)), plan=methods.plan_bytes(plan)
+        )
         return methods.read_leaf(self._unary(methods.OPEN_LEAF, request))
 
     def freeze(self, run: str, round: int, *, digest: str, attempt: int, epoch: str) -> bytes:
         """As the protocol's, its length bounded and its hash checked."""
-        request = pb.FreezeLeafRequest(run=run, round=round, digest=digest, attempt=attempt, epoch=epoch)
+        request = pb.FreezeLeafRequest(
+            run=run, round=round, digest=digest, attempt=attempt, epoch=epoch
+        )
         return self._sums._stream(methods.FREEZE_LEAF, request, most=MAX_SUMS_BYTES)

@@ -41,7 +41,9 @@ class RemotePeer(Line):
 
     def standing(self, run: str, round: int) -> tuple[Standing, bool]:
         """As the protocol's. Raises UnreachableError, RefusedError."""
-        return methods.read_standing(self._unary(methods.GET_STANDING, pb.GetStandingRequest(run=run, round=round)))
+        return methods.read_standing(
+            self._unary(methods.GET_STANDING, pb.GetStandingRequest(run=run, round=round))
+        )
 
     def clock_s(self) -> float:
         """The peer's clock, seconds since 1970. Raises as `standing`."""
@@ -53,15 +55,27 @@ class RemotePeer(Line):
         return self._stream(methods.GET_HELD, request, most=MAX_LIST_BYTES)
 
     def key(self, run: str, round: int, attempt: int) -> bytes:
-        """As the protocol's. Raises as `standing`, and RefusedError (`MALFORMED`) where it is none."""
-        key = bytes(self._unary(methods.GET_KEY, pb.GetKeyRequest(run=run, round=round, attempt=attempt)).key)
+        """As the protocol's.
+
+        Raises as `standing`, and RefusedError (`MALFORMED`) where it is none."""
+        key = bytes(
+            self._unary(
+                methods.GET_KEY, pb.GetKeyRequest(run=run, round=round, attempt=attempt)
+            ).key
+        )
         if len(key) != SEED_BYTES:
-            raise refused(Refusal.MALFORMED, "the peer's key is none", "Use the same version of fedrec everywhere.")
+            raise refused(
+                Refusal.MALFORMED,
+                "the peer's key is none",
+                "Use the same version of fedrec everywhere.",
+            )
         return key
 
     def explicit(self, run: str, round: int, attempt: int, first: int, last: int) -> bytes:
         """As the protocol's, its length bounded. Raises as `standing`."""
-        request = pb.GetExplicitRequest(run=run, round=round, attempt=attempt, first=first, last=last)
+        request = pb.GetExplicitRequest(
+            run=run, round=round, attempt=attempt, first=first, last=last
+        )
         return self._stream(methods.GET_EXPLICIT, request, most=MAX_EXPLICIT_BYTES)
 
     def openings(self, run: str, round: int, attempt: int) -> bytes:

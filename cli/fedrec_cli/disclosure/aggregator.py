@@ -1,4 +1,5 @@
-"""What an aggregator's folder shows: users enrolled, what it was charged, what it counted by reason, what it released."""
+"""What an aggregator's folder shows: users enrolled, what it was charged, what it counted by
+reason, what it released."""
 
 from __future__ import annotations
 
@@ -21,14 +22,23 @@ from fedrec_aggregator.outputs import MAGIC
 Content = dict[str, Any]
 
 DELTA = 1e-5
-"""At which what was spent is stated here; the operator's own delta stands in the settings, not in the folder."""
+"""At which what was spent is stated here; the operator's own delta stands in the settings, not in
+the folder."""
 
 
 def aggregator(folder: Path, round: int | None) -> Content:
     """An aggregator's chain of charges and releases. Raises RunError where the chain is broken."""
     links, users = ledger_of(folder / "ledger.sqlite")
-    rounds = [_round(folder, new) for new in links if isinstance(new.entry, Released) and round in {None, new.entry.round}]
-    charges = [_charge(new) for new in links if isinstance(new.entry, Charge) and round in {None, new.entry.round}]
+    rounds = [
+        _round(folder, new)
+        for new in links
+        if isinstance(new.entry, Released) and round in {None, new.entry.round}
+    ]
+    charges = [
+        _charge(new)
+        for new in links
+        if isinstance(new.entry, Charge) and round in {None, new.entry.round}
+    ]
     head = links[-1].hash if links else ""
     return {
         "enrolled_by_client": users,
@@ -40,19 +50,30 @@ def aggregator(folder: Path, round: int | None) -> Content:
 
 
 def ledger_of(path: Path) -> tuple[tuple[Link, ...], Content]:
-    """The chain of an aggregator that may be running, and its users by client. Raises RunError where it is damaged."""
+    """The chain of an aggregator that may be running, and its users by client.
+
+    Raises RunError where it is damaged."""
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
             links = read(database.execute("SELECT content, hash FROM entries ORDER BY seq"))
-            return links, dict(database.execute("SELECT sender, count(*) FROM users GROUP BY sender ORDER BY sender"))
+            return links, dict(
+                database.execute(
+                    "SELECT sender, count(*) FROM users GROUP BY sender ORDER BY sender"
+                )
+            )
     except (sqlite3.Error, ValueError, TypeError, KeyError) as failure:
-        raise RunError(f"{path} is damaged: {failure}", "Restore the newest backup of this folder, never an older one.") from None
+        raise RunError(
+            f"{path} is damaged: {failure}",
+            "Restore the newest backup of this folder, never an older one.",
+        ) from None
 
 
 def release_file(path: Path) -> Content:
-    """A release as it lies on a disk: bytes, SHA-256, and each block's shape and noise std; its numbers are not read.
+    """A release as it lies on a disk: bytes, SHA-256, and each block's shape and noise std; its
+    numbers are not read.
 
-    Of one of three aggregators it is a masked part of the sums, whose blocks the file does not name.
+    Of one of three aggregators it is a masked part of the sums, whose blocks the file does not
+    name.
     """
     try:
         with open(path, "rb") as content:
@@ -60,15 +81,28 @@ def release_file(path: Path) -> Content:
             content.seek(0)
             digest = hashlib.file_digest(content, "sha256").hexdigest()
         if of_three:
-            return {"file": path.name, "bytes": path.stat().st_size, "sha256": digest, "blocks": [], "of_three": True}
+            return {
+                "file": path.name,
+                "bytes": path.stat().st_size,
+                "sha256": digest,
+                "blocks": [],
+                "of_three": True,
+            }
         with safe_open(path, framework="np") as file:
             shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 - no mapping
             noise = (file.metadata() or {}).get("noise_std", "")
     except FileNotFoundError:
         return {"file": path.name, "missing": True}
     except (OSError, SafetensorError) as failure:
-        raise RunError(f"{path} cannot be read: {failure}", "Put the file back as it was.") from None
-    return {"file": path.name, "bytes": path.stat().st_size, "sha256": digest, "blocks": _blocks(shapes, noise)}
+        raise RunError(
+            f"{path} cannot be read: {failure}", "Put the file back as it was."
+        ) from None
+    return {
+        "file": path.name,
+        "bytes": path.stat().st_size,
+        "sha256": digest,
+        "blocks": _blocks(shapes, noise),
+    }
 
 
 def _blocks(shapes: dict[str, list[int]], noise: str) -> list[Content]:
@@ -76,7 +110,10 @@ def _blocks(shapes: dict[str, list[int]], noise: str) -> list[Content]:
         stds = {name: float.fromhex(std) for name, std in json.loads(noise).items()}
     except (ValueError, AttributeError, TypeError):
         stds = {}
-    return [{"block": name, "shape": shape, "noise_std": stds.get(name)} for name, shape in sorted(shapes.items())]
+    return [
+        {"block": name, "shape": shape, "noise_std": stds.get(name)}
+        for name, shape in sorted(shapes.items())
+    ]
 
 
 def _charge(new: Link) -> Content:
@@ -88,8 +125,13 @@ def spent_of(events: Iterable[GaussianEvent]) -> Content:
     """Epsilon of all of them by unit: guarantees of different units do not add."""
     by_unit = dict[str, list[GaussianEvent]]()
     for event in events:
-        by_unit.setdefault(compared(event.unit, event.neighbours).removeprefix("per "), []).append(event)
-    return {unit: {"epsilon": epsilon_of(compose(some), DELTA), "delta": DELTA} for unit, some in by_unit.items()}
+        by_unit.setdefault(compared(event.unit, event.neighbours).removeprefix("per "), []).append(
+            event
+        )
+    return {
+        unit: {"epsilon": epsilon_of(compose(some), DELTA), "delta": DELTA}
+        for unit, some in by_unit.items()
+    }
 
 
 def _round(folder: Path, new: Link) -> Content:

@@ -1,4 +1,5 @@
-"""What ledgers of clicks show: a client of news, what each run cost; a device that asks for recommendations, each answer it paid for."""
+"""What ledgers of clicks show: a client of news, what each run cost; a device that asks for
+recommendations, each answer it paid for."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def news_client(folder: Path, round: int | None) -> Content:
     """A client's ledger of clicks, and how often it answered in each run. Raises RunError."""
     entries = read_entries(folder / "clicks.sqlite")
     runs = runs_of(entries)
-    spent = dearest_click([entry.price for entry in runs], Guarantee(math.inf, DELTA, "click", "replace"))
+    spent = dearest_click(
+        [entry.price for entry in runs], Guarantee(math.inf, DELTA, "click", "replace")
+    )
     charges = [
         {
             "time_s": entry.time_s,
@@ -35,11 +38,17 @@ def news_client(folder: Path, round: int | None) -> Content:
         }
         for entry in runs
     ]
-    return {"charges": charges, "ledger_head": entries[-1].head if entries else "", "spent": _spent(spent)}
+    return {
+        "charges": charges,
+        "ledger_head": entries[-1].head if entries else "",
+        "spent": _spent(spent),
+    }
 
 
 def device(folder: Path, round: int | None) -> Content:
-    """A device's ledger of answers; it knows no rounds. `kept_bytes`: of the answer, which is repeated for nothing. Raises RunError."""
+    """A device's ledger of answers; it knows no rounds.
+
+    `kept_bytes`: of the answer, which is repeated for nothing. Raises RunError."""
     answers = read_answers(folder / "ledger.sqlite")
     shown = [
         {
@@ -53,7 +62,11 @@ def device(folder: Path, round: int | None) -> Content:
         for answer in answers
     ]
     spent = epsilon_of_events([answer.event for answer in answers], DELTA)
-    return {"answers": shown, "ledger_head": answers[-1].head if answers else "", "spent": _spent(spent)}
+    return {
+        "answers": shown,
+        "ledger_head": answers[-1].head if answers else "",
+        "spent": _spent(spent),
+    }
 
 
 def _answered(entries: Sequence[Entry], run: str, round: int | None) -> list[int]:
@@ -65,7 +78,11 @@ def _answered(entries: Sequence[Entry], run: str, round: int | None) -> list[int
 def _price(event: Event) -> Content:
     """One release, and what it alone costs each click that it sees."""
     epsilon = event.epsilon if isinstance(event, PureEvent) else epsilon_of_events([event], DELTA)
-    return {"release": event.name, "epsilon": epsilon, "delta": 0.0 if isinstance(event, PureEvent) else DELTA}
+    return {
+        "release": event.name,
+        "epsilon": epsilon,
+        "delta": 0.0 if isinstance(event, PureEvent) else DELTA,
+    }
 
 
 def _spent(epsilon: float) -> Content:

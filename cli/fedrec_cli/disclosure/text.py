@@ -20,8 +20,12 @@ _SHOWN = 6
 
 
 def text(found: Content) -> str:
-    """Every party in turn. The same content as the JSON, but of a user's long fields only the beginning."""
-    console = Console(file=io.StringIO(), width=COLUMNS, color_system=None, highlight=False, soft_wrap=False)
+    """Every party in turn.
+
+    The same content as the JSON, but of a user's long fields only the beginning."""
+    console = Console(
+        file=io.StringIO(), width=COLUMNS, color_system=None, highlight=False, soft_wrap=False
+    )
     for part in _parts(found):
         console.print(part)
     assert isinstance(console.file, io.StringIO)
@@ -42,9 +46,17 @@ def _parts(found: Content) -> Iterator[RenderableType]:
 
 
 def _client(party: Content) -> Iterator[RenderableType]:
-    yield _title(f"CLIENT {party['folder']}", "this site's own copy; values are shown because they are its own")
-    charged = [(_time(c["time_s"]), c["run"], c["round"], ", ".join(c["releases"])) for c in party["charges"]]
-    yield _table("charged to each user before anything left", ("when", "run", "round", "releases"), charged)
+    yield _title(
+        f"CLIENT {party['folder']}",
+        "this site's own copy; values are shown because they are its own",
+    )
+    charged = [
+        (_time(c["time_s"]), c["run"], c["round"], ", ".join(c["releases"]))
+        for c in party["charges"]
+    ]
+    yield _table(
+        "charged to each user before anything left", ("when", "run", "round", "releases"), charged
+    )
     yield _spent(party)
     for round in party["rounds"]:
         yield from _sent(round)
@@ -52,13 +64,23 @@ def _client(party: Content) -> Iterator[RenderableType]:
 
 def _sent(round: Content) -> Iterator[RenderableType]:
     receipt, asked = round["receipt"], round["asked"]
-    yield _line(f"round {round['round']} of {round['run']}: asked for step {asked['step']}, to release {', '.join(asked['releases'])}")
-    came = [(name, " x ".join(map(str, shape)) or "one number") for name, shape in asked["public"].items()]
+    yield _line(
+        f"round {round['round']} of {round['run']}: asked for step {asked['step']}, to "
+        f"release {', '.join(asked['releases'])}"
+    )
+    came = [
+        (name, " x ".join(map(str, shape)) or "one number")
+        for name, shape in asked["public"].items()
+    ]
     yield _table("came with the question, public", ("array", "shape"), came)
-    yield _line(f"  sent: {_count(round['messages'], 'message')}, {round['bytes_sent']:,} bytes in all")
+    yield _line(
+        f"  sent: {_count(round['messages'], 'message')}, {round['bytes_sent']:,} bytes in all"
+    )
     yield _line(f"  receipt: {receipt['accepted']:,} users counted{_reasons(receipt['rejected'])}")
     if not round["kept"]:
-        yield _line("  no message was kept: set keep_sent = true in the client's settings to see the next")
+        yield _line(
+            "  no message was kept: set keep_sent = true in the client's settings to see the next"
+        )
     for number, message in enumerate(round["kept"]):
         yield _line(f"  {_message(message)}{'; laid out alike' if number else ''}")
         if number == 0:
@@ -67,36 +89,77 @@ def _sent(round: Content) -> Iterator[RenderableType]:
 
 def _message(message: Content) -> str:
     size = message["bytes_per_user"]
-    holds = f"{message['bytes']:,} bytes, {_count(message['users'], 'user')}, {_count(message['events'], 'event')}"
+    holds = (
+        f"{message['bytes']:,} bytes, {_count(message['users'], 'user')}, "
+        f"{_count(message['events'], 'event')}"
+    )
     return f"{message['file']}: {holds}; a user {size['least']:,} to {size['most']:,} bytes"
 
 
 def _fields(message: Content) -> Iterator[RenderableType]:
-    fields = [(f["field"], f["type"], f["offset"], f["bytes"], f["meaning"]) for f in message["fields"]]
+    fields = [
+        (f["field"], f["type"], f["offset"], f["bytes"], f["meaning"]) for f in message["fields"]
+    ]
     yield _table("every field", ("field", "type", "from", "bytes", "what it is"), fields)
     one = [(f["field"], _values(f), _shortened(f["hex"])) for f in message["one_user"]]
     yield _table("the first user's part", ("field", "value", "bytes, hexadecimal"), one)
 
 
 def _aggregator(party: Content) -> Iterator[RenderableType]:
-    yield _title(f"AGGREGATOR {party['folder']}", "reports are added up in memory and never written; this is all it keeps")
-    yield _table("users enrolled, by pseudonym", ("client", "users"), list(party["enrolled_by_client"].items()))
+    yield _title(
+        f"AGGREGATOR {party['folder']}",
+        "reports are added up in memory and never written; this is all it keeps",
+    )
+    yield _table(
+        "users enrolled, by pseudonym",
+        ("client", "users"),
+        list(party["enrolled_by_client"].items()),
+    )
     yield _spent(party)
-    charges = [(_time(c["time_s"]), c["run"], c["round"], c["release"], _number(c["mu"])) for c in party["charges"]]
-    yield _table("charged, each before its noise was drawn", ("when", "run", "round", "release", "mu"), charges)
+    charges = [
+        (_time(c["time_s"]), c["run"], c["round"], c["release"], _number(c["mu"]))
+        for c in party["charges"]
+    ]
+    yield _table(
+        "charged, each before its noise was drawn",
+        ("when", "run", "round", "release", "mu"),
+        charges,
+    )
     for round in party["rounds"]:
-        yield _line(f"round {round['round']} of {round['run']}, attempt {round['attempt']}, released {_time(round['time_s'])}")
-        yield _line(f"  reached it: {round['bytes_in']:,} bytes, {round['reported']:,} of {round['enrolled']:,} users")
-        yield _line(f"  it shrank {_count(round['clipped'], 'report')} to the radius{_reasons(round['rejected'])}")
+        yield _line(
+            f"round {round['round']} of {round['run']}, attempt {round['attempt']}, released "
+            f"{_time(round['time_s'])}"
+        )
+        yield _line(
+            f"  reached it: {round['bytes_in']:,} bytes, {round['reported']:,} of "
+            f"{round['enrolled']:,} users"
+        )
+        yield _line(
+            f"  it shrank {_count(round['clipped'], 'report')} to the "
+            f"radius{_reasons(round['rejected'])}"
+        )
         yield from _release(round["release"])
 
 
 def _news_client(party: Content) -> Iterator[RenderableType]:
     yield _title(
-        f"CLIENT OF NEWS {party['folder']}", "this site's own ledger; an answer is made anew, with the same noise, when asked again"
+        f"CLIENT OF NEWS {party['folder']}",
+        "this site's own ledger; an answer is made anew, with the same noise, when asked again",
     )
-    columns = ("when", "run", "seen", "release", "epsilon per click (replace)", "at delta", "rounds")
-    yield _table("each run, charged before its first answer", columns, [row for c in party["charges"] for row in _run(c)])
+    columns = (
+        "when",
+        "run",
+        "seen",
+        "release",
+        "epsilon per click (replace)",
+        "at delta",
+        "rounds",
+    )
+    yield _table(
+        "each run, charged before its first answer",
+        columns,
+        [row for c in party["charges"] for row in _run(c)],
+    )
     yield _spent(party)
 
 
@@ -108,10 +171,27 @@ def _run(charge: Content) -> Iterator[tuple[object, ...]]:
 
 
 def _device(party: Content) -> Iterator[RenderableType]:
-    yield _title(f"DEVICE {party['folder']}", "this person's own ledger; the same question gets the kept answer and costs nothing")
-    columns = ("when", "model", "epsilon per click (replace)", "at delta", "noise std", "numbers sent")
+    yield _title(
+        f"DEVICE {party['folder']}",
+        "this person's own ledger; the same question gets the kept answer and costs nothing",
+    )
+    columns = (
+        "when",
+        "model",
+        "epsilon per click (replace)",
+        "at delta",
+        "noise std",
+        "numbers sent",
+    )
     rows = [
-        (_time(a["time_s"]), a["version"], _number(a["epsilon"]), a["delta"], _number(a["noise_std"]), len(a["sent"]))
+        (
+            _time(a["time_s"]),
+            a["version"],
+            _number(a["epsilon"]),
+            a["delta"],
+            _number(a["noise_std"]),
+            len(a["sent"]),
+        )
         for a in party["answers"]
     ]
     yield _table("answers, each paid for before it left", columns, rows)
@@ -119,25 +199,40 @@ def _device(party: Content) -> Iterator[RenderableType]:
 
 
 def _spent(party: Content) -> RenderableType:
-    spent = [(unit, _number(cost["epsilon"]), cost["delta"]) for unit, cost in party["spent"].items()]
+    spent = [
+        (unit, _number(cost["epsilon"]), cost["delta"]) for unit, cost in party["spent"].items()
+    ]
     return _table("charged in all", ("per", "epsilon", "at delta"), spent)
 
 
 def _server(party: Content) -> Iterator[RenderableType]:
     head = _shortened(party["ledger_head"] or "none")
-    yield _title(f"SERVER {party['folder']}", f"run {party['run']}, {party['num_users'] or 0:,} users; last ledger head seen: {head}")
+    yield _title(
+        f"SERVER {party['folder']}",
+        f"run {party['run']}, {party['num_users'] or 0:,} users; last ledger head seen: {head}",
+    )
     if news := party["news"]:
-        yield _table(f"news, {news['variant']}: users by client", ("client", "users"), list(news["users_by_client"].items()))
+        yield _table(
+            f"news, {news['variant']}: users by client",
+            ("client", "users"),
+            list(news["users_by_client"].items()),
+        )
         kept = [(name, " x ".join(map(str, shape))) for name, shape in news["reports"].items()]
         if kept:
             yield _table("what devices told, as it is kept", ("array", "shape"), kept)
     for round in party["rounds"]:
         yield _line(f"round {round['round']}, step {round['step']}, attempt {round['attempt']}")
-        counted = f"{round['reported']:,} of {round['enrolled']:,} users, {round['clipped']:,} shrunk"
+        counted = (
+            f"{round['reported']:,} of {round['enrolled']:,} users, {round['clipped']:,} shrunk"
+        )
         yield _line(f"  the aggregator's status: {counted}{_reasons(round['rejected'])}")
-        yield _line(f"  sent to each client that had the question before: {round['bytes_down']:,} bytes")
+        yield _line(
+            f"  sent to each client that had the question before: {round['bytes_down']:,} bytes"
+        )
         columns = ("client", "users", "counted", "turned away", "refusal", "bytes")
-        yield _table("answers of clients", columns, [_answer(answer) for answer in round["answers"]])
+        yield _table(
+            "answers of clients", columns, [_answer(answer) for answer in round["answers"]]
+        )
         yield from _release(round["release"])
     yield _line("no message to it has a field for:")
     for words in party["never_sees"]:
@@ -146,7 +241,14 @@ def _server(party: Content) -> Iterator[RenderableType]:
 
 def _answer(answer: Content) -> tuple[object, ...]:
     refusal = f"{answer['refusal']} {answer['cause']}".strip()
-    return answer["client"], answer["users"], answer["accepted"], _codes(answer["rejected"]) or "-", refusal or "-", answer["bytes"]
+    return (
+        answer["client"],
+        answer["users"],
+        answer["accepted"],
+        _codes(answer["rejected"]) or "-",
+        refusal or "-",
+        answer["bytes"],
+    )
 
 
 def _release(release: Content) -> Iterator[RenderableType]:
@@ -154,11 +256,17 @@ def _release(release: Content) -> Iterator[RenderableType]:
         yield _line(f"  release {release['file']} is not here")
         return
     same = "as recorded" if release["as_recorded"] else "NOT WHAT WAS RECORDED"
-    yield _line(f"  release {release['file']}: {release['bytes']:,} bytes, SHA-256 {release['sha256'][:16]}..., {same}")
+    yield _line(
+        f"  release {release['file']}: {release['bytes']:,} bytes, SHA-256 "
+        f"{release['sha256'][:16]}..., {same}"
+    )
     if release.get("of_three"):
         yield _line("  a masked part of the noised sums, one of three: by itself it says nothing")
         return
-    blocks = [(b["block"], " x ".join(map(str, b["shape"])), _number(b["noise_std"])) for b in release["blocks"]]
+    blocks = [
+        (b["block"], " x ".join(map(str, b["shape"])), _number(b["noise_std"]))
+        for b in release["blocks"]
+    ]
     yield _table("noised sums in it", ("block", "rows x columns", "noise std"), blocks)
 
 
@@ -175,7 +283,9 @@ def _table(name: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
         table.add_column(column, overflow="fold")
-    cells = [[Text(f"{cell:,}" if isinstance(cell, int) else str(cell)) for cell in row] for row in rows]
+    cells = [
+        [Text(f"{cell:,}" if isinstance(cell, int) else str(cell)) for cell in row] for row in rows
+    ]
     for row in cells or [[Text("none")]]:
         table.add_row(*row)
     return Padding(Group(Text(name), table), (0, 0, 1, 2))

@@ -1,7 +1,8 @@
-"""Examinations of one machine, each of one thing: what is installed, ports, disks, files that must stay private, the clock.
+"""Examinations of one machine, each of one thing: what is installed, ports, disks, files that must
+stay private, the clock.
 
-An examination returns words where all is well, a `Doubt` where a run may start but somebody should look, and raises a FedRecError,
-with its cause and its remedy, where a run would fail.
+An examination returns words where all is well, a `Doubt` where a run may start but somebody should
+look, and raises a FedRecError, with its cause and its remedy, where a run would fail.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Check:
-    """One examination of one party, as it came out. `exit_code` is 0 unless the verdict is failure."""
+    """One examination of one party, as it came out.
+
+    `exit_code` is 0 unless the verdict is failure."""
 
     party: str
     name: str
@@ -57,7 +60,12 @@ def judged(party: str, name: str, examine: Callable[[], str | Doubt]) -> Check:
     except OSError as failure:
         where = f"{failure.filename}: " if failure.filename else ""
         return Check(
-            party, name, "failure", f"{where}{failure.strerror or failure}", "Check the path and its permissions.", RunError.exit_code
+            party,
+            name,
+            "failure",
+            f"{where}{failure.strerror or failure}",
+            "Check the path and its permissions.",
+            RunError.exit_code,
         )
     if isinstance(found, Doubt):
         return Check(party, name, "doubt", found.words, found.remedy)
@@ -67,12 +75,16 @@ def judged(party: str, name: str, examine: Callable[[], str | Doubt]) -> Check:
 def python() -> str:
     """Raises SettingsError on an older Python than the packages are written for."""
     if sys.version_info < LEAST_PYTHON:
-        raise SettingsError(f"Python {sys.version.split()[0]}", f"Use Python {LEAST_PYTHON[0]}.{LEAST_PYTHON[1]} or newer.")
+        raise SettingsError(
+            f"Python {sys.version.split()[0]}",
+            f"Use Python {LEAST_PYTHON[0]}.{LEAST_PYTHON[1]} or newer.",
+        )
     return f"Python {sys.version.split()[0]}"
 
 
 def packages(distribution: str = "fedrec") -> str:
-    """Raises SettingsError where a package that `distribution` needs is missing, or another than the pinned version."""
+    """Raises SettingsError where a package that `distribution` needs is missing, or another than
+    the pinned version."""
     wanted = [line for line in metadata.requires(distribution) or [] if "extra ==" not in line]
     for line in wanted:
         name = re.split(r"[^\w.-]", line, maxsplit=1)[0]
@@ -82,12 +94,20 @@ def packages(distribution: str = "fedrec") -> str:
         except metadata.PackageNotFoundError:
             raise SettingsError(f"{name} is not installed", f"pip install '{line}'") from None
         if pinned and found != pinned[1]:
-            raise SettingsError(f"{name} {found} is installed, needed is {pinned[1]}", f"pip install {name}=={pinned[1]}")
-    return f"{distribution} {metadata.version(distribution)} and its {len(wanted)} packages, flwr {metadata.version('flwr')}"
+            raise SettingsError(
+                f"{name} {found} is installed, needed is {pinned[1]}",
+                f"pip install {name}=={pinned[1]}",
+            )
+    return (
+        f"{distribution} {metadata.version(distribution)} and its {len(wanted)} packages, flwr "
+        f"{metadata.version('flwr')}"
+    )
 
 
 def port(address: str, *, told: Path | None = None) -> str | Doubt:
-    """Whether a party can listen there. `told` is the file in which it would say that it listens already. Raises SettingsError."""
+    """Whether a party can listen there.
+
+    `told` is the file in which it would say that it listens already. Raises SettingsError."""
     try:
         where = Address.of(address)
         family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
@@ -95,18 +115,26 @@ def port(address: str, *, told: Path | None = None) -> str | Doubt:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((where.host, where.port))
     except ValueError as failure:
-        raise SettingsError(str(failure), "For example 0.0.0.0:7001; port 0 takes a free one.") from None
+        raise SettingsError(
+            str(failure), "For example 0.0.0.0:7001; port 0 takes a free one."
+        ) from None
     except OSError as failure:
         if told is not None and told.exists():
-            return Doubt(f"{address} is taken; {told.name} says that this party runs already", "If it does not, remove that file.")
+            return Doubt(
+                f"{address} is taken; {told.name} says that this party runs already",
+                "If it does not, remove that file.",
+            )
         raise SettingsError(
-            f"{address}: {failure.strerror}", "Stop whoever listens there, or name another address of this machine."
+            f"{address}: {failure.strerror}",
+            "Stop whoever listens there, or name another address of this machine.",
         ) from None
     return f"{where} is free" if where.port else f"any free port of {where.host}"
 
 
 def disk(folder: Path) -> str | Doubt:
-    """Write, sync and remove a mebibyte where the state goes; look for free space. Raises RunError."""
+    """Write, sync and remove a mebibyte where the state goes; look for free space.
+
+    Raises RunError."""
     there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     try:
         with tempfile.NamedTemporaryFile(dir=there, prefix=".fedrec-doctor-") as file:
@@ -115,25 +143,40 @@ def disk(folder: Path) -> str | Doubt:
             os.fsync(file.fileno())
     except OSError as failure:
         raise RunError(
-            f"{there} cannot be written: {failure.strerror}", "Give a state folder that this user may write, with free space."
+            f"{there} cannot be written: {failure.strerror}",
+            "Give a state folder that this user may write, with free space.",
         ) from None
     free = shutil.disk_usage(there).free
     if free < LEAST_FREE_BYTES:
-        return Doubt(f"{free / 2**20:.0f} MiB free under {there}", "Free some: releases and checkpoints are kept for every round.")
+        return Doubt(
+            f"{free / 2**20:.0f} MiB free under {there}",
+            "Free some: releases and checkpoints are kept for every round.",
+        )
     return f"{there} can be written and synced, {free / 2**30:.0f} GiB free"
 
 
 def private(paths: Sequence[Path]) -> str | Doubt:
-    """Keys, tokens and ledgers must be for their owner's eyes. Raises SettingsError where everybody may read one."""
+    """Keys, tokens and ledgers must be for their owner's eyes.
+
+    Raises SettingsError where everybody may read one."""
     there = [path for path in paths if path.exists()]
     modes = {path: _mode(path) for path in there}
     for path, mode in modes.items():
         if mode & 0o007:
-            raise SettingsError(f"{path} is open to every user of this machine (mode {mode:o})", f"chmod 600 {path}")
+            raise SettingsError(
+                f"{path} is open to every user of this machine (mode {mode:o})", f"chmod 600 {path}"
+            )
     for path, mode in modes.items():
         if mode & 0o070:
-            return Doubt(f"{path} is open to its group (mode {mode:o})", f"chmod 600 {path}, unless the group is this service's own.")
-    return f"{', '.join(path.name for path in there)} readable by the owner alone" if there else "nothing to keep private yet"
+            return Doubt(
+                f"{path} is open to its group (mode {mode:o})",
+                f"chmod 600 {path}, unless the group is this service's own.",
+            )
+    return (
+        f"{', '.join(path.name for path in there)} readable by the owner alone"
+        if there
+        else "nothing to keep private yet"
+    )
 
 
 def clock(here_s: float, there_s: float, whose: str) -> str | Doubt:

@@ -1,4 +1,5 @@
-"""What is examined of each party: its settings, certificates, files, ledger and limit, and whether it reaches the others."""
+"""What is examined of each party: its settings, certificates, files, ledger and limit, and whether
+it reaches the others."""
 
 from __future__ import annotations
 
@@ -39,50 +40,85 @@ Settings = TypeVar("Settings")
 _TIMEOUT_S = 5.0
 
 
-def _settings(party: str, load: Callable[[Path], Settings], path: Path) -> tuple[Settings | None, Check]:
+def _settings(
+    party: str, load: Callable[[Path], Settings], path: Path
+) -> tuple[Settings | None, Check]:
     """A party's settings where they can be read, and what to say of the file."""
     try:
         return load(path), Check(party, "settings", "ok", str(path))
     except FedRecError as failure:
-        return None, Check(party, "settings", "failure", failure.cause, failure.remedy, failure.exit_code)
+        return None, Check(
+            party, "settings", "failure", failure.cause, failure.remedy, failure.exit_code
+        )
 
 
-def aggregator_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach: bool) -> Iterator[Check]:
-    """Everything about an aggregator. One of three asks its peers: whether they run, show the pinned key, take this one's, and
-    have its time."""
+def aggregator_checks(
+    path: Path, scenario: Scenario | None, clock: Clock, *, reach: bool
+) -> Iterator[Check]:
+    """Everything about an aggregator. One of three asks its peers: whether they run, show the
+    pinned key, take this one's, and have its time."""
     settings, read = _settings("aggregator", load_aggregator, path)
     yield read
     if settings is None:
         return
-    yield judged("aggregator", "port", lambda: machine.port(settings.listen, told=settings.state / "address.json"))
+    yield judged(
+        "aggregator",
+        "port",
+        lambda: machine.port(settings.listen, told=settings.state / "address.json"),
+    )
     if tls := settings.tls:
         yield judged("aggregator", "certificate", lambda: _shown(tls, clock(), settings.pins))
-        yield judged("aggregator", "private files", lambda: machine.private([tls.key, settings.state / "ledger.sqlite"]))
+        yield judged(
+            "aggregator",
+            "private files",
+            lambda: machine.private([tls.key, settings.state / "ledger.sqlite"]),
+        )
     yield judged("aggregator", "disk", lambda: machine.disk(settings.state))
     yield judged("aggregator", "ledger", lambda: ledgers.release_ledger(settings, clock()))
     if scenario:
         yield judged("aggregator", "limit", lambda: ledgers.aggregator_limit(settings, scenario))
     for peer in settings.three_party.peers if settings.three_party and reach else ():
-        yield judged("aggregator", f"aggregator {peer.place}", lambda peer=peer: _peer_answers(peer_access(settings, peer), clock))  # type: ignore[misc]
+        yield judged(
+            "aggregator",
+            f"aggregator {peer.place}",
+            lambda peer=peer: _peer_answers(peer_access(settings, peer), clock),  # type: ignore[misc]
+        )
 
 
-def client_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach: bool) -> Iterator[Check]:
+def client_checks(
+    path: Path, scenario: Scenario | None, clock: Clock, *, reach: bool
+) -> Iterator[Check]:
     """Everything about a client, its data too, which are read and not shown."""
     settings, read = _settings("client", load_client, path)
     yield read
     if settings is None:
         return
-    yield judged("client", "data", lambda: f"{read_site(settings.data).num_users:,} users can be read")
+    yield judged(
+        "client", "data", lambda: f"{read_site(settings.data).num_users:,} users can be read"
+    )
     state = Path(settings.state)
-    ways = _ways(settings.aggregator, settings.aggregators) | {f"leaf {leaf.name or leaf.first}": leaf for leaf in settings.leaves}
+    ways = _ways(settings.aggregator, settings.aggregators) | {
+        f"leaf {leaf.name or leaf.first}": leaf for leaf in settings.leaves
+    }
     for first in _different(ways):
-        yield from _own_files("client", first, "client", clock, name=settings.name, pins=settings.pins)
+        yield from _own_files(
+            "client", first, "client", clock, name=settings.name, pins=settings.pins
+        )
     link = settings.superlink
     if link.certificate:
         own = Path(link.certificate), Path(link.key)
         said = {"role": "client", "name": settings.name, "pins": settings.pins}
-        yield judged("client", "gate's certificate", lambda: certificate(*own, now_s=clock(), **said))  # type: ignore[arg-type]
-    secrets = [*_secrets(ways), *([Path(link.key)] if link.key else []), state / "ledger.sqlite", state / "clicks.sqlite"]
+        yield judged(
+            "client",
+            "gate's certificate",
+            lambda: certificate(*own, now_s=clock(), **said),  # type: ignore[arg-type]
+        )
+    secrets = [
+        *_secrets(ways),
+        *([Path(link.key)] if link.key else []),
+        state / "ledger.sqlite",
+        state / "clicks.sqlite",
+    ]
     yield judged("client", "private files", lambda: machine.private(secrets))
     yield judged("client", "disk", lambda: machine.disk(state))
     ledger = ledgers.client_ledger if settings.privacy.unit == "user" else ledgers.click_ledger
@@ -95,7 +131,9 @@ def client_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach:
 
 
 def serving_checks(path: Path, clock: Clock) -> Iterator[Check]:
-    """Everything about a serving process; it calls nobody. A public authority may have issued its certificate, which names no role then."""
+    """Everything about a serving process; it calls nobody.
+
+    A public authority may have issued its certificate, which names no role then."""
     settings, read = _settings("serving", load_serving, path)
     yield read
     if settings is None:
@@ -103,7 +141,11 @@ def serving_checks(path: Path, clock: Clock) -> Iterator[Check]:
     told = Path(settings.state) / "serving.json" if settings.state else None
     for kind, address in (("gRPC", settings.grpc), ("HTTP", settings.http)):
         if address:
-            yield judged("serving", f"{kind} port", lambda address=address: machine.port(address, told=told))  # type: ignore[misc]
+            yield judged(
+                "serving",
+                f"{kind} port",
+                lambda address=address: machine.port(address, told=told),  # type: ignore[misc]
+            )
     if tls := settings.tls:
         own = Path(tls.certificate), Path(tls.key)
         yield judged("serving", "certificate", lambda: certificate(*own, now_s=clock()))
@@ -111,13 +153,18 @@ def serving_checks(path: Path, clock: Clock) -> Iterator[Check]:
 
 
 def device_checks(state: Path, clock: Clock) -> Iterator[Check]:
-    """Everything about a device that asks for recommendations: it has no settings, only a state folder."""
+    """Everything about a device that asks for recommendations: it has no settings, only a state
+    folder."""
     yield judged("device", "private files", lambda: machine.private([state / "ledger.sqlite"]))
     yield judged("device", "disk", lambda: machine.disk(state))
-    yield judged("device", "ledger", lambda: ledgers.serving_ledger(state / "ledger.sqlite", clock()))
+    yield judged(
+        "device", "ledger", lambda: ledgers.serving_ledger(state / "ledger.sqlite", clock())
+    )
 
 
-def server_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach: bool) -> Iterator[Check]:
+def server_checks(
+    path: Path, scenario: Scenario | None, clock: Clock, *, reach: bool
+) -> Iterator[Check]:
     """Everything about a server."""
     settings, read = _settings("server", load_server, path)
     yield read
@@ -131,9 +178,15 @@ def server_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach:
     yield judged("server", "disk", lambda: machine.disk(Path(settings.state)))
     gate = settings.superlink
     if gate.start:
-        yield judged("server", "port", lambda: machine.port(gate.listen, told=Path(settings.state) / "server.json"))
+        yield judged(
+            "server",
+            "port",
+            lambda: machine.port(gate.listen, told=Path(settings.state) / "server.json"),
+        )
     if gate.certificate:
-        yield judged("server", "gate's certificate", lambda: _gate_shows(gate, clock(), settings.pins))
+        yield judged(
+            "server", "gate's certificate", lambda: _gate_shows(gate, clock(), settings.pins)
+        )
         yield judged("server", "gate's key", lambda: machine.private([Path(gate.key)]))
     if reach:
         yield from _reached("server", "server", ways)
@@ -142,18 +195,24 @@ def server_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach:
 # --- what they have in common ---
 
 
-def _ways(one: AggregatorAccess | None, three: Sequence[AggregatorAccess]) -> dict[str, AggregatorAccess]:
+def _ways(
+    one: AggregatorAccess | None, three: Sequence[AggregatorAccess]
+) -> dict[str, AggregatorAccess]:
     """Every aggregator that a party names, by what it is called here."""
-    return {f"aggregator {place}": each for place, each in enumerate(three, start=1)} | ({"aggregator": one} if one else {})
+    return {f"aggregator {place}": each for place, each in enumerate(three, start=1)} | (
+        {"aggregator": one} if one else {}
+    )
 
 
 def _different(ways: Mapping[str, AggregatorAccess]) -> list[AggregatorAccess]:
-    """One for each pair of files that is looked at: a party mostly shows all three the same certificate."""
+    """One for each pair of files that is looked at: a party mostly shows all three the same
+    certificate."""
     return list({(each.ca, each.certificate): each for each in ways.values()}.values())
 
 
 def _reached(party: str, name: str, ways: Mapping[str, AggregatorAccess]) -> Iterator[Check]:
-    """Whether each answers, shows the pinned key, and speaks this version of the messages or an adjacent one."""
+    """Whether each answers, shows the pinned key, and speaks this version of the messages or an
+    adjacent one."""
     for called, way in ways.items():
         access = Access(**(way.model_dump() | {"name": name}))
         yield judged(party, called, lambda access=access: _aggregator_answers(access))  # type: ignore[misc]
@@ -163,59 +222,109 @@ def _peer_answers(access: Access, clock: Clock) -> str | Doubt:
     with RemotePeer(access) as peer:
         there_s = peer.clock_s()
     apart = machine.clock(clock(), there_s, f"the peer's at {access.address}")
-    return apart if isinstance(apart, Doubt) else f"{access.address} runs, shows the pinned key, and takes this one's; its clock is {apart}"
+    return (
+        apart
+        if isinstance(apart, Doubt)
+        else (
+            f"{access.address} runs, shows the pinned key, and takes this one's; its clock is "
+            f"{apart}"
+        )
+    )
 
 
 def _secrets(ways: Mapping[str, AggregatorAccess]) -> list[Path]:
-    return sorted({Path(name) for access in ways.values() for name in (access.key, access.token) if name})
+    return sorted(
+        {Path(name) for access in ways.values() for name in (access.key, access.token) if name}
+    )
 
 
-def _own_files(party: str, access: AggregatorAccess, role: Role, clock: Clock, *, name: str = "", pins: str) -> Iterator[Check]:
+def _own_files(
+    party: str, access: AggregatorAccess, role: Role, clock: Clock, *, name: str = "", pins: str
+) -> Iterator[Check]:
     own, ca = access.certificate, Path(access.ca) if access.ca else None
     if own:
         shown = {"now_s": clock(), "role": role, "name": name, "pins": pins}
-        yield judged(party, "certificate", lambda: certificate(Path(own), Path(access.key), **shown))  # type: ignore[arg-type]
+        yield judged(
+            party,
+            "certificate",
+            lambda: certificate(Path(own), Path(access.key), **shown),  # type: ignore[arg-type]
+        )
     if ca:
         yield judged(party, "authority", lambda: authority(ca, now_s=clock()))
 
 
 def _aggregator_answers(access: Access) -> str:
     if not healthy(access, timeout_s=_TIMEOUT_S):
-        raise UnreachableError(f"{access.address} answers, but does not serve", "Look into the aggregator's log.")
-    how = "without TLS" if access.insecure else "its certificate is the pinned one" if access.pin else "its certificate is vouched for"
+        raise UnreachableError(
+            f"{access.address} answers, but does not serve", "Look into the aggregator's log."
+        )
+    how = (
+        "without TLS"
+        if access.insecure
+        else "its certificate is the pinned one"
+        if access.pin
+        else "its certificate is vouched for"
+    )
     return f"{access.address} serves, {how}"
 
 
 def _shown(tls: TlsSettings, now_s: float, pins: str) -> str | Doubt:
-    """The aggregator's certificate; where callers come by token, a public authority may have issued it, which names no role."""
-    return certificate(tls.certificate, tls.key, now_s=now_s, role="aggregator" if tls.client_ca else None, ca=tls.client_ca, pins=pins)
+    """The aggregator's certificate; where callers come by token, a public authority may have issued
+    it, which names no role."""
+    return certificate(
+        tls.certificate,
+        tls.key,
+        now_s=now_s,
+        role="aggregator" if tls.client_ca else None,
+        ca=tls.client_ca,
+        pins=pins,
+    )
 
 
 def _gate_shows(gate: SuperLinkTable, now_s: float, pins: str) -> str | Doubt:
-    return certificate(Path(gate.certificate), Path(gate.key), now_s=now_s, role="server", pins=pins)
+    return certificate(
+        Path(gate.certificate), Path(gate.key), now_s=now_s, role="server", pins=pins
+    )
 
 
 def gate_answers(link: SuperLinkAccess, clock: Clock) -> str | Doubt:
-    """Whether the server's gate takes this client. Asks for a page that is not there: the answer's date shows the server's clock.
+    """Whether the server's gate takes this client. Asks for a page that is not there: the answer's
+    date shows the server's clock.
 
     Raises FedRecError.
     """
     access = gate_access(link)
     try:
-        shown = None if link.insecure else handshake(access, timeout_s=_TIMEOUT_S, protocol="http/1.1")
-        date = _date_at(Address.of(link.address), only(shown, access, protocol="http/1.1") if shown else None)
+        shown = (
+            None if link.insecure else handshake(access, timeout_s=_TIMEOUT_S, protocol="http/1.1")
+        )
+        date = _date_at(
+            Address.of(link.address), only(shown, access, protocol="http/1.1") if shown else None
+        )
     except ssl.SSLError as failure:
-        cause = f"the gate at {link.address} does not take our certificate: {failure.reason or 'it broke off'}"
-        raise UnreachableError(cause, "Ask the server's operator for its authority, and whether its pins hold this client.") from None
+        cause = (
+            f"the gate at {link.address} does not take our certificate: "
+            f"{failure.reason or 'it broke off'}"
+        )
+        raise UnreachableError(
+            cause,
+            "Ask the server's operator for its authority, and whether its pins hold this client.",
+        ) from None
     except (OSError, ValueError, HTTPException) as failure:
         cause = f"no SuperLink answers at {link.address}: {failure}"
         raise UnreachableError(cause, "Start the server, or correct superlink.address.") from None
-    return machine.clock(clock(), date, f"the server's at {link.address}") if date else f"{link.address} answers"
+    return (
+        machine.clock(clock(), date, f"the server's at {link.address}")
+        if date
+        else f"{link.address} answers"
+    )
 
 
 def _date_at(where: Address, secure: ssl.SSLContext | None) -> float | None:
     if secure:
-        line: HTTPConnection = HTTPSConnection(where.host, where.port, timeout=_TIMEOUT_S, context=secure)
+        line: HTTPConnection = HTTPSConnection(
+            where.host, where.port, timeout=_TIMEOUT_S, context=secure
+        )
     else:
         line = HTTPConnection(where.host, where.port, timeout=_TIMEOUT_S)
     with closing(line):

@@ -1,6 +1,8 @@
-"""`fedrec doctor`: is everything in place for these parties to run here? Every examination says what it found and what to do.
+"""`fedrec doctor`: is everything in place for these parties to run here? Every examination says
+what it found and what to do.
 
-`diagnose` looks at everything, at the other parties too; `preflight` at what is this machine's own business, before a party starts.
+`diagnose` looks at everything, at the other parties too; `preflight` at what is this machine's own
+business, before a party starts.
 """
 
 from __future__ import annotations
@@ -21,7 +23,13 @@ from fedrec.settings import Scenario
 from fedrec.settings import load as load_scenario
 from fedrec_cli.doctor import machine
 from fedrec_cli.doctor.machine import Check, judged
-from fedrec_cli.doctor.parties import aggregator_checks, client_checks, device_checks, server_checks, serving_checks
+from fedrec_cli.doctor.parties import (
+    aggregator_checks,
+    client_checks,
+    device_checks,
+    server_checks,
+    serving_checks,
+)
 
 MACHINE = "machine"
 _MARKS = {"ok": "ok", "doubt": "LOOK", "failure": "FAILS"}
@@ -60,14 +68,23 @@ def diagnose(
     """
     of_serving = () if serving is None else serving_checks(serving, clock)
     of_device = () if device is None else device_checks(device, clock)
-    return Found((*_checks(aggregator, client, server, scenario, clock, reach), *of_serving, *of_device))
+    return Found(
+        (*_checks(aggregator, client, server, scenario, clock, reach), *of_serving, *of_device)
+    )
 
 
 def preflight(
-    *, aggregator: Path | None = None, client: Path | None = None, server: Path | None = None, scenario: Path | None = None
+    *,
+    aggregator: Path | None = None,
+    client: Path | None = None,
+    server: Path | None = None,
+    scenario: Path | None = None,
 ) -> None:
-    """Raise the first failure of `diagnose` without `reach`, as a FedRecError with its cause, remedy and exit code."""
-    for check in diagnose(aggregator=aggregator, client=client, server=server, scenario=scenario, reach=False).checks:
+    """Raise the first failure of `diagnose` without `reach`, as a FedRecError with its cause,
+    remedy and exit code."""
+    for check in diagnose(
+        aggregator=aggregator, client=client, server=server, scenario=scenario, reach=False
+    ).checks:
         if check.verdict == "failure":
             failure = FedRecError(f"{check.party}, {check.name}: {check.words}", check.remedy)
             failure.exit_code = check.exit_code
@@ -82,7 +99,9 @@ def table(found: Found) -> str:
         rows.add_column(column, overflow="fold")
     for check in found.checks:
         words = check.words + (f"\n-> {check.remedy}" if check.remedy else "")
-        rows.add_row(*(Text(cell) for cell in (_MARKS[check.verdict], check.party, check.name, words)))
+        rows.add_row(
+            *(Text(cell) for cell in (_MARKS[check.verdict], check.party, check.name, words))
+        )
     console.print(rows)
     assert isinstance(console.file, io.StringIO)
     lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
@@ -90,14 +109,24 @@ def table(found: Found) -> str:
 
 
 def _verdict(found: Found) -> str:
-    failures, doubts = (sum(check.verdict == verdict for check in found.checks) for verdict in ("failure", "doubt"))
+    failures, doubts = (
+        sum(check.verdict == verdict for check in found.checks) for verdict in ("failure", "doubt")
+    )
     if failures:
-        return f"{failures} of {len(found.checks)} examinations failed: a run would not start, or not end."
+        return (
+            f"{failures} of {len(found.checks)} examinations failed: a run would not start, or "
+            "not end."
+        )
     return f"Nothing is in the way of a run{f'; {doubts} to look at' if doubts else ''}."
 
 
 def _checks(
-    aggregator: Path | None, client: Path | None, server: Path | None, scenario: Path | None, clock: Callable[[], float], reach: bool
+    aggregator: Path | None,
+    client: Path | None,
+    server: Path | None,
+    scenario: Path | None,
+    clock: Callable[[], float],
+    reach: bool,
 ) -> Iterator[Check]:
     yield judged(MACHINE, "python", machine.python)
     yield judged(MACHINE, "packages", machine.packages)
@@ -106,7 +135,9 @@ def _checks(
         try:
             planned = load_scenario(scenario)
         except FedRecError as failure:
-            yield Check("scenario", "file", "failure", failure.cause, failure.remedy, failure.exit_code)
+            yield Check(
+                "scenario", "file", "failure", failure.cause, failure.remedy, failure.exit_code
+            )
     if aggregator is not None:
         yield from aggregator_checks(aggregator, planned, clock, reach=reach)
     if client is not None:

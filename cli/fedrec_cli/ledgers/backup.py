@@ -1,14 +1,19 @@
-"""`fedrec backup` and `fedrec restore`: the state folder of a party as one file, taken also while the party runs.
+"""`fedrec backup` and `fedrec restore`: the state folder of a party as one file, taken also while
+the party runs.
 
-    tar: files/<path in the state folder> ..., then manifest.json: party, version, time, how far the ledger reached, SHA-256 of every file
+    tar: files/<path in the state folder> ..., then manifest.json: party, version, time, how far the
+    ledger reached, SHA-256 of every file
 
-What is taken is a state that the folder could have been left in by a crash, from which every party goes on (docs/deploy.md, what goes
-wrong): SQLite's own backup of a ledger first, then the files that it speaks of, each written whole or not at all. A client's head file is
-written anew for the ledger that was taken. What belongs to the process and not to its state is left out: Flower's files, logs, locks.
+What is taken is a state that the folder could have been left in by a crash, from which every party
+goes on (docs/deploy.md, what goes wrong): SQLite's own backup of a ledger first, then the files
+that it speaks of, each written whole or not at all. A client's head file is written anew for the
+ledger that was taken. What belongs to the process and not to its state is left out: Flower's files,
+logs, locks.
 
-A backup is written beside its place and moved there when it is whole. It is as secret as the state folder (a client's holds the secret of
-its users' pseudonyms), and is for the newest only: what was released or spent since an older one is not in it. `restore` writes into a
-folder without a ledger only; the other parties refuse what is older than they have seen.
+A backup is written beside its place and moved there when it is whole. It is as secret as the state
+folder (a client's holds the secret of its users' pseudonyms), and is for the newest only: what was
+released or spent since an older one is not in it. `restore` writes into a folder without a ledger
+only; the other parties refuse what is older than they have seen.
 """
 
 from __future__ import annotations
@@ -38,14 +43,25 @@ FORMAT = "fedrec-backup/1"
 MANIFEST = "manifest.json"
 LEDGERS = ("ledger.sqlite", "clicks.sqlite")
 SEEN = "aggregator-ledger.json"
-_NOT_STATE = frozenset({"address.json", "server.json", "client.json", "serving.json", "train-again.json", "lock", "runtime.secret"})
+_NOT_STATE = frozenset(
+    {
+        "address.json",
+        "server.json",
+        "client.json",
+        "serving.json",
+        "train-again.json",
+        "lock",
+        "runtime.secret",
+    }
+)
 _TRIES, _PAUSE_S = 8, 0.2
 PIECE = 2**20
 
 
 @dataclass(frozen=True)
 class Backup:
-    """What a backup says of itself. entries, head: of the ledger, or of what a server has seen of the aggregator's. files: SHA-256."""
+    """What a backup says of itself. entries, head: of the ledger, or of what a server has seen of
+    the aggregator's. files: SHA-256."""
 
     party: str
     name: str
@@ -59,7 +75,8 @@ class Backup:
 
 @dataclass(frozen=True)
 class Party:
-    """Whose state is taken or put back. seen: what a server has seen of the aggregator's ledger, where that lies elsewhere."""
+    """Whose state is taken or put back. seen: what a server has seen of the aggregator's ledger,
+    where that lies elsewhere."""
 
     kind: str
     name: str
@@ -77,13 +94,17 @@ class _ChangedError(Exception):
 
 
 def backup(settings: Path, output: Path, *, clock: Callable[[], float] = time.time) -> Backup:
-    """Write a party's state to `output`, readable by its owner alone; what was there is replaced when the new file is whole.
+    """Write a party's state to `output`, readable by its owner alone; what was there is replaced
+    when the new file is whole.
 
-    Raises RunError where there is no state, its ledger is damaged, or the file cannot be written: then nothing is left of it.
+    Raises RunError where there is no state, its ledger is damaged, or the file cannot be written:
+    then nothing is left of it.
     """
     party = party_of(settings)
     if not party.state.is_dir():
-        raise RunError(f"{party.state} is not there", "Run this on the machine of the party, as its user.")
+        raise RunError(
+            f"{party.state} is not there", "Run this on the machine of the party, as its user."
+        )
     for attempt in range(_TRIES):
         try:
             with _beside(output) as file:
@@ -92,7 +113,13 @@ def backup(settings: Path, output: Path, *, clock: Callable[[], float] = time.ti
             time.sleep(_PAUSE_S * attempt)
         except OSError as failure:
             cause = f"the backup {output} cannot be written: {failure.strerror or failure}"
-            raise RunError(cause, "Free space, or name another place: nothing is left of it, and older backups are as they were.") from None
+            raise RunError(
+                cause,
+                (
+                    "Free space, or name another place: nothing is left of it, and older backups "
+                    "are as they were."
+                ),
+            ) from None
     raise RunError(f"{party.state} changes too fast to be copied", "Try again between two rounds.")
 
 
@@ -106,14 +133,26 @@ def party_of(settings: Path) -> Party:
             return Party("client", client.name, Path(client.state))
         case "server":
             server = load_server(settings)
-            seen, state = Path(server.seen_ledger) if server.seen_ledger else None, Path(server.state)
+            seen, state = (
+                Path(server.seen_ledger) if server.seen_ledger else None,
+                Path(server.state),
+            )
             return Party("server", "", state, seen if seen and seen != state / SEEN else None)
-    raise SettingsError(f"{settings} is of serving, which keeps nothing", "Its bundles come from the server: back that up.")
+    raise SettingsError(
+        f"{settings} is of serving, which keeps nothing",
+        "Its bundles come from the server: back that up.",
+    )
 
 
 def _written(party: Party, file: IO[bytes], now_s: float) -> Backup:
-    """Ledgers first: what they speak of is there before they do. Of a server, the list of its trainings first and last."""
-    files, links, trainings = dict[str, str](), dict[str, str](), _bytes_of(party.state / "runs.json")
+    """Ledgers first: what they speak of is there before they do.
+
+    Of a server, the list of its trainings first and last."""
+    files, links, trainings = (
+        dict[str, str](),
+        dict[str, str](),
+        _bytes_of(party.state / "runs.json"),
+    )
     with tarfile.open(fileobj=file, mode="w") as tar:
         entries, head, wanted = 0, "", None
         for name in LEDGERS:
@@ -124,7 +163,12 @@ def _written(party: Party, file: IO[bytes], now_s: float) -> Backup:
                 _add(tar, files, name, content)
                 if party.kind == "client":
                     beside = {"number": entries, "head": head}
-                    _add(tar, files, str(Path(name).with_suffix(".head.json")), json.dumps(beside).encode() if head else b"")
+                    _add(
+                        tar,
+                        files,
+                        str(Path(name).with_suffix(".head.json")),
+                        json.dumps(beside).encode() if head else b"",
+                    )
         for path in _kept(party.state):
             name = path.relative_to(party.state).as_posix()
             if wanted is not None and name.startswith("releases/") and name not in wanted:
@@ -143,49 +187,83 @@ def _written(party: Party, file: IO[bytes], now_s: float) -> Backup:
             if trainings != _bytes_of(party.state / "runs.json"):
                 raise _ChangedError
         found = Backup(party.kind, party.name, __version__, now_s, entries, head, files, links)
-        _add(tar, {}, MANIFEST, json.dumps({"format": FORMAT, **asdict(found)}, sort_keys=True).encode(), folder="")
+        _add(
+            tar,
+            {},
+            MANIFEST,
+            json.dumps({"format": FORMAT, **asdict(found)}, sort_keys=True).encode(),
+            folder="",
+        )
     return found
 
 
 def _kept(state: Path) -> Iterator[Path]:
-    """Files of the state, those that others speak of after those that speak of them: notes of a round last, its checkpoint first."""
-    paths = [path for path in state.rglob("*") if (path.is_file() or path.is_symlink()) and _is_state(path.relative_to(state))]
+    """Files of the state, those that others speak of after those that speak of them: notes of a
+    round last, its checkpoint first."""
+    paths = [
+        path
+        for path in state.rglob("*")
+        if (path.is_file() or path.is_symlink()) and _is_state(path.relative_to(state))
+    ]
     last = ("rounds.jsonl", "run.json", "runs.json", SEEN)
-    return iter(sorted(paths, key=lambda path: (last.index(path.name) if path.name in last else -1, str(path))))
+    return iter(
+        sorted(
+            paths, key=lambda path: (last.index(path.name) if path.name in last else -1, str(path))
+        )
+    )
 
 
 def _is_state(path: Path) -> bool:
     name = path.name
     inside = path.parts[0] == "flower" or any(part.startswith(".restoring") for part in path.parts)
-    process = name in _NOT_STATE or name.endswith((".lock", ".part", ".log", ".log.1", ".head.json", "-journal", "-wal", "-shm"))
-    return not (inside or process or ".jsonl." in name or name in LEDGERS or (name.endswith(".jsonl") and name != "rounds.jsonl"))
+    process = name in _NOT_STATE or name.endswith(
+        (".lock", ".part", ".log", ".log.1", ".head.json", "-journal", "-wal", "-shm")
+    )
+    return not (
+        inside
+        or process
+        or ".jsonl." in name
+        or name in LEDGERS
+        or (name.endswith(".jsonl") and name != "rounds.jsonl")
+    )
 
 
 def _snapshot(path: Path) -> bytes:
-    """The database as of one commit, by SQLite's own backup, also while its process writes. Raises RunError."""
+    """The database as of one commit, by SQLite's own backup, also while its process writes.
+
+    Raises RunError."""
     try:
         source = sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=30.0)
         with closing(source), closing(sqlite3.connect(":memory:")) as copy:
             source.backup(copy)
             return copy.serialize()
     except sqlite3.Error as failure:
-        raise RunError(f"{path} cannot be copied: {failure}", "Run this as the party's user; a damaged ledger is not backed up.") from None
+        raise RunError(
+            f"{path} cannot be copied: {failure}",
+            "Run this as the party's user; a damaged ledger is not backed up.",
+        ) from None
 
 
 def _examined(party: Party, name: str, content: bytes) -> tuple[int, str, frozenset[str]]:
-    """Entries, head, and the release files that the copy speaks of. Raises RunError where its chain is broken: that is no backup."""
+    """Entries, head, and the release files that the copy speaks of.
+
+    Raises RunError where its chain is broken: that is no backup."""
     with closing(sqlite3.connect(":memory:")) as database:
         try:
             database.deserialize(content)
             if party.kind == "aggregator":
                 links = read(database.execute("SELECT content, hash FROM entries ORDER BY seq"))
                 done = [link.entry for link in links if isinstance(link.entry, Released)]
-                files = frozenset(f"releases/{entry.run}/round-{entry.round:03d}.safetensors" for entry in done)
+                files = frozenset(
+                    f"releases/{entry.run}/round-{entry.round:03d}.safetensors" for entry in done
+                )
                 return len(links), links[-1].hash if links else "", files
             rows = database.execute("SELECT head FROM entries ORDER BY number").fetchall()
         except (sqlite3.Error, ValueError, TypeError, KeyError) as failure:
             cause = f"{party.state / name} is damaged: {failure}"
-            raise RunError(cause, "Nothing was backed up; older backups are as they were.") from None
+            raise RunError(
+                cause, "Nothing was backed up; older backups are as they were."
+            ) from None
     _client_chain(party, name)
     return len(rows), str(rows[-1][0]) if rows else "", frozenset()
 
@@ -210,7 +288,14 @@ def _bytes_of(path: Path) -> bytes | None:
         return None
 
 
-def _add(tar: tarfile.TarFile, files: dict[str, str], name: str, content: bytes, *, folder: str = "files/") -> None:
+def _add(
+    tar: tarfile.TarFile,
+    files: dict[str, str],
+    name: str,
+    content: bytes,
+    *,
+    folder: str = "files/",
+) -> None:
     if not content:
         return
     member = tarfile.TarInfo(folder + name)

@@ -1,7 +1,8 @@
-"""`fedrec ledger`: what the ledgers of some settings files hold, whether they are whole and fit each other, and what can be repaired.
+"""`fedrec ledger`: what the ledgers of some settings files hold, whether they are whole and fit
+each other, and what can be repaired.
 
-Nothing here changes an entry. A chain that is broken, a ledger that is lost or was put back cannot be repaired: the newest backup is what
-helps (`fedrec_cli.ledgers.backup`).
+Nothing here changes an entry. A chain that is broken, a ledger that is lost or was put back cannot
+be repaired: the newest backup is what helps (`fedrec_cli.ledgers.backup`).
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Jump:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at: `wrong` is empty where it is in order, else says what is not, and `remedy` what helps."""
+    """One thing that was looked at: `wrong` is empty where it is in order, else says what is not,
+    and `remedy` what helps."""
 
     party: str
     what: str
@@ -59,7 +61,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Shown:
-    """One ledger. rounds: of each run, how many were charged or released. seen: of the aggregator's ledger, how far this party saw it."""
+    """One ledger. rounds: of each run, how many were charged or released. seen: of the aggregator's
+    ledger, how far this party saw it."""
 
     party: str
     path: str
@@ -78,7 +81,9 @@ class Shown:
 
 
 def shown(path: Path) -> Shown:
-    """What one party's ledger holds, also while it runs. Raises RunError where there is none, or its chain is broken."""
+    """What one party's ledger holds, also while it runs.
+
+    Raises RunError where there is none, or its chain is broken."""
     match kind_of(path):
         case "aggregator":
             return _of_aggregator(load_aggregator(path))
@@ -86,27 +91,43 @@ def shown(path: Path) -> Shown:
             return _of_client(load_client(path))
         case "server":
             return _of_server(load_server(path))
-    raise SettingsError(f"{path} is of serving, which keeps no ledger", "Give the settings of an aggregator, a client or a server.")
+    raise SettingsError(
+        f"{path} is of serving, which keeps no ledger",
+        "Give the settings of an aggregator, a client or a server.",
+    )
 
 
 def text(ledger: Shown) -> str:
     """The same for a terminal."""
     lines = [f"{ledger.party}: {ledger.path}"]
     if ledger.entries:
-        times = f", {_time(ledger.first_s)} to {_time(ledger.last_s)}" if ledger.first_s is not None else ""
+        times = (
+            f", {_time(ledger.first_s)} to {_time(ledger.last_s)}"
+            if ledger.first_s is not None
+            else ""
+        )
         lines.append(f"  entries  {ledger.entries:,}{times}")
         lines.append(f"  head     {ledger.head}")
     else:
         lines.append("  entries  none")
-    lines += [f"  spent    epsilon {told['epsilon']:.4g} per {unit} at delta {told['delta']:g}" for unit, told in ledger.spent.items()]
+    lines += [
+        f"  spent    epsilon {told['epsilon']:.4g} per {unit} at delta {told['delta']:g}"
+        for unit, told in ledger.spent.items()
+    ]
     lines += [f"  run      {run}: {rounds} rounds" for run, rounds in ledger.rounds.items()]
     lines += [f"  users    {name}: {count:,}" for name, count in (ledger.users or {}).items()]
     if ledger.seen is not None:
-        lines.append(f"  seen     of the aggregator's ledger: {ledger.seen.number:,} entries, head {ledger.seen.head or '-'}")
+        lines.append(
+            f"  seen     of the aggregator's ledger: {ledger.seen.number:,} entries, head "
+            f"{ledger.seen.head or '-'}"
+        )
     for jump in ledger.jumps:
         way = "back" if jump.now_s < jump.expected_s else "ahead"
         hours = abs(jump.now_s - jump.expected_s) / 3_600
-        lines.append(f"  clock    set {way} by {hours:.1f} h, to {_time(jump.now_s)}, after entry {jump.after}")
+        lines.append(
+            f"  clock    set {way} by {hours:.1f} h, to {_time(jump.now_s)}, after entry "
+            f"{jump.after}"
+        )
     return "\n".join(lines)
 
 
@@ -122,24 +143,52 @@ def _of_aggregator(settings: AggregatorSettings) -> Shown:
     for link in links:
         if isinstance(link.entry, Released):
             rounds[link.entry.run] = rounds.get(link.entry.run, 0) + 1
-    jumps = tuple(Jump(number, e.last_s, e.now_s) for number, e in enumerate(link.entry for link in links) if isinstance(e, ClockSet))
+    jumps = tuple(
+        Jump(number, e.last_s, e.now_s)
+        for number, e in enumerate(link.entry for link in links)
+        if isinstance(e, ClockSet)
+    )
     spent = spent_of(link.entry.event for link in links if isinstance(link.entry, Charge))
     first_s, last_s = (links[0].time_s, links[-1].time_s) if links else (None, None)
     head = links[-1].hash if links else ""
-    return Shown("aggregator", str(path), len(links), head, first_s, last_s, spent, rounds, jumps, users=users)
+    return Shown(
+        "aggregator",
+        str(path),
+        len(links),
+        head,
+        first_s,
+        last_s,
+        spent,
+        rounds,
+        jumps,
+        users=users,
+    )
 
 
 def _of_client(settings: ClientSettings) -> Shown:
     party, news = f"client {settings.name}", settings.privacy.unit == "click"
     path = Path(settings.state) / ("clicks.sqlite" if news else "ledger.sqlite")
-    jumps = tuple(Jump(after, jump.expected_s, jump.now_s) for after, jump in (click_ledger if news else client_ledger).read_clock(path))
+    jumps = tuple(
+        Jump(after, jump.expected_s, jump.now_s)
+        for after, jump in (click_ledger if news else client_ledger).read_clock(path)
+    )
     rounds = dict[str, int]()
     if news:
         clicks = click_ledger.read_entries(path)
         for click in clicks:
             rounds[click.run] = rounds.get(click.run, 0) + (click.kind == "answer")
         first_s, last_s = (clicks[0].time_s, clicks[-1].time_s) if clicks else (None, None)
-        return Shown(party, str(path), len(clicks), clicks[-1].head if clicks else "", first_s, last_s, {}, rounds, jumps)
+        return Shown(
+            party,
+            str(path),
+            len(clicks),
+            clicks[-1].head if clicks else "",
+            first_s,
+            last_s,
+            {},
+            rounds,
+            jumps,
+        )
     entries = client_ledger.read_entries(path)
     for entry in entries:
         rounds[entry.run] = rounds.get(entry.run, 0) + 1
@@ -158,17 +207,23 @@ def _of_server(settings: ServerSettings) -> Shown:
 
 
 def verified(paths: Sequence[Path]) -> tuple[Finding, ...]:
-    """Every ledger by itself, and, where the aggregator's is among them, what the others have seen of it."""
+    """Every ledger by itself, and, where the aggregator's is among them, what the others have seen
+    of it."""
     return tuple(_verified(paths))
 
 
 def _verified(paths: Sequence[Path]) -> Iterator[Finding]:
     held: Chain | None = None
-    for path in sorted(paths, key=lambda path: kind_of(path) != "aggregator"):  # the aggregator's first: the others are set beside it
+    # the aggregator's first: the others are set beside it
+    for path in sorted(paths, key=lambda path: kind_of(path) != "aggregator"):
         kind = kind_of(path)
         if kind == "aggregator":
             settings = load_aggregator(path)
-            yield _examined("aggregator", "its chain is whole", lambda settings=settings: _links(settings.state / "ledger.sqlite"))  # type: ignore[misc]
+            yield _examined(
+                "aggregator",
+                "its chain is whole",
+                lambda settings=settings: _links(settings.state / "ledger.sqlite"),  # type: ignore[misc]
+            )
             yield from _releases(settings)
             try:
                 held = Chain(_links(settings.state / "ledger.sqlite")[0])
@@ -176,8 +231,16 @@ def _verified(paths: Sequence[Path]) -> Iterator[Finding]:
                 held = None
         elif kind == "client":
             client = load_client(path)
-            yield _examined(f"client {client.name}", "its chain is whole", lambda client=client: _of_client(client))  # type: ignore[misc]
-            yield _examined(f"client {client.name}", "its head file knows no more", lambda client=client: _heads(client))  # type: ignore[misc]
+            yield _examined(
+                f"client {client.name}",
+                "its chain is whole",
+                lambda client=client: _of_client(client),  # type: ignore[misc]
+            )
+            yield _examined(
+                f"client {client.name}",
+                "its head file knows no more",
+                lambda client=client: _heads(client),  # type: ignore[misc]
+            )
         elif kind == "serving":
             raise SettingsError(f"{path} is of serving, which keeps no ledger", "Leave it out.")
         if held is not None and kind in {"client", "server"}:
@@ -193,7 +256,8 @@ def _examined(party: str, what: str, look: Callable[[], object]) -> Finding:
 
 
 def _releases(settings: AggregatorSettings) -> Iterator[Finding]:
-    """Files that are there must be what was released; those that are not may have been removed (`ReleaseLedger.removable`)."""
+    """Files that are there must be what was released; those that are not may have been removed
+    (`ReleaseLedger.removable`)."""
     what, wrong = "release files are what was released", list[str]()
     try:
         links, _ = _links(settings.state / "ledger.sqlite")
@@ -202,24 +266,45 @@ def _releases(settings: AggregatorSettings) -> Iterator[Finding]:
     for link in links:
         if isinstance(entry := link.entry, Released):
             path = settings.state / "releases" / entry.run / f"round-{entry.round:03d}.safetensors"
-            if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() != entry.release_sha256:
+            if (
+                path.exists()
+                and hashlib.sha256(path.read_bytes()).hexdigest() != entry.release_sha256
+            ):
                 wrong.append(f"{path.parent.name}/{path.name}")
-    remedy = "Put the files of the newest backup back: a release must be the same however often it is asked for."
-    yield Finding("aggregator", what, f"not as recorded: {', '.join(wrong)}", remedy, 6) if wrong else Finding("aggregator", what)
+    remedy = (
+        "Put the files of the newest backup back: a release must be the same however often it is "
+        "asked for."
+    )
+    yield (
+        Finding("aggregator", what, f"not as recorded: {', '.join(wrong)}", remedy, 6)
+        if wrong
+        else Finding("aggregator", what)
+    )
 
 
 def _heads(settings: ClientSettings) -> None:
     """Raises RunError where the small file beside the ledger says that there was more."""
     news = settings.privacy.unit == "click"
     path = Path(settings.state) / ("clicks.sqlite" if news else "ledger.sqlite")
-    heads = [entry.head for entry in (click_ledger.read_entries(path) if news else client_ledger.read_entries(path))]
+    heads = [
+        entry.head
+        for entry in (click_ledger.read_entries(path) if news else client_ledger.read_entries(path))
+    ]
     beside = path.with_suffix(".head.json")
     if not beside.exists() and not heads:
         return
     kept = read_json(beside)
-    if int(kept["number"]) > len(heads) or (kept["number"] and heads[int(kept["number"]) - 1] != kept["head"]):
+    if int(kept["number"]) > len(heads) or (
+        kept["number"] and heads[int(kept["number"]) - 1] != kept["head"]
+    ):
         cause = f"{path} is older than {beside.name} beside it, or one of the two was replaced"
-        raise RunError(cause, "Put back the newest pair (`fedrec restore`). If it is lost, what was spent is not known.")
+        raise RunError(
+            cause,
+            (
+                "Put back the newest pair (`fedrec restore`). If it is lost, what was spent is "
+                "not known."
+            ),
+        )
 
 
 def _followed(path: Path, held: Chain) -> Finding:
@@ -229,18 +314,29 @@ def _followed(path: Path, held: Chain) -> Finding:
     if held.growth(seen, most=0) is not None:
         return Finding(ledger.party, what)
     there = len(held.links)
-    wrong = f"it has seen {seen.number} entries of the aggregator's ledger, which has {there} and does not hold those"
-    return Finding(ledger.party, what, wrong, "The aggregator's ledger was put back: restore its newest backup.", 7)
+    wrong = (
+        f"it has seen {seen.number} entries of the aggregator's ledger, which has {there} and "
+        "does not hold those"
+    )
+    return Finding(
+        ledger.party,
+        what,
+        wrong,
+        "The aggregator's ledger was put back: restore its newest backup.",
+        7,
+    )
 
 
 # --- repair ---
 
 
 def repaired(path: Path, *, clock: Callable[[], float] = time.time) -> tuple[str, ...]:
-    """Do what can be done without changing an entry, and say it; () where there was nothing. The party must not be running.
+    """Do what can be done without changing an entry, and say it; () where there was nothing. The
+    party must not be running.
 
-    Finishes what a crash left half done (SQLite's journal, a head file that is behind, files that were not moved to their place), and
-    writes down that the clock was set back. Raises RunError where the ledger is in use, lost, damaged or was put back.
+    Finishes what a crash left half done (SQLite's journal, a head file that is behind, files that
+    were not moved to their place), and writes down that the clock was set back. Raises RunError
+    where the ledger is in use, lost, damaged or was put back.
     """
     kind = kind_of(path)
     if kind == "aggregator":
@@ -260,28 +356,42 @@ def repaired(path: Path, *, clock: Callable[[], float] = time.time) -> tuple[str
         news = client.privacy.unit == "click"
         place = state / ("clicks.sqlite" if news else "ledger.sqlite")
         _require_there(place)
-        own = (click_ledger.ClickSpending if news else client_ledger.ClientLedger)(place, limit=limit, clock=clock)
+        own = (click_ledger.ClickSpending if news else client_ledger.ClientLedger)(
+            place, limit=limit, clock=clock
+        )
         try:
             return (*_jumped(own.note_clock()), *_cleared(state))
         finally:
             own.close()
-    raise SettingsError(f"{path} is of {kind}, which keeps no ledger of its own", "Give the settings of an aggregator or a client.")
+    raise SettingsError(
+        f"{path} is of {kind}, which keeps no ledger of its own",
+        "Give the settings of an aggregator or a client.",
+    )
 
 
 def _require_there(path: Path) -> None:
     if not path.exists():
-        raise RunError(f"{path} is not there", "Restore the newest backup (`fedrec restore`); a repair begins no new ledger.")
+        raise RunError(
+            f"{path} is not there",
+            "Restore the newest backup (`fedrec restore`); a repair begins no new ledger.",
+        )
 
 
 def _jumped(jump: ClockJump | None) -> tuple[str, ...]:
     if jump is None:
         return ()
     hours = (jump.expected_s - jump.now_s) / 3_600
-    return (f"noted that the clock is {hours:.1f} h behind the last entry ({_time(jump.now_s)}, the entry {_time(jump.expected_s)})",)
+    return (
+        (
+            f"noted that the clock is {hours:.1f} h behind the last entry ({_time(jump.now_s)}, "
+            f"the entry {_time(jump.expected_s)})"
+        ),
+    )
 
 
 def _cleared(state: Path) -> tuple[str, ...]:
-    """Files that a crash left beside their place: `storage.write_bytes` writes there, and moves what is whole."""
+    """Files that a crash left beside their place: `storage.write_bytes` writes there, and moves
+    what is whole."""
     left = sorted(path for path in state.rglob(".*.part") if path.is_file())
     for path in left:
         path.unlink()
@@ -291,9 +401,12 @@ def _cleared(state: Path) -> tuple[str, ...]:
 def _links(path: Path) -> tuple[tuple[Link, ...], Content]:
     _require_there(path)
     with suppress(sqlite3.Error), closing(sqlite3.connect(path, timeout=5.0)) as database:
-        database.execute("SELECT 1 FROM sqlite_master")  # finishes what a crash left in SQLite's journal: read only, that cannot be
+        # finishes what a crash left in SQLite's journal: read only, that cannot be
+        database.execute("SELECT 1 FROM sqlite_master")
     return ledger_of(path)
 
 
 def _time(at_s: float | None) -> str:
-    return "-" if at_s is None else datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return (
+        "-" if at_s is None else datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    )

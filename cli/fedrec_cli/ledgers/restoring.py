@@ -1,7 +1,9 @@
-"""`fedrec restore`: a backup examined byte by byte, and put back into a state folder that holds nothing of a party.
+"""`fedrec restore`: a backup examined byte by byte, and put back into a state folder that holds
+nothing of a party.
 
-Everything is written into a folder within the state folder first and then moved, what guards a ledger before it, the ledger last: where
-that is cut off, the folder is not empty and has no ledger, and nothing goes on from it.
+Everything is written into a folder within the state folder first and then moved, what guards a
+ledger before it, the ledger last: where that is cut off, the folder is not empty and has no ledger,
+and nothing goes on from it.
 """
 
 from __future__ import annotations
@@ -20,13 +22,27 @@ from typing import IO, Any
 
 from fedrec.errors import FedRecError, RunError
 from fedrec.storage import read_json
-from fedrec_cli.ledgers.backup import FORMAT, LEDGERS, MANIFEST, PIECE, SEEN, Backup, Party, party_of, synced
+from fedrec_cli.ledgers.backup import (
+    FORMAT,
+    LEDGERS,
+    MANIFEST,
+    PIECE,
+    SEEN,
+    Backup,
+    Party,
+    party_of,
+    synced,
+)
 
-_ANOTHER_FOLDER = "Move that folder away first, and keep it: nothing that a party has written is overwritten."
+_ANOTHER_FOLDER = (
+    "Move that folder away first, and keep it: nothing that a party has written is overwritten."
+)
 
 
 def contents(archive: Path) -> Backup:
-    """What a backup holds, every byte of it examined. Raises RunError where it is none, is cut off, or was changed."""
+    """What a backup holds, every byte of it examined.
+
+    Raises RunError where it is none, is cut off, or was changed."""
     digests, links, manifest = dict[str, str](), dict[str, str](), None
     try:
         with tarfile.open(archive) as tar:
@@ -39,46 +55,72 @@ def contents(archive: Path) -> Backup:
                 elif member.isreg():
                     digests[name] = _digest(_of(tar, member))
     except (OSError, tarfile.TarError, ValueError, EOFError) as failure:
-        raise RunError(f"{archive} cannot be read: {failure}", "Take another backup: this one is none, or was cut off.") from None
+        raise RunError(
+            f"{archive} cannot be read: {failure}",
+            "Take another backup: this one is none, or was cut off.",
+        ) from None
     if not isinstance(manifest, dict) or manifest.pop("format", None) != FORMAT:
-        raise RunError(f"{archive} is no backup in format {FORMAT}, or was cut off", "Take another one.")
+        raise RunError(
+            f"{archive} is no backup in format {FORMAT}, or was cut off", "Take another one."
+        )
     try:
         found = Backup(**manifest)
     except TypeError:
         raise RunError(f"{archive} is no backup in format {FORMAT}", "Take another one.") from None
     if (found.files, found.links) != (digests, links):
-        raise RunError(f"{archive} does not hold what it says: it was changed or damaged", "Take another one.")
+        raise RunError(
+            f"{archive} does not hold what it says: it was changed or damaged", "Take another one."
+        )
     return found
 
 
 def restore(settings: Path, archive: Path) -> Backup:
-    """Put a backup back into the state folder of the party that it is of, which must hold no ledger and not run. Raises RunError."""
+    """Put a backup back into the state folder of the party that it is of, which must hold no ledger
+    and not run. Raises RunError."""
     party, found = party_of(settings), contents(archive)
     if (found.party, found.name) != (party.kind, party.name):
-        cause = f"{archive} is of {Party(found.party, found.name, archive).words}, the settings of {party.words}"
+        cause = (
+            f"{archive} is of {Party(found.party, found.name, archive).words}, the settings of "
+            f"{party.words}"
+        )
         raise RunError(cause, "Give the settings of the party that the backup is of.")
     try:
         party.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _held(party.state):
             _require_empty(party.state, found)
-            for left in party.state.glob(".restoring-*"):  # of a restore that ended before it moved anything
+            # of a restore that ended before it moved anything
+            for left in party.state.glob(".restoring-*"):
                 shutil.rmtree(left)
             _put_back(party, archive)
     except OSError as failure:
-        remedy = f"Free space or correct permissions, empty {party.state} and restore again before the party is started."
-        raise RunError(f"{party.state} cannot be restored: {failure.strerror or failure}", remedy) from None
+        remedy = (
+            f"Free space or correct permissions, empty {party.state} and restore again before "
+            "the party is started."
+        )
+        raise RunError(
+            f"{party.state} cannot be restored: {failure.strerror or failure}", remedy
+        ) from None
     return found
 
 
 def _require_empty(state: Path, found: Backup) -> None:
-    """Raises RunError where something of a party lies there; of a ledger it says whether it goes further than the backup."""
-    there = [path for path in state.iterdir() if not (path.name.endswith((".lock", ".log", ".log.1")) or path.name in ("lock", "flower"))]
+    """Raises RunError where something of a party lies there; of a ledger it says whether it goes
+    further than the backup."""
+    there = [
+        path
+        for path in state.iterdir()
+        if not (path.name.endswith((".lock", ".log", ".log.1")) or path.name in ("lock", "flower"))
+    ]
     there = [path for path in there if not path.name.startswith(".restoring")]
     if not there:
         return
     entries = -1
     with suppress(FedRecError, KeyError, TypeError, ValueError):
-        entries = int(read_json(state / SEEN)["number"]) if found.party == "server" else _entries_in(state)
+        entries = (
+            int(read_json(state / SEEN)["number"])
+            if found.party == "server"
+            else _entries_in(state)
+        )
     beside = ""
     if entries >= 0:
         beside = f": its ledger has {entries} entries, that of the backup {found.entries}"
@@ -90,13 +132,16 @@ def _entries_in(state: Path) -> int:
     with suppress(sqlite3.Error):
         for name in LEDGERS:
             if (state / name).exists():
-                with closing(sqlite3.connect(f"{(state / name).resolve().as_uri()}?mode=ro", uri=True)) as database:
+                with closing(
+                    sqlite3.connect(f"{(state / name).resolve().as_uri()}?mode=ro", uri=True)
+                ) as database:
                     return int(database.execute("SELECT count(*) FROM entries").fetchone()[0])
     return -1
 
 
 def _put_back(party: Party, archive: Path) -> None:
-    """Everything into a folder within the state folder first; then moved, what guards the ledger before it, the ledger last."""
+    """Everything into a folder within the state folder first; then moved, what guards the ledger
+    before it, the ledger last."""
     beside = party.state / f".restoring-{os.getpid()}"
     beside.mkdir(mode=0o700)
     with tarfile.open(archive) as tar:
@@ -108,7 +153,9 @@ def _put_back(party: Party, archive: Path) -> None:
             if member.issym():
                 os.symlink(member.linkname, place)
                 continue
-            with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            with os.fdopen(
+                os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
+            ) as file:
                 source = _of(tar, member)
                 while piece := source.read(PIECE):
                     file.write(piece)
@@ -116,14 +163,18 @@ def _put_back(party: Party, archive: Path) -> None:
                 os.fsync(file.fileno())
     if party.seen is not None and (beside / SEEN).exists():
         _keep_newer(beside / SEEN, party.seen)
-    for path in sorted(beside.iterdir(), key=lambda path: (path.name in LEDGERS, not path.name.endswith(".head.json"), path.name)):
+    for path in sorted(
+        beside.iterdir(),
+        key=lambda path: (path.name in LEDGERS, not path.name.endswith(".head.json"), path.name),
+    ):
         os.replace(path, party.state / path.name)
     beside.rmdir()
     synced(party.state)
 
 
 def _keep_newer(restored: Path, there: Path) -> None:
-    """What was seen of the aggregator's ledger never goes back: the file of the settings stays where it knows more."""
+    """What was seen of the aggregator's ledger never goes back: the file of the settings stays
+    where it knows more."""
     if not there.exists() or int(read_json(there)["number"]) < int(read_json(restored)["number"]):
         there.parent.mkdir(parents=True, exist_ok=True)
         there.write_bytes(restored.read_bytes())
@@ -132,7 +183,9 @@ def _keep_newer(restored: Path, there: Path) -> None:
 
 @contextmanager
 def _held(state: Path) -> Iterator[None]:
-    """The locks of every kind of party, so that none starts meanwhile. Raises RunError where one runs."""
+    """The locks of every kind of party, so that none starts meanwhile.
+
+    Raises RunError where one runs."""
     with ExitStack() as stack:
         for name in ("lock", "client.lock", "ledger.lock", "clicks.lock"):
             new = not (state / name).exists()
@@ -154,7 +207,9 @@ def _safe(member: tarfile.TarInfo) -> str:
     parts: Sequence[str] = path.parts
     if path.is_absolute() or ".." in parts or len(parts) < 2 or parts[0] != "files":
         raise ValueError(f"{member.name!r} is no file of a backup")
-    if member.issym() and (member.linkname.startswith("/") or ".." in PurePosixPath(member.linkname).parts):
+    if member.issym() and (
+        member.linkname.startswith("/") or ".." in PurePosixPath(member.linkname).parts
+    ):
         raise ValueError(f"{member.name!r} leads out of the folder")
     if not (member.issym() or member.isreg()):
         raise ValueError(f"{member.name!r} is no plain file")

@@ -14,11 +14,23 @@ if TYPE_CHECKING:
     from fedrec_cli.ledgers.backup import Backup
 
 app = typer.Typer(rich_markup_mode=None)
-ledger_app = typer.Typer(rich_markup_mode=None, help="Show, verify and repair the ledgers of an aggregator and of clients.")
-app.add_typer(ledger_app, name="ledger", short_help="Show, verify and repair the ledgers of an aggregator and of clients.")
+ledger_app = typer.Typer(
+    rich_markup_mode=None,
+    help="Show, verify and repair the ledgers of an aggregator and of clients.",
+)
+app.add_typer(
+    ledger_app,
+    name="ledger",
+    short_help="Show, verify and repair the ledgers of an aggregator and of clients.",
+)
 
-Settings = Annotated[Path, typer.Argument(metavar="SETTINGS", help="Settings file (TOML) of the party.")]
-SeveralSettings = Annotated[list[Path], typer.Argument(metavar="SETTINGS...", help="Settings files (TOML), of any party but serving.")]
+Settings = Annotated[
+    Path, typer.Argument(metavar="SETTINGS", help="Settings file (TOML) of the party.")
+]
+SeveralSettings = Annotated[
+    list[Path],
+    typer.Argument(metavar="SETTINGS...", help="Settings files (TOML), of any party but serving."),
+]
 
 
 @ledger_app.callback(invoke_without_command=True)
@@ -27,9 +39,12 @@ def _ledger(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-@ledger_app.command(short_help="Print what ledgers hold: entries, head, what is spent, jumps of the clock.")
+@ledger_app.command(
+    short_help="Print what ledgers hold: entries, head, what is spent, jumps of the clock."
+)
 def show(settings: SeveralSettings, as_json: Json = False) -> None:
-    """Print what each ledger holds: how many entries, its head, what is spent, the rounds of each run, and jumps of the clock.
+    """Print what each ledger holds: how many entries, its head, what is spent, the rounds of each
+    run, and jumps of the clock.
 
     Also while the party runs. Of a server: how far it has seen the aggregator's ledger.
 
@@ -50,10 +65,12 @@ def show(settings: SeveralSettings, as_json: Json = False) -> None:
 
 @ledger_app.command(short_help="Check that ledgers are whole and fit each other.")
 def verify(settings: SeveralSettings, as_json: Json = False) -> None:
-    """Check that each ledger's chain is whole, that it is not older than the file beside it, and that releases are as recorded.
+    """Check that each ledger's chain is whole, that it is not older than the file beside it, and
+    that releases are as recorded.
 
-    With the aggregator's settings and those of clients or the server: that the aggregator's ledger holds all that they have seen of it.
-    Ends with 0 where everything is in order, else with the exit code of the first finding.
+    With the aggregator's settings and those of clients or the server: that the aggregator's ledger
+    holds all that they have seen of it. Ends with 0 where everything is in order, else with the
+    exit code of the first finding.
 
     Example:
 
@@ -77,9 +94,11 @@ def verify(settings: SeveralSettings, as_json: Json = False) -> None:
 
 @ledger_app.command(short_help="Note a jump of the clock, and finish what a crash left half done.")
 def repair(settings: Settings, as_json: Json = False) -> None:
-    """Write down that the clock was set back, and finish what a crash left half done. The party must not be running.
+    """Write down that the clock was set back, and finish what a crash left half done. The party
+    must not be running.
 
-    No entry is changed: a chain that is broken, or a ledger that was put back, needs its newest backup.
+    No entry is changed: a chain that is broken, or a ledger that was put back, needs its newest
+    backup.
 
     Example:
 
@@ -89,19 +108,27 @@ def repair(settings: Settings, as_json: Json = False) -> None:
     from fedrec_cli.ledgers import inventory
 
     done = list(inventory.repaired(settings))
-    typer.echo(json.dumps({"repaired": done}) if as_json else "\n".join(done) or "nothing to repair")
+    typer.echo(
+        json.dumps({"repaired": done}) if as_json else "\n".join(done) or "nothing to repair"
+    )
 
 
 @app.command(short_help="Write a party's state to one file, also while it runs.")
 def backup(
     settings: Settings,
-    output: Annotated[Path, typer.Option("--output", metavar="FILE", help="Where to write it; an older backup there is replaced.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", metavar="FILE", help="Where to write it; an older backup there is replaced."
+        ),
+    ],
     as_json: Json = False,
 ) -> None:
-    """Write the state of an aggregator, a server or a client to one file, also while it runs; examine what was written.
+    """Write the state of an aggregator, a server or a client to one file, also while it runs;
+    examine what was written.
 
-    The file is as secret as the state folder. Keep the newest: an older one does not know what was released or spent since, and the
-    other parties refuse it.
+    The file is as secret as the state folder. Keep the newest: an older one does not know what was
+    released or spent since, and the other parties refuse it.
 
     Example:
 
@@ -118,12 +145,16 @@ def backup(
 @app.command(short_help="Put a backup back into an empty state folder.")
 def restore(
     settings: Settings,
-    archive: Annotated[Path, typer.Option("--input", metavar="FILE", help="A file that `fedrec backup` wrote.")],
+    archive: Annotated[
+        Path, typer.Option("--input", metavar="FILE", help="A file that `fedrec backup` wrote.")
+    ],
     as_json: Json = False,
 ) -> None:
-    """Put a backup back into the state folder that the settings name, which must hold nothing of a party; the party must not be running.
+    """Put a backup back into the state folder that the settings name, which must hold nothing of a
+    party; the party must not be running.
 
-    Only the newest backup: `fedrec ledger verify` with the other parties' settings tells whether it is older than what they have seen.
+    Only the newest backup: `fedrec ledger verify` with the other parties' settings tells whether it
+    is older than what they have seen.
 
     Example:
 
@@ -137,7 +168,13 @@ def restore(
 
 def _words(path: Path, found: Backup, *, as_json: bool) -> str:
     if as_json:
-        about = {"party": found.party, "name": found.name, "files": len(found.files), "entries": found.entries, "head": found.head}
+        about = {
+            "party": found.party,
+            "name": found.name,
+            "files": len(found.files),
+            "entries": found.entries,
+            "head": found.head,
+        }
         return json.dumps({"backup": str(path), **about})
     ledger = f", ledger of {found.entries:,} entries, head {found.head}" if found.head else ""
     return f"{path}: {found.party} {found.name}".rstrip() + f", {len(found.files):,} files{ledger}"

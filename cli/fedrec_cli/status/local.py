@@ -1,4 +1,6 @@
-"""What a party's own folder says of it: whether its process runs, since when, and how far it came. Read only, also while it runs."""
+"""What a party's own folder says of it: whether its process runs, since when, and how far it came.
+
+Read only, also while it runs."""
 
 from __future__ import annotations
 
@@ -21,12 +23,14 @@ from fedrec_client.settings import ClientSettings
 from fedrec_server.runs import run_folder
 
 _START_SLACK_S = 120.0
-"""A process that started so much after its file was written last is another one, with the number of the first."""
+"""A process that started so much after its file was written last is another one, with the number of
+the first."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """told: what its file says. since_s: when it started, or when the file was written last. here: its folder is on this machine."""
+    """told: what its file says. since_s: when it started, or when the file was written last. here:
+    its folder is on this machine."""
 
     running: bool
     told: dict[str, Any]
@@ -60,7 +64,12 @@ def process(state: Path, name: str) -> Process:
         return Process(False, {}, None, f"{path} cannot be read")
     started_s = _started_s(pid)
     if started_s is None or started_s > written_s + _START_SLACK_S:
-        return Process(False, told, written_s, "its process is gone without having been stopped: see its log, and start it again")
+        return Process(
+            False,
+            told,
+            written_s,
+            "its process is gone without having been stopped: see its log, and start it again",
+        )
     return Process(True, told, started_s)
 
 
@@ -72,8 +81,14 @@ def kept_by_aggregator(settings: AggregatorSettings) -> Kept:
     with suppress(FedRecError):
         links, users = ledger_of(path)
         last = next((link for link in reversed(links) if isinstance(link.entry, Released)), None)
-        left = _left(settings.limit, [link.entry.event for link in links if isinstance(link.entry, Charge)])
-        round, at_s = (last.entry.round, last.time_s) if last and isinstance(last.entry, Released) else (None, None)
+        left = _left(
+            settings.limit, [link.entry.event for link in links if isinstance(link.entry, Charge)]
+        )
+        round, at_s = (
+            (last.entry.round, last.time_s)
+            if last and isinstance(last.entry, Released)
+            else (None, None)
+        )
         return Kept(round, sum(users.values()), left, at_s)
     return Kept()
 
@@ -104,7 +119,8 @@ def kept_by_client(settings: ClientSettings) -> Kept:
 
 
 def _left(limit: Guarantee | None, events: list[GaussianEvent]) -> float:
-    """Epsilon of the largest run that still fits; charges of other units than the limit's count as the limit's."""
+    """Epsilon of the largest run that still fits; charges of other units than the limit's count as
+    the limit's."""
     if limit is None or not limit.private:
         return math.inf
     left = mu_for(limit.epsilon, limit.delta) ** 2 - (compose(events) if events else 0.0) ** 2
@@ -112,10 +128,15 @@ def _left(limit: Guarantee | None, events: list[GaussianEvent]) -> float:
 
 
 def _started_s(pid: int) -> float | None:
-    """When the process with this number started, unix time; None where there is none that is alive."""
+    """When the process with this number started, unix time; None where there is none that is
+    alive."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        boot_s = next(float(line.split()[1]) for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime"))
+        boot_s = next(
+            float(line.split()[1])
+            for line in Path("/proc/stat").read_text().splitlines()
+            if line.startswith("btime")
+        )
         return None if fields[0] == "Z" else boot_s + float(fields[19]) / os.sysconf("SC_CLK_TCK")
     except FileNotFoundError:
         if Path("/proc/stat").exists():

@@ -1,8 +1,11 @@
-"""`fedrec status`: asks every party that some settings files name, and says of each whether it is up and what it does.
+"""`fedrec status`: asks every party that some settings files name, and says of each whether it is
+up and what it does.
 
-A party of this machine is asked by its state folder (the file with its process id), then by its metrics; what metrics do not say is read
-off its ledger or its notes, also when it is down. The others by their addresses: the aggregator over gRPC with the certificate of the
-settings that name it, the server's gate by a TLS handshake, serving by its health route. Nothing of a key, a token or a user is read.
+A party of this machine is asked by its state folder (the file with its process id), then by its
+metrics; what metrics do not say is read off its ledger or its notes, also when it is down. The
+others by their addresses: the aggregator over gRPC with the certificate of the settings that name
+it, the server's gate by a TLS handshake, serving by its health route. Nothing of a key, a token or
+a user is read.
 """
 
 from __future__ import annotations
@@ -25,7 +28,13 @@ from fedrec.operations.party_settings import AggregatorAccess, kind_of
 from fedrec.privacy.guarantee import said_down
 from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_aggregator.settings import load as load_aggregator
-from fedrec_cli.status.local import Process, kept_by_aggregator, kept_by_client, kept_by_server, process
+from fedrec_cli.status.local import (
+    Process,
+    kept_by_aggregator,
+    kept_by_client,
+    kept_by_server,
+    process,
+)
 from fedrec_cli.status.remote import Measured, ready, scraped
 from fedrec_client.settings import ClientSettings
 from fedrec_client.settings import load as load_client
@@ -42,7 +51,10 @@ TIMEOUT_S = 3.0
 
 @dataclass(frozen=True)
 class Standing:
-    """One party. Times are unix seconds; None where nobody says. `why`: of a party that is not up, or how it was asked."""
+    """One party.
+
+    Times are unix seconds; None where nobody says. `why`: of a party that is not up, or how it was
+    asked."""
 
     party: str
     address: str
@@ -60,7 +72,10 @@ class Standing:
 
     def measured(self, told: Measured) -> Standing:
         """With what its metrics say."""
-        there, needed = told.number("fedrec_quorum_users"), told.number("fedrec_quorum_needed_users")
+        there, needed = (
+            told.number("fedrec_quorum_users"),
+            told.number("fedrec_quorum_needed_users"),
+        )
         return replace(
             self,
             since_s=told.value("fedrec_start_time_seconds", self.since_s),
@@ -75,13 +90,18 @@ class Standing:
         )
 
 
-def asked(paths: Sequence[Path], *, own_only: bool = False, clock: Callable[[], float] = time.time) -> tuple[Standing, ...]:
+def asked(
+    paths: Sequence[Path], *, own_only: bool = False, clock: Callable[[], float] = time.time
+) -> tuple[Standing, ...]:
     """Every party that these settings files are of, or name (not with `own_only`); each once.
 
     Raises SettingsError on a file that is none of a party.
     """
     if not paths:
-        raise SettingsError("no settings file is given", "fedrec status server.toml aggregator.toml client.toml serving.toml")
+        raise SettingsError(
+            "no settings file is given",
+            "fedrec status server.toml aggregator.toml client.toml serving.toml",
+        )
     own, named = list[Standing](), list[Callable[[], Standing]]()
     for path in paths:
         match kind_of(path):
@@ -102,7 +122,9 @@ def asked(paths: Sequence[Path], *, own_only: bool = False, clock: Callable[[], 
     rows = list(own)
     for ask in () if own_only else named:
         row = ask()
-        if not any((row.party, _port(row.address)) == (known.party, _port(known.address)) for known in rows):
+        if not any(
+            (row.party, _port(row.address)) == (known.party, _port(known.address)) for known in rows
+        ):
             rows.append(row)
     return tuple(rows)
 
@@ -129,15 +151,34 @@ def table(parties: Sequence[Standing], *, now_s: float) -> str:
         rows.add_column(column, overflow="fold")
     for one in parties:
         cells = (
-            *(one.party, one.address or "-", "up" if one.up else "DOWN", _ago(one.since_s, now_s), one.version or "-", one.phase or "-"),
+            *(
+                one.party,
+                one.address or "-",
+                "up" if one.up else "DOWN",
+                _ago(one.since_s, now_s),
+                one.version or "-",
+                one.phase or "-",
+            ),
             *(_or_dash(one.round), one.waiting_for or "-", _or_dash(one.users), one.quorum or "-"),
-            *("-" if one.epsilon_left is None else said_down(one.epsilon_left), _ago(one.last_success_s, now_s)),
+            *(
+                "-" if one.epsilon_left is None else said_down(one.epsilon_left),
+                _ago(one.last_success_s, now_s),
+            ),
         )
         rows.add_row(*(Text(cell) for cell in cells))
     console.print(rows)
     assert isinstance(console.file, io.StringIO)
     lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
-    return "\n".join([*lines, *(f"{one.party} {one.address}: {one.why}".replace(" :", ":") for one in parties if one.why)])
+    return "\n".join(
+        [
+            *lines,
+            *(
+                f"{one.party} {one.address}: {one.why}".replace(" :", ":")
+                for one in parties
+                if one.why
+            ),
+        ]
+    )
 
 
 def as_dict(parties: Sequence[Standing]) -> dict[str, Any]:
@@ -157,16 +198,33 @@ def _aggregator(settings: AggregatorSettings) -> Standing:
     found = process(Path(settings.state), "address.json")
     row = _row("aggregator", found, str(found.told.get("address", settings.listen)), settings.log)
     kept = kept_by_aggregator(settings)
-    row = replace(row, users=kept.users, epsilon_left=kept.epsilon_left, last_success_s=kept.last_success_s, round=kept.round)
+    row = replace(
+        row,
+        users=kept.users,
+        epsilon_left=kept.epsilon_left,
+        last_success_s=kept.last_success_s,
+        round=kept.round,
+    )
     return _with_metrics(row, found, settings.metrics)
 
 
 def _server(settings: ServerSettings) -> Standing:
     found = process(Path(settings.state), "server.json")
     listen = settings.superlink.listen if settings.superlink.start else settings.superlink.address
-    row = _row("server", found, str(found.told.get("gate") or listen), Path(settings.log) if settings.log else None)
+    row = _row(
+        "server",
+        found,
+        str(found.told.get("gate") or listen),
+        Path(settings.log) if settings.log else None,
+    )
     kept = kept_by_server(Path(settings.state))
-    row = replace(row, round=kept.round, users=kept.users, last_success_s=kept.last_success_s, phase="" if row.up else kept.phase)
+    row = replace(
+        row,
+        round=kept.round,
+        users=kept.users,
+        last_success_s=kept.last_success_s,
+        phase="" if row.up else kept.phase,
+    )
     return _with_metrics(row, found, settings.metrics)
 
 
@@ -174,25 +232,41 @@ def _client(settings: ClientSettings) -> Standing:
     found = process(Path(settings.state), "client.json")
     row = _row(f"client {settings.name}", found, "", Path(settings.log) if settings.log else None)
     kept = kept_by_client(settings)
-    row = replace(row, round=kept.round, epsilon_left=kept.epsilon_left, last_success_s=kept.last_success_s)
+    row = replace(
+        row, round=kept.round, epsilon_left=kept.epsilon_left, last_success_s=kept.last_success_s
+    )
     return _with_metrics(row, found, settings.metrics)
 
 
 def _serving(settings: ServingSettings) -> Standing:
-    found = process(Path(settings.state), "serving.json") if settings.state else Process(False, {}, None, "it has no state folder")
+    found = (
+        process(Path(settings.state), "serving.json")
+        if settings.state
+        else Process(False, {}, None, "it has no state folder")
+    )
     address = str(found.told.get("http", "")).partition("://")[2] or settings.http
     if not address:
         return _row("serving", found, settings.grpc, None)
     answer = ready(Address.of(address), settings.tls, timeout_s=TIMEOUT_S)
-    row = Standing("serving", address, answer.ready, found.since_s if found.running else None, why="" if answer.ready else answer.why)
-    told = scraped(Address.of(address), settings.tls, timeout_s=TIMEOUT_S) if answer.answers else None
+    row = Standing(
+        "serving",
+        address,
+        answer.ready,
+        found.since_s if found.running else None,
+        why="" if answer.ready else answer.why,
+    )
+    told = (
+        scraped(Address.of(address), settings.tls, timeout_s=TIMEOUT_S) if answer.answers else None
+    )
     return row.measured(told) if told else row
 
 
 # --- parties that others name ---
 
 
-def _named_by(client: ClientSettings, clock: Callable[[], float]) -> Iterator[Callable[[], Standing]]:
+def _named_by(
+    client: ClientSettings, clock: Callable[[], float]
+) -> Iterator[Callable[[], Standing]]:
     from fedrec_cli.doctor.parties import gate_answers
 
     link = client.superlink
@@ -205,13 +279,16 @@ def _named_by(client: ClientSettings, clock: Callable[[], float]) -> Iterator[Ca
             gate_answers(link, clock)
         except FedRecError as failure:
             return Standing("server", link.address, up=False, why=failure.cause)
-        return Standing("server", link.address, up=True, why=f"its gate answers client {client.name}")
+        return Standing(
+            "server", link.address, up=True, why=f"its gate answers client {client.name}"
+        )
 
     yield gate
 
 
 def _asked_aggregator(table: AggregatorAccess, name: str) -> Standing:
-    """By the certificate of whose settings these are: a server is told of users enrolled and budget left, a client no more than health."""
+    """By the certificate of whose settings these are: a server is told of users enrolled and budget
+    left, a client no more than health."""
     row = Standing("aggregator", table.address, up=False)
     try:
         access = Access(**(table.model_dump() | {"name": name}))
@@ -219,9 +296,13 @@ def _asked_aggregator(table: AggregatorAccess, name: str) -> Standing:
             return replace(row, why="it answers, and does not serve")
         row = replace(row, up=True, why=f"asked over gRPC as {name}")
         if name == "server":
-            with RemoteReleaseDesk(access, retry=Retry(patience_s=0.0, deadline_s=TIMEOUT_S)) as desk:
+            with RemoteReleaseDesk(
+                access, retry=Retry(patience_s=0.0, deadline_s=TIMEOUT_S)
+            ) as desk:
                 budget = desk.budget()
-                row = replace(row, users=desk.enrolled(), epsilon_left=budget.left_epsilon if budget else None)
+                row = replace(
+                    row, users=desk.enrolled(), epsilon_left=budget.left_epsilon if budget else None
+                )
     except FedRecError as failure:
         return replace(row, why=failure.cause)
     return row
@@ -231,9 +312,13 @@ def _asked_aggregator(table: AggregatorAccess, name: str) -> Standing:
 
 
 def _row(party: str, found: Process, address: str, log: Path | None) -> Standing:
-    since_s = found.since_s if found.running or log is None or not log.exists() else log.stat().st_mtime
+    since_s = (
+        found.since_s if found.running or log is None or not log.exists() else log.stat().st_mtime
+    )
     version = str(found.told.get("version", ""))
-    return Standing(party, address, found.running, since_s, version, why="" if found.running else found.why)
+    return Standing(
+        party, address, found.running, since_s, version, why="" if found.running else found.why
+    )
 
 
 def _with_metrics(row: Standing, found: Process, wanted: str) -> Standing:

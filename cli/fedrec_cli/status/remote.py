@@ -1,4 +1,5 @@
-"""What a party says of itself over HTTP: its metrics, read by Prometheus's own parser, and the health of serving."""
+"""What a party says of itself over HTTP: its metrics, read by Prometheus's own parser, and the
+health of serving."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ class Measured:
 
     def value(self, name: str, otherwise: float | None = None) -> float | None:
         """Of a gauge without labels."""
-        return next((value for labels, value in self.samples.get(name, []) if not labels), otherwise)
+        return next(
+            (value for labels, value in self.samples.get(name, []) if not labels), otherwise
+        )
 
     def number(self, name: str, otherwise: int | None = None) -> int | None:
         """The same, whole."""
@@ -45,7 +48,10 @@ class Measured:
 
     def label(self, name: str, label: str) -> str:
         """The label's value of which the gauge is 1; "" for none."""
-        return next((labels.get(label, "") for labels, value in self.samples.get(name, []) if value == 1.0), "")
+        return next(
+            (labels.get(label, "") for labels, value in self.samples.get(name, []) if value == 1.0),
+            "",
+        )
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,9 @@ def scraped(address: Address, tls: TlsTable | None, *, timeout_s: float) -> Meas
     """The metrics at an address; None where nobody answers with any."""
     try:
         status, content = _got(address, "/metrics", tls, timeout_s)
-        return Measured.of(text_string_to_metric_families(content.decode())) if status == 200 else None
+        return (
+            Measured.of(text_string_to_metric_families(content.decode())) if status == 200 else None
+        )
     except (OSError, ValueError, HTTPException):
         return None
 
@@ -71,14 +79,29 @@ def ready(address: Address, tls: TlsTable | None, *, timeout_s: float) -> Ready:
     try:
         status, _ = _got(address, "/health/ready", tls, timeout_s)
     except (OSError, ValueError, HTTPException) as failure:
-        return Ready(False, False, f"nobody answers at {address}: {getattr(failure, 'strerror', None) or type(failure).__name__}")
-    return Ready(True, status == 200, "" if status == 200 else "it answers, and is not ready: it has no model, or is being stopped")
+        return Ready(
+            False,
+            False,
+            (
+                f"nobody answers at {address}: "
+                f"{getattr(failure, 'strerror', None) or type(failure).__name__}"
+            ),
+        )
+    return Ready(
+        True,
+        status == 200,
+        ""
+        if status == 200
+        else "it answers, and is not ready: it has no model, or is being stopped",
+    )
 
 
 def _got(address: Address, path: str, tls: TlsTable | None, timeout_s: float) -> tuple[int, bytes]:
     host = _EVERYWHERE.get(address.host, address.host)
     if tls:
-        line: HTTPConnection = HTTPSConnection(host, address.port, timeout=timeout_s, context=_trusting(tls))
+        line: HTTPConnection = HTTPSConnection(
+            host, address.port, timeout=timeout_s, context=_trusting(tls)
+        )
     else:
         line = HTTPConnection(host, address.port, timeout=timeout_s)
     with closing(line):
@@ -88,7 +111,8 @@ def _got(address: Address, path: str, tls: TlsTable | None, timeout_s: float) ->
 
 
 def _trusting(tls: TlsTable) -> ssl.SSLContext:
-    """TLS to the very certificate that the settings name, whatever hosts stand in it; shown itself where callers must show one."""
+    """TLS to the very certificate that the settings name, whatever hosts stand in it; shown itself
+    where callers must show one."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN

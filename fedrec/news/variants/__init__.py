@@ -1,1 +1,2 @@
-"""Variants of news training, a module each: what it promises, what its releases cost, and how it trains (`fedrec.news.variant`)."""
+"""Variants of news training, a module each: what it promises, what its releases cost, and how it
+trains (`fedrec.news.variant`)."""

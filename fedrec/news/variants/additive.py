@@ -1,4 +1,5 @@
-"""`additive`, the default: one noised report a user and randomised labels, once; `reports_training` proves its guarantee."""
+"""`additive`, the default: one noised report a user and randomised labels, once; `reports_training`
+proves its guarantee."""
 
 from __future__ import annotations
 
@@ -32,29 +33,57 @@ class AdditiveRecommender:
 
     trained: Trained
 
-    def serve(self, asked: Impressions, *, guarantee: Guarantee, key: bytes) -> npt.NDArray[np.float32]:
+    def serve(
+        self, asked: Impressions, *, guarantee: Guarantee, key: bytes
+    ) -> npt.NDArray[np.float32]:
         """See `Recommender`."""
         from fedrec.news import reports_training
 
-        return reports_training.serve(self.trained, asked, mu=mu_for(guarantee.epsilon, guarantee.delta), key=key).scores
+        return reports_training.serve(
+            self.trained, asked, mu=mu_for(guarantee.epsilon, guarantee.delta), key=key
+        ).scores
 
 
-def train(scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept) -> Iterator[Progress | TrainedNews]:
+def train(
+    scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
+) -> Iterator[Progress | TrainedNews]:
     """On reports that are collected once."""
     from fedrec.news import reports_training
     from fedrec.news.reports_training import collected_arrays, collected_of
 
     table, news, guarantee = topics_of(scenario, catalogue), scenario.news, promised(scenario)
     plan, settings = plan_of(scenario), _report_settings(scenario)
-    kept_reports = kept.once("reports", lambda: collected_arrays(fleet.reports(table, plan)))  # drawn once, whatever stops the training
-    got = collected_of(kept_reports, plan, noise_std=noise_std(table, news.history, mu=plan.report_mu), told=table.told)
-    serving = [noise_std(table, news.history, mu=mu_for(e, scenario.privacy.delta)) for e in news.serving_epsilons]
+    # drawn once, whatever stops the training
+    kept_reports = kept.once("reports", lambda: collected_arrays(fleet.reports(table, plan)))
+    got = collected_of(
+        kept_reports,
+        plan,
+        noise_std=noise_std(table, news.history, mu=plan.report_mu),
+        told=table.told,
+    )
+    serving = [
+        noise_std(table, news.history, mu=mu_for(e, scenario.privacy.delta))
+        for e in news.serving_epsilons
+    ]
     levels = reports_training.NoiseLevels.of(got.coefficients.noise_std, serving)
     streams, history = Streams(scenario.seed), news.history
-    fitted = reports_training.fit(got, table, catalogue.vectors, settings, history=history, levels=levels, streams=streams, kept=kept)
+    fitted = reports_training.fit(
+        got,
+        table,
+        catalogue.vectors,
+        settings,
+        history=history,
+        levels=levels,
+        streams=streams,
+        kept=kept,
+    )
     for done in fitted:
         if isinstance(done, reports_training.EpochDone):
-            yield Progress(done.epoch, settings.epochs, f"epoch {done.epoch}/{settings.epochs}: loss {done.loss:.4f}")
+            yield Progress(
+                done.epoch,
+                settings.epochs,
+                f"epoch {done.epoch}/{settings.epochs}: loss {done.loss:.4f}",
+            )
             continue
         B, answers = table.topics, len(got.users) / max(len(got.coefficients.values), 1)
         sent = (
@@ -65,7 +94,13 @@ def train(scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Ke
                 4.0 * B,
                 got.coefficients.noise_std,
             ),
-            Sent("labels", f"{answers:.1f} answers", "which candidate was clicked, randomised on the device", got.bytes_up - 4.0 * B, 0.0),
+            Sent(
+                "labels",
+                f"{answers:.1f} answers",
+                "which candidate was clicked, randomised on the device",
+                got.bytes_up - 4.0 * B,
+                0.0,
+            ),
         )
         arrays = {name: p.detach().numpy() for name, p in done.model.named_parameters()}
         spent = got.ledger.epsilon if guarantee.private else guarantee.epsilon
@@ -83,12 +118,16 @@ def costs(scenario: Scenario, passes: int) -> Costs:
 
 
 def _report_settings(scenario: Scenario) -> ReportModelSettings:
-    """Under much noise a short and slow training, which stays near the public prior it begins at: a function of epsilon alone."""
+    """Under much noise a short and slow training, which stays near the public prior it begins at: a
+    function of epsilon alone."""
     from fedrec.news.report_model import ReportModelSettings
 
     epsilon, news = scenario.privacy.epsilon, scenario.news
     speed = min(1.0, (epsilon / 5) ** 1.4)
-    return ReportModelSettings(epochs=news.epochs or (8 if epsilon >= 3 else 4), learning_rate=news.learning_rate or 3e-3 * speed)
+    return ReportModelSettings(
+        epochs=news.epochs or (8 if epsilon >= 3 else 4),
+        learning_rate=news.learning_rate or 3e-3 * speed,
+    )
 
 
 VARIANT = NewsVariant(

@@ -1,4 +1,5 @@
-"""`central`: clipped gradients as two vectors, summed with everybody's at an aggregator, which adds the noise; see `news.central`."""
+"""`central`: clipped gradients as two vectors, summed with everybody's at an aggregator, which adds
+the noise; see `news.central`."""
 
 from __future__ import annotations
 
@@ -19,32 +20,60 @@ if TYPE_CHECKING:
     from fedrec.news.clients import NewsClients
 
 
-def train(scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept) -> Iterator[Progress | TrainedNews]:
+def train(
+    scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
+) -> Iterator[Progress | TrainedNews]:
     """See `central`."""
-    table, settings, plan, done = topics_of(scenario, catalogue), settings_of(scenario), plan_of(scenario), None
+    table, settings, plan, done = (
+        topics_of(scenario, catalogue),
+        settings_of(scenario),
+        plan_of(scenario),
+        None,
+    )
     guarantee = plan.guarantee
-    recipe = central.CentralRecipe.of(plan, settings, table, catalogue.vectors, scenario.news.history)
+    recipe = central.CentralRecipe.of(
+        plan, settings, table, catalogue.vectors, scenario.news.history
+    )
     for done in central.over(recipe, fleet.link(plan, central.released(plan, kept.latest())), kept):
         yield Progress(done.round, done.rounds, f"round {done.round}/{done.rounds}")
     assert done is not None
     shape = f"{table.topics + 1} and {done.model.W.shape[1]} numbers"
     words = "a gradient as two vectors; bounded, summed with everybody's, then noised"
-    sent = (Sent("gradient, every round", shape, words, done.bytes_up, done.noise_stds["gradient/1"]),)
+    sent = (
+        Sent("gradient, every round", shape, words, done.bytes_up, done.noise_stds["gradient/1"]),
+    )
     spent = done.ledger.epsilon if guarantee.private else guarantee.epsilon
-    yield TrainedNews(done.model, guarantee, spent, done.rounds + 1, sent, done.bytes_down, {"W": done.model.W.astype(np.float32)})
+    yield TrainedNews(
+        done.model,
+        guarantee,
+        spent,
+        done.rounds + 1,
+        sent,
+        done.bytes_down,
+        {"W": done.model.W.astype(np.float32)},
+    )
 
 
 def plan_of(scenario: Scenario) -> Plan:
     """Of all releases, for whoever aggregates."""
     plan, privacy = central.plan_of(promised(scenario), settings_of(scenario)), scenario.privacy
-    return plan if privacy.aggregation == "trusted" else among_three(plan, calibrated_for=privacy.calibrate_for)
+    return (
+        plan
+        if privacy.aggregation == "trusted"
+        else among_three(plan, calibrated_for=privacy.calibrate_for)
+    )
 
 
 def settings_of(scenario: Scenario) -> central.CentralSettings:
     """What the scenario chooses, the rest as `central` has it."""
     news = scenario.news
     chosen = {"rounds": news.rounds, "clip": news.clip, "learning_rate": news.learning_rate}
-    return replace(central.CentralSettings(), **{name: value for name, value in chosen.items() if value})  # type: ignore[arg-type]
+    return replace(
+        central.CentralSettings(),
+        **{name: value for name, value in chosen.items() if value},  # type: ignore[arg-type]
+    )
 
 
-VARIANT = NewsVariant(name="central", train=train, unit="user", noise_on="sums", plan=plan_of, encoders=False)
+VARIANT = NewsVariant(
+    name="central", train=train, unit="user", noise_on="sums", plan=plan_of, encoders=False
+)

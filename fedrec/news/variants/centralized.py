@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from fedrec.news.clients import NewsClients
 
 
-def train(scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept) -> Iterator[Progress | TrainedNews]:
+def train(
+    scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
+) -> Iterator[Progress | TrainedNews]:
     """See `news.collected`."""
     from fedrec.news.collected import centralized
 
@@ -30,5 +32,10 @@ def costs(scenario: Scenario, passes: int) -> Costs:
 
 
 VARIANT = NewsVariant(
-    name="centralized", train=train, noise_on="nothing", costs=costs, on_devices=False, keys=frozenset({"word_vectors", "language_model"})
+    name="centralized",
+    train=train,
+    noise_on="nothing",
+    costs=costs,
+    on_devices=False,
+    keys=frozenset({"word_vectors", "language_model"}),
 )

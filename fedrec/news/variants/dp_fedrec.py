@@ -1,4 +1,6 @@
-"""`dp-fedrec`: the paper's baseline. Noise on the whole gradient, on the device: sound, at sensitivity 2 theta."""
+"""`dp-fedrec`: the paper's baseline.
+
+Noise on the whole gradient, on the device: sound, at sensitivity 2 theta."""
 
 from __future__ import annotations
 
@@ -20,19 +22,25 @@ if TYPE_CHECKING:
     from fedrec.news.local_update import NoisedGradients
 
 
-def train(scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept) -> Iterator[Progress | TrainedNews]:
+def train(
+    scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
+) -> Iterator[Progress | TrainedNews]:
     """In rounds."""
     from fedrec.news.federated import in_rounds
 
     return in_rounds(scenario, catalogue, fleet, kept)
 
 
-def device(scenario: Scenario, data: Impressions, passes: int, noise: DeviceNoise) -> NoisedGradients:
+def device(
+    scenario: Scenario, data: Impressions, passes: int, noise: DeviceNoise
+) -> NoisedGradients:
     """Clipped, then noised."""
     from fedrec.news.local_update import Devices, NoisedGradients
 
     clip = clip_of(scenario)
-    few = Devices.of(data, history=scenario.news.history, labels=None).with_few(NEGATIVES, noise=noise)
+    few = Devices.of(data, history=scenario.news.history, labels=None).with_few(
+        NEGATIVES, noise=noise
+    )
     return NoisedGradients(few, clip, 2 * clip / _gradient_mu(scenario, passes), noise)
 
 
@@ -48,13 +56,20 @@ def _gradient_mu(scenario: Scenario, passes: int) -> float:
 
 def costs(scenario: Scenario, passes: int) -> Costs:
     """A gradient is of the whole loss: of the history and of every label."""
-    gradients = (GaussianEvent("gradient", _gradient_mu(scenario, passes), "click", "replace"),) * passes
+    gradients = (
+        GaussianEvent("gradient", _gradient_mu(scenario, passes), "click", "replace"),
+    ) * passes
     return Costs(gradients, gradients)
 
 
 def sent(scenario: Scenario, passes: int) -> tuple[tuple[str, float], ...]:
     """With the noise of each number."""
-    return (("the whole gradient, clipped and noised on the device", 2 * clip_of(scenario) / _gradient_mu(scenario, passes)),)
+    return (
+        (
+            "the whole gradient, clipped and noised on the device",
+            2 * clip_of(scenario) / _gradient_mu(scenario, passes),
+        ),
+    )
 
 
 VARIANT = NewsVariant(

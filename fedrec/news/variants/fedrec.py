@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from fedrec.news.local_update import Through
 
 
-def train(scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept) -> Iterator[Progress | TrainedNews]:
+def train(
+    scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
+) -> Iterator[Progress | TrainedNews]:
     """In rounds."""
     from fedrec.news.federated import in_rounds
 

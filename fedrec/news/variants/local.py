@@ -1,4 +1,5 @@
-"""`local`: the gradient stops at the noised attention, so that what leaves a client is a function of what was released (Alg. 3, mended)."""
+"""`local`: the gradient stops at the noised attention, so that what leaves a client is a function
+of what was released (Alg. 3, mended)."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from fedrec.news.local_update import Behind
 
 
-def train(scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept) -> Iterator[Progress | TrainedNews]:
+def train(
+    scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
+) -> Iterator[Progress | TrainedNews]:
     """In rounds."""
     from fedrec.news.federated import in_rounds
 
@@ -34,27 +37,46 @@ def device(scenario: Scenario, data: Impressions, passes: int, noise: DeviceNois
     from fedrec.news.local_update import Behind, Devices
 
     epsilon = scenario.privacy.epsilon
-    told = labels.reports_by_user(data, lambda mine, key: labels.report_clicks(mine, epsilon=epsilon, key=key), noise, epsilon=epsilon)
-    return Behind(Devices.of(data, history=scenario.news.history, labels=told), plan_of(scenario, passes), noise)
+    told = labels.reports_by_user(
+        data,
+        lambda mine, key: labels.report_clicks(mine, epsilon=epsilon, key=key),
+        noise,
+        epsilon=epsilon,
+    )
+    return Behind(
+        Devices.of(data, history=scenario.news.history, labels=told),
+        plan_of(scenario, passes),
+        noise,
+    )
 
 
 def plan_of(scenario: Scenario, passes: int) -> attention.Plan:
-    """Of one answer. Laplace answers are pure, so their epsilons add up to the promised one; Gaussian ones compose exactly."""
+    """Of one answer.
+
+    Laplace answers are pure, so their epsilons add up to the promised one; Gaussian ones compose
+    exactly."""
     whole, theta, padding = promised(scenario), scenario.news.clip or THETA, scenario.news.padding
     if scenario.news.attention_noise == "laplace":
-        return attention.laplace_plan(replace(whole, epsilon=whole.epsilon / passes), theta=theta, padding=padding)
+        return attention.laplace_plan(
+            replace(whole, epsilon=whole.epsilon / passes), theta=theta, padding=padding
+        )
     return attention.gaussian_plan(per_answer(whole, passes), theta=theta, padding=padding)
 
 
 def costs(scenario: Scenario, passes: int) -> Costs:
     """Attention for every answer, and each label once."""
-    return Costs((plan_of(scenario, passes).event,) * passes, (PureEvent("label", scenario.privacy.epsilon),))
+    return Costs(
+        (plan_of(scenario, passes).event,) * passes, (PureEvent("label", scenario.privacy.epsilon),)
+    )
 
 
 def sent(scenario: Scenario, passes: int) -> tuple[tuple[str, float], ...]:
     """A gradient of noised attention."""
     std = plan_of(scenario, passes).noise_std
-    return ("a function of noised attention and randomised labels", 0.0), ("noised on the device", std)
+    return ("a function of noised attention and randomised labels", 0.0), (
+        "noised on the device",
+        std,
+    )
 
 
 VARIANT = NewsVariant(

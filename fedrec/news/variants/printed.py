@@ -1,4 +1,6 @@
-"""`printed`: the paper to the letter, but for l. 20, whose raw u would leave the mechanism unused. NOT ESTABLISHED."""
+"""`printed`: the paper to the letter, but for l.
+
+20, whose raw u would leave the mechanism unused. NOT ESTABLISHED."""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
     from fedrec.news.local_update import Devices, Through
 
 
-def train(scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept) -> Iterator[Progress | TrainedNews]:
+def train(
+    scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
+) -> Iterator[Progress | TrainedNews]:
     """In rounds."""
     from fedrec.news.federated import in_rounds
 
@@ -39,25 +43,39 @@ def device(scenario: Scenario, data: Impressions, passes: int, noise: DeviceNois
     each = promised(scenario)
     theta, padding = scenario.news.clip or THETA, scenario.news.padding
     if each.private and scenario.news.attention_noise == "laplace":
-        plan = attention.laplace_plan_as_printed(each, theta=theta, basis=scenario.news.basis or BASIS, padding=padding)
+        plan = attention.laplace_plan_as_printed(
+            each, theta=theta, basis=scenario.news.basis or BASIS, padding=padding
+        )
     elif each.private:
         plan = attention.gaussian_plan_as_printed(each, theta=theta, padding=padding)
     return Through(as_printed_devices(data, scenario, noise=noise), plan, noise)
 
 
 def as_printed_devices(data: Impressions, scenario: Scenario, *, noise: DeviceNoise) -> Devices:
-    """Alg. 3 l. 16-18: k negatives first, then the label permuted among the k + 1. Impressions that show no k others are left out."""
+    """Alg.
+
+    3 l. 16-18: k negatives first, then the label permuted among the k + 1. Impressions that show no
+    k others are left out."""
     from fedrec.news.local_update import Devices
 
     data = data.select(np.flatnonzero(np.diff(data.candidate_ptr) > NEGATIVES))
-    plain, epsilon = Devices.of(data, history=scenario.news.history, labels=None), scenario.privacy.epsilon
+    plain, epsilon = (
+        Devices.of(data, history=scenario.news.history, labels=None),
+        scenario.privacy.epsilon,
+    )
     if not math.isfinite(epsilon):
         return plain
     places = np.zeros((len(data), NEGATIVES + 1), np.int64)
     for user, rows, mine in data.by_user():
-        places[rows], _ = labels.as_printed(mine, epsilon=epsilon, negatives=NEGATIVES, key=noise.key(user, "news-labels"))
+        places[rows], _ = labels.as_printed(
+            mine, epsilon=epsilon, negatives=NEGATIVES, key=noise.key(user, "news-labels")
+        )
     candidates = np.take_along_axis(plain.candidates, places, 1)
-    return replace(plain, candidates=candidates, labels=np.arange(places.shape[1]) == np.zeros((len(places), 1)))
+    return replace(
+        plain,
+        candidates=candidates,
+        labels=np.arange(places.shape[1]) == np.zeros((len(places), 1)),
+    )
 
 
 def sent(scenario: Scenario, passes: int) -> tuple[tuple[str, float], ...]:
@@ -71,6 +89,8 @@ VARIANT = NewsVariant(
     noise_on="attention",
     costs=bare.everything,
     in_rounds=InRounds(3, lambda s: s.news.basis or BASIS, device, sent, random_basis=True),
-    not_established="as printed: the gradient multiplies activations without noise and names the clicked news",
+    not_established=(
+        "as printed: the gradient multiplies activations without noise and names the clicked news"
+    ),
     keys=frozenset({"attention_noise", "padding", "word_vectors", "language_model"}),
 )

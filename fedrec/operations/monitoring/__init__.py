@@ -1,4 +1,5 @@
-"""A Grafana dashboard and Prometheus alert rules over the metrics of all parties, as files: `fedrec status --dashboard`, `--alerts`."""
+"""A Grafana dashboard and Prometheus alert rules over the metrics of all parties, as files: `fedrec
+status --dashboard`, `--alerts`."""
 
 from importlib.resources import files
 

@@ -1,1 +1,2 @@
-"""`fedrec serve`: released models answer queries that carry a few noised coefficients, over gRPC and HTTP in one process."""
+"""`fedrec serve`: released models answer queries that carry a few noised coefficients, over gRPC
+and HTTP in one process."""

@@ -1,8 +1,11 @@
-"""Batcher of queries: what is wrong with a query is said before it costs anything; those that wait are ranked together.
+"""Batcher of queries: what is wrong with a query is said before it costs anything; those that wait
+are ranked together.
 
-A query alone is ranked in the same turn of the event loop. Where another request has begun to arrive, or the batch before held several,
-it waits a moment for more: with 32 callers over gRPC that took about a quarter less of a core a query. Small catalogues are ranked on
-the loop, since a thread would cost more than the ranking; large ones in one thread, and what arrives meanwhile is the next batch.
+A query alone is ranked in the same turn of the event loop. Where another request has begun to
+arrive, or the batch before held several, it waits a moment for more: with 32 callers over gRPC that
+took about a quarter less of a core a query. Small catalogues are ranked on the loop, since a thread
+would cost more than the ranking; large ones in one thread, and what arrives meanwhile is the next
+batch.
 """
 
 from __future__ import annotations
@@ -62,14 +65,31 @@ class Batcher:
     def check(self, model: Model, query: Query) -> None:
         """Raises RefusedError with the code of what is wrong."""
         if len(query.coefficients) != model.coefficients:
-            cause = f"this version takes {model.coefficients} coefficients, the query has {len(query.coefficients)}"
-            raise refused(Code.WRONG_LENGTH, cause, "Make the coefficients with this version's bundle.")
+            cause = (
+                f"this version takes {model.coefficients} coefficients, the query has "
+                f"{len(query.coefficients)}"
+            )
+            raise refused(
+                Code.WRONG_LENGTH, cause, "Make the coefficients with this version's bundle."
+            )
         if not (np.abs(query.coefficients) <= LARGEST).all():  # false for what is not a number, too
-            raise refused(Code.NOT_FINITE, f"a coefficient is not a number of size up to {LARGEST:g}", "Send finite numbers.")
+            raise refused(
+                Code.NOT_FINITE,
+                f"a coefficient is not a number of size up to {LARGEST:g}",
+                "Send finite numbers.",
+            )
         if not 1 <= query.k <= self._most_items:
-            raise refused(Code.K_OUT_OF_RANGE, f"k is 1 to {self._most_items}", "Ask for a number of items in that range.")
+            raise refused(
+                Code.K_OUT_OF_RANGE,
+                f"k is 1 to {self._most_items}",
+                "Ask for a number of items in that range.",
+            )
         if query.categories >> len(model.categories):
-            raise refused(Code.UNKNOWN_CATEGORY, "a category that this version does not have", "/v1/models lists its categories.")
+            raise refused(
+                Code.UNKNOWN_CATEGORY,
+                "a category that this version does not have",
+                "/v1/models lists its categories.",
+            )
 
     def answer(self, model: Model, query: Query) -> asyncio.Future[Best]:
         """The answer to a query that was checked. Raises RefusedError (`BUSY`)."""
@@ -81,13 +101,18 @@ class Batcher:
         return future
 
     def _call(self) -> None:
-        """Rank soon, or in a moment where more queries are to be expected; nothing where a batch is in the thread."""
+        """Rank soon, or in a moment where more queries are to be expected; nothing where a batch is
+        in the thread."""
         if not self._waiting or self._busy:
             return
         full = len(self._waiting) >= self._together
         if self._due is None:
             wait = not full and (self._crowd or self._coming > len(self._waiting))
-            self._due = self._loop.call_later(_GATHER_S, self._rank) if wait else self._loop.call_soon(self._rank)
+            self._due = (
+                self._loop.call_later(_GATHER_S, self._rank)
+                if wait
+                else self._loop.call_soon(self._rank)
+            )
         elif full and isinstance(self._due, asyncio.TimerHandle):
             self._due.cancel()
             self._due = self._loop.call_soon(self._rank)
@@ -96,12 +121,16 @@ class Batcher:
         self._due, self._busy = None, True
         batch = self._batch()
         if batch and batch[0][0].ranked.items.nbytes > _SMALL_BYTES:
-            self._loop.run_in_executor(self._thread, _ranked, batch).add_done_callback(lambda done: self._tell(batch, done.result()))
+            self._loop.run_in_executor(self._thread, _ranked, batch).add_done_callback(
+                lambda done: self._tell(batch, done.result())
+            )
         else:
             self._tell(batch, _ranked(batch))
 
     def _batch(self) -> list[Waiting]:
-        """The longest wait, and all that can be ranked with it. Callers that gave up are left out."""
+        """The longest wait, and all that can be ranked with it.
+
+        Callers that gave up are left out."""
         batch, others = list[Waiting](), list[Waiting]()
         while self._waiting and len(batch) < self._together:
             one = self._waiting.popleft()

@@ -15,9 +15,13 @@ from fedrec_server.serving.store import Model, found, load
 
 
 class Watch:
-    """The paths of one server. A bundle that cannot be used is logged and left alone: what answers goes on answering."""
+    """The paths of one server.
 
-    def __init__(self, paths: Sequence[Path], office: ServingContext, *, demo: bool = False) -> None:
+    A bundle that cannot be used is logged and left alone: what answers goes on answering."""
+
+    def __init__(
+        self, paths: Sequence[Path], office: ServingContext, *, demo: bool = False
+    ) -> None:
         self._paths, self._office, self._demo = tuple(paths), office, demo
         self._seen = {path: found(path) for path in self._paths}
 

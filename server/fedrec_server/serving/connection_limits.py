@@ -1,8 +1,8 @@
-"""Limits of connections: uvicorn's fast HTTP protocol with the bounds that it leaves open: how many connections, in all and of one peer,
-how long a head may take and be.
+"""Limits of connections: uvicorn's fast HTTP protocol with the bounds that it leaves open: how many
+connections, in all and of one peer, how long a head may take and be.
 
-The parser is fed in pieces that end where a head reaches its bound, so a longer one is refused however it arrives. A piece that ends
-one request and begins the next is counted whole.
+The parser is fed in pieces that end where a head reaches its bound, so a longer one is refused
+however it arrives. A piece that ends one request and begins the next is counted whole.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from fedrec_server.serving.rate_limit import Peers
 from fedrec_server.serving.settings import LimitsTable
 
-_WORDS = {408: "Request Timeout", 429: "Too Many Requests", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
+_WORDS = {
+    408: "Request Timeout",
+    429: "Too Many Requests",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
 
 _PIECE_BYTES = 4_096
 """Fed to the parser at once: most requests are one piece."""
@@ -88,6 +93,8 @@ class _Bounded(HttpToolsProtocol):
 
     def _hang_up(self, status: int) -> None:
         self._arrived()
-        line = f"HTTP/1.1 {status} {_WORDS[status]}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        line = (
+            f"HTTP/1.1 {status} {_WORDS[status]}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        )
         self.transport.write(line.encode())
         self.transport.close()

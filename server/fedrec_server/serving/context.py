@@ -1,4 +1,5 @@
-"""Context of both APIs: models, batcher, limits, counts, and whether the process is about to end."""
+"""Context of both APIs: models, batcher, limits, counts, and whether the process is about to
+end."""
 
 from __future__ import annotations
 

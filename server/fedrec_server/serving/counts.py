@@ -1,4 +1,6 @@
-"""What is counted for Prometheus: requests, times, batches, versions. Never a coefficient, an item, an address."""
+"""What is counted for Prometheus: requests, times, batches, versions.
+
+Never a coefficient, an item, an address."""
 
 from __future__ import annotations
 
@@ -18,17 +20,42 @@ class Counts:
 
     def __init__(self, version: str) -> None:
         self.registry = CollectorRegistry()
-        info = Gauge("fedrec_info", "Which party this is, and its version", ["party", "version"], registry=self.registry)
+        info = Gauge(
+            "fedrec_info",
+            "Which party this is, and its version",
+            ["party", "version"],
+            registry=self.registry,
+        )
         info.labels("serving", version).set(1)
         seconds = Histogram(
-            "fedrec_query_seconds", "From a query's arrival to its answer", ["door"], buckets=_SECONDS, registry=self.registry
+            "fedrec_query_seconds",
+            "From a query's arrival to its answer",
+            ["door"],
+            buckets=_SECONDS,
+            registry=self.registry,
         )
         self._seconds = {door: seconds.labels(door) for door in ("grpc", "http")}
-        self._refused = Counter("fedrec_requests_refused", "Requests turned away, by code", ["reason"], registry=self.registry)
-        self._batch = Histogram("fedrec_batch_queries", "Queries ranked together", buckets=_TOGETHER, registry=self.registry)
-        self._bytes = Counter("fedrec_bundle_bytes", "Bytes of bundles sent", registry=self.registry)
-        self._versions = Gauge("fedrec_model_versions", "Versions that answer", registry=self.registry)
-        self._swaps = Counter("fedrec_model_swaps", "Bundles loaded", ["result"], registry=self.registry)
+        self._refused = Counter(
+            "fedrec_requests_refused",
+            "Requests turned away, by code",
+            ["reason"],
+            registry=self.registry,
+        )
+        self._batch = Histogram(
+            "fedrec_batch_queries",
+            "Queries ranked together",
+            buckets=_TOGETHER,
+            registry=self.registry,
+        )
+        self._bytes = Counter(
+            "fedrec_bundle_bytes", "Bytes of bundles sent", registry=self.registry
+        )
+        self._versions = Gauge(
+            "fedrec_model_versions", "Versions that answer", registry=self.registry
+        )
+        self._swaps = Counter(
+            "fedrec_model_swaps", "Bundles loaded", ["result"], registry=self.registry
+        )
         self.state = PartyState(self.registry)
         for result in ("loaded", "failed"):
             self._swaps.labels(result)

@@ -1,7 +1,9 @@
-"""A bundle from the server that trains, fetched when it is another one: bounded, checked, and put where a folder is watched.
+"""A bundle from the server that trains, fetched when it is another one: bounded, checked, and put
+where a folder is watched.
 
-What arrives is written beside its place. It is moved there only where its bytes hash to what was announced, it can be read whole, and it
-may be served: a broken or lying answer leaves what answers alone.
+What arrives is written beside its place. It is moved there only where its bytes hash to what was
+announced, it can be read whole, and it may be served: a broken or lying answer leaves what answers
+alone.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ _CONNECT_S, _LOOK_S = 10.0, 0.5
 
 @dataclass(frozen=True)
 class Source:
-    """url: https://host:port of a server's `publish` table. path: where its bundle is kept here. demo: experiments too."""
+    """url: https://host:port of a server's `publish` table. path: where its bundle is kept here.
+    demo: experiments too."""
 
     url: str
     path: Path
@@ -41,15 +44,26 @@ class Source:
 
     @staticmethod
     def of(url: str, folder: Path, table: FetchTable, *, demo: bool) -> Source:
-        """Kept in `folder` under a name of its own. Raises SettingsError where a token would be sent in the clear."""
+        """Kept in `folder` under a name of its own.
+
+        Raises SettingsError where a token would be sent in the clear."""
         if urlsplit(url).scheme != "https" and not _loopback(url):
-            raise SettingsError(f"{url} is not https: others could read the token", "Write https://host:port.")
-        return Source(url.rstrip("/"), folder / f"fetched-{hashlib.sha256(url.encode()).hexdigest()[:16]}.safetensors", table, demo)
+            raise SettingsError(
+                f"{url} is not https: others could read the token", "Write https://host:port."
+            )
+        return Source(
+            url.rstrip("/"),
+            folder / f"fetched-{hashlib.sha256(url.encode()).hexdigest()[:16]}.safetensors",
+            table,
+            demo,
+        )
 
     def fetch(self) -> str:
-        """SHA-256 of a bundle that is new here and in its place now, "" where it is the same, or there is none yet.
+        """SHA-256 of a bundle that is new here and in its place now, "" where it is the same, or
+        there is none yet.
 
-        Raises UnreachableError where the server does not answer, RunError where its answer is no bundle that may be served.
+        Raises UnreachableError where the server does not answer, RunError where its answer is no
+        bundle that may be served.
         """
         have = sha256_of(self.path) if self.path.exists() else ""
         beside = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
@@ -60,20 +74,29 @@ class Source:
                 os.replace(beside, self.path)
             return "" if sha256 == have else sha256
         except httpx.HTTPError as failure:
-            raise UnreachableError(f"{self.url} does not answer: {type(failure).__name__}", _REMEDY) from None
+            raise UnreachableError(
+                f"{self.url} does not answer: {type(failure).__name__}", _REMEDY
+            ) from None
         finally:
             beside.unlink(missing_ok=True)
 
     def _download(self, beside: Path, have: str) -> str:
         """The SHA-256 of what lies in `beside` now, or `have` where nothing was sent."""
         with (
-            httpx.Client(verify=self._trust(), timeout=httpx.Timeout(self.table.timeout_s, connect=_CONNECT_S), trust_env=False) as client,
+            httpx.Client(
+                verify=self._trust(),
+                timeout=httpx.Timeout(self.table.timeout_s, connect=_CONNECT_S),
+                trust_env=False,
+            ) as client,
             client.stream("GET", f"{self.url}/v1/bundle", headers=self._headers(have)) as answer,
         ):
             if answer.status_code in (304, 404):
                 return have
             if answer.status_code != 200:
-                raise RunError(f"{self.url} answers {answer.status_code}", f"Check the token and the address. {_REMEDY}")
+                raise RunError(
+                    f"{self.url} answers {answer.status_code}",
+                    f"Check the token and the address. {_REMEDY}",
+                )
             announced = answer.headers.get("ETag", "").strip('"')
             return self._written(answer, beside, announced)
 
@@ -84,7 +107,10 @@ class Source:
             for piece in answer.iter_raw():
                 size += len(piece)
                 if size > most:
-                    raise RunError(f"{self.url} sends more than {most} bytes", f"Raise fetch.max_bytes where that is right. {_REMEDY}")
+                    raise RunError(
+                        f"{self.url} sends more than {most} bytes",
+                        f"Raise fetch.max_bytes where that is right. {_REMEDY}",
+                    )
                 found.update(piece)
                 file.write(piece)
             file.flush()
@@ -96,20 +122,30 @@ class Source:
     def _check(self, beside: Path) -> None:
         """Raises RunError where it is no bundle, or of an experiment that may not be served."""
         if read(beside).about.experiment and not self.demo:
-            raise RunError(f"{self.url} has a model that was trained with seeded noise", "Serve it with --demo, which tells everybody.")
+            raise RunError(
+                f"{self.url} has a model that was trained with seeded noise",
+                "Serve it with --demo, which tells everybody.",
+            )
 
     def _headers(self, have: str) -> Mapping[str, str]:
         try:
             token = Path(self.table.token).read_text().strip()
         except OSError as failure:
-            raise RunError(f"fetch.token: {self.table.token}: {failure.strerror}", "Name a readable file.") from None
-        return {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"} | ({"If-None-Match": f'"{have}"'} if have else {})
+            raise RunError(
+                f"fetch.token: {self.table.token}: {failure.strerror}", "Name a readable file."
+            ) from None
+        return {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"} | (
+            {"If-None-Match": f'"{have}"'} if have else {}
+        )
 
     def _trust(self) -> ssl.SSLContext:
         try:
             return ssl.create_default_context(cafile=str(self.table.ca) if self.table.ca else None)
         except OSError as failure:
-            raise RunError(f"fetch.ca: {self.table.ca}: {failure.strerror or failure}", "Name a readable PEM file.") from None
+            raise RunError(
+                f"fetch.ca: {self.table.ca}: {failure.strerror or failure}",
+                "Name a readable PEM file.",
+            ) from None
 
 
 def is_address(text: str) -> bool:
@@ -117,10 +153,18 @@ def is_address(text: str) -> bool:
     return text.startswith(("https://", "http://"))
 
 
-async def first_models(paths: Sequence[Path], sources: Sequence[Source], *, wait: bool, stop: threading.Event, log: logging.Logger) -> bool:
+async def first_models(
+    paths: Sequence[Path],
+    sources: Sequence[Source],
+    *,
+    wait: bool,
+    stop: threading.Event,
+    log: logging.Logger,
+) -> bool:
     """Whether there is a bundle at every path: fetched, or waited for until `stop`.
 
-    Without `wait`, raises what the fetch raised where nothing was fetched before; a path without a bundle is found later.
+    Without `wait`, raises what the fetch raised where nothing was fetched before; a path without a
+    bundle is found later.
     """
     said, due_s, loop = set[str](), 0.0, asyncio.get_running_loop()
     while True:
@@ -132,7 +176,13 @@ async def first_models(paths: Sequence[Path], sources: Sequence[Source], *, wait
                     raise
                 if failure.cause not in said:
                     said.add(failure.cause)
-                    logs.say(log, "not-fetched", level=logging.WARNING, cause=failure.cause, remedy=failure.remedy)
+                    logs.say(
+                        log,
+                        "not-fetched",
+                        level=logging.WARNING,
+                        cause=failure.cause,
+                        remedy=failure.remedy,
+                    )
             due_s = loop.time() + source.table.every_s
         missing = [path for path in paths if found(path) is None]
         if not missing or not wait:
@@ -156,7 +206,11 @@ async def fetch_on(source: Source, log: logging.Logger) -> None:
             if sha256:
                 logs.say(log, "fetched", sha256=sha256)
         except (FedRecError, OSError) as failure:
-            cause = failure.cause if isinstance(failure, FedRecError) else f"{failure.strerror or failure}"
+            cause = (
+                failure.cause
+                if isinstance(failure, FedRecError)
+                else f"{failure.strerror or failure}"
+            )
             if cause != last:  # an hour of the same is one line
                 last = cause
                 logs.say(log, "not-fetched", level=logging.WARNING, cause=cause, remedy=_REMEDY)

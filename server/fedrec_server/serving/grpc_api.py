@@ -1,8 +1,9 @@
 """The service of serving.proto on grpc.aio, with the standard health and reflection services.
 
-Messages are read and written here as bytes, so that what cannot be read is refused like anything else. Every call is read as a stream,
-also where the client sends one message (on the wire they are the same; it takes about a tenth more of a core): gRPC's unary handlers
-would wait for that message for ever, and a call that waits so cannot be ended.
+Messages are read and written here as bytes, so that what cannot be read is refused like anything
+else. Every call is read as a stream, also where the client sends one message (on the wire they are
+the same; it takes about a tenth more of a core): gRPC's unary handlers would wait for that message
+for ever, and a call that waits so cannot be ended.
 """
 
 from __future__ import annotations
@@ -26,7 +27,14 @@ from fedrec.operations.addresses import Address
 from fedrec.serving.ranking import Query
 from fedrec_server.serving.batcher import coefficients_of
 from fedrec_server.serving.context import PIECE_BYTES, ServingContext
-from fedrec_server.serving.refusals import CODE_KEY, NEWEST_KEY, REMEDY_KEY, Code, malformed, too_slow
+from fedrec_server.serving.refusals import (
+    CODE_KEY,
+    NEWEST_KEY,
+    REMEDY_KEY,
+    Code,
+    malformed,
+    too_slow,
+)
 from fedrec_server.serving.settings import TlsTable
 from fedrec_server.serving.store import newest_hint
 from fedrec_transport.serving_api import serving_pb2 as pb
@@ -42,7 +50,9 @@ _STATUS = {
     Code.DRAINING: grpc.StatusCode.UNAVAILABLE,
     Code.FAILED: grpc.StatusCode.INTERNAL,
 }
-"""For tools that know gRPC and not us; every other refusal is INVALID_ARGUMENT. The code in the metadata decides."""
+"""For tools that know gRPC and not us; every other refusal is INVALID_ARGUMENT.
+
+The code in the metadata decides."""
 
 Answer = Callable[[Any], Awaitable[Any]]
 
@@ -57,23 +67,37 @@ class GrpcApi:
     async def open(self, wanted: Address, tls: TlsTable | None) -> tuple[grpc.aio.Server, Address]:
         """A server that listens, and where. Raises SettingsError."""
         limits = self._office.settings.limits
-        server = grpc.aio.server(options=_options(limits.body_bytes), maximum_concurrent_rpcs=2 * limits.waiting)
+        server = grpc.aio.server(
+            options=_options(limits.body_bytes), maximum_concurrent_rpcs=2 * limits.waiting
+        )
         server.add_generic_rpc_handlers(self._handlers())
         try:
-            port = server.add_secure_port(str(wanted), _credentials(tls)) if tls else server.add_insecure_port(str(wanted))
+            port = (
+                server.add_secure_port(str(wanted), _credentials(tls))
+                if tls
+                else server.add_insecure_port(str(wanted))
+            )
         except RuntimeError:
             await server.stop(None)
-            raise SettingsError(f"grpc = {str(wanted)!r}: this address cannot be had", "Name a free one, or port 0.") from None
+            raise SettingsError(
+                f"grpc = {str(wanted)!r}: this address cannot be had", "Name a free one, or port 0."
+            ) from None
         await server.start()
         return server, Address(wanted.host, port)
 
     def _handlers(self) -> tuple[grpc.GenericRpcHandler, ...]:
         unary, stream = grpc.stream_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
-        ours = {"Recommend": unary(self._guarded(self._recommend)), "GetModel": stream(self._guarded(self._get_model))}
-        health = {"Check": unary(self._guarded(self._check))}  # Watch is left out: anybody could hold streams with it
+        ours = {
+            "Recommend": unary(self._guarded(self._recommend)),
+            "GetModel": stream(self._guarded(self._get_model)),
+        }
+        # Watch is left out: anybody could hold streams with it
+        health = {"Check": unary(self._guarded(self._check))}
         reflect = {"ServerReflectionInfo": stream(self._guarded(self._reflect))}
         tables = {SERVICE: ours, _HEALTH: health, _REFLECTION: reflect}
-        return tuple(grpc.method_handlers_generic_handler(name, table) for name, table in tables.items())
+        return tuple(
+            grpc.method_handlers_generic_handler(name, table) for name, table in tables.items()
+        )
 
     async def _recommend(self, context: Any) -> bytes:
         with self._office.desk.coming():
@@ -88,7 +112,9 @@ class GrpcApi:
         self._office.desk.check(model, query)
         best = await self._office.desk.answer(model, query)
         self._office.counts.answered("grpc", time.perf_counter() - arrived_s)
-        reply = pb.RecommendReply(version=request.version, items=best.items.tolist(), scores=best.scores.tolist())
+        reply = pb.RecommendReply(
+            version=request.version, items=best.items.tolist(), scores=best.scores.tolist()
+        )
         return reply.SerializeToString()
 
     async def _get_model(self, context: Any) -> None:
@@ -101,7 +127,9 @@ class GrpcApi:
             async with asyncio.timeout(self._office.settings.limits.download_s):
                 for start in range(0, model.size, PIECE_BYTES):
                     data = await loop.run_in_executor(None, model.piece, start, PIECE_BYTES)
-                    piece = pb.ModelPiece(version=number, total_bytes=model.size, data=data, protocol=PROTOCOL)
+                    piece = pb.ModelPiece(
+                        version=number, total_bytes=model.size, data=data, protocol=PROTOCOL
+                    )
                     await context.write(piece.SerializeToString())
                     self._office.counts.sent(len(data))
 
@@ -146,11 +174,19 @@ class GrpcApi:
 
     async def _refuse(self, context: Any, failure: Exception) -> None:
         refusal = self._office.refusal(failure, "grpc")
-        failure.with_traceback(None)  # gRPC keeps what aborts a call in a cycle; its frames would keep a replaced model in memory
-        trailing: list[tuple[str, str | bytes]] = [(CODE_KEY, refusal.code), (REMEDY_KEY, refusal.remedy.encode())]
+        # gRPC keeps what aborts a call in a cycle; its frames would keep a replaced model in memory
+        failure.with_traceback(None)
+        trailing: list[tuple[str, str | bytes]] = [
+            (CODE_KEY, refusal.code),
+            (REMEDY_KEY, refusal.remedy.encode()),
+        ]
         if newest := newest_hint(self._office.store, refusal):
             trailing.append((NEWEST_KEY, newest))
-        await context.abort(_STATUS.get(Code(refusal.code), grpc.StatusCode.INVALID_ARGUMENT), refusal.cause, tuple(trailing))
+        await context.abort(
+            _STATUS.get(Code(refusal.code), grpc.StatusCode.INVALID_ARGUMENT),
+            refusal.cause,
+            tuple(trailing),
+        )
 
 
 def _parsed(kind: Any, message: bytes) -> Any:
@@ -169,14 +205,19 @@ def _credentials(tls: TlsTable) -> grpc.ServerCredentials:
     pair = (_read(tls.key), _read(tls.certificate))
     if not tls.client_ca:
         return grpc.ssl_server_credentials([pair])
-    return grpc.ssl_server_credentials([pair], root_certificates=_read(tls.client_ca), require_client_auth=True)
+    return grpc.ssl_server_credentials(
+        [pair], root_certificates=_read(tls.client_ca), require_client_auth=True
+    )
 
 
 def _read(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as failure:
-        raise SettingsError(f"{path}: {failure.strerror or failure}", "Name a readable PEM file; `fedrec certs` makes some.") from None
+        raise SettingsError(
+            f"{path}: {failure.strerror or failure}",
+            "Name a readable PEM file; `fedrec certs` makes some.",
+        ) from None
 
 
 def _options(body_bytes: int) -> tuple[tuple[str, int], ...]:
@@ -192,5 +233,6 @@ def _options(body_bytes: int) -> tuple[tuple[str, int], ...]:
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
-        ("grpc.http2.bdp_probe", 0),  # a stream may hold 64 KiB unread, not what the line could carry
+        # a stream may hold 64 KiB unread, not what the line could carry
+        ("grpc.http2.bdp_probe", 0),
     )

@@ -1,7 +1,8 @@
 """The HTTP routes as one ASGI application.
 
-The query's route bypasses all frameworks' reading and writing, which take longer than the ranking. The OpenAPI document is made by
-`http_schema` when somebody first asks for it: FastAPI would hold 11 MB for as long as the process runs.
+The query's route bypasses all frameworks' reading and writing, which take longer than the ranking.
+The OpenAPI document is made by `http_schema` when somebody first asks for it: FastAPI would hold 11
+MB for as long as the process runs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ from fedrec.serving.ranking import Query
 from fedrec_server.serving import counts
 from fedrec_server.serving.batcher import coefficients_of
 from fedrec_server.serving.context import PIECE_BYTES, ServingContext
-from fedrec_server.serving.refusals import HTTP_STATUS, Code, malformed, refused, too_large, too_slow
+from fedrec_server.serving.refusals import (
+    HTTP_STATUS,
+    Code,
+    malformed,
+    refused,
+    too_large,
+    too_slow,
+)
 from fedrec_server.serving.schemas import VERSION, Models, Served, question
 from fedrec_server.serving.store import Model, newest_hint
 
@@ -36,7 +44,9 @@ QUERY_PATH = "/v1/recommend"
 
 _JSON, _PROBLEM = b"application/json", "application/problem+json"
 _PAGE_HEADERS = {
-    "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "content-security-policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
@@ -84,11 +94,15 @@ class HttpApi:
         asked = question(body)
         office.require_open()
         model = office.store.get(asked.version)
-        query = Query(coefficients_of(asked.coefficients), min(asked.k, 2**62), _bits(model, asked.categories))
+        query = Query(
+            coefficients_of(asked.coefficients), min(asked.k, 2**62), _bits(model, asked.categories)
+        )
         office.desk.check(model, query)
         best = await office.desk.answer(model, query)
         office.counts.answered("http", time.perf_counter() - arrived_s)
-        return json.dumps({"version": asked.version, "items": best.items.tolist(), "scores": best.scores.tolist()}).encode()
+        return json.dumps(
+            {"version": asked.version, "items": best.items.tolist(), "scores": best.scores.tolist()}
+        ).encode()
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         most, parts, size, more = self._limits.body_bytes, list[bytes](), 0, True
@@ -143,7 +157,9 @@ def _models(office: ServingContext) -> list[BaseRoute]:
         if head["etag"] in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=head)
         head["content-length"] = str(model.size)
-        return StreamingResponse(_pieces(office, model), media_type="application/octet-stream", headers=head)
+        return StreamingResponse(
+            _pieces(office, model), media_type="application/octet-stream", headers=head
+        )
 
     return [Route("/v1/models", models), Route("/v1/models/{version}/bundle", bundle)]
 
@@ -153,7 +169,9 @@ def _operations(office: ServingContext) -> list[BaseRoute]:
         return JSONResponse({"status": "live"})
 
     async def ready(_: Request) -> Response:
-        return JSONResponse({"status": "ready" if office.ready else "draining"}, 200 if office.ready else 503)
+        return JSONResponse(
+            {"status": "ready" if office.ready else "draining"}, 200 if office.ready else 503
+        )
 
     async def metrics(_: Request) -> Response:
         return Response(office.counts.text(), media_type=counts.CONTENT_TYPE)
@@ -163,7 +181,12 @@ def _operations(office: ServingContext) -> list[BaseRoute]:
 
         return JSONResponse(document())
 
-    paths = {"/health/live": live, "/health/ready": ready, "/metrics": metrics, "/openapi.json": schema}
+    paths = {
+        "/health/live": live,
+        "/health/ready": ready,
+        "/metrics": metrics,
+        "/openapi.json": schema,
+    }
     return [Route(path, answer) for path, answer in paths.items()]
 
 
@@ -210,7 +233,11 @@ def _bits(model: Model, names: list[str]) -> int:
     try:
         return sum({1 << model.categories[name] for name in names})
     except KeyError:
-        raise refused(Code.UNKNOWN_CATEGORY, "a category that this version does not have", "/v1/models lists its categories.") from None
+        raise refused(
+            Code.UNKNOWN_CATEGORY,
+            "a category that this version does not have",
+            "/v1/models lists its categories.",
+        ) from None
 
 
 def _announced(scope: Scope) -> int:
@@ -227,13 +254,19 @@ def _problem(office: ServingContext, failure: Exception, status: int | None = No
     if newest := newest_hint(office.store, refusal):
         content["newest"] = newest
     # a body that was not read to its end must not be taken for the next request
-    unread = {"connection": "close"} if code in {Code.TOO_LARGE, Code.TOO_SLOW, Code.DRAINING, Code.BUSY} else {}
+    unread = (
+        {"connection": "close"}
+        if code in {Code.TOO_LARGE, Code.TOO_SLOW, Code.DRAINING, Code.BUSY}
+        else {}
+    )
     return JSONResponse(content, status or HTTP_STATUS[code], headers=unread, media_type=_PROBLEM)
 
 
 def _not_found(office: ServingContext) -> Any:
     async def told(_: Request, failure: HTTPException) -> Response:
-        nothing = refused(Code.NOT_FOUND, "there is nothing at this path", "/openapi.json lists what there is.")
+        nothing = refused(
+            Code.NOT_FOUND, "there is nothing at this path", "/openapi.json lists what there is."
+        )
         return _problem(office, nothing, failure.status_code)
 
     return told

@@ -1,4 +1,5 @@
-"""The serving process: bundles and settings in, two doors on one event loop, until it is told to stop."""
+"""The serving process: bundles and settings in, two doors on one event loop, until it is told to
+stop."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ _LOOK_S = 0.1
 
 @dataclass(frozen=True)
 class Serving:
-    """Where a server listens, kept as `serving.json` in the state folder while it runs. grpc: host:port, http: URL, "" for none.
+    """Where a server listens, kept as `serving.json` in the state folder while it runs. grpc:
+    host:port, http: URL, "" for none.
 
     newest: version of the newest model; training: what is promised of its training.
     """
@@ -65,28 +67,46 @@ def run(
     ready: Callable[[Serving], None] | None = None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Serve the bundles at `paths`, run folders or files, or addresses of servers to fetch them from, until SIGTERM, SIGINT or `stop`.
+    """Serve the bundles at `paths`, run folders or files, or addresses of servers to fetch them
+    from, until SIGTERM, SIGINT or `stop`.
 
-    SIGHUP looks for new ones. demo: also those of experiments, trained with seeded noise. wait: for a first model where there is none.
-    When it listens, `ready` is told where. Raises SettingsError or RunError where it cannot start.
+    SIGHUP looks for new ones. demo: also those of experiments, trained with seeded noise. wait: for
+    a first model where there is none. When it listens, `ready` is told where. Raises SettingsError
+    or RunError where it cannot start.
     """
     keep_little()
     file = Path(settings.log) if settings.log else None
     with ExitStack() as stack:
-        log = stack.enter_context(logs.party_log("serving", file=file, max_bytes=settings.log_max_bytes, kept=settings.log_files))
+        log = stack.enter_context(
+            logs.party_log(
+                "serving", file=file, max_bytes=settings.log_max_bytes, kept=settings.log_files
+            )
+        )
         runner = stack.enter_context(asyncio.Runner(loop_factory=_loop_factory()))
-        sources = [Source.of(url, _kept(settings), settings.fetch, demo=demo) for url in map(str, paths) if is_address(url)]
-        places = [*(Path(path) for path in paths if not is_address(str(path))), *(source.path for source in sources)]
+        sources = [
+            Source.of(url, _kept(settings), settings.fetch, demo=demo)
+            for url in map(str, paths)
+            if is_address(url)
+        ]
+        places = [
+            *(Path(path) for path in paths if not is_address(str(path))),
+            *(source.path for source in sources),
+        ]
         stop = stop or threading.Event()
         if not runner.run(first_models(places, sources, wait=wait, stop=stop, log=log)):
             return
-        runner.run(_serve(places, sources, settings, log, page=page, demo=demo, ready=ready, stop=stop))
+        runner.run(
+            _serve(places, sources, settings, log, page=page, demo=demo, ready=ready, stop=stop)
+        )
 
 
 def _kept(settings: ServingSettings) -> Path:
     """Where fetched bundles are kept."""
     if not settings.state:
-        raise SettingsError("state is empty: a bundle that is fetched needs a place", "Give the serving settings a state folder.")
+        raise SettingsError(
+            "state is empty: a bundle that is fetched needs a place",
+            "Give the serving settings a state folder.",
+        )
     return Path(settings.state)
 
 
@@ -110,7 +130,14 @@ async def _serve(
     stop: threading.Event,
 ) -> None:
     counts = Counts(__version__)
-    office = ServingContext(settings, Store(settings.models), Batcher(settings, counts), Peers(settings.limits), counts, log)
+    office = ServingContext(
+        settings,
+        Store(settings.models),
+        Batcher(settings, counts),
+        Peers(settings.limits),
+        counts,
+        log,
+    )
     watch = Watch(paths, office, demo=demo)
     with ExitStack() as stack:
         stack.callback(office.desk.close)
@@ -125,10 +152,18 @@ async def _serve(
         newest = office.store.newest
         told = Serving(os.getpid(), grpc_at, http_at, newest.version, newest.ranked.about.trained)
         _tell(told, settings, stack)
-        logs.say(log, "listening", address=f"grpc {grpc_at or '-'}, http {http_at or '-'}", pid=told.pid, version=told.newest)
+        logs.say(
+            log,
+            "listening",
+            address=f"grpc {grpc_at or '-'}, http {http_at or '-'}",
+            pid=told.pid,
+            version=told.newest,
+        )
         if ready:
             ready(told)
-        gc.freeze()  # of gRPC every call leaves a cycle: with all that was imported to look at, they would be looked for too seldom
+        # of gRPC every call leaves a cycle: with all that was imported to look at, they would be
+        # looked for too seldom
+        gc.freeze()
         fetching = [asyncio.create_task(fetch_on(source, log)) for source in sources]
         await _until_told(office, watch, stop)
         for task in fetching:
@@ -140,11 +175,15 @@ async def _serve(
 async def _open_grpc(office: ServingContext) -> tuple[Any, str]:
     if not office.settings.grpc:
         return None, ""
-    server, address = await GrpcApi(office).open(Address.of(office.settings.grpc), office.settings.tls)
+    server, address = await GrpcApi(office).open(
+        Address.of(office.settings.grpc), office.settings.tls
+    )
     return server, str(address)
 
 
-async def _open_http(office: ServingContext, page: bool, stack: ExitStack) -> tuple[tuple[uvicorn.Server, asyncio.Task[None]] | None, str]:
+async def _open_http(
+    office: ServingContext, page: bool, stack: ExitStack
+) -> tuple[tuple[uvicorn.Server, asyncio.Task[None]] | None, str]:
     if not office.settings.http:
         return None, ""
     listening = stack.enter_context(_listening(Address.of(office.settings.http)))
@@ -188,7 +227,9 @@ def _http_config(office: ServingContext, page: bool) -> uvicorn.Config:
     try:
         config.load()
     except OSError as failure:  # of ssl too
-        raise SettingsError(f"tls: the certificate cannot be used: {failure}", "Correct the files that [tls] names.") from None
+        raise SettingsError(
+            f"tls: the certificate cannot be used: {failure}", "Correct the files that [tls] names."
+        ) from None
     return config
 
 
@@ -197,7 +238,10 @@ def _listening(address: Address) -> socket.socket:
     try:
         return socket.create_server((address.host, address.port), family=family, backlog=512)
     except OSError as failure:
-        raise SettingsError(f"http = {str(address)!r}: {failure.strerror or failure}", "Name a free address, or port 0.") from None
+        raise SettingsError(
+            f"http = {str(address)!r}: {failure.strerror or failure}",
+            "Name a free address, or port 0.",
+        ) from None
 
 
 def _tell(told: Serving, settings: ServingSettings, stack: ExitStack) -> None:
@@ -230,7 +274,9 @@ async def _until_told(office: ServingContext, watch: Watch, stop: threading.Even
             await asyncio.wait_for(over.wait(), _LOOK_S)
 
 
-async def _drain(office: ServingContext, grpc_server: Any, http: tuple[uvicorn.Server, asyncio.Task[None]] | None) -> None:
+async def _drain(
+    office: ServingContext, grpc_server: Any, http: tuple[uvicorn.Server, asyncio.Task[None]] | None
+) -> None:
     limits, office.stopping = office.settings.limits, True
     logs.say(office.log, "stopping")
     office.counts.state.doing(Doing.STOPPING)

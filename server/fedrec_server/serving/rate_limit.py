@@ -1,6 +1,8 @@
-"""Rate limiter for one peer: connections, requests in progress, and requests a second (a token bucket).
+"""Rate limiter for one peer: connections, requests in progress, and requests a second (a token
+bucket).
 
-Used on the event loop alone, so there is no lock. A peer is an address: who asks is not known here, and is not to be.
+Used on the event loop alone, so there is no lock. A peer is an address: who asks is not known here,
+and is not to be.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from fedrec_server.serving.refusals import busy
 from fedrec_server.serving.settings import LimitsTable
 
 _MOST_KNOWN = 65_536
-"""Peers remembered; beyond them those with a full bucket and nothing in progress are forgotten, which changes nothing for them."""
+"""Peers remembered; beyond them those with a full bucket and nothing in progress are forgotten,
+which changes nothing for them."""
 
 
 class _Peer:
@@ -37,9 +40,12 @@ class Peers:
         self.downloads = 0
 
     def connect(self, address: str) -> bool:
-        """Count a connection; False where this peer has too many, which is counted too until `disconnect`."""
+        """Count a connection; False where this peer has too many, which is counted too until
+        `disconnect`."""
         self._connected[address] += 1
-        return self._connected[address] <= self._bounds.connections_per_peer or (not self._bounds.loopback and _here(address))
+        return self._connected[address] <= self._bounds.connections_per_peer or (
+            not self._bounds.loopback and _here(address)
+        )
 
     def disconnect(self, address: str) -> None:
         """A connection that was counted ended."""
@@ -53,7 +59,9 @@ class Peers:
             return Place(None)
         now_s = self._clock()
         peer = self._known.get(address) or self._new(address, now_s)
-        peer.tokens = min(self._burst, peer.tokens + (now_s - peer.seen_s) * self._bounds.per_second_per_peer)
+        peer.tokens = min(
+            self._burst, peer.tokens + (now_s - peer.seen_s) * self._bounds.per_second_per_peer
+        )
         peer.seen_s = now_s
         if peer.running >= self._bounds.per_peer:
             raise busy("too many requests of this peer are in progress")
@@ -71,7 +79,11 @@ class Peers:
     def _new(self, address: str, now_s: float) -> _Peer:
         if len(self._known) >= _MOST_KNOWN:
             full_s = now_s - self._burst / self._bounds.per_second_per_peer
-            self._known = {name: peer for name, peer in self._known.items() if peer.running or peer.seen_s > full_s}
+            self._known = {
+                name: peer
+                for name, peer in self._known.items()
+                if peer.running or peer.seen_s > full_s
+            }
             if len(self._known) >= _MOST_KNOWN:
                 raise busy("too many peers at once")
         peer = self._known[address] = _Peer(self._burst, now_s)

@@ -1,4 +1,6 @@
-"""Why a request is turned away: stable codes, the same over gRPC and HTTP. No words of a refusal repeat what was sent."""
+"""Why a request is turned away: stable codes, the same over gRPC and HTTP.
+
+No words of a refusal repeat what was sent."""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ HTTP_STATUS = {
 }
 
 NEWEST_KEY, CODE_KEY, REMEDY_KEY = "fedrec-newest", "fedrec-code", "fedrec-remedy-bin"
-"""Trailing metadata of gRPC; the newest version comes with `WRONG_VERSION`, over HTTP as `newest` in the body."""
+"""Trailing metadata of gRPC; the newest version comes with `WRONG_VERSION`, over HTTP as `newest`
+in the body."""
 
 
 def refused(code: Code, cause: str, remedy: str) -> RefusedError:
@@ -55,7 +58,9 @@ def busy(cause: str) -> RefusedError:
 
 def too_large(most: int) -> RefusedError:
     """A body that is not read to its end."""
-    return refused(Code.TOO_LARGE, f"a request has at most {most} bytes", "Send the coefficients of one query.")
+    return refused(
+        Code.TOO_LARGE, f"a request has at most {most} bytes", "Send the coefficients of one query."
+    )
 
 
 def too_slow() -> RefusedError:
@@ -65,14 +70,24 @@ def too_slow() -> RefusedError:
 
 def malformed(cause: str) -> RefusedError:
     """What cannot be read."""
-    return refused(Code.MALFORMED, cause, "Send what the schema says: /openapi.json, or serving.proto.")
+    return refused(
+        Code.MALFORMED, cause, "Send what the schema says: /openapi.json, or serving.proto."
+    )
 
 
 def draining() -> RefusedError:
     """The process is about to end."""
-    return refused(Code.DRAINING, "this server is stopping", "Ask another one, or this one again when it is back.")
+    return refused(
+        Code.DRAINING,
+        "this server is stopping",
+        "Ask another one, or this one again when it is back.",
+    )
 
 
 def failed(failure: BaseException) -> RefusedError:
     """A fault of the server's own: its words may quote what was sent, so only its type is told."""
-    return refused(Code.FAILED, f"the server failed ({type(failure).__name__})", "Its log has the place; the request may be sent again.")
+    return refused(
+        Code.FAILED,
+        f"the server failed ({type(failure).__name__})",
+        "Its log has the place; the request may be sent again.",
+    )

@@ -14,14 +14,27 @@ VERSION = r"^[0-9a-f]{16}$"
 
 
 class Question(BaseModel):
-    """A query: a few noised numbers and public choices. There is no field that could carry an item, a history or a user's vector."""
+    """A query: a few noised numbers and public choices.
+
+    There is no field that could carry an item, a history or a user's vector."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    version: str = Field(pattern=VERSION, description="first 16 digits of the SHA-256 of the bundle that the coefficients were made with")
-    coefficients: list[float] = Field(description="as many as /v1/models says; noised, decoded, centred and scaled on the device")
+    version: str = Field(
+        pattern=VERSION,
+        description=(
+            "first 16 digits of the SHA-256 of the bundle that the coefficients were made with"
+        ),
+    )
+    coefficients: list[float] = Field(
+        description="as many as /v1/models says; noised, decoded, centred and scaled on the device"
+    )
     k: int = Field(description="how many items are wanted", json_schema_extra={"minimum": 1})
-    categories: list[str] = Field([], max_length=MOST_CATEGORIES, description="only items in one of these public categories; empty: all")
+    categories: list[str] = Field(
+        [],
+        max_length=MOST_CATEGORIES,
+        description="only items in one of these public categories; empty: all",
+    )
 
 
 class Answer(BaseModel):
@@ -71,11 +84,17 @@ _question = TypeAdapter(Question)
 
 
 def question(body: bytes) -> Question:
-    """Read a query. Raises RefusedError (`MALFORMED`), which names the field and not what stood in it."""
+    """Read a query.
+
+    Raises RefusedError (`MALFORMED`), which names the field and not what stood in it."""
     try:
         return _question.validate_json(body)
     except ValidationError as failure:
         first = failure.errors(include_url=False, include_context=False, include_input=False)[0]
-        known = first["loc"][:1] if first["loc"][:1] and first["loc"][0] in Question.model_fields else ()
+        known = (
+            first["loc"][:1]
+            if first["loc"][:1] and first["loc"][0] in Question.model_fields
+            else ()
+        )
         place = f"{known[0]}: " if known else ""
         raise malformed(f"{place}{first['type'].replace('_', ' ')}") from None

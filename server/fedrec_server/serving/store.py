@@ -1,7 +1,9 @@
-"""Versions that answer: the bundle at each path, the newest of them by default, and those it has replaced until they are retired.
+"""Versions that answer: the bundle at each path, the newest of them by default, and those it has
+replaced until they are retired.
 
-A model is loaded beside the ones that answer and takes its place in one step, so no request falls between two versions. Its file
-is kept open: whoever downloads it gets the version that was asked for, also after the path holds another.
+A model is loaded beside the ones that answer and takes its place in one step, so no request falls
+between two versions. Its file is kept open: whoever downloads it gets the version that was asked
+for, also after the path holds another.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ _TRIES = 5
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """One version in memory and its file. written_s: when the file was written; categories: bit of each by name."""
+    """One version in memory and its file. written_s: when the file was written; categories: bit of
+    each by name."""
 
     ranked: Ranked
     rank: Ranker
@@ -75,7 +78,9 @@ def found(path: Path) -> _Found | None:
 
 
 def load(path: Path, ranking: RankingTable, *, demo: bool = False) -> Model:
-    """Read a bundle. demo: one of an experiment too. Raises RunError where there is none, or it cannot be served."""
+    """Read a bundle. demo: one of an experiment too.
+
+    Raises RunError where there is none, or it cannot be served."""
     place = bundle_path(path)
     for _ in range(_TRIES):
         try:
@@ -83,35 +88,67 @@ def load(path: Path, ranking: RankingTable, *, demo: bool = False) -> Model:
         except OSError as failure:
             raise RunError(
                 f"{place} cannot be read: {failure.strerror}",
-                "Name the folder of a finished training, of simulate or of a server; --wait waits for it.",
+                (
+                    "Name the folder of a finished training, of simulate or of a server; --wait "
+                    "waits for it."
+                ),
             ) from None
         before, state = found(place), os.fstat(descriptor)
         try:
-            ranked, sha256 = _slim(_for_release(read_ranked(place), place, demo=demo)), sha256_of(place)
+            ranked, sha256 = (
+                _slim(_for_release(read_ranked(place), place, demo=demo)),
+                sha256_of(place),
+            )
         except BaseException:
             os.close(descriptor)
             raise
         if before == found(place) == _Found(state.st_ino, state.st_size, state.st_mtime_ns):
             break
-        os.close(descriptor)  # it was replaced meanwhile: what was read and what is open may be two versions
+        # it was replaced meanwhile: what was read and what is open may be two versions
+        os.close(descriptor)
     else:
-        raise RunError(f"{place} changes while it is read", "Write a bundle once, and whole: beside its place, then moved there.")
+        raise RunError(
+            f"{place} changes while it is read",
+            "Write a bundle once, and whole: beside its place, then moved there.",
+        )
     categories = {name: bit for bit, name in enumerate(ranked.about.categories)}
-    model = Model(ranked, _ranker(ranked, ranking), sha256, state.st_size, state.st_mtime, descriptor, categories)
+    model = Model(
+        ranked,
+        _ranker(ranked, ranking),
+        sha256,
+        state.st_size,
+        state.st_mtime,
+        descriptor,
+        categories,
+    )
     weakref.finalize(model, os.close, descriptor)
     return model
 
 
 def _for_release(ranked: Ranked, place: Path, *, demo: bool) -> Ranked:
     if ranked.about.experiment and not demo:
-        cause = f"{place} is of an experiment: its model was trained with seeded noise, which whoever knows the seed can remove"
-        raise RunError(cause, 'Train it with privacy.noise = "system", or serve it with --demo, which tells everybody.')
+        cause = (
+            f"{place} is of an experiment: its model was trained with seeded noise, which "
+            "whoever knows the seed can remove"
+        )
+        raise RunError(
+            cause,
+            (
+                'Train it with privacy.noise = "system", or serve it with --demo, which tells '
+                "everybody."
+            ),
+        )
     return ranked
 
 
 def _slim(ranked: Ranked) -> Ranked:
     """With the fewest bytes an item that hold its categories."""
-    return replace(ranked, categories=ranked.categories.astype(np.min_scalar_type(2 ** len(ranked.about.categories) - 1)))
+    return replace(
+        ranked,
+        categories=ranked.categories.astype(
+            np.min_scalar_type(2 ** len(ranked.about.categories) - 1)
+        ),
+    )
 
 
 def _ranker(ranked: Ranked, ranking: RankingTable) -> Ranker:
@@ -158,21 +195,32 @@ class Store:
         if model is None:
             newest = self.newest.version
             raise refused(
-                Code.WRONG_VERSION, f"this version is not served; the newest is {newest}", "Get the newest bundle and ask with it."
+                Code.WRONG_VERSION,
+                f"this version is not served; the newest is {newest}",
+                "Get the newest bundle and ask with it.",
             )
         return model
 
     def all(self) -> list[tuple[Model, bool]]:
         """Every version that answers, the newest first, and whether it is to be retired."""
         newest = self.newest
-        order = sorted(self._models.values(), key=lambda model: (model is newest, model.written_s), reverse=True)
+        order = sorted(
+            self._models.values(),
+            key=lambda model: (model is newest, model.written_s),
+            reverse=True,
+        )
         return [(model, model.version in self._replaced_s) for model in order]
 
     def retire(self) -> list[str]:
-        """Let go of versions that were replaced too long ago, or of the oldest where they are too many; their names."""
+        """Let go of versions that were replaced too long ago, or of the oldest where they are too
+        many; their names."""
         since = sorted(self._replaced_s.items(), key=lambda item: item[1], reverse=True)
         late = self._clock() - self._bounds.retire_s
-        gone = [version for place, (version, when) in enumerate(since) if place >= self._bounds.kept or when <= late]
+        gone = [
+            version
+            for place, (version, when) in enumerate(since)
+            if place >= self._bounds.kept or when <= late
+        ]
         for version in gone:
             del self._models[version], self._replaced_s[version]
         return gone

@@ -1,1 +1,2 @@
-"""The Python API that `import fedrec` offers: data frames in, models with a guarantee out, by the functions of `fedrec simulate`."""
+"""The Python API that `import fedrec` offers: data frames in, models with a guarantee out, by the
+functions of `fedrec simulate`."""

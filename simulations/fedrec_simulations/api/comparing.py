@@ -21,27 +21,49 @@ def compare(*runs: str | Path) -> pl.DataFrame:
         runs: Run folders.
 
     Returns:
-        Columns run, method, epsilon, delta, unit, noise, private, and every metric that some run has; null where a run lacks it.
+        Columns run, method, epsilon, delta, unit, noise, private, and every metric that some run
+        has; null where a run lacks it.
 
     Raises:
         RunError: A folder holds no finished run.
     """
     if not runs:
-        raise SettingsError("there is no run to compare", "Give run folders, for example fedrec.compare('runs/a', 'runs/b').")
+        raise SettingsError(
+            "there is no run to compare",
+            "Give run folders, for example fedrec.compare('runs/a', 'runs/b').",
+        )
     return pl.DataFrame([row for run in runs for row in _rows(Path(run))], infer_schema_length=None)
 
 
 def _rows(folder: Path) -> Iterator[dict[str, Any]]:
     if not (folder / RESULT).is_file():
-        raise RunError(f"{folder} holds no finished run: it has no {RESULT}", "Give a run folder that `fedrec simulate` finished.")
+        raise RunError(
+            f"{folder} holds no finished run: it has no {RESULT}",
+            "Give a run folder that `fedrec simulate` finished.",
+        )
     result, settings = read_json(folder / RESULT), read_json(folder / SETTINGS)
     promised = result["guarantee"]
-    about = {"delta": promised["delta"], "unit": f"{promised['unit']} ({promised['neighbours']})", "noise": result.get("noise")}
+    about = {
+        "delta": promised["delta"],
+        "unit": f"{promised['unit']} ({promised['neighbours']})",
+        "noise": result.get("noise"),
+    }
     for point in result["curve"]:
-        found = {"run": folder.name, "method": settings["recipe"], "epsilon": float(point["epsilon"]), **about}
+        found = {
+            "run": folder.name,
+            "method": settings["recipe"],
+            "epsilon": float(point["epsilon"]),
+            **about,
+        }
         yield {**found, "private": math.isfinite(found["epsilon"]), **_numbers(point["metrics"])}
     for method, metrics in result["baselines"].items():
-        without = {"epsilon": math.inf, "delta": None, "unit": None, "noise": None, "private": False}
+        without = {
+            "epsilon": math.inf,
+            "delta": None,
+            "unit": None,
+            "noise": None,
+            "private": False,
+        }
         yield {"run": folder.name, "method": method, **without, **_numbers(metrics)}
 
 

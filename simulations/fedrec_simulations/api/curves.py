@@ -1,4 +1,5 @@
-"""Privacy-utility curves: one model at several epsilons and seeds, as a frame and as a picture for a paper."""
+"""Privacy-utility curves: one model at several epsilons and seeds, as a frame and as a picture for
+a paper."""
 
 from __future__ import annotations
 
@@ -25,9 +26,11 @@ _CONFIDENCE = 0.95
 
 @dataclass(frozen=True, repr=False)
 class PrivacyCurve:
-    """Measurements of one method at several epsilons. points: one for each epsilon and seed; controls: metrics without privacy.
+    """Measurements of one method at several epsilons. points: one for each epsilon and seed;
+    controls: metrics without privacy.
 
-    Each point is a training of its own. The guarantee of a point covers its model alone: whoever publishes several spends their sum.
+    Each point is a training of its own. The guarantee of a point covers its model alone: whoever
+    publishes several spends their sum.
     """
 
     method: str
@@ -40,44 +43,86 @@ class PrivacyCurve:
     controls: Mapping[str, Mapping[str, float | int | None]]
 
     def to_frame(self) -> pl.DataFrame:
-        """A row for each epsilon and seed: method, epsilon, delta, unit, seed and every metric; then a row for each control."""
+        """A row for each epsilon and seed: method, epsilon, delta, unit, seed and every metric;
+        then a row for each control."""
         ours = [
-            {"method": self.method, "epsilon": epsilon, "delta": self.delta, "unit": self.unit, "seed": seed, **found.metrics}
+            {
+                "method": self.method,
+                "epsilon": epsilon,
+                "delta": self.delta,
+                "unit": self.unit,
+                "seed": seed,
+                **found.metrics,
+            }
             for epsilon, seed, found in self.points
         ]
         theirs = [
-            {"method": name, "epsilon": math.inf, "delta": None, "unit": None, "seed": None, **metrics}
+            {
+                "method": name,
+                "epsilon": math.inf,
+                "delta": None,
+                "unit": None,
+                "seed": None,
+                **metrics,
+            }
             for name, metrics in self.controls.items()
         ]
         return pl.DataFrame([*ours, *theirs], infer_schema_length=None)
 
     def summary(self, metric: str | None = None) -> pl.DataFrame:
-        """Mean, standard deviation and 95% interval (Student's t over the seeds) of one metric at each epsilon; null of a single seed."""
+        """Mean, standard deviation and 95% interval (Student's t over the seeds) of one metric at
+        each epsilon; null of a single seed."""
         name = self._known(metric)
         rows = []
         for epsilon in dict.fromkeys(epsilon for epsilon, _, _ in self.points):
-            values = [float(found.metrics[name] or math.nan) for at, _, found in self.points if at == epsilon]
+            values = [
+                float(found.metrics[name] or math.nan)
+                for at, _, found in self.points
+                if at == epsilon
+            ]
             mean, n = sum(values) / len(values), len(values)
-            std = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1)) if n > 1 else None
-            half = None if std is None else float(stats.t.ppf(0.5 + _CONFIDENCE / 2, n - 1)) * std / math.sqrt(n)
+            std = (
+                math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1)) if n > 1 else None
+            )
+            half = (
+                None
+                if std is None
+                else float(stats.t.ppf(0.5 + _CONFIDENCE / 2, n - 1)) * std / math.sqrt(n)
+            )
             low, high = (None, None) if half is None else (mean - half, mean + half)
-            rows.append({"epsilon": epsilon, "seeds": n, "mean": mean, "std": std, "low": low, "high": high})
-        types = {"epsilon": pl.Float64, "seeds": pl.Int64, "mean": pl.Float64, "std": pl.Float64, "low": pl.Float64, "high": pl.Float64}
+            rows.append(
+                {"epsilon": epsilon, "seeds": n, "mean": mean, "std": std, "low": low, "high": high}
+            )
+        types = {
+            "epsilon": pl.Float64,
+            "seeds": pl.Int64,
+            "mean": pl.Float64,
+            "std": pl.Float64,
+            "low": pl.Float64,
+            "high": pl.Float64,
+        }
         return pl.DataFrame(rows, schema=types)
 
     def plot(self, metric: str | None = None, *, ax: Axes | None = None) -> Axes:
-        """Draw with matplotlib (`pip install 'fedrec[plot]'`) and return the axes; `.figure.savefig("curve.pdf")` keeps it.
+        """Draw with matplotlib (`pip install 'fedrec[plot]'`) and return the axes;
+        `.figure.savefig("curve.pdf")` keeps it.
 
         Args:
-            metric: A column of `to_frame`; without one rmse of ratings, and NDCG at the longest cutoff of clicks.
-            ax: Where to draw; without one a figure of its own.
+            metric: A column of `to_frame`; without one rmse of ratings, and NDCG at the longest
+            cutoff of clicks. ax: Where to draw; without one a figure of its own.
         """
         from fedrec_simulations.api.plots import draw_curve
 
         name = self._known(metric)
-        levels = {method: float(value) for method, metrics in self.controls.items() if (value := metrics.get(name)) is not None}
+        levels = {
+            method: float(value)
+            for method, metrics in self.controls.items()
+            if (value := metrics.get(name)) is not None
+        }
         promised = f"ε per {self.unit} ({self.neighbours}), δ = {self.delta:g}"
-        return draw_curve({self.method: self.summary(name)}, levels, metric=name, x_label=promised, ax=ax)
+        return draw_curve(
+            {self.method: self.summary(name)}, levels, metric=name, x_label=promised, ax=ax
+        )
 
     def _known(self, metric: str | None) -> str:
         known = [name for name, value in self.points[0][2].metrics.items() if value is not None]
@@ -90,7 +135,10 @@ class PrivacyCurve:
 
     def _repr_html_(self) -> str:
         rows = [
-            [f"{value:.4g}" if isinstance(value, float) else "" if value is None else value for value in row]
+            [
+                f"{value:.4g}" if isinstance(value, float) else "" if value is None else value
+                for value in row
+            ]
             for row in self.summary().rows()
         ]
         return html_table(("epsilon", "seeds", f"{self.metric}, mean", "std", "low", "high"), rows)
@@ -115,16 +163,22 @@ def privacy_curve(
         train: What every copy is trained on.
         test: What every copy is measured on.
         epsilons: Privacy budgets; each must be positive.
-        seeds: Of initialisation, and of seeded noise. With noise="system" every training draws fresh noise besides.
-        k: Lengths of the lists that are measured.
+        seeds: Of initialisation, and of seeded noise. With noise="system" every training draws
+        fresh noise besides. k: Lengths of the lists that are measured.
         controls: Also measure methods without privacy, once.
         progress: Show a bar with the time left.
         callbacks: Called after every round and every training.
     """
     chosen, drawn = [float(epsilon) for epsilon in epsilons], [int(seed) for seed in seeds]
     if not chosen or not drawn:
-        raise SettingsError("a curve needs at least one epsilon and one seed", "For example epsilons=[1, 5, 20], seeds=range(3).")
-    cutoffs, points = (k,) if isinstance(k, int) else tuple(sorted(set(k))), list[tuple[float, int, Evaluation]]()
+        raise SettingsError(
+            "a curve needs at least one epsilon and one seed",
+            "For example epsilons=[1, 5, 20], seeds=range(3).",
+        )
+    cutoffs, points = (
+        (k,) if isinstance(k, int) else tuple(sorted(set(k))),
+        list[tuple[float, int, Evaluation]](),
+    )
     for epsilon in chosen:
         for seed in drawn:
             copy = type(model)(**{**model.get_params(), "epsilon": epsilon, "seed": seed})
@@ -136,4 +190,13 @@ def privacy_curve(
     metric = "rmse" if "rmse" in first.metrics else f"ndcg@{max(cutoffs)}"
     found = {name: outcome.metrics() for name, outcome in rivals.items()}
     unit, neighbours, of_ratings = guarantee.unit, guarantee.neighbours, metric == "rmse"
-    return PrivacyCurve(type(model).__name__, unit, neighbours, guarantee.delta, metric, of_ratings, tuple(points), found)
+    return PrivacyCurve(
+        type(model).__name__,
+        unit,
+        neighbours,
+        guarantee.delta,
+        metric,
+        of_ratings,
+        tuple(points),
+        found,
+    )

@@ -1,4 +1,5 @@
-"""Data sets for Python: from a data frame, a file or the generator, divided into what is trained on and what is tested."""
+"""Data sets for Python: from a data frame, a file or the generator, divided into what is trained on
+and what is tested."""
 
 from __future__ import annotations
 
@@ -55,18 +56,22 @@ class Dataset:
             item: Column of item ids, numbers or text.
             rating: Column of ratings. Without one every row is a click.
             time: Column of times: seconds, dates or ISO text.
-            rating_range: Lowest and highest rating; needed with `rating`. It is public, so it must not be read off the data.
-            click_threshold: Makes clicks of ratings: the lowest rating that counts as a click.
-            items: A frame of public item features: the column named by `item`, a `title` (optional), and any others.
-            validation: A frame of validation rows with the same columns, where the data comes divided.
-            test: A frame of test rows with the same columns, where the data comes divided.
-            duplicates: What to do with a second row of one user and item: "refuse", "last" or "mean". "auto" merges clicks and refuses
+            rating_range: Lowest and highest rating; needed with `rating`. It is public, so it must
+            not be read off the data. click_threshold: Makes clicks of ratings: the lowest rating
+            that counts as a click.
+            items: A frame of public item features: the column named by `item`, a `title`
+            (optional), and any others. validation: A frame of validation rows with the same
+            columns, where the data comes divided. test: A frame of test rows with the same columns,
+            where the data comes divided.
+            duplicates: What to do with a second row of one user and item: "refuse", "last" or
+            "mean". "auto" merges clicks and refuses
                 ratings.
-            out_of_range: What to do with ratings outside `rating_range`: "refuse", "clip" or "drop".
+            out_of_range: What to do with ratings outside `rating_range`: "refuse", "clip" or
+            "drop".
 
         Raises:
-            DataError: A column is missing, or a row cannot be used; the message names the row and the remedy.
-            SettingsError: An argument contradicts another.
+            DataError: A column is missing, or a row cannot be used; the message names the row and
+            the remedy. SettingsError: An argument contradicts another.
         """
         policies: dict[str, Any] = {"duplicates": duplicates, "out_of_range": out_of_range}
         if click_threshold is not None and duplicates == "auto":
@@ -77,24 +82,34 @@ class Dataset:
         if click_threshold is None:
             return Dataset(read)
         if rating is None:
-            raise SettingsError("click_threshold needs ratings, and no column of ratings is named", "Name it: rating=...")
+            raise SettingsError(
+                "click_threshold needs ratings, and no column of ratings is named",
+                "Name it: rating=...",
+            )
         chosen: dict[str, Any] = {"data": {"kind": "clicks", "click_threshold": click_threshold}}
         return Dataset(as_kind(read, validated(chosen, source="from_frame").data))
 
     @staticmethod
     def from_file(path: str | Path, format: str = "auto", **settings: Any) -> Dataset:
-        """A data set in any format of `fedrec data formats`: MovieLens, CSV, Parquet, RecBole, click lists.
+        """A data set in any format of `fedrec data formats`: MovieLens, CSV, Parquet, RecBole,
+        click lists.
 
         Args:
             path: A file or a folder.
             format: The format's name; "auto" looks at the contents.
-            settings: Keys of the scenario's table `[data]`, for example `columns={"user": "who"}` or `rating_range=(1, 5)`.
+            settings: Keys of the scenario's table `[data]`, for example `columns={"user": "who"}`
+            or `rating_range=(1, 5)`.
         """
-        return Dataset(load_dataset(_scenario("from_file", data={"path": str(path), "format": format, **settings})))
+        return Dataset(
+            load_dataset(
+                _scenario("from_file", data={"path": str(path), "format": format, **settings})
+            )
+        )
 
     @staticmethod
     def planted(preset: str = "small", *, seed: int = 1, **settings: Any) -> Dataset:
-        """Invented data with known tastes: "small", "demo", "ml10m" or "ml10m_x10", or sizes of your own.
+        """Invented data with known tastes: "small", "demo", "ml10m" or "ml10m_x10", or sizes of
+        your own.
 
         >>> import fedrec
         >>> fedrec.Dataset.planted("small", kind="clicks")
@@ -103,24 +118,33 @@ class Dataset:
         own = {} if "planted" in settings else {"preset": preset}
         return Dataset(load_dataset(_scenario("planted", seed=seed, data={**own, **settings})))
 
-    def split(self, kind: SplitKind | None = None, *, seed: int = 1, **settings: Any) -> tuple[TrainingSet, TestSet]:
-        """Divide the data: "random", "held-out-users", "temporal", "leave-last-out", or "given" where it came divided.
+    def split(
+        self, kind: SplitKind | None = None, *, seed: int = 1, **settings: Any
+    ) -> tuple[TrainingSet, TestSet]:
+        """Divide the data: "random", "held-out-users", "temporal", "leave-last-out", or "given"
+        where it came divided.
 
-        The test set is for `fedrec.evaluate`. The validation rows stay with the training set, where models use them for their choices.
+        The test set is for `fedrec.evaluate`. The validation rows stay with the training set, where
+        models use them for their choices.
 
         Args:
-            kind: How rows are divided; without one "given" where the data came divided, otherwise "random".
-            seed: Decides which rows go where, by a hash of it and of user and item ids.
-            settings: Further keys of the scenario's table `[split]`, for example `cuts` or `validation_share`.
+            kind: How rows are divided; without one "given" where the data came divided, otherwise
+            "random". seed: Decides which rows go where, by a hash of it and of user and item ids.
+            settings: Further keys of the scenario's table `[split]`, for example `cuts` or
+            `validation_share`.
         """
         chosen = kind or ("random" if self.source.given_test is None else "given")
-        split = load_split(_scenario("split", split={"kind": chosen, "seed": seed, **settings}), self.source)
+        split = load_split(
+            _scenario("split", split={"kind": chosen, "seed": seed, **settings}), self.source
+        )
         return TrainingSet(self.source, split), TestSet(self.source, split)
 
     def to_recbole(self, folder: str | Path, name: str = "data") -> Path:
-        """Write `NAME/NAME.inter` and `NAME/NAME.item`, RecBole's atomic files, and return their folder.
+        """Write `NAME/NAME.inter` and `NAME/NAME.item`, RecBole's atomic files, and return their
+        folder.
 
-        Ratings have a column rating, and events with times a column timestamp. Items have their title and every public feature.
+        Ratings have a column rating, and events with times a column timestamp. Items have their
+        title and every public feature.
         """
         return write_recbole(self.source, Path(folder), name)
 
@@ -148,17 +172,29 @@ class Dataset:
     def notes(self) -> tuple[str, ...]:
         """What the reader guessed, merged or dropped."""
         report = self.source.provenance.report
-        merged = (f"{report.duplicates_resolved:,} repeated rows merged",) if report.duplicates_resolved else ()
+        merged = (
+            (f"{report.duplicates_resolved:,} repeated rows merged",)
+            if report.duplicates_resolved
+            else ()
+        )
         return (*merged, *report.notes)
 
     def __len__(self) -> int:
         return len(self.source.interactions)
 
     def __repr__(self) -> str:
-        return f"Dataset({self.kind}, {self.num_users:,} users, {self.num_items:,} items, {len(self):,} events)"
+        return (
+            f"Dataset({self.kind}, {self.num_users:,} users, {self.num_items:,} items, "
+            f"{len(self):,} events)"
+        )
 
     def _repr_html_(self) -> str:
-        rows = [("kind", self.kind), ("users", f"{self.num_users:,}"), ("items", f"{self.num_items:,}"), ("events", f"{len(self):,}")]
+        rows = [
+            ("kind", self.kind),
+            ("users", f"{self.num_users:,}"),
+            ("items", f"{self.num_items:,}"),
+            ("events", f"{len(self):,}"),
+        ]
         return html_table(("data set", ""), [*rows, *(("note", note) for note in self.notes)])
 
 
@@ -179,7 +215,10 @@ class TrainingSet:
 
     def __repr__(self) -> str:
         validated_by = len(self.split.validation.targets)
-        return f"TrainingSet({self.split.train.num_users:,} users, {len(self):,} {self.kind}, {validated_by:,} for validation)"
+        return (
+            f"TrainingSet({self.split.train.num_users:,} users, {len(self):,} {self.kind}, "
+            f"{validated_by:,} for validation)"
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -190,7 +229,8 @@ class TestSet:
     source: stored.Dataset
     split: Split
     measured: dict[str, Mapping[str, Outcome]] = field(default_factory=dict, compare=False)
-    """Controls by what was asked of them: they do not depend on the model, and take longer than it."""
+    """Controls by what was asked of them: they do not depend on the model, and take longer than
+    it."""
 
     def __len__(self) -> int:
         return len(self.split.test.targets)

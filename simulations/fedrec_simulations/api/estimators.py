@@ -1,4 +1,5 @@
-"""Estimators of private recommenders, with the conventions of scikit-learn: parameters in the constructor, `fit` returns the model."""
+"""Estimators of private recommenders, with the conventions of scikit-learn: parameters in the
+constructor, `fit` returns the model."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ Noise = Literal["system", "seeded"]
 class Recommender(Parameters):
     """A recommender that is trained with differential privacy. Use one of its subclasses.
 
-    Everything is computed by the functions of `fedrec simulate`: the same data, seed and parameters give the same bytes with seeded noise.
+    Everything is computed by the functions of `fedrec simulate`: the same data, seed and parameters
+    give the same bytes with seeded noise.
     """
 
     recipe: ClassVar[str] = ""
@@ -52,13 +54,21 @@ class Recommender(Parameters):
         seed: int = 1,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        self.epsilon, self.delta, self.noise, self.seed, self.settings = epsilon, delta, noise, seed, settings
+        self.epsilon, self.delta, self.noise, self.seed, self.settings = (
+            epsilon,
+            delta,
+            noise,
+            seed,
+            settings,
+        )
         self._released: Released | None = None
         self._evaluated: tuple[Source, Split] | None = None
         self._keep: Callable[[Path], None] | None = None
 
     def scenario(self) -> Scenario:
-        """These parameters as a scenario, with every key at its value. Raises SettingsError on a key that is unknown or out of range."""
+        """These parameters as a scenario, with every key at its value.
+
+        Raises SettingsError on a key that is unknown or out of range."""
         table = nested(dict(self.settings or {}))
         for key, value in self._keys().items():
             place, _, last = key.rpartition(".")
@@ -68,28 +78,45 @@ class Recommender(Parameters):
 
     def _keys(self) -> dict[str, Any]:
         """Scenario keys that the parameters decide."""
-        privacy = {"privacy.epsilon": self.epsilon, "privacy.delta": self.delta, "privacy.noise": self.noise}
+        privacy = {
+            "privacy.epsilon": self.epsilon,
+            "privacy.delta": self.delta,
+            "privacy.noise": self.noise,
+        }
         return {"recipe": self.recipe, "seed": self.seed, **privacy}
 
-    def fit(self, train: TrainingSet | Dataset, *, progress: bool = False, callbacks: Sequence[Callback] = ()) -> Self:
+    def fit(
+        self,
+        train: TrainingSet | Dataset,
+        *,
+        progress: bool = False,
+        callbacks: Sequence[Callback] = (),
+    ) -> Self:
         """Train, and return the model.
 
         Args:
-            train: The first of what `Dataset.split` returns; of a whole `Dataset`, its split by `split()` is made first.
-            progress: Show a bar with the time left, in a terminal or a notebook.
-            callbacks: Called with a dictionary after every round and at the end: `fedrec.JsonLines("rounds.jsonl")`, `fedrec.MLflow()`.
+            train: The first of what `Dataset.split` returns; of a whole `Dataset`, its split by
+            `split()` is made first. progress: Show a bar with the time left, in a terminal or a
+            notebook.
+            callbacks: Called with a dictionary after every round and at the end:
+            `fedrec.JsonLines("rounds.jsonl")`, `fedrec.MLflow()`.
 
         Raises:
-            PrivacyError: delta promises nothing among so few users, or a budget over all runs on this data would be passed.
-            DataError: The data cannot be trained on with these parameters.
+            PrivacyError: delta promises nothing among so few users, or a budget over all runs on
+            this data would be passed. DataError: The data cannot be trained on with these
+            parameters.
         """
         chosen = train.split()[0] if isinstance(train, Dataset) else train
         if not isinstance(chosen, TrainingSet):
             raise DataError(
-                f"fit needs a training set, found a {type(train).__name__}", "Give data.split()[0], or Dataset.from_frame(frame)."
+                f"fit needs a training set, found a {type(train).__name__}",
+                "Give data.split()[0], or Dataset.from_frame(frame).",
             )
         scenario = self.scenario()
-        facts, budget = public_facts(scenario, chosen.source, chosen.split), budget_of(scenario.privacy, chosen.source.provenance.files)
+        facts, budget = (
+            public_facts(scenario, chosen.source, chosen.split),
+            budget_of(scenario.privacy, chosen.source.provenance.files),
+        )
         console = Console(stderr=True, quiet=not progress)
 
         def on_round(record: RoundRecord) -> None:
@@ -108,7 +135,16 @@ class Recommender(Parameters):
         guarantee = PrivacyGuarantee.of(plan.guarantee, scenario.privacy.noise, trained.opinions())
         ids, titles = catalogue.item_ids, catalogue.titles or catalogue.item_ids
         chosen = scenario.model_dump(mode="json")
-        self._released = Released(trained.model, ids, titles, events.kind, events.value_range, guarantee, scenario.recipe, chosen)
+        self._released = Released(
+            trained.model,
+            ids,
+            titles,
+            events.kind,
+            events.value_range,
+            guarantee,
+            scenario.recipe,
+            chosen,
+        )
         self._evaluated = train.source, train.split
         facts = public_facts(scenario, train.source, train.split)
         self._keep = lambda folder: keep_model(
@@ -124,7 +160,10 @@ class Recommender(Parameters):
     def released(self) -> Released:
         """What a trained model consists of. Raises RunError before `fit`."""
         if self._released is None:
-            raise RunError(f"this {type(self).__name__} is not trained", "Call model.fit(train) first, or fedrec.load(folder).")
+            raise RunError(
+                f"this {type(self).__name__} is not trained",
+                "Call model.fit(train) first, or fedrec.load(folder).",
+            )
         return self._released
 
     @property
@@ -145,11 +184,14 @@ class Recommender(Parameters):
         users: Iterable[Any] | None = None,
         k: int = 10,
     ) -> pl.DataFrame:
-        """The k best items that are not in the history, for one user or for many. Nothing is trained, and nothing leaves this process.
+        """The k best items that are not in the history, for one user or for many. Nothing is
+        trained, and nothing leaves this process.
 
         Args:
-            history: Item ids of one user, new or known; of a model of ratings also a mapping of ids to ratings. An item without a rating
-                counts as rated at the top of the scale. Items that the model does not have are left out.
+            history: Item ids of one user, new or known; of a model of ratings also a mapping of ids
+            to ratings. An item without a rating
+                counts as rated at the top of the scale. Items that the model does not have are left
+                out.
             histories: The same for many users, by the user's id.
             users: Ids of users of the training set, whose training rows are their history.
             k: Length of each list.
@@ -157,25 +199,43 @@ class Recommender(Parameters):
         Returns:
             Columns user (for many), rank, item, title and score.
         """
-        given = [name for name, value in (("history", history), ("histories", histories), ("users", users)) if value is not None]
+        given = [
+            name
+            for name, value in (("history", history), ("histories", histories), ("users", users))
+            if value is not None
+        ]
         if len(given) != 1:
             said = " and ".join(given) or "nothing"
-            raise SettingsError(f"recommend needs history, histories or users; found {said}", "Give exactly one of them.")
+            raise SettingsError(
+                f"recommend needs history, histories or users; found {said}",
+                "Give exactly one of them.",
+            )
         if k < 1:
             raise SettingsError(f"k must be at least 1, found {k}", "Give the length of the list.")
         with one_blas_thread():
             if history is not None:
                 return self.released.lists(self.released.events([history]), None, k)
             if histories is not None:
-                return self.released.lists(self.released.events(list(histories.values())), [str(user) for user in histories], k)
+                return self.released.lists(
+                    self.released.events(list(histories.values())),
+                    [str(user) for user in histories],
+                    k,
+                )
             known = [str(user) for user in users or ()]
             return self.released.lists(self._history_of(known), known, k)
 
     def similar_items(self, item: Any, *, k: int = 10) -> pl.DataFrame:
-        """The k items most similar to one, by the cosine of their vectors; columns rank, item, title and similarity."""
+        """The k items most similar to one, by the cosine of their vectors; columns rank, item,
+        title and similarity."""
         return self.released.similar(item, k)
 
-    def predict(self, pairs: Any = None, *, history: History | None = None, items: Iterable[Any] | None = None) -> Any:
+    def predict(
+        self,
+        pairs: Any = None,
+        *,
+        history: History | None = None,
+        items: Iterable[Any] | None = None,
+    ) -> Any:
         """Predicted ratings, or scores of clicks.
 
         Args:
@@ -189,39 +249,57 @@ class Recommender(Parameters):
         if pairs is not None:
             frame = polars_frame(pairs)
             if missing := [name for name in ("user", "item") if name not in frame.columns]:
-                raise DataError(f"the frame has no column {missing[0]!r}", "predict needs the columns user and item: rename yours.")
+                raise DataError(
+                    f"the frame has no column {missing[0]!r}",
+                    "predict needs the columns user and item: rename yours.",
+                )
             users = [str(user) for user in frame["user"].to_list()]
             known = list(dict.fromkeys(users))
             place = {user: row for row, user in enumerate(known)}
-            values = self.released.predict(self._history_of(known), [place[user] for user in users], frame["item"].to_list())
+            values = self.released.predict(
+                self._history_of(known), [place[user] for user in users], frame["item"].to_list()
+            )
             return frame.with_columns(pl.Series("prediction", values))
         if history is None or items is None:
-            raise SettingsError("predict needs pairs, or history and items", "For example model.predict(history={'50': 5}, items=['181']).")
+            raise SettingsError(
+                "predict needs pairs, or history and items",
+                "For example model.predict(history={'50': 5}, items=['181']).",
+            )
         wanted = [str(item) for item in items]
         values = self.released.predict(self.released.events([history]), [0] * len(wanted), wanted)
         return pl.DataFrame({"item": wanted, "prediction": values})
 
     def _history_of(self, users: Sequence[str]) -> Any:
         if self._evaluated is None:
-            raise RunError("this model was loaded, and a file holds nobody's history", "Give history=[...] or histories={...}.")
+            raise RunError(
+                "this model was loaded, and a file holds nobody's history",
+                "Give history=[...] or histories={...}.",
+            )
         source, split = self._evaluated
         ids = source.catalogue.user_ids
         rows = range(len(ids)) if split.train_users is None else split.train_users.tolist()
         place = {ids[number]: row for row, number in enumerate(rows)}
         if unknown := [user for user in users if user not in place]:
-            raise DataError(f"the training set has no user {unknown[0]!r}", "Give history=[...] for a new user.")
+            raise DataError(
+                f"the training set has no user {unknown[0]!r}", "Give history=[...] for a new user."
+            )
         return split.train.users_subset(np.array([place[user] for user in users], np.int64))
 
     def save(self, folder: str | Path) -> Path:
-        """Write the model as safetensors, its manifest with the guarantee, and a model card, README.md. No pickle, and nobody's history.
+        """Write the model as safetensors, its manifest with the guarantee, and a model card,
+        README.md. No pickle, and nobody's history.
 
         Raises RunError where the folder holds something else.
         """
         target = Path(folder)
         if self._keep is None:
-            raise RunError(f"this {type(self).__name__} is not trained", "Call model.fit(train) first.")
+            raise RunError(
+                f"this {type(self).__name__} is not trained", "Call model.fit(train) first."
+            )
         if target.exists() and any(target.iterdir()) and not (target / "manifest.json").exists():
-            raise RunError(f"{target} holds something that is no model", "Give an empty or a new folder.")
+            raise RunError(
+                f"{target} holds something that is no model", "Give an empty or a new folder."
+            )
         target.mkdir(parents=True, exist_ok=True)
         self._keep(target)
         return target
@@ -235,13 +313,21 @@ class Recommender(Parameters):
             self.save(Path(folder) / "model")
             return write_export(bundle_of(Path(folder) / "model"), Path(file))
 
-    def serve(self, *, port: int = 8080, host: str = "127.0.0.1", page: bool = False, demo: bool = False, background: bool = False) -> Any:
+    def serve(
+        self,
+        *,
+        port: int = 8080,
+        host: str = "127.0.0.1",
+        page: bool = False,
+        demo: bool = False,
+        background: bool = False,
+    ) -> Any:
         """Serve private queries over HTTP, as `fedrec serve` does; returns when it is interrupted.
 
         Args:
             port: TCP port; 0 takes a free one.
-            host: Address to listen on; others than this machine's need TLS, which `fedrec serve --settings` has.
-            page: Also serve a web page that makes private queries in the browser.
+            host: Address to listen on; others than this machine's need TLS, which `fedrec serve
+            --settings` has. page: Also serve a web page that makes private queries in the browser.
             demo: Serve an experiment too, a model with seeded noise.
             background: Serve in a thread and return a handle with `url` and `stop()`.
         """
@@ -250,31 +336,37 @@ class Recommender(Parameters):
         return serve(self, port=port, host=host, page=page, demo=demo, background=background)
 
     def __repr__(self) -> str:
-        fresh = {name: p.default for name, p in inspect.signature(type(self).__init__).parameters.items()}
+        fresh = {
+            name: p.default for name, p in inspect.signature(type(self).__init__).parameters.items()
+        }
         chosen = {name: value for name, value in self.get_params().items() if value != fresh[name]}
         said = ", ".join(f"{name}={value!r}" for name, value in chosen.items())
         return f"{type(self).__name__}({said})"
 
     def _repr_html_(self) -> str:
-        rows: list[tuple[object, object]] = [(name, value) for name, value in self.get_params().items() if value is not None]
+        rows: list[tuple[object, object]] = [
+            (name, value) for name, value in self.get_params().items() if value is not None
+        ]
         if self._released is not None:
             rows += [("items", f"{len(self.item_ids):,}"), ("guarantee", repr(self.guarantee))]
         return html_table((type(self).__name__, ""), rows)
 
 
 class MatrixFactorization(Recommender):
-    """Matrix factorisation of ratings or clicks by alternating least squares on noised item statistics: the recipe `default`.
+    """Matrix factorisation of ratings or clicks by alternating least squares on noised item
+    statistics: the recipe `default`.
 
-    Item vectors are learned with privacy, and a user's vector is solved from the user's own history. Public item features help where
-    the data has them.
+    Item vectors are learned with privacy, and a user's vector is solved from the user's own
+    history. Public item features help where the data has them.
 
     Args:
-        epsilon: Privacy budget of the whole training, per user (add/remove); `math.inf` trains without privacy.
-        delta: Probability with which the guarantee may fail; far below 1 / users.
-        method: "default", or a published method: "published" (AM-SSP, Ada-DPALS), "dp-cmf", "fast-dpmf", "dp-gd", "am-dpsgd" of ratings,
+        epsilon: Privacy budget of the whole training, per user (add/remove); `math.inf` trains
+        without privacy. delta: Probability with which the guarantee may fail; far below 1 / users.
+        method: "default", or a published method: "published" (AM-SSP, Ada-DPALS), "dp-cmf",
+        "fast-dpmf", "dp-gd", "am-dpsgd" of ratings,
             "convex-ssp" of clicks.
-        noise: "system" draws from the operating system; "seeded" repeats to the byte, for experiments only.
-        seed: Of the initialisation, and of seeded noise.
+        noise: "system" draws from the operating system; "seeded" repeats to the byte, for
+        experiments only. seed: Of the initialisation, and of seeded noise.
         settings: Further keys of a scenario, for example `{"model.dimension": 8}`.
 
     >>> import fedrec
@@ -302,37 +394,49 @@ class MatrixFactorization(Recommender):
 
 
 class ItemItem(Recommender):
-    """Item-item similarities of clicks: one noised Gram matrix of the most clicked items, solved by EASE (Steck 2019)."""
+    """Item-item similarities of clicks: one noised Gram matrix of the most clicked items, solved by
+    EASE (Steck 2019)."""
 
     recipe = "dp-item-item"
 
 
 class Popularity(Recommender):
-    """Items by noised click counts: the same list for everybody, and the least that a personal model must beat."""
+    """Items by noised click counts: the same list for everybody, and the least that a personal
+    model must beat."""
 
     recipe = "dp-popularity"
 
 
 class ItemBias(Recommender):
-    """Ratings by noised item means and each user's own mean: the least that a factorisation must beat."""
+    """Ratings by noised item means and each user's own mean: the least that a factorisation must
+    beat."""
 
     recipe = "dp-bias"
 
 
 def one_blas_thread() -> Any:
-    """Sums depend on the number of BLAS threads: with one, a notebook computes the bytes that the command line computes."""
+    """Sums depend on the number of BLAS threads: with one, a notebook computes the bytes that the
+    command line computes."""
     return threadpool_limits(limits=1, user_api="blas")
 
 
-_METHODS: Mapping[str, type[Recommender]] = {kind.recipe: kind for kind in (ItemItem, Popularity, ItemBias)}
+_METHODS: Mapping[str, type[Recommender]] = {
+    kind.recipe: kind for kind in (ItemItem, Popularity, ItemBias)
+}
 
 
 def load(folder: str | Path) -> Recommender:
-    """A model that `save` or `fedrec simulate` wrote. Raises RunError where the folder holds none, or a damaged one."""
+    """A model that `save` or `fedrec simulate` wrote.
+
+    Raises RunError where the folder holds none, or a damaged one."""
     place = Path(folder)
     released = read_released(place)
     kind, promised = _METHODS.get(released.recipe, MatrixFactorization), released.guarantee
-    params: dict[str, Any] = {"epsilon": promised.epsilon, "delta": promised.delta, "noise": promised.noise}
+    params: dict[str, Any] = {
+        "epsilon": promised.epsilon,
+        "delta": promised.delta,
+        "noise": promised.noise,
+    }
     params["seed"] = released.settings["seed"]
     if kind is MatrixFactorization:
         params["method"] = released.recipe

@@ -24,7 +24,8 @@ from fedrec_simulations.simulate import rivals_of
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """What a model is worth on test. outcome: of the model; controls: of methods without privacy, on the same rows."""
+    """What a model is worth on test. outcome: of the model; controls: of methods without privacy,
+    on the same rows."""
 
     model: str
     guarantee: PrivacyGuarantee
@@ -38,67 +39,126 @@ class Evaluation:
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """The model beside each control, paired by user: better, not clearly better, or no better."""
+        """The model beside each control, paired by user: better, not clearly better, or no
+        better."""
         return self.outcome.verdicts
 
     @property
     def frame(self) -> pl.DataFrame:
         """A row for each method: method, epsilon (null without privacy), and the metrics."""
         rows = [{"method": self.model, "epsilon": self.guarantee.epsilon, **self.metrics}]
-        rows += [{"method": name, "epsilon": math.inf, **outcome.metrics()} for name, outcome in self.controls.items()]
+        rows += [
+            {"method": name, "epsilon": math.inf, **outcome.metrics()}
+            for name, outcome in self.controls.items()
+        ]
         return pl.DataFrame(rows, infer_schema_length=None)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name} {value:.4f}" for name, value in self.headline.items())
-        lines = [f"{self.model}: {shown}; {self.guarantee!r}", *(f"  {verdict.sentence}" for verdict in self.verdicts)]
+        lines = [
+            f"{self.model}: {shown}; {self.guarantee!r}",
+            *(f"  {verdict.sentence}" for verdict in self.verdicts),
+        ]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         names = list(self.headline)
-        rows: list[Sequence[object]] = [(self.model, *(f"{self.headline[name]:.4f}" for name in names), repr(self.guarantee))]
+        rows: list[Sequence[object]] = [
+            (self.model, *(f"{self.headline[name]:.4f}" for name in names), repr(self.guarantee))
+        ]
         for name, outcome in self.controls.items():
             found = outcome.metrics()
-            rows.append((name, *(f"{found[metric]:.4f}" if found.get(metric) is not None else "" for metric in names), "no privacy"))
+            rows.append(
+                (
+                    name,
+                    *(
+                        f"{found[metric]:.4f}" if found.get(metric) is not None else ""
+                        for metric in names
+                    ),
+                    "no privacy",
+                )
+            )
         words = "".join(f"<p>{verdict.sentence}</p>" for verdict in self.verdicts)
         return html_table(("method", *names, "guarantee"), rows) + words
 
     @property
     def headline(self) -> dict[str, float]:
-        """The metrics that a person looks at first: rmse and mae of ratings; ndcg and recall at the longest cutoff."""
-        lists = [f"{name}@{max(self.outcome.ranking.at)}" for name in ("ndcg", "recall_capped")] if self.outcome.ranking else []
+        """The metrics that a person looks at first: rmse and mae of ratings; ndcg and recall at the
+        longest cutoff."""
+        lists = (
+            [f"{name}@{max(self.outcome.ranking.at)}" for name in ("ndcg", "recall_capped")]
+            if self.outcome.ranking
+            else []
+        )
         found = self.metrics
-        return {name: float(value) for name in ("rmse", "mae", *lists) if (value := found.get(name)) is not None}
+        return {
+            name: float(value)
+            for name in ("rmse", "mae", *lists)
+            if (value := found.get(name)) is not None
+        }
 
 
-def evaluate(model: Recommender, test: TestSet, *, k: Sequence[int] = (10, 20), controls: bool = True, ranking: bool = True) -> Evaluation:
+def evaluate(
+    model: Recommender,
+    test: TestSet,
+    *,
+    k: Sequence[int] = (10, 20),
+    controls: bool = True,
+    ranking: bool = True,
+) -> Evaluation:
     """Measure a model on test rows.
 
     Args:
-        model: Trained, or loaded; of a loaded one the test set must have the catalogue that it was trained on.
-        test: The second of what `Dataset.split` returns.
+        model: Trained, or loaded; of a loaded one the test set must have the catalogue that it was
+        trained on. test: The second of what `Dataset.split` returns.
         k: Lengths of the lists that are measured.
-        controls: Also measure means, popularity, item-item similarities and ALS without privacy, and the model with users exchanged.
-        ranking: Of ratings: measure lists over the whole catalogue too. Of clicks they always are.
+        controls: Also measure means, popularity, item-item similarities and ALS without privacy,
+        and the model with users exchanged. ranking: Of ratings: measure lists over the whole
+        catalogue too. Of clicks they always are.
 
     Raises:
         SettingsError: The test set has another catalogue, or k is empty.
     """
     cutoffs = (k,) if isinstance(k, int) else tuple(sorted(set(k)))
     if not cutoffs or min(cutoffs) < 1:
-        raise SettingsError(f"k = {k!r} has no length of a list", "Give lengths of 1 or more, for example k=(10, 20).")
+        raise SettingsError(
+            f"k = {k!r} has no length of a list",
+            "Give lengths of 1 or more, for example k=(10, 20).",
+        )
     released = model.released
     if released.item_ids != test.source.catalogue.item_ids:
-        raise SettingsError("the test set has other items than the model", "Evaluate on a split of the data that the model was trained on.")
+        raise SettingsError(
+            "the test set has other items than the model",
+            "Evaluate on a split of the data that the model was trained on.",
+        )
     with one_blas_thread():
-        rivals = controls_of(test, cutoffs, ranking=ranking, seed=int(released.settings["seed"])) if controls else None
-        outcome = measured(released.model, test.split.test, test.split.train, cutoffs=cutoffs, ranking=ranking, rivals=rivals)
+        rivals = (
+            controls_of(test, cutoffs, ranking=ranking, seed=int(released.settings["seed"]))
+            if controls
+            else None
+        )
+        outcome = measured(
+            released.model,
+            test.split.test,
+            test.split.train,
+            cutoffs=cutoffs,
+            ranking=ranking,
+            rivals=rivals,
+        )
     return Evaluation(type(model).__name__, released.guarantee, outcome, rivals or {})
 
 
-def controls_of(test: TestSet, cutoffs: tuple[int, ...], *, ranking: bool, seed: int) -> Mapping[str, Outcome]:
+def controls_of(
+    test: TestSet, cutoffs: tuple[int, ...], *, ranking: bool, seed: int
+) -> Mapping[str, Outcome]:
     """Methods without privacy on the same rows, measured once for a test set."""
     asked = f"{cutoffs} {ranking} {seed}"
     if asked not in test.measured:
-        chosen: dict[str, Any] = {"seed": seed, "evaluation": {"cutoffs": cutoffs, "ranking": ranking}}
-        test.measured[asked] = rivals_of(validated(chosen, source="evaluate"), test.split, Console(quiet=True))[0]
+        chosen: dict[str, Any] = {
+            "seed": seed,
+            "evaluation": {"cutoffs": cutoffs, "ranking": ranking},
+        }
+        test.measured[asked] = rivals_of(
+            validated(chosen, source="evaluate"), test.split, Console(quiet=True)
+        )[0]
     return test.measured[asked]

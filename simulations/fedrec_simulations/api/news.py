@@ -1,4 +1,5 @@
-"""News recommenders for Python: PrivateRec's variants, trained and measured by `fedrec simulate`, asked through their serving bundle."""
+"""News recommenders for Python: PrivateRec's variants, trained and measured by `fedrec simulate`,
+asked through their serving bundle."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ Variant = Literal["additive", "local", "central", "printed", "fedrec", "dp-fedre
 
 @dataclass(frozen=True)
 class NewsData:
-    """Impressions of news. Make it with `planted`, `from_mind` or `from_click_log`; it is read when a model is fitted."""
+    """Impressions of news.
+
+    Make it with `planted`, `from_mind` or `from_click_log`; it is read when a model is fitted."""
 
     keys: Mapping[str, Any] = field(default_factory=dict)
 
@@ -53,8 +56,8 @@ class NewsRecommender(Parameters):
     Args:
         epsilon: Of training, per click (replace); of `variant="central"` per user (add/remove).
         delta: The probability with which the guarantee may fail.
-        variant: "additive" trains on one noised report a user; the others train in rounds (docs/news.md).
-        noise: "system", or "seeded" for an experiment.
+        variant: "additive" trains on one noised report a user; the others train in rounds
+        (docs/news.md). noise: "system", or "seeded" for an experiment.
         seed: Of initialisation, and of seeded noise.
         settings: Further keys of a scenario, for example `{"news.serving_epsilons": [5]}`.
     """
@@ -69,7 +72,14 @@ class NewsRecommender(Parameters):
         seed: int = 1,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        self.epsilon, self.delta, self.variant, self.noise, self.seed, self.settings = epsilon, delta, variant, noise, seed, settings
+        self.epsilon, self.delta, self.variant, self.noise, self.seed, self.settings = (
+            epsilon,
+            delta,
+            variant,
+            noise,
+            seed,
+            settings,
+        )
         self._bundle: Bundle | None = None
         self.result: Mapping[str, Any] = {}
 
@@ -78,12 +88,24 @@ class NewsRecommender(Parameters):
         require("news", type(self).__name__)
         from fedrec_simulations.simulate_news import run
 
-        keys = {"recipe": "privaterec", "seed": self.seed, "news.variant": self.variant, "privacy.unit": variant_named(self.variant).unit}
-        keys |= {"privacy.epsilon": self.epsilon, "privacy.delta": self.delta, "privacy.noise": self.noise}
+        keys = {
+            "recipe": "privaterec",
+            "seed": self.seed,
+            "news.variant": self.variant,
+            "privacy.unit": variant_named(self.variant).unit,
+        }
+        keys |= {
+            "privacy.epsilon": self.epsilon,
+            "privacy.delta": self.delta,
+            "privacy.noise": self.noise,
+        }
         folder = tempfile.mkdtemp(prefix="fedrec-news-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         where = {"run.directory": folder}
-        scenario = validated(nested({**keys, **data.keys, **(self.settings or {}), **where}), source=type(self).__name__)
+        scenario = validated(
+            nested({**keys, **data.keys, **(self.settings or {}), **where}),
+            source=type(self).__name__,
+        )
         self.result = run(scenario, name="news", quiet=not progress)
         if "refused" in self.result["serving"]:
             return self  # measured, but there is nothing to ask: `recommend` says why
@@ -104,24 +126,39 @@ class NewsRecommender(Parameters):
         else:
             self._require_fitted()
             training = dict(self.result["guarantee"])
-        promised = {name: training[name] for name in ("delta", "unit", "neighbours", "established", "note") if name in training}
-        return PrivacyGuarantee(Guarantee(epsilon=float(training["epsilon"]), **promised), self.noise)
+        promised = {
+            name: training[name]
+            for name in ("delta", "unit", "neighbours", "established", "note")
+            if name in training
+        }
+        return PrivacyGuarantee(
+            Guarantee(epsilon=float(training["epsilon"]), **promised), self.noise
+        )
 
     def recommend(self, *, history: Iterable[Any], k: int = 10) -> pl.DataFrame:
-        """The k best news for a history of ids, oldest first; ranked here, without noise. Columns rank, item, title and score."""
+        """The k best news for a history of ids, oldest first; ranked here, without noise.
+
+        Columns rank, item, title and score."""
         from fedrec_client.clicks import Clicks
         from fedrec_client.exact_ranking import best
         from fedrec_client.public_model import PublicModel
 
         if self._bundle is None:
             self._require_fitted()
-            raise SettingsError(f"this model cannot be asked: {self.result['serving'].get('refused')}", "Use another variant.")
+            raise SettingsError(
+                f"this model cannot be asked: {self.result['serving'].get('refused')}",
+                "Use another variant.",
+            )
         model, clicks = PublicModel(self._bundle), Clicks.of([str(item) for item in history])
         rows = [int(row) for row in model.rows(clicks) if row >= 0]
-        found, scores = best(self._bundle, model.window(clicks), [(row, None) for row in rows], k=k, categories=0)
+        found, scores = best(
+            self._bundle, model.window(clicks), [(row, None) for row in rows], k=k, categories=0
+        )
         ids, titles = self._bundle.ids, self._bundle.titles
         names = ([ids[int(row)] for row in found], [titles[int(row)] for row in found])
-        return pl.DataFrame({"rank": range(1, len(found) + 1), "item": names[0], "title": names[1], "score": scores})
+        return pl.DataFrame(
+            {"rank": range(1, len(found) + 1), "item": names[0], "title": names[1], "score": scores}
+        )
 
     def save(self, folder: str | Path) -> Path:
         """Copy the run: model, bundle, guarantee, metrics and report."""
@@ -142,8 +179,13 @@ class NewsRecommender(Parameters):
             raise RunError("this NewsRecommender is not trained", "Call model.fit(data) first.")
 
     def __repr__(self) -> str:
-        return f"NewsRecommender(epsilon={self.epsilon!r}, variant={self.variant!r}, noise={self.noise!r})"
+        return (
+            f"NewsRecommender(epsilon={self.epsilon!r}, variant={self.variant!r}, "
+            f"noise={self.noise!r})"
+        )
 
     def _repr_html_(self) -> str:
-        rows: Sequence[tuple[object, object]] = [] if not self.result else [("guarantee", repr(self.guarantee)), *self.metrics.items()]
+        rows: Sequence[tuple[object, object]] = (
+            [] if not self.result else [("guarantee", repr(self.guarantee)), *self.metrics.items()]
+        )
         return html_table((repr(self), ""), rows)

@@ -14,10 +14,12 @@ from fedrec_simulations.statement import COVERS, compared
 
 @dataclass(frozen=True, repr=False)
 class PrivacyGuarantee:
-    """(epsilon, delta)-differential privacy of a trained model, with the epsilon of two further accountants.
+    """(epsilon, delta)-differential privacy of a trained model, with the epsilon of two further
+    accountants.
 
-    pld, rdp: epsilon of the noise that was drawn, by privacy loss distributions and by Renyi divergences; infinite where it was not
-    computed. noise: "system", or "seeded" for an experiment, which must not be released.
+    pld, rdp: epsilon of the noise that was drawn, by privacy loss distributions and by Renyi
+    divergences; infinite where it was not computed. noise: "system", or "seeded" for an experiment,
+    which must not be released.
     """
 
     promised: Guarantee
@@ -54,7 +56,11 @@ class PrivacyGuarantee:
         """What must not be done with the model; empty where there is nothing to warn of."""
         if not self.promised.private:
             return "no privacy: the model was trained without noise"
-        return "seeded noise: an experiment; whoever knows the seed can remove the noise" if self.noise == "seeded" else ""
+        return (
+            "seeded noise: an experiment; whoever knows the seed can remove the noise"
+            if self.noise == "seeded"
+            else ""
+        )
 
     def __repr__(self) -> str:
         promised = self.promised
@@ -62,12 +68,23 @@ class PrivacyGuarantee:
             return f"no privacy (epsilon infinite, {promised.compared})"
         words = f"({promised.epsilon:g}, {promised.delta:g})-DP {promised.compared}"
         words += "" if promised.established else ", NOT ESTABLISHED"
-        checked = [f"{name.upper()} {value:.2f}" for name, value in self.accountants.items() if name != "gdp" and value != float("inf")]
+        checked = [
+            f"{name.upper()} {value:.2f}"
+            for name, value in self.accountants.items()
+            if name != "gdp" and value != float("inf")
+        ]
         return ", ".join([words, *checked, *([self.warning] if self.warning else [])])
 
     def _repr_html_(self) -> str:
-        rows: list[tuple[object, object]] = [("guarantee", repr(self)), ("compared", compared(self.promised)), ("covers", COVERS)]
-        return html_table(("privacy", ""), [*rows, *([("note", self.promised.note)] if self.promised.note else [])])
+        rows: list[tuple[object, object]] = [
+            ("guarantee", repr(self)),
+            ("compared", compared(self.promised)),
+            ("covers", COVERS),
+        ]
+        return html_table(
+            ("privacy", ""),
+            [*rows, *([("note", self.promised.note)] if self.promised.note else [])],
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values."""

@@ -1,4 +1,5 @@
-"""A trained model with what is public about it: catalogue, kind of data and guarantee; lists, similar items and predictions from it."""
+"""A trained model with what is public about it: catalogue, kind of data and guarantee; lists,
+similar items and predictions from it."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ History = Mapping[Any, float] | Iterable[Any]
 
 @dataclass(frozen=True)
 class Released:
-    """A model and what is public about it. params: of the estimator that made it; recipe: its name in a scenario."""
+    """A model and what is public about it. params: of the estimator that made it; recipe: its name
+    in a scenario."""
 
     model: Model
     item_ids: tuple[str, ...]
@@ -56,11 +58,16 @@ class Released:
         near = get_close_matches(str(item), self.item_ids, n=1)
         raise DataError(
             f"the model has no item {str(item)!r}",
-            f"{f'Did you mean {near[0]!r}? ' if near else ''}Its {len(self.item_ids):,} ids are in model.item_ids.",
+            (
+                f"{f'Did you mean {near[0]!r}? ' if near else ''}Its {len(self.item_ids):,} ids "
+                "are in model.item_ids."
+            ),
         )
 
     def events(self, histories: Sequence[History]) -> Interactions:
-        """Histories as events; items that the model does not have are left out. Of ratings, an item without one counts as liked."""
+        """Histories as events; items that the model does not have are left out.
+
+        Of ratings, an item without one counts as liked."""
         low, high = self.value_range
         users, items, values = list[int](), list[int](), list[float]()
         for user, history in enumerate(histories):
@@ -70,7 +77,8 @@ class Released:
                     continue
                 if self.kind == "ratings" and not low <= float(value) <= high:
                     raise DataError(
-                        f"the rating {value} of item {str(item)!r} is outside {low:g} to {high:g}", "Give ratings on that scale."
+                        f"the rating {value} of item {str(item)!r} is outside {low:g} to {high:g}",
+                        "Give ratings on that scale.",
                     )
                 users.append(user)
                 items.append(row)
@@ -86,14 +94,24 @@ class Released:
         )
 
     def lists(self, history: Interactions, names: Sequence[str] | None, k: int) -> pl.DataFrame:
-        """The k best items of each user that are not in the history; columns user (where named), rank, item, title, score."""
+        """The k best items of each user that are not in the history; columns user (where named),
+        rank, item, title, score."""
         ranker = ranker_of(self.model)
-        scores = dot_product(np.asarray(ranker.user_vectors(history), np.float32), np.asarray(ranker.item_vectors, np.float32))
+        scores = dot_product(
+            np.asarray(ranker.user_vectors(history), np.float32),
+            np.asarray(ranker.item_vectors, np.float32),
+        )
         best = top_items(scores, history=history, k=min(k, len(self.item_ids)))
         users, places = np.nonzero(best >= 0)
         items = best[users, places]
-        values = np.concatenate([scores(u, u + 1)[0][best[u][best[u] >= 0]] for u in range(len(best))]) if len(best) else np.zeros(0)
-        columns: dict[str, Any] = {} if names is None else {"user": [names[u] for u in users.tolist()]}
+        values = (
+            np.concatenate([scores(u, u + 1)[0][best[u][best[u] >= 0]] for u in range(len(best))])
+            if len(best)
+            else np.zeros(0)
+        )
+        columns: dict[str, Any] = (
+            {} if names is None else {"user": [names[u] for u in users.tolist()]}
+        )
         return pl.DataFrame(
             {
                 **columns,
@@ -108,9 +126,18 @@ class Released:
         """The k items of largest cosine with an item; columns rank, item, title, similarity."""
         (found,) = nearest(ranker_of(self.model).item_vectors, np.array([self.row(item)]), k=k)
         ids, titles = [self.item_ids[j] for j in found.items], [self.titles[j] for j in found.items]
-        return pl.DataFrame({"rank": range(1, len(ids) + 1), "item": ids, "title": titles, "similarity": found.similarities})
+        return pl.DataFrame(
+            {
+                "rank": range(1, len(ids) + 1),
+                "item": ids,
+                "title": titles,
+                "similarity": found.similarities,
+            }
+        )
 
-    def predict(self, history: Interactions, users: Sequence[int], items: Iterable[Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def predict(
+        self, history: Interactions, users: Sequence[int], items: Iterable[Any]
+    ) -> np.ndarray[Any, np.dtype[np.float64]]:
         """(n,) ratings, or scores of clicks, of pairs of a row of `history` and an item id."""
         rows = np.array([self.row(item) for item in items], np.int64)
         return predictor(self.model, history)(np.asarray(users, np.int64), rows)
@@ -124,24 +151,47 @@ def write_facts(
     titles: Sequence[str] | None,
     accountants: Mapping[str, float],
 ) -> None:
-    """What `read_released` needs besides the manifest: nothing here is private, and no path of the trainer's machine is in it."""
-    chosen = scenario.model_dump(mode="json", include={"recipe", "seed", "model", "privacy"}, exclude={"privacy": scenario.unsaid})
-    content = {"kind": kind, "value_range": value_range, "titles": titles, "accountants": accountants, "settings": chosen}
+    """What `read_released` needs besides the manifest: nothing here is private, and no path of the
+    trainer's machine is in it."""
+    chosen = scenario.model_dump(
+        mode="json",
+        include={"recipe", "seed", "model", "privacy"},
+        exclude={"privacy": scenario.unsaid},
+    )
+    content = {
+        "kind": kind,
+        "value_range": value_range,
+        "titles": titles,
+        "accountants": accountants,
+        "settings": chosen,
+    }
     write_json(folder / FILE, finite({"format": FORMAT, **content}))
 
 
 def read_released(folder: Path) -> Released:
-    """The model of a folder, or of the folder `model` in a run folder. Raises RunError where it is none."""
-    folder = folder if (folder / "manifest.json").exists() or not (folder / "model").is_dir() else folder / "model"
+    """The model of a folder, or of the folder `model` in a run folder.
+
+    Raises RunError where it is none."""
+    folder = (
+        folder
+        if (folder / "manifest.json").exists() or not (folder / "model").is_dir()
+        else folder / "model"
+    )
     if not (folder / "manifest.json").exists():
-        raise RunError(f"{folder} holds no model", "Give a folder that model.save or `fedrec simulate` wrote.")
+        raise RunError(
+            f"{folder} holds no model", "Give a folder that model.save or `fedrec simulate` wrote."
+        )
     model, manifest = load(folder)
     if not (folder / FILE).exists():
-        raise RunError(f"{folder} holds no {FILE}: an older version wrote it", "Train again, or serve it with `fedrec serve`.")
+        raise RunError(
+            f"{folder} holds no {FILE}: an older version wrote it",
+            "Train again, or serve it with `fedrec serve`.",
+        )
     facts = read_json(folder / FILE)
     if facts.get("format") != FORMAT:
         raise RunError(
-            f"{folder / FILE} is of format {facts.get('format')!r}; expected {FORMAT!r}", "Read it with the version that wrote it."
+            f"{folder / FILE} is of format {facts.get('format')!r}; expected {FORMAT!r}",
+            "Read it with the version that wrote it.",
         )
     promised = dict(manifest["guarantee"])
     promised["epsilon"] = float(promised["epsilon"])  # an infinite one is a string
@@ -150,4 +200,6 @@ def read_released(folder: Path) -> Released:
     guarantee = PrivacyGuarantee(Guarantee(**promised), manifest["noise"], accountants)
     titles = tuple(facts["titles"] or ids)
     kind = cast(Kind, facts["kind"])
-    return Released(model, ids, titles, kind, (low, high), guarantee, manifest["recipe"], facts["settings"])
+    return Released(
+        model, ids, titles, kind, (low, high), guarantee, manifest["recipe"], facts["settings"]
+    )

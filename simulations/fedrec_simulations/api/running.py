@@ -60,13 +60,22 @@ class Simulation:
 
     def __repr__(self) -> str:
         found = ", ".join(
-            f"{name} {value:.4f}" for name, value in self.metrics.items() if name in {"rmse", "mae"} or name.startswith("ndcg")
+            f"{name} {value:.4f}"
+            for name, value in self.metrics.items()
+            if name in {"rmse", "mae"} or name.startswith("ndcg")
         )
         return f"Simulation({str(self.folder)!r}): {found}; {self.guarantee!r}"
 
     def _repr_html_(self) -> str:
-        rows: list[tuple[object, object]] = [("run", self.folder), ("guarantee", repr(self.guarantee)), ("report", self.report())]
-        return html_table(("simulation", ""), [*rows, *((v["metric"], v["sentence"]) for v in self.result["verdicts"])])
+        rows: list[tuple[object, object]] = [
+            ("run", self.folder),
+            ("guarantee", repr(self.guarantee)),
+            ("report", self.report()),
+        ]
+        return html_table(
+            ("simulation", ""),
+            [*rows, *((v["metric"], v["sentence"]) for v in self.result["verdicts"])],
+        )
 
 
 def simulate(
@@ -86,8 +95,9 @@ def simulate(
     """Train, evaluate and report, as `fedrec simulate` does, to the byte.
 
     Args:
-        scenario: A scenario file (TOML), the name of one that comes with fedrec (`fedrec.scenarios()`), the name of a recipe, or a mapping.
-        data: A data set of your own, in the place of the scenario's.
+        scenario: A scenario file (TOML), the name of one that comes with fedrec
+        (`fedrec.scenarios()`), the name of a recipe, or a mapping. data: A data set of your own, in
+        the place of the scenario's.
         settings: Scenario keys to override, for example `{"split.kind": "leave-last-out"}`.
         epsilon: Short for `privacy.epsilon`.
         delta: Short for `privacy.delta`.
@@ -96,28 +106,44 @@ def simulate(
         directory: Where the run folder is made; "runs" without one.
         resume: Continue an interrupted run of this scenario.
         progress: Show bars with the time left, and the table of methods.
-        callbacks: Called with a dictionary after every round and at the end; not where the scenario learns news.
+        callbacks: Called with a dictionary after every round and at the end; not where the scenario
+        learns news.
 
     Raises:
         SettingsError: A key is unknown, with the nearest one, or has a wrong value.
     """
     content, name = _content(scenario)
-    short = {"privacy.epsilon": epsilon, "privacy.delta": delta, "privacy.noise": noise, "seed": seed, "run.directory": directory}
+    short = {
+        "privacy.epsilon": epsilon,
+        "privacy.delta": delta,
+        "privacy.noise": noise,
+        "seed": seed,
+        "run.directory": directory,
+    }
     chosen = {
         **(settings or {}),
-        **{key: str(value) if key == "run.directory" else value for key, value in short.items() if value is not None},
+        **{
+            key: str(value) if key == "run.directory" else value
+            for key, value in short.items()
+            if value is not None
+        },
     }
     resolved = validated(nested(chosen, onto=content), source=f"simulate {name}")
     if data is not None:
         name = f"{name}-{_digest_of(data)}"
     if data is not None and resolved.data.path:
-        raise SettingsError("data is given, but the scenario has a data.path too", "Leave one of them out.")
+        raise SettingsError(
+            "data is given, but the scenario has a data.path too", "Leave one of them out."
+        )
     if resolved.learns_news:
         require("news", f'recipe "{resolved.recipe}"')
         from fedrec_simulations.simulate_news import run as run_news
 
         if data is not None:
-            raise SettingsError("news is read from files, and data holds ratings or clicks", 'Give settings={"data.path": ...}.')
+            raise SettingsError(
+                "news is read from files, and data holds ratings or clicks",
+                'Give settings={"data.path": ...}.',
+            )
         return _simulation(run_news(resolved, name=name, resume=resume, quiet=not progress))
 
     def on_round(record: RoundRecord) -> None:
@@ -126,9 +152,25 @@ def simulate(
 
     with one_blas_thread():
         given = None if data is None else data.source
-        finished = _simulation(run(resolved, name=name, resume=resume, quiet=not progress, given=given, on_round=on_round))
+        finished = _simulation(
+            run(
+                resolved,
+                name=name,
+                resume=resume,
+                quiet=not progress,
+                given=given,
+                on_round=on_round,
+            )
+        )
     for callback in callbacks:
-        callback({"event": "simulate", "recipe": resolved.recipe, **finished.guarantee.as_dict(), "metrics": finished.metrics})
+        callback(
+            {
+                "event": "simulate",
+                "recipe": resolved.recipe,
+                **finished.guarantee.as_dict(),
+                "metrics": finished.metrics,
+            }
+        )
     return finished
 
 
@@ -139,7 +181,8 @@ def audit(
     settings: Mapping[str, Any] | None = None,
     quick: bool = True,
 ) -> Audit:
-    """Attack a scenario's mechanism, as `fedrec audit` does: a lower bound of epsilon from each attack beside the epsilon that is claimed.
+    """Attack a scenario's mechanism, as `fedrec audit` does: a lower bound of epsilon from each
+    attack beside the epsilon that is claimed.
 
     Args:
         scenario: As in `simulate`, or an estimator, whose parameters are attacked.
@@ -148,9 +191,14 @@ def audit(
         quick: Fewer draws: weaker bounds, sooner.
 
     Returns:
-        The findings; `table()` is what the command prints, and `exit_code` is not 0 where a claim was refuted.
+        The findings; `table()` is what the command prints, and `exit_code` is not 0 where a claim
+        was refuted.
     """
-    content, name = (_as_written(scenario.scenario()), "audit") if isinstance(scenario, Recommender) else _content(scenario)
+    content, name = (
+        (_as_written(scenario.scenario()), "audit")
+        if isinstance(scenario, Recommender)
+        else _content(scenario)
+    )
     resolved = validated(nested(settings or {}, onto=content), source=f"audit {name}")
     with one_blas_thread():
         return run_audit(resolved, quick=quick, given=None if data is None else data.source)

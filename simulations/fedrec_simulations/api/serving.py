@@ -1,4 +1,5 @@
-"""Serving of a model from Python: its bundle, and the server process's functions in this process."""
+"""Serving of a model from Python: its bundle, and the server process's functions in this
+process."""
 
 from __future__ import annotations
 
@@ -48,8 +49,12 @@ def write_export(export: Export, file: Path) -> str:
     return write(file, about, arrays)
 
 
-def serve(model: Recommender, *, port: int, host: str, page: bool, demo: bool, background: bool) -> Served | None:
-    """As `fedrec serve`; see `Recommender.serve`. Raises SettingsError where the address cannot be used, or the model must not be."""
+def serve(
+    model: Recommender, *, port: int, host: str, page: bool, demo: bool, background: bool
+) -> Served | None:
+    """As `fedrec serve`; see `Recommender.serve`.
+
+    Raises SettingsError where the address cannot be used, or the model must not be."""
     require("serve", "model.serve")
     from fedrec_server.serving.main import Serving, run
     from fedrec_server.serving.settings import overridden
@@ -60,7 +65,12 @@ def serve(model: Recommender, *, port: int, host: str, page: bool, demo: bool, b
             "Train with noise='system', or say demo=True.",
         )
     settings = overridden(None, grpc="", http=f"{host}:{port}")
-    stop, listening, told, failed = threading.Event(), threading.Event(), list[Serving](), list[BaseException]()
+    stop, listening, told, failed = (
+        threading.Event(),
+        threading.Event(),
+        list[Serving](),
+        list[BaseException](),
+    )
 
     def ready(serving: Serving) -> None:
         told.append(serving)
@@ -84,7 +94,10 @@ def serve(model: Recommender, *, port: int, host: str, page: bool, demo: bool, b
     thread = threading.Thread(target=work, name="fedrec-serve", daemon=True)
     thread.start()
     if not listening.wait(_START_S):
-        raise RunError(f"the server did not listen within {_START_S:g} seconds", "Try again on a less busy machine.")
+        raise RunError(
+            f"the server did not listen within {_START_S:g} seconds",
+            "Try again on a less busy machine.",
+        )
     if failed:
         raise failed[0]
     return Served(told[0].http, told[0].newest, told[0].training, stop, thread)

@@ -1,1 +1,2 @@
-"""`fedrec audit`: attacks on what leaves a client or an aggregator, and the least epsilon that they prove."""
+"""`fedrec audit`: attacks on what leaves a client or an aggregator, and the least epsilon that they
+prove."""

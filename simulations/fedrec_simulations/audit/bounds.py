@@ -1,22 +1,28 @@
-"""From what an attack guessed right and wrong to a lower bound of epsilon, with a stated confidence.
+"""From what an attack guessed right and wrong to a lower bound of epsilon, with a stated
+confidence.
 
-An attack is a score, larger where the unit took part. It is run `n` times with and `n` times without the unit. The threshold is
-chosen on the first half of the runs; on the other half it accuses a share TPR of the runs with and FPR of those without.
-Clopper-Pearson limits TPR from below and FPR from above, each at half of what may go wrong. Two ways to go on:
+An attack is a score, larger where the unit took part. It is run `n` times with and `n` times
+without the unit. The threshold is chosen on the first half of the runs; on the other half it
+accuses a share TPR of the runs with and FPR of those without. Clopper-Pearson limits TPR from below
+and FPR from above, each at half of what may go wrong. Two ways to go on:
 
-- "region". (epsilon, delta)-DP implies TPR <= e^epsilon FPR + delta and 1 - FPR <= e^epsilon (1 - TPR) + delta (Kairouz, Oh, Viswanath
-  2017, Thm 2.1), so epsilon >= log((TPR - delta) / FPR), and the same from the other side. Nothing is assumed; n runs
-  cannot show more than about log(n / 15).
-- "gaussian". mu-GDP implies Phi^-1(TPR) - Phi^-1(FPR) <= mu (Dong, Roth, Su 2022, Def. 2.6): a lower bound of mu, read as epsilon at
-  delta by the exact curve of mu-GDP. What it refutes is the claim of mu-GDP, which is what a Gaussian mechanism's epsilon is computed from
-  (Nasr et al. 2023). As an epsilon it assumes that errors trade off as Gaussians do.
+- "region". (epsilon, delta)-DP implies TPR <= e^epsilon FPR + delta and 1 - FPR <= e^epsilon (1 -
+  TPR) + delta (Kairouz, Oh, Viswanath 2017, Thm 2.1), so epsilon >= log((TPR - delta) / FPR), and
+  the same from the other side. Nothing is assumed; n runs cannot show more than about log(n / 15).
+- "gaussian". mu-GDP implies Phi^-1(TPR) - Phi^-1(FPR) <= mu (Dong, Roth, Su 2022, Def. 2.6): a
+  lower bound of mu, read as epsilon at delta by the exact curve of mu-GDP. What it refutes is the
+  claim of mu-GDP, which is what a Gaussian mechanism's epsilon is computed from (Nasr et al. 2023).
+  As an epsilon it assumes that errors trade off as Gaussians do.
 
-The better of the two is reported, each at half of what may go wrong, so the confidence is that of the whole statement.
+The better of the two is reported, each at half of what may go wrong, so the confidence is that of
+the whole statement.
 
-Where runs are dear (`separation_bound`) a third way needs fewer: "moments". mu-GDP bounds the chi-squared divergence of the two laws by
-exp(mu^2) - 1, which Gaussians reach, and it is at least d^2 for scores whose means are d standard deviations of one law apart (Hammersley,
-Chapman, Robbins). So mu >= sqrt(log(1 + d^2)), whatever the laws; the limit of d takes Student's limits of means and chi-squared limits
-of a variance, which are right for normal scores, as sums of Gaussian noise are.
+Where runs are dear (`separation_bound`) a third way needs fewer: "moments". mu-GDP bounds the
+chi-squared divergence of the two laws by exp(mu^2) - 1, which Gaussians reach, and it is at least
+d^2 for scores whose means are d standard deviations of one law apart (Hammersley, Chapman,
+Robbins). So mu >= sqrt(log(1 + d^2)), whatever the laws; the limit of d takes Student's limits of
+means and chi-squared limits of a variance, which are right for normal scores, as sums of Gaussian
+noise are.
 """
 
 from __future__ import annotations
@@ -48,7 +54,8 @@ class Bound:
 
 @dataclass(frozen=True)
 class Counts:
-    """Accused runs among `runs` with the unit, and among `false_runs` without it: one number, or one for each threshold tried."""
+    """Accused runs among `runs` with the unit, and among `false_runs` without it: one number, or
+    one for each threshold tried."""
 
     hits: Int64s | int
     runs: int
@@ -56,34 +63,63 @@ class Counts:
     false_runs: int
 
 
-def lower_bound(inside: Float64s, outside: Float64s, *, delta: float, gaussian: bool, confidence: float = CONFIDENCE) -> Bound:
-    """The better bound from scores (n,) with and (n,) without the unit, independent and in any order; `gaussian` as claimed."""
+def lower_bound(
+    inside: Float64s,
+    outside: Float64s,
+    *,
+    delta: float,
+    gaussian: bool,
+    confidence: float = CONFIDENCE,
+) -> Bound:
+    """The better bound from scores (n,) with and (n,) without the unit, independent and in any
+    order; `gaussian` as claimed."""
     ways: tuple[Way, ...] = (region, through_gdp) if gaussian else (region,)
     each, found = 1 - (1 - confidence) / len(ways), list[Bound]()
     tried = np.unique(np.quantile(np.concatenate([inside[::2], outside[::2]]), _LEVELS))
     for way in ways:
         strengths = way(*limits(_accused(inside[::2], outside[::2], tried), each), delta)
         threshold = tried[[int(np.argmax(strengths))]]
-        strength = float(way(*limits(_accused(inside[1::2], outside[1::2], threshold), each), delta)[0])
+        strength = float(
+            way(*limits(_accused(inside[1::2], outside[1::2], threshold), each), delta)[0]
+        )
         epsilon = strength if way is region else _epsilon_of_mu(strength, delta)
-        found.append(Bound(epsilon, "region" if way is region else "gaussian", confidence, len(inside) + len(outside)))
+        found.append(
+            Bound(
+                epsilon,
+                "region" if way is region else "gaussian",
+                confidence,
+                len(inside) + len(outside),
+            )
+        )
     return max(found, key=lambda bound: bound.epsilon)
 
 
-def separation_bound(inside: Float64s, outside: Float64s, *, delta: float, confidence: float = CONFIDENCE) -> Bound:
-    """The better of `lower_bound` and of the moments of scores (n,) with and (n,) without the unit."""
+def separation_bound(
+    inside: Float64s, outside: Float64s, *, delta: float, confidence: float = CONFIDENCE
+) -> Bound:
+    """The better of `lower_bound` and of the moments of scores (n,) with and (n,) without the
+    unit."""
     half = 1 - (1 - confidence) / 2
     thresholds = lower_bound(inside, outside, delta=delta, gaussian=True, confidence=half)
-    moments = Bound(_epsilon_of_mu(mu_of_moments(inside, outside, confidence=half), delta), "moments", confidence, thresholds.draws)
+    moments = Bound(
+        _epsilon_of_mu(mu_of_moments(inside, outside, confidence=half), delta),
+        "moments",
+        confidence,
+        thresholds.draws,
+    )
     return max(replace(thresholds, confidence=confidence), moments, key=lambda bound: bound.epsilon)
 
 
 def mu_of_moments(inside: Float64s, outside: Float64s, *, confidence: float) -> float:
-    """The least mu that allows means so far apart in standard deviations of `outside`; 0 where nothing is shown."""
+    """The least mu that allows means so far apart in standard deviations of `outside`; 0 where
+    nothing is shown."""
     n, wrong = len(outside), (1 - confidence) / 2
     spreads = [float(np.var(part, ddof=1)) for part in (inside, outside)]
     error = math.sqrt(spreads[0] / len(inside) + spreads[1] / n)
-    apart = float(np.mean(inside) - np.mean(outside)) - float(special.stdtrit(min(len(inside), n) - 1, 1 - wrong)) * error
+    apart = (
+        float(np.mean(inside) - np.mean(outside))
+        - float(special.stdtrit(min(len(inside), n) - 1, 1 - wrong)) * error
+    )
     largest = spreads[1] * (n - 1) / float(special.chdtri(n - 1, 1 - wrong))
     return math.sqrt(math.log1p(apart**2 / largest)) if apart > 0 and largest > 0 else 0.0
 
@@ -101,8 +137,13 @@ def through_gdp(tpr: Float64s, fpr: Float64s, delta: float) -> Float64s:
 
 
 def limits(counts: Counts, confidence: float) -> tuple[Float64s, Float64s]:
-    """TPR at least, FPR at most, for each threshold: Clopper & Pearson 1934, one-sided, wrong together with at most 1 - confidence."""
-    wrong, hits, false = (1 - confidence) / 2, np.atleast_1d(counts.hits), np.atleast_1d(counts.false_hits)
+    """TPR at least, FPR at most, for each threshold: Clopper & Pearson 1934, one-sided, wrong
+    together with at most 1 - confidence."""
+    wrong, hits, false = (
+        (1 - confidence) / 2,
+        np.atleast_1d(counts.hits),
+        np.atleast_1d(counts.false_hits),
+    )
     free = counts.false_runs - false
     low = special.betaincinv(np.maximum(hits, 1), counts.runs - hits + 1, wrong)
     high = special.betaincinv(false + 1, np.maximum(free, 1), 1 - wrong)
@@ -111,7 +152,9 @@ def limits(counts: Counts, confidence: float) -> tuple[Float64s, Float64s]:
 
 Way = Callable[[Float64s, Float64s, float], Float64s]
 
-_LEVELS = np.concatenate([np.geomspace(1e-5, 0.02, 24), np.linspace(0.02, 0.98, 49), 1 - np.geomspace(0.02, 1e-5, 24)])
+_LEVELS = np.concatenate(
+    [np.geomspace(1e-5, 0.02, 24), np.linspace(0.02, 0.98, 49), 1 - np.geomspace(0.02, 1e-5, 24)]
+)
 
 
 def _epsilon_of_mu(mu: float, delta: float) -> float:
@@ -119,5 +162,7 @@ def _epsilon_of_mu(mu: float, delta: float) -> float:
 
 
 def _accused(inside: Float64s, outside: Float64s, thresholds: Float64s) -> Counts:
-    hits, false = (len(part) - np.searchsorted(np.sort(part), thresholds) for part in (inside, outside))
+    hits, false = (
+        len(part) - np.searchsorted(np.sort(part), thresholds) for part in (inside, outside)
+    )
     return Counts(hits, len(inside), false, len(outside))

@@ -1,10 +1,12 @@
 """A planted user in central training: in or out of every noised sum of a run.
 
-Two canaries. "length" is a real client, the one with the longest reports of those tried, made by the code of the devices. "ratio
-test" is planted: a client that breaks its word as far as the aggregator's check allows, and puts the whole radius of every report on one
-number, so that a run costs a few draws and the noise is seen many thousand times. `replays` has the score and the noise.
+Two canaries. "length" is a real client, the one with the longest reports of those tried, made by
+the code of the devices. "ratio test" is planted: a client that breaks its word as far as the
+aggregator's check allows, and puts the whole radius of every report on one number, so that a run
+costs a few draws and the noise is seen many thousand times. `replays` has the score and the noise.
 
-The models that questions are made of are those of one run; any public model would do, since each release is bounded at every one.
+The models that questions are made of are those of one run; any public model would do, since each
+release is bounded at every one.
 """
 
 from __future__ import annotations
@@ -48,9 +50,13 @@ def canaries(
 ) -> tuple[Finding, ...]:
     """Train once, and attack what was asked. See `attacked`."""
     if not plan.guarantee.private:
-        return (Finding("canary", "central", plan.guarantee, math.inf, "exact", 1.0, note="no noise"),)
+        return (
+            Finding("canary", "central", plan.guarantee, math.inf, "exact", 1.0, note="no noise"),
+        )
     done = central.train(data, topics, vectors, plan, settings, history=history, noise=streams)
-    return attacked([step.model for step in done], data, topics, plan, settings, draws=draws, streams=streams)
+    return attacked(
+        [step.model for step in done], data, topics, plan, settings, draws=draws, streams=streams
+    )
 
 
 def attacked(
@@ -63,30 +69,56 @@ def attacked(
     draws: int,
     streams: Streams,
 ) -> tuple[Finding, ...]:
-    """A real client's reports against the declared noise, and `draws` runs with and without a planted one."""
+    """A real client's reports against the declared noise, and `draws` runs with and without a
+    planted one."""
     rounds = asked(models)
-    each = [exposed(data, topics, rounds, settings, canary, models[0].history) for canary in _candidates(data, topics, models[0])]
+    each = [
+        exposed(data, topics, rounds, settings, canary, models[0].history)
+        for canary in _candidates(data, topics, models[0])
+    ]
     worst = max(each, key=lambda found: exact_mu(found, plan))
     found, replayed = list[Finding](), [planted(each) for each in worst]
     for view in views(plan):
         found.append(exact_finding(f"canary: length{view.name}", "central", worst, plan, view))
-        found.append(drawn_finding(f"canary: ratio test{view.name}", "central", replayed, plan, view, draws=draws, streams=streams))
+        found.append(
+            drawn_finding(
+                f"canary: ratio test{view.name}",
+                "central",
+                replayed,
+                plan,
+                view,
+                draws=draws,
+                streams=streams,
+            )
+        )
     return tuple(found)
 
 
 def asked(models: Sequence[CentralModel]) -> list[Asked]:
-    """Every question of a run that made `models`, each with the model after the round before (the first twice)."""
+    """Every question of a run that made `models`, each with the model after the round before (the
+    first twice)."""
     rows, width = models[0].W.shape
-    gradients = [(central_client.gradient_question(t, rows, width), models[max(t - 2, 0)]) for t in range(1, len(models) + 1)]
+    gradients = [
+        (central_client.gradient_question(t, rows, width), models[max(t - 2, 0)])
+        for t in range(1, len(models) + 1)
+    ]
     return [(central_client.population_question(rows - 1), None), *gradients]
 
 
 def exposed(
-    data: Impressions, topics: TopicTable, rounds: Sequence[Asked], settings: CentralSettings, canary: int, history: int
+    data: Impressions,
+    topics: TopicTable,
+    rounds: Sequence[Asked],
+    settings: CentralSettings,
+    canary: int,
+    history: int,
 ) -> list[Exposure]:
     """Sums of every round over all users, and over all but the canary."""
     rest = data.users_subset(np.delete(np.arange(data.num_users), canary))
-    both = [Users(bounded_mean.coefficients(part.last_clicks(history), topics), part) for part in (rest, data)]
+    both = [
+        Users(bounded_mean.coefficients(part.last_clicks(history), topics), part)
+        for part in (rest, data)
+    ]
     found = list[Exposure]()
     for question, model in rounds:
         without, inside = (_sums(question, reports_of(users, model, settings)) for users in both)
@@ -95,7 +127,8 @@ def exposed(
 
 
 def planted(exposure: Exposure) -> Exposure:
-    """The same sums with a canary of exactly the radius, all of it on the first number of each release."""
+    """The same sums with a canary of exactly the radius, all of it on the first number of each
+    release."""
     inside, first = [sums.copy() for sums in exposure.without], 0
     for spec in exposure.question.releases:
         inside[first][0, 0] += int(spec.radius / spec.blocks[0].step)
@@ -107,7 +140,9 @@ def reports_of(users: Users, model: CentralModel | None, settings: CentralSettin
     """What the clients send."""
     if model is None:
         return central_client.population_reports(users)
-    return central_client.gradient_reports(users, model.whitening, model.W, model.items, clip=settings.clip)
+    return central_client.gradient_reports(
+        users, model.whitening, model.W, model.items, clip=settings.clip
+    )
 
 
 def _sums(question: Question, reports: Reports) -> tuple[npt.NDArray[np.int64], ...]:
@@ -118,6 +153,9 @@ def _sums(question: Question, reports: Reports) -> tuple[npt.NDArray[np.int64], 
 
 def _candidates(data: Impressions, topics: TopicTable, model: CentralModel) -> list[int]:
     """The users with the largest gradients at one model: they stay at the clip longest."""
-    U = model.whitening(bounded_mean.coefficients(data.last_clicks(model.history), topics)) @ model.W
+    U = (
+        model.whitening(bounded_mean.coefficients(data.last_clicks(model.history), topics))
+        @ model.W
+    )
     lengths = np.linalg.norm(central_client.user_gradients(U, data, model.items), axis=1)
     return np.argsort(-lengths, kind="stable")[:_TRIED].tolist()  # type: ignore[no-any-return]

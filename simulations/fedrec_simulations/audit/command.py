@@ -1,4 +1,5 @@
-"""`fedrec audit`: every attack that fits a scenario, a table of what was claimed and what was shown, and an exit code."""
+"""`fedrec audit`: every attack that fits a scenario, a table of what was claimed and what was
+shown, and an exit code."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class Audit:
 
     @property
     def exit_code(self) -> int:
-        """0 where no bound exceeds its claim and no step of a proof is refuted; else that of a privacy limit."""
+        """0 where no bound exceeds its claim and no step of a proof is refuted; else that of a
+        privacy limit."""
         return PrivacyError.exit_code if any(finding.failed for finding in self.findings) else 0
 
     def rows(self) -> list[dict[str, Any]]:
@@ -40,39 +42,71 @@ class Audit:
     def page(self, name: str) -> str:
         """The same as one HTML page that needs no network. name: of the scenario."""
         failed = [finding for finding in self.findings if finding.failed]
-        answer = f"No attack on {name} proves more than is claimed: {len(self.findings)} of {len(self.findings)} claims hold."
+        answer = (
+            f"No attack on {name} proves more than is claimed: {len(self.findings)} of "
+            f"{len(self.findings)} claims hold."
+        )
         if failed:
-            answer = f"{len(failed)} of {len(self.findings)} claims about {name} do not hold: do not make them."
-        attacks = [Attacked(f.attack, f.claim.epsilon, None if f.by == "none" else f.measured) for f in self.findings]
+            answer = (
+                f"{len(failed)} of {len(self.findings)} claims about {name} do not hold: do not "
+                "make them."
+            )
+        attacks = [
+            Attacked(f.attack, f.claim.epsilon, None if f.by == "none" else f.measured)
+            for f in self.findings
+        ]
         units = sorted({f.claim.compared for f in self.findings})
         drawn = any(f.claim.private and f.by != "none" for f in self.findings)
         return render(
             TablePage(
                 title=f"Audit of {name}",
                 answer=answer,
-                head=("attack", "unit", "neighbours", "claimed ε", "ε is at least", "by", "confidence", "named (by chance)", "verdict"),
+                head=(
+                    "attack",
+                    "unit",
+                    "neighbours",
+                    "claimed ε",
+                    "ε is at least",
+                    "by",
+                    "confidence",
+                    "named (by chance)",
+                    "verdict",
+                ),
                 rows=[_cells(finding) for finding in self.findings],
                 numbers=frozenset({3, 4, 6, 7}),
                 bad=bool(failed),
-                chart=claims(attacks, axis=f"ε {'; '.join(units)}", name="claims") if drawn else None,
+                chart=claims(attacks, axis=f"ε {'; '.join(units)}", name="claims")
+                if drawn
+                else None,
                 warned=frozenset(at for at, finding in enumerate(self.findings) if finding.failed),
-                notes=[*_explained(self.findings), *(f"{f.attack}: {f.note}" for f in self.findings if f.note)],
+                notes=[
+                    *_explained(self.findings),
+                    *(f"{f.attack}: {f.note}" for f in self.findings if f.note),
+                ],
             )
         )
 
     def table(self) -> str:
-        """The same at 80 columns, what the columns mean, and why the exit code is not 0 where it is not."""
-        head = f"{'attack':23} {'per':5} {'claimed':>8} {'at least':>8} {'by':>8} {'recovered':>11}  verdict"
+        """The same at 80 columns, what the columns mean, and why the exit code is not 0 where it is
+        not."""
+        head = (
+            f"{'attack':23} {'per':5} {'claimed':>8} {'at least':>8} {'by':>8} {'recovered':>11} "
+            " verdict"
+        )
         lines = [head, *(_line(finding) for finding in self.findings), "", *_key(self.findings)]
         reasons = [f"{f.verdict}: {f.attack}: {f.note}" for f in self.findings if f.failed]
         return "\n".join([*lines, "", *reasons] if reasons else lines)
 
 
-def run(scenario: Scenario, *, quick: bool = False, whole: bool = False, given: Dataset | None = None) -> Audit:
-    """Attack what the scenario would send and release; `whole`: all of the command, on planted files. Raises what reading its data raises.
+def run(
+    scenario: Scenario, *, quick: bool = False, whole: bool = False, given: Dataset | None = None
+) -> Audit:
+    """Attack what the scenario would send and release; `whole`: all of the command, on planted
+    files. Raises what reading its data raises.
 
-    Everything comes from the scenario's seed, whatever `privacy.noise` says, so that the same audit twice is the same audit; but the attack
-    on the whole command takes the noise that the scenario asks for. given: a data set in memory, in the place of the scenario's.
+    Everything comes from the scenario's seed, whatever `privacy.noise` says, so that the same audit
+    twice is the same audit; but the attack on the whole command takes the noise that the scenario
+    asks for. given: a data set in memory, in the place of the scenario's.
     """
     if whole:
         return Audit(tuple(_whole(scenario, _QUICK_RUNS if quick else 0)))
@@ -100,7 +134,13 @@ def _news(scenario: Scenario, effort: Effort) -> Iterator[Finding]:
 def _factorisation(scenario: Scenario, effort: Effort, dataset: Dataset) -> Iterator[Finding]:
     split = load_split(scenario, dataset)
     prepared = prepare(scenario, public_facts(scenario, dataset, split))
-    yield from membership.membership(prepared, split.train, variant=scenario.recipe, draws=effort.draws, streams=Streams(scenario.seed))
+    yield from membership.membership(
+        prepared,
+        split.train,
+        variant=scenario.recipe,
+        draws=effort.draws,
+        streams=Streams(scenario.seed),
+    )
 
 
 def _cells(finding: Finding) -> tuple[str, ...]:
@@ -122,7 +162,10 @@ def _line(finding: Finding) -> str:
     recovered = "" if finding.recovery is None else str(finding.recovery)
     measured = "-" if finding.by == "none" else f"{finding.measured:.4g}"
     claim = finding.claim
-    return f"{finding.attack:23} {claim.unit:5} {claim.epsilon:8.4g} {measured:>8} {finding.by:>8} {recovered:>11}  {finding.verdict}"
+    return (
+        f"{finding.attack:23} {claim.unit:5} {claim.epsilon:8.4g} {measured:>8} {finding.by:>8} "
+        f"{recovered:>11}  {finding.verdict}"
+    )
 
 
 def _key(findings: tuple[Finding, ...]) -> list[str]:
@@ -132,7 +175,10 @@ def _key(findings: tuple[Finding, ...]) -> list[str]:
     return [
         f"epsilon at delta {deltas} {neighbours};",
         f'claimed, and "at least" as shown by the attack, each with {confidence:.1%} confidence.',
-        "by region: nothing assumed; gaussian, moments: of mu-GDP; laplace: of pure noise; exact, support: no",
+        (
+            "by region: nothing assumed; gaussian, moments: of mu-GDP; laplace: of pure noise; "
+            "exact, support: no"
+        ),
         "estimate.",
         "recovered: share of private facts named (and by who cannot know).",
     ]
@@ -142,7 +188,16 @@ def _explained(findings: tuple[Finding, ...]) -> list[str]:
     """What the page's columns mean."""
     deltas = ", ".join(f"{delta:g}" for delta in sorted({f.claim.delta for f in findings}))
     return [
-        f"ε at δ {deltas}. An attack proves that ε is at least a number, with the confidence beside it. A claim holds while it is above.",
-        "By region: without assumptions. By gaussian or moments: if the release is Gaussian. By exact or support: computed, not estimated.",
-        "Named: the share of private facts that the attack named, and in brackets the share that somebody without the release names.",
+        (
+            f"ε at δ {deltas}. An attack proves that ε is at least a number, with the confidence "
+            "beside it. A claim holds while it is above."
+        ),
+        (
+            "By region: without assumptions. By gaussian or moments: if the release is Gaussian. "
+            "By exact or support: computed, not estimated."
+        ),
+        (
+            "Named: the share of private facts that the attack named, and in brackets the share "
+            "that somebody without the release names."
+        ),
     ]

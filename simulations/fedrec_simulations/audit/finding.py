@@ -28,7 +28,8 @@ class Effort:
 
 @dataclass(frozen=True)
 class Recovery:
-    """Share of private facts that the attack named, and what it names where it cannot know (see each attack)."""
+    """Share of private facts that the attack named, and what it names where it cannot know (see
+    each attack)."""
 
     rate: float
     chance: float
@@ -41,9 +42,9 @@ class Recovery:
 class Finding:
     """One attack on one variant.
 
-    claim: what is promised against this very attack, with unit and neighbours. measured: epsilon at the claim's delta is at least this.
-    confidence: of `measured`, 1 where nothing was drawn. draws: how often the mechanism ran. refuted: a step of the proof does not hold,
-    whatever epsilon is.
+    claim: what is promised against this very attack, with unit and neighbours. measured: epsilon at
+    the claim's delta is at least this. confidence: of `measured`, 1 where nothing was drawn. draws:
+    how often the mechanism ran. refuted: a step of the proof does not hold, whatever epsilon is.
     """
 
     attack: str
@@ -73,8 +74,14 @@ class Finding:
 
     @property
     def tightness(self) -> float:
-        """Measured over claimed epsilon: near 1, the attack is as good as any can be. NaN without a claim or a bound."""
-        return self.measured / self.claim.epsilon if self.claim.private and self.by != "none" else math.nan
+        """Measured over claimed epsilon: near 1, the attack is as good as any can be.
+
+        NaN without a claim or a bound."""
+        return (
+            self.measured / self.claim.epsilon
+            if self.claim.private and self.by != "none"
+            else math.nan
+        )
 
     def row(self) -> Mapping[str, object]:
         """For JSON."""

@@ -1,7 +1,9 @@
-"""A small planted data set as files, with one person and without: what an attack on the whole command begins with.
+"""A small planted data set as files, with one person and without: what an attack on the whole
+command begins with.
 
-The person is the first of the file and all its ratings are the highest, so that its reports are as long as they may be; every item
-it names is named by others too, so that the catalogue is the same without it. Ids are words, as in a file that somebody brings.
+The person is the first of the file and all its ratings are the highest, so that its reports are as
+long as they may be; every item it names is named by others too, so that the catalogue is the same
+without it. Ids are words, as in a file that somebody brings.
 """
 
 from __future__ import annotations
@@ -31,34 +33,53 @@ class Neighbours:
 
 
 def planted_neighbours(scenario: Scenario, folder: Path) -> Neighbours:
-    """Write both files into `folder`. The scenario's recipe, model, split and privacy stay; its data gives way to the planted."""
+    """Write both files into `folder`.
+
+    The scenario's recipe, model, split and privacy stay; its data gives way to the planted."""
     clicks = scenario.data.kind == "clicks" or "ratings" not in require(scenario.recipe).kinds
     rows = _rows(scenario.seed)
     both = []
     for name, kept in (("with", rows), ("without", [row for row in rows if row[0] != PERSON])):
         path = folder / f"{name}.csv"
         header, width = ("user,item,timestamp", 3) if clicks else ("user,item,timestamp,rating", 4)
-        path.write_text("\n".join([header, *(",".join(map(str, row[:width])) for row in kept)]) + "\n")
+        path.write_text(
+            "\n".join([header, *(",".join(map(str, row[:width])) for row in kept)]) + "\n"
+        )
         both.append(_on(scenario, path, clicks=clicks))
     return Neighbours(*both)
 
 
 def _on(scenario: Scenario, path: Path, *, clicks: bool) -> Scenario:
-    columns = {"user": "user", "item": "item", "timestamp": "timestamp"} | ({} if clicks else {"rating": "rating"})
-    data = DataSettings(path=str(path), format="table", columns=columns, rating_range=None if clicks else _RATINGS)
+    columns = {"user": "user", "item": "item", "timestamp": "timestamp"} | (
+        {} if clicks else {"rating": "rating"}
+    )
+    data = DataSettings(
+        path=str(path), format="table", columns=columns, rating_range=None if clicks else _RATINGS
+    )
     return scenario.model_copy(update={"data": data})
 
 
 def _rows(seed: int) -> list[tuple[str, str, int, int]]:
-    """(user, item, time, rating) of everybody, the person first; times rise within a user and are spread over all."""
+    """(user, item, time, rating) of everybody, the person first; times rise within a user and are
+    spread over all."""
     events = planted(replace(_SHAPE), seed=seed).interactions
     rng = np.random.default_rng(seed)
     times = np.sort(rng.integers(10**9, 10**9 + 10**8, len(events) + _OF_PERSON))
     order = rng.permutation(len(times))
-    common = np.argsort(-np.bincount(events.items, minlength=events.num_items), kind="stable")[:_OF_PERSON]
-    columns = [np.concatenate([np.full(_OF_PERSON, -1), events.users]), np.concatenate([common, events.items])]
+    common = np.argsort(-np.bincount(events.items, minlength=events.num_items), kind="stable")[
+        :_OF_PERSON
+    ]
+    columns = [
+        np.concatenate([np.full(_OF_PERSON, -1), events.users]),
+        np.concatenate([common, events.items]),
+    ]
     values = np.concatenate([np.full(_OF_PERSON, _RATINGS[1]), events.values])
     return [
-        (PERSON if user < 0 else f"user-{user:03d}", f"item-{item:03d}", int(times[place]), int(value))
+        (
+            PERSON if user < 0 else f"user-{user:03d}",
+            f"item-{item:03d}",
+            int(times[place]),
+            int(value),
+        )
         for user, item, place, value in zip(*columns, order, values, strict=True)
     ]

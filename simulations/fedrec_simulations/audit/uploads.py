@@ -1,7 +1,8 @@
-"""What one client would upload in a round, by the registered variant's own code and schedule (`fedrec.news.variant`).
+"""What one client would upload in a round, by the registered variant's own code and schedule
+(`fedrec.news.variant`).
 
-A round with one user is that user's upload. Noise belongs to the round, so that another round is another draw, and the same round
-with another history is the same noise.
+A round with one user is that user's upload. Noise belongs to the round, so that another round is
+another draw, and the same round with another history is the same noise.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ Update = Behind | Through | NoisedGradients
 
 @dataclass(frozen=True)
 class Clients:
-    """A fresh model and the devices that answer it. `claim`: what the variant promises for all it sends; `costs`: what it charges
-    for it; passes: how often each user answers."""
+    """A fresh model and the devices that answer it. `claim`: what the variant promises for all it
+    sends; `costs`: what it charges for it; passes: how often each user answers."""
 
     model: NewsModel
     update: Update
@@ -46,7 +47,11 @@ class Clients:
     @property
     def texts(self) -> npt.NDArray[np.int64] | None:
         """(m, L) word ids of each news, where the model reads words."""
-        found = [buffer for name, buffer in self.model.named_buffers() if name in {"news.titles", "news.abstracts"}]
+        found = [
+            buffer
+            for name, buffer in self.model.named_buffers()
+            if name in {"news.titles", "news.abstracts"}
+        ]
         return np.asarray(torch.cat(found, 1).numpy()[:-1], np.int64) if found else None
 
     @property
@@ -63,7 +68,9 @@ class Clients:
         """The same with another history (H,) of one user."""
         table = self.update.devices.history.copy()
         table[user] = history
-        return replace(self, update=replace(self.update, devices=replace(self.update.devices, history=table)))
+        return replace(
+            self, update=replace(self.update, devices=replace(self.update.devices, history=table))
+        )
 
     def with_labels(self, user: int) -> Clients:
         """The same with each label of one user on the candidate after it."""
@@ -79,28 +86,39 @@ class Clients:
         flat = self.update(self.model, np.array([user]), draw)[0]
         shapes = [(name, p.shape) for name, p in self.model.named_parameters()]
         ends = np.cumsum([shape.numel() for _, shape in shapes])
-        return {name: part.reshape(shape) for (name, shape), part in zip(shapes, np.split(flat, ends[:-1]), strict=True)}
+        return {
+            name: part.reshape(shape)
+            for (name, shape), part in zip(shapes, np.split(flat, ends[:-1]), strict=True)
+        }
 
 
 def clients_of(scenario: Scenario, catalogue: Catalogue, train: Impressions) -> Clients:
-    """Those of the scenario's variant. Raises SettingsError where it does not train in rounds on devices."""
+    """Those of the scenario's variant.
+
+    Raises SettingsError where it does not train in rounds on devices."""
     form, passes = rounds_of(scenario), schedule_of(scenario, train.num_users).passes
     model = news_model(scenario, catalogue.news, catalogue.vectors, basis=form.basis(scenario))
-    update = form.device(scenario, train, passes, DeviceNoise.numbered(Streams(scenario.seed), train.num_users))
+    update = form.device(
+        scenario, train, passes, DeviceNoise.numbered(Streams(scenario.seed), train.num_users)
+    )
     assert isinstance(update, Behind | Through | NoisedGradients)
     return Clients(model, update, promise(scenario), costs_of(scenario, passes), passes)
 
 
 def told_labels(scenario: Scenario, shown: Impressions) -> npt.NDArray[np.bool_]:
-    """(n, C) which candidates the variant's devices name as clicked in these impressions, one user each, all of one size."""
+    """(n, C) which candidates the variant's devices name as clicked in these impressions, one user
+    each, all of one size."""
     form, passes = rounds_of(scenario), schedule_of(scenario, shown.num_users).passes
-    update = form.device(scenario, shown, passes, DeviceNoise.numbered(Streams(scenario.seed), shown.num_users))
+    update = form.device(
+        scenario, shown, passes, DeviceNoise.numbered(Streams(scenario.seed), shown.num_users)
+    )
     assert isinstance(update, Behind | Through | NoisedGradients)
     return update.devices.labels
 
 
 def gradient_distance(clients: Clients, user: int, other: Clients) -> float:
-    """mu of one answer of a user whose data are those of `other`, for whole gradients with noise on the device; infinite without."""
+    """mu of one answer of a user whose data are those of `other`, for whole gradients with noise on
+    the device; infinite without."""
     update = clients.update
     assert isinstance(update, NoisedGradients)
     if update.noise_std == 0:
@@ -111,4 +129,6 @@ def gradient_distance(clients: Clients, user: int, other: Clients) -> float:
 
 def _bare(clients: Clients, user: int) -> npt.NDArray[np.float64]:
     assert isinstance(clients.update, NoisedGradients)
-    return replace(clients.update, noise_std=0.0)(clients.model, np.array([user]), 1)[0].astype(np.float64)
+    return replace(clients.update, noise_std=0.0)(clients.model, np.array([user]), 1)[0].astype(
+        np.float64
+    )

@@ -1,1 +1,2 @@
-"""Benchmarks: every figure is a ratio of two times of the same run, beside the times and the shape."""
+"""Benchmarks: every figure is a ratio of two times of the same run, beside the times and the
+shape."""

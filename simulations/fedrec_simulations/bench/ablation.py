@@ -1,7 +1,9 @@
-"""What is each part of the default recipe worth? One part at a time is taken out or exchanged for what it replaced.
+"""What is each part of the default recipe worth? One part at a time is taken out or exchanged for
+what it replaced.
 
-Validation RMSE on MovieLens 1M, split seed 1; test is never read. Differences are paired by the seed of the noise; their noise is the
-standard deviation of single differences, pooled over all parts at one epsilon, over the square root of the seeds.
+Validation RMSE on MovieLens 1M, split seed 1; test is never read. Differences are paired by the
+seed of the noise; their noise is the standard deviation of single differences, pooled over all
+parts at one epsilon, over the square root of the seeds.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ def _whole(guarantee: Guarantee) -> Guarantee:
 
 @dataclass(frozen=True)
 class Part:
-    """What is done instead: to the settings, to the budget that may be spent, to features, to reports below the limit.
+    """What is done instead: to the settings, to the budget that may be spent, to features, to
+    reports below the limit.
 
     `against` names the row that this one is compared with.
     """
@@ -71,32 +74,60 @@ class Part:
 
 
 def by_rdp(guarantee: Guarantee) -> Guarantee:
-    """What is left of a budget that is calibrated by RDP (orders as they come): its exact epsilon."""
+    """What is left of a budget that is calibrated by RDP (orders as they come): its exact
+    epsilon."""
     accountant, event = rdp.RdpAccountant, dp_accounting.GaussianDpEvent
-    sigma = dp_accounting.calibrate_dp_mechanism(accountant, event, guarantee.epsilon, guarantee.delta)
+    sigma = dp_accounting.calibrate_dp_mechanism(
+        accountant, event, guarantee.epsilon, guarantee.delta
+    )
     return Guarantee(epsilon_of(1 / float(sigma), guarantee.delta), guarantee.delta)
 
 
 def by_am_ssp(guarantee: Guarantee) -> Guarantee:
-    """The same by AM-SSP Thm 2, taken for the run as a whole: mu = epsilon / (2 sqrt(log 1/delta))."""
+    """The same by AM-SSP Thm 2, taken for the run as a whole: mu = epsilon / (2 sqrt(log
+    1/delta))."""
     mu = guarantee.epsilon / (2 * math.sqrt(math.log(1 / guarantee.delta)))
     return Guarantee(epsilon_of(mu, guarantee.delta), guarantee.delta)
 
 
-def raw(observed: Float64s, variance: Float64s, features: Float64s, *, sweeps: int = 0, start: float = 0.0) -> ItemPosterior:
+def raw(
+    observed: Float64s,
+    variance: Float64s,
+    features: Float64s,
+    *,
+    sweeps: int = 0,
+    start: float = 0.0,
+) -> ItemPosterior:
     """Every item's own observation, cut to the scale."""
     return ItemPosterior(np.clip(observed, -2, 2), variance, math.inf, math.inf)
 
 
-def fixed_prior(observed: Float64s, variance: Float64s, features: Float64s, *, sweeps: int = 0, start: float = 0.0) -> ItemPosterior:
+def fixed_prior(
+    observed: Float64s,
+    variance: Float64s,
+    features: Float64s,
+    *,
+    sweeps: int = 0,
+    start: float = 0.0,
+) -> ItemPosterior:
     """Shrunk towards zero by a prior variance of .1 that knows neither data nor features."""
     kept = 0.1 / (0.1 + variance)
     return ItemPosterior(kept * observed, 0.1 * (1 - kept), 0.1, math.inf)
 
 
-def certain(observed: Float64s, variance: Float64s, features: Float64s, *, sweeps: int = 10, start: float = 0.02) -> ItemPosterior:
+def certain(
+    observed: Float64s,
+    variance: Float64s,
+    features: Float64s,
+    *,
+    sweeps: int = 10,
+    start: float = 0.02,
+) -> ItemPosterior:
     """Posterior means, believed to be exact."""
-    return replace(regress(observed, variance, features, sweeps=sweeps, start=start), variance=np.zeros(len(observed)))
+    return replace(
+        regress(observed, variance, features, sweeps=sweeps, start=start),
+        variance=np.zeros(len(observed)),
+    )
 
 
 def _shares(settings: DefaultSettings, **given: float) -> DefaultSettings:
@@ -135,48 +166,89 @@ PARTS: Mapping[str, Part] = {
 QUICK = ("default", "weights all alike", "users believe item vectors to be exact")
 
 
-def run(data: str, *, quick: bool = False, folder: Path = Path("runs/bench-ablation")) -> dict[str, Any]:
-    """Every part at every epsilon; `quick`: two parts at epsilon 5; data "planted" is the small planted set.
+def run(
+    data: str, *, quick: bool = False, folder: Path = Path("runs/bench-ablation")
+) -> dict[str, Any]:
+    """Every part at every epsilon; `quick`: two parts at epsilon 5; data "planted" is the small
+    planted set.
 
     Raises SettingsError without a data folder, DataError on bad data.
     """
     if not data:
         raise SettingsError("the ablation needs a data folder", "Give one, e.g. --data PATH/ml-1m.")
-    epsilons, seeds, names = ((5.0,), SEEDS[:1], QUICK) if quick else (EPSILONS, SEEDS, tuple(PARTS))
+    epsilons, seeds, names = (
+        ((5.0,), SEEDS[:1], QUICK) if quick else (EPSILONS, SEEDS, tuple(PARTS))
+    )
     asked = list(itertools.product(epsilons, names, seeds))
-    trials = {(e, name, seed): Trial.of(f"{name}-epsilon-{e:g}-{seed}", train, data, name, e, seed) for e, name, seed in asked}
+    trials = {
+        (e, name, seed): Trial.of(f"{name}-epsilon-{e:g}-{seed}", train, data, name, e, seed)
+        for e, name, seed in asked
+    }
     rows = rows_of(trials, RowFiles(folder_of(folder, data)))
     found = {e: {name: [rows[e, name, seed] for seed in seeds] for name in names} for e in epsilons}
-    protocol = {"split": "random 80/10/10, seed 1", "noise_seeds": list(seeds), "delta": DELTA, "read": "validation"}
-    return dict(finite({"protocol": protocol, "epsilons": [_compared(epsilon, rows) for epsilon, rows in found.items()]}))
+    protocol = {
+        "split": "random 80/10/10, seed 1",
+        "noise_seeds": list(seeds),
+        "delta": DELTA,
+        "read": "validation",
+    }
+    return dict(
+        finite(
+            {
+                "protocol": protocol,
+                "epsilons": [_compared(epsilon, rows) for epsilon, rows in found.items()],
+            }
+        )
+    )
 
 
 def train(data: str, name: str, epsilon: float, seed: int) -> Row:
     """One training of the default recipe with one part exchanged: its validation RMSE."""
     part, promised, (_, split) = PARTS[name], Guarantee(epsilon, DELTA), _loaded(data)
     events, facts = split.train, _facts(data, seed=seed, features=part.features)
-    chosen = settings_for(promised, users=facts.num_users, items=facts.num_items, features=facts.features is not None)
+    chosen = settings_for(
+        promised, users=facts.num_users, items=facts.num_items, features=facts.features is not None
+    )
     settings = part.change(chosen)
     plan = calibrate(part.budget(promised), settings.shares)
-    recipe = default.DefaultRecipe(plan, settings, facts, _content(data, settings.feature_dimension) if part.features else None)
-    steps = {kind: _clipped(step) if part.clip_only else step for kind, step in default.CLIENT_STEPS.items()}
+    recipe = default.DefaultRecipe(
+        plan, settings, facts, _content(data, settings.feature_dimension) if part.features else None
+    )
+    steps = {
+        kind: _clipped(step) if part.clip_only else step
+        for kind, step in default.CLIENT_STEPS.items()
+    }
     link, state = (
-        Loopback(events, steps, plan, Streams(seed), Ledger(plan.guarantee), users_per_batch=max(events.num_users, 1)),
+        Loopback(
+            events,
+            steps,
+            plan,
+            Streams(seed),
+            Ledger(plan.guarantee),
+            users_per_batch=max(events.num_users, 1),
+        ),
         recipe.begin(),
     )
     while (question := recipe.ask(state)) is not None:
         answer = link.answer(question)
-        state = recipe.tell(state, question, _refilled(question, answer, events) if part.clip_only else answer)
+        state = recipe.tell(
+            state, question, _refilled(question, answer, events) if part.clip_only else answer
+        )
     return {"rmse": _rmse(recipe.model(state), split), "spent_epsilon": plan.guarantee.epsilon}
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The result of `run` as a table for docs: validation RMSE of the default, and what each exchange adds to it."""
+    """The result of `run` as a table for docs: validation RMSE of the default, and what each
+    exchange adds to it."""
     columns = result["epsilons"]
     noise = [f"epsilon {c['epsilon']:g} per user (± {figure(c['noise'])})" for c in columns]
-    lines = [["default: validation RMSE", *(figure(c["parts"]["default"]["rmse"]) for c in columns)]]
+    lines = [
+        ["default: validation RMSE", *(figure(c["parts"]["default"]["rmse"]) for c in columns)]
+    ]
     exchanged = [name for name in columns[0]["parts"] if name != "default"]
-    lines += [[name, *(_signed(c["parts"][name]["difference"]) for c in columns)] for name in exchanged]
+    lines += [
+        [name, *(_signed(c["parts"][name]["difference"]) for c in columns)] for name in exchanged
+    ]
     return table(("instead of a part", *noise), lines)
 
 
@@ -186,10 +258,18 @@ def _signed(difference: float) -> str:
 
 def _compared(epsilon: float, rows: Mapping[str, list[Row]]) -> Row:
     differences = {
-        name: [r["rmse"] - base["rmse"] for r, base in zip(found, rows[PARTS[name].against], strict=True)] for name, found in rows.items()
+        name: [
+            r["rmse"] - base["rmse"]
+            for r, base in zip(found, rows[PARTS[name].against], strict=True)
+        ]
+        for name, found in rows.items()
     }
     seeds = len(rows["default"])
-    spread = [float(np.var(d, ddof=1)) for name, d in differences.items() if name != "default"] if seeds > 1 else []
+    spread = (
+        [float(np.var(d, ddof=1)) for name, d in differences.items() if name != "default"]
+        if seeds > 1
+        else []
+    )
     parts = {
         name: {
             "rmse": mean_and_error([r["rmse"] for r in found])[0],
@@ -200,20 +280,28 @@ def _compared(epsilon: float, rows: Mapping[str, list[Row]]) -> Row:
         }
         for name, found in rows.items()
     }
-    return {"epsilon": epsilon, "noise": math.sqrt(float(np.mean(spread)) / seeds) if spread else math.nan, "parts": parts}
+    return {
+        "epsilon": epsilon,
+        "noise": math.sqrt(float(np.mean(spread)) / seeds) if spread else math.nan,
+        "parts": parts,
+    }
 
 
 def _facts(data: str, *, seed: int, features: bool) -> PublicFacts:
     dataset, split = _loaded(data)
     events, known = split.train, dataset.features if features and dataset.features.bags else None
-    return PublicFacts(events.num_users, events.num_items, events.kind, events.value_range, known, Streams(seed))
+    return PublicFacts(
+        events.num_users, events.num_items, events.kind, events.value_range, known, Streams(seed)
+    )
 
 
 @cache
 def _content(data: str, dimension: int) -> Float64s | None:
     """Of the data's features, once: it depends on neither budget nor seed."""
     facts = _facts(data, seed=0, features=True)
-    settings = settings_for(Guarantee(1.0, DELTA), users=facts.num_users, items=facts.num_items, features=True)
+    settings = settings_for(
+        Guarantee(1.0, DELTA), users=facts.num_users, items=facts.num_items, features=True
+    )
     return default.public_content(facts, replace(settings, feature_dimension=dimension))
 
 
@@ -233,12 +321,16 @@ def _rmse(model: Model, split: Split) -> float:
 
 
 def _clipped(step: ClientStep) -> ClientStep:
-    """Users whose weights are below the limit stay below it, as where weights are only clipped (Ada-DPALS eq. 12)."""
+    """Users whose weights are below the limit stay below it, as where weights are only clipped
+    (Ada-DPALS eq. 12)."""
 
     def report(question: Question, mine: Interactions) -> Reports:
         exact, fill = step(question, mine), _fill(question, mine)
         per_event, users = np.repeat(fill, np.diff(mine.user_ptr)), len(fill)
-        blocks = [b if len(b.coefficients) == users != len(mine) else _shrunk(b, per_event) for b in exact.blocks]
+        blocks = [
+            b if len(b.coefficients) == users != len(mine) else _shrunk(b, per_event)
+            for b in exact.blocks
+        ]
         return replace(exact, blocks=tuple(blocks))
 
     return report
@@ -249,15 +341,22 @@ def _shrunk(block: BlockReports, per_event: Float64s) -> BlockReports:
 
 
 def _fill(question: Question, mine: Interactions) -> Float64s:
-    """(num_users,) how much of its budget a user fills. The limit is the median user's norm: read from the data, in favour of clipping."""
+    """(num_users,) how much of its budget a user fills.
+
+    The limit is the median user's norm: read from the data, in favour of clipping."""
     if "omega" not in question.public or "items" in question.public:
         return np.ones(mine.num_users)
-    norms = np.sqrt(segments.squares(mine.user_ptr, np.asarray(question.public["omega"], np.float64)[mine.items]))
+    norms = np.sqrt(
+        segments.squares(
+            mine.user_ptr, np.asarray(question.public["omega"], np.float64)[mine.items]
+        )
+    )
     return np.minimum(1.0, norms / max(float(np.median(norms)), 1e-12))
 
 
 def _refilled(question: Question, answer: Release, data: Interactions) -> Release:
-    """Sums and noise over the mean fill of an event, so that the server reads both on the scale it expects."""
+    """Sums and noise over the mean fill of an event, so that the server reads both on the scale it
+    expects."""
     mean = float(np.average(_fill(question, data), weights=np.diff(data.user_ptr)))
     sparse = {block.name: mean if block.rows > 1 else 1.0 for block in question.blocks}
     values = {name: value / sparse[name] for name, value in answer.values.items()}

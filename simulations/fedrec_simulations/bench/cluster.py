@@ -1,6 +1,8 @@
-"""Does a Ray cluster give the model of one process? Nodes of this machine, as `ray start` starts them; a worker killed, a node that joins.
+"""Does a Ray cluster give the model of one process? Nodes of this machine, as `ray start` starts
+them; a worker killed, a node that joins.
 
-Each node has one core of Ray's, however many the machine has: seconds say what several nodes cost here, not how fast a cluster is.
+Each node has one core of Ray's, however many the machine has: seconds say what several nodes cost
+here, not how fast a cluster is.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ PARTS = 16
 
 @dataclass(frozen=True)
 class Trial:
-    """nodes: at the beginning. killed: whether a worker is killed within the second round. joins: whether a node joins within it."""
+    """nodes: at the beginning. killed: whether a worker is killed within the second round. joins:
+    whether a node joins within it."""
 
     nodes: int
     killed: bool = False
@@ -44,42 +47,94 @@ class Trial:
     @property
     def words(self) -> str:
         """For a table."""
-        return f"{self.nodes}" + (", a worker killed" if self.killed else "") + (", one joins" if self.joins else "")
+        return (
+            f"{self.nodes}"
+            + (", a worker killed" if self.killed else "")
+            + (", one joins" if self.joins else "")
+        )
 
 
 TRIALS = (Trial(1), Trial(2), Trial(4), Trial(2, killed=True), Trial(1, joins=True))
 
 
 def run(data: str, *, quick: bool) -> dict[str, Any]:
-    """Model digests on each cluster beside the loopback's. data: of a further row, beside planted data; "" for planted data alone."""
+    """Model digests on each cluster beside the loopback's. data: of a further row, beside planted
+    data; "" for planted data alone."""
     require("cluster", "fedrec bench cluster")
     worlds = {"planted": ["data.preset=small" if quick else "data.preset=demo"]}
     if data:
         split = ["split.kind=given"] if (Path(data) / "test.txt").exists() else []
         worlds[Path(data).name] = [f'data.path="{data}"', *split]
-    rows = [row for name, words in worlds.items() for row in _world(name, load(None, [*words, "privacy.noise=seeded"]), quick)]
-    shown = [[r["data"], r["nodes"], f"{r['seconds']:.1f}", f"{r['workers']}", "the same" if r["same"] else "ANOTHER MODEL"] for r in rows]
-    return {"rows": rows, "table": table(["data", "nodes", "seconds", "workers", "model"], shown), "driver_peak_rss_mb": peak_rss_mb()}
+    rows = [
+        row
+        for name, words in worlds.items()
+        for row in _world(name, load(None, [*words, "privacy.noise=seeded"]), quick)
+    ]
+    shown = [
+        [
+            r["data"],
+            r["nodes"],
+            f"{r['seconds']:.1f}",
+            f"{r['workers']}",
+            "the same" if r["same"] else "ANOTHER MODEL",
+        ]
+        for r in rows
+    ]
+    return {
+        "rows": rows,
+        "table": table(["data", "nodes", "seconds", "workers", "model"], shown),
+        "driver_peak_rss_mb": peak_rss_mb(),
+    }
 
 
 def _world(name: str, scenario: Scenario, quick: bool) -> list[dict[str, Any]]:
     with TemporaryDirectory(prefix="fedrec-cluster-") as folder:
         root = Path(folder)
         partition(scenario, str(root / "parts"), parts=PARTS, resume=False)
-        divided = scenario.model_copy(update={"data": scenario.data.model_copy(update={"path": str(root / "parts"), "preset": None})})
+        divided = scenario.model_copy(
+            update={
+                "data": scenario.data.model_copy(
+                    update={"path": str(root / "parts"), "preset": None}
+                )
+            }
+        )
         dataset = load_dataset(scenario)
         split = load_split(scenario, dataset)
         started = time.perf_counter()
-        expected = _digest(Training(scenario, public_facts(scenario, dataset, split), split.train, split.validation, root / "loopback"))
+        expected = _digest(
+            Training(
+                scenario,
+                public_facts(scenario, dataset, split),
+                split.train,
+                split.validation,
+                root / "loopback",
+            )
+        )
         rows: list[dict[str, Any]] = [
-            {"data": name, "nodes": "loopback", "seconds": time.perf_counter() - started, "workers": 0, "same": True, "sha256": expected}
+            {
+                "data": name,
+                "nodes": "loopback",
+                "seconds": time.perf_counter() - started,
+                "workers": 0,
+                "same": True,
+                "sha256": expected,
+            }
         ]
         tried = TRIALS[1:4:2] if quick else TRIALS
-        return rows + [{"data": name, "nodes": trial.words, **_tried(trial, divided, root / trial.words, expected)} for trial in tried]
+        return rows + [
+            {
+                "data": name,
+                "nodes": trial.words,
+                **_tried(trial, divided, root / trial.words, expected),
+            }
+            for trial in tried
+        ]
 
 
 def _tried(trial: Trial, scenario: Scenario, folder: Path, expected: str) -> dict[str, Any]:
-    cluster = import_module("ray.cluster_utils").Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    cluster = import_module("ray.cluster_utils").Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1}
+    )
     try:
         for _ in range(trial.nodes - 1):
             cluster.add_node(num_cpus=1)
@@ -88,21 +143,47 @@ def _tried(trial: Trial, scenario: Scenario, folder: Path, expected: str) -> dic
         try:
             sizes: Sizes = engine.reduce(CountTask(), lambda done, of: None)
             public, started = parts.public(), time.perf_counter()
-            events, features = public.interactions, public.features if public.features.bags else None
-            facts = PublicFacts(sizes.users, events.num_items, events.kind, events.value_range, features, Streams(scenario.seed))
+            events, features = (
+                public.interactions,
+                public.features if public.features.bags else None,
+            )
+            facts = PublicFacts(
+                sizes.users,
+                events.num_items,
+                events.kind,
+                events.value_range,
+                features,
+                Streams(scenario.seed),
+            )
             happened = list[str]()
             told = _trouble(trial, engine, cluster, happened)
             way = over(engine, told)
-            training = Training(scenario, facts, events, Fold(events, events), folder, runtime=way, validate=lambda model: 0.0)
+            training = Training(
+                scenario,
+                facts,
+                events,
+                Fold(events, events),
+                folder,
+                runtime=way,
+                validate=lambda model: 0.0,
+            )
             found, seconds = _digest(training), time.perf_counter() - started
-            return {"seconds": seconds, "workers": engine.started, "happened": happened, "same": found == expected, "sha256": found}
+            return {
+                "seconds": seconds,
+                "workers": engine.started,
+                "happened": happened,
+                "same": found == expected,
+                "sha256": found,
+            }
         finally:
             engine.close()
     finally:
         cluster.shutdown()
 
 
-def _trouble(trial: Trial, engine: OnRay, cluster: Any, happened: list[str]) -> Callable[[int, int], None]:
+def _trouble(
+    trial: Trial, engine: OnRay, cluster: Any, happened: list[str]
+) -> Callable[[int, int], None]:
     """Called as parts are done: what happens a third of the way through the second round."""
     passes = [0]
 

@@ -48,7 +48,10 @@ ROWS = Path("leaderboard")
 def _sizes(text: str) -> list[int]:
     parts = text.split(",") if text else []
     if not all(part.isdigit() and int(part) for part in parts):
-        raise SettingsError(f"sizes are whole numbers with commas between, found {text!r}", "For example --users 2000,20000.")
+        raise SettingsError(
+            f"sizes are whole numbers with commas between, found {text!r}",
+            "For example --users 2000,20000.",
+        )
     return [int(part) for part in parts]
 
 
@@ -58,7 +61,10 @@ def _epsilons(text: str) -> list[float]:
     except ValueError:
         found = [math.nan]
     if not all(value > 0 for value in found):
-        raise SettingsError(f"epsilons are positive numbers or inf with commas between, found {text!r}", "For example --epsilons 1,5,inf.")
+        raise SettingsError(
+            f"epsilons are positive numbers or inf with commas between, found {text!r}",
+            "For example --epsilons 1,5,inf.",
+        )
     return found
 
 
@@ -83,17 +89,50 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """See `options.HELP`."""
-    flags: dict[str, object] = {"--endurance": endurance, "--jobs": jobs > 1, "--only": only, "--set": overrides, "--html": html}
-    flags |= {"--protocol": protocol, "--system": system, "--seeds": seeds, "--users": users, "--items": items, "--epsilons": epsilons}
+    flags: dict[str, object] = {
+        "--endurance": endurance,
+        "--jobs": jobs > 1,
+        "--only": only,
+        "--set": overrides,
+        "--html": html,
+    }
+    flags |= {
+        "--protocol": protocol,
+        "--system": system,
+        "--seeds": seeds,
+        "--users": users,
+        "--items": items,
+        "--epsilons": epsilons,
+    }
     _check(what, names or (), data or (), {flag for flag, given in flags.items() if given})
     if what in _LEADERBOARD:
         if data or quick:
-            raise SettingsError(f"--data and --quick are not for {what.value}", "It reads finished runs, or their rows.")
+            raise SettingsError(
+                f"--data and --quick are not for {what.value}",
+                "It reads finished runs, or their rows.",
+            )
         folders = [Path(name) for name in names or ()]
-        typer.echo(_submit(folders, output, protocol, system) if what is Bench.submit else _leaderboard(folders, output, as_json=as_json))
+        typer.echo(
+            _submit(folders, output, protocol, system)
+            if what is Bench.submit
+            else _leaderboard(folders, output, as_json=as_json)
+        )
         return
-    grid: dict[str, Any] = {"users": _sizes(users), "items": _sizes(items), "epsilons": _epsilons(epsilons)}
-    some = _Told(quick, jobs, seeds or _SEEDS.get(what, _OTHER_SEEDS), tuple(only or ()), tuple(overrides or ()), output, as_json, grid)
+    grid: dict[str, Any] = {
+        "users": _sizes(users),
+        "items": _sizes(items),
+        "epsilons": _epsilons(epsilons),
+    }
+    some = _Told(
+        quick,
+        jobs,
+        seeds or _SEEDS.get(what, _OTHER_SEEDS),
+        tuple(only or ()),
+        tuple(overrides or ()),
+        output,
+        as_json,
+        grid,
+    )
     result = _measured(what, names or [""], data or [], some, endurance, html)
     from fedrec.storage import finite, write_json
 
@@ -122,17 +161,32 @@ def _check(what: Bench, names: Sequence[str], data: Sequence[str], flags: set[st
         raise SettingsError(f"{what.value} needs {_NAMED[what][0]}", _NAMED[what][1])
     if names and (what not in _NAMED or (what is Bench.paper and len(names) > 1)):
         one = "one name" if what is Bench.paper else "no names"
-        raise SettingsError(f"{what.value} takes {one}, found {' '.join(names)}", "; ".join(example for _, example in _NAMED.values()))
+        raise SettingsError(
+            f"{what.value} takes {one}, found {' '.join(names)}",
+            "; ".join(example for _, example in _NAMED.values()),
+        )
     for flag in _OF:
         if flag in flags and what not in _OF[flag]:
-            raise SettingsError(f"{flag} is not for {what.value}", f"It is for: {', '.join(_OF[flag])}.")
+            raise SettingsError(
+                f"{flag} is not for {what.value}", f"It is for: {', '.join(_OF[flag])}."
+            )
     if len(data) > 1 and what is not Bench.simple:
-        raise SettingsError(f"{what.value} takes one --data, found {len(data)}", "Measure one at a time.")
+        raise SettingsError(
+            f"{what.value} takes one --data, found {len(data)}", "Measure one at a time."
+        )
 
 
-def _measured(what: Bench, names: Sequence[str], data: Sequence[str], some: _Told, endurance: float, html: Path | None) -> dict[str, Any]:
+def _measured(
+    what: Bench,
+    names: Sequence[str],
+    data: Sequence[str],
+    some: _Told,
+    endurance: float,
+    html: Path | None,
+) -> dict[str, Any]:
     """One JSON object."""
-    if what not in {Bench.kernels, Bench.als, Bench.encoder}:  # these compare against BLAS on all cores
+    # these compare against BLAS on all cores
+    if what not in {Bench.kernels, Bench.als, Bench.encoder}:
         one_blas_thread()
     from fedrec_simulations.bench.verbs import endure, paper, run, told
 
@@ -143,14 +197,33 @@ def _measured(what: Bench, names: Sequence[str], data: Sequence[str], some: _Tol
     if what is Bench.study:
         return told("study", data=path, only=some.only, seeds=some.seeds, **shared)
     if what is Bench.search:
-        return told("search", data=path, only=some.only, jobs=some.jobs, output=some.output, silent=some.silent)
+        return told(
+            "search",
+            data=path,
+            only=some.only,
+            jobs=some.jobs,
+            output=some.output,
+            silent=some.silent,
+        )
     if what is Bench.sizes:
         return told("sizes", output=some.output, seeds=some.seeds, **some.grid, **shared)
     if what is Bench.runtimes:
         return told("runtimes", output=some.output, **shared)
     if what is Bench.simple:
-        return told("simple", data=data, overrides=some.overrides, output=some.output, seeds=some.seeds, **some.grid, **shared)
-    return endure(what.value, endurance, quick=some.quick) if endurance else run(what.value, data=path, quick=some.quick)
+        return told(
+            "simple",
+            data=data,
+            overrides=some.overrides,
+            output=some.output,
+            seeds=some.seeds,
+            **some.grid,
+            **shared,
+        )
+    return (
+        endure(what.value, endurance, quick=some.quick)
+        if endurance
+        else run(what.value, data=path, quick=some.quick)
+    )
 
 
 def _submit(runs: list[Path], output: Path | None, protocol: str, system: str) -> str:

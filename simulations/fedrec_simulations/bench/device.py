@@ -1,8 +1,11 @@
-"""What does a client hold at rest? A real `fedrec client` with its SuperNode, over mutual TLS, after it has joined a run.
+"""What does a client hold at rest? A real `fedrec client` with its SuperNode, over mutual TLS,
+after it has joined a run.
 
-One person's ratings, a gate, a SuperLink and an aggregator as in deployment. Taken while the worker is there, which holds the data and the
-ledger and answers, and after it has ended because nothing was asked (`idle_s` of the client's settings). Resident memory counts pages
-that two processes share twice; `together_mb` counts every page once, from the kernel's own tables, which only root may read: 0 elsewhere.
+One person's ratings, a gate, a SuperLink and an aggregator as in deployment. Taken while the worker
+is there, which holds the data and the ledger and answers, and after it has ended because nothing
+was asked (`idle_s` of the client's settings). Resident memory counts pages that two processes share
+twice; `together_mb` counts every page once, from the kernel's own tables, which only root may read:
+0 elsewhere.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ _PATIENCE_S = 120.0
 
 
 def run(*, quick: bool = False) -> dict[str, Any]:
-    """Megabytes by process, with the worker and at rest. `quick` rests for a second, for tests of the wiring.
+    """Megabytes by process, with the worker and at rest. `quick` rests for a second, for tests of
+    the wiring.
 
     Raises RuntimeError where the client does not join.
     """
@@ -41,23 +45,37 @@ def run(*, quick: bool = False) -> dict[str, Any]:
         folder = Path(place)
         access, _ = stack.enter_context(intake.running(folder))
         here, there = intake.SPAWN.Pipe()
-        server = intake.SPAWN.Process(target=nodes.serve, args=(folder, [_NAME], 86_400.0, 1, there))
+        server = intake.SPAWN.Process(
+            target=nodes.serve, args=(folder, [_NAME], 86_400.0, 1, there)
+        )
         server.start()
         there.close()
         stack.callback(server.join)
         stack.callback(server.terminate)
         settings = _settings(folder, access[_NAME], gate=here.recv(), idle_s=5.0)
-        client = subprocess.Popen([sys.executable, "-m", "fedrec_cli", "client", "--settings", str(settings)])
+        client = subprocess.Popen(
+            [sys.executable, "-m", "fedrec_cli", "client", "--settings", str(settings)]
+        )
         stack.callback(client.wait)
         stack.callback(client.send_signal, signal.SIGTERM)
         _until(lambda: "joined" in _log(folder), client, "the client joins")
         [worker] = _children(client.pid, "fedrec_client.worker_main")
         most = intake.peak_mb(worker)
         working = _held(folder, client.pid, {"worker": worker})
-        _until(lambda: not _children(client.pid, "fedrec_client.worker_main"), client, "the worker ends")
+        _until(
+            lambda: not _children(client.pid, "fedrec_client.worker_main"),
+            client,
+            "the worker ends",
+        )
         time.sleep(rest_s)
         resting = _held(folder, client.pid, {})
-    return {"allowed_mb": ALLOWED_MB, "answering": working, "worker_peak_mb": most, "at_rest": resting, "rest_seconds": rest_s}
+    return {
+        "allowed_mb": ALLOWED_MB,
+        "answering": working,
+        "worker_peak_mb": most,
+        "at_rest": resting,
+        "rest_seconds": rest_s,
+    }
 
 
 def _settings(folder: Path, aggregator: Access, *, gate: str, idle_s: float) -> Path:
@@ -68,7 +86,8 @@ def _settings(folder: Path, aggregator: Access, *, gate: str, idle_s: float) -> 
     path.write_text(
         f'name = "{_NAME}"\nstate = "client"\nlog = "client.jsonl"\nidle_s = {idle_s}\n'
         f'[data]\npath = "ratings.csv"\nrating_range = [1, 5]\n'
-        f'[privacy]\nmax_epsilon = "inf"\n[aggregator]\naddress = "{aggregator.address}"\nca = "{aggregator.ca}"\n{keys}'
+        f'[privacy]\nmax_epsilon = "inf"\n[aggregator]\naddress = "{aggregator.address}"\nca = '
+        f'"{aggregator.ca}"\n{keys}'
         f'[superlink]\naddress = "{gate}"\nroot_certificates = "{aggregator.ca}"\n{keys}'
     )
     return path
@@ -88,15 +107,25 @@ def _until(condition: Any, client: subprocess.Popen[bytes], what: str) -> None:
 
 
 def _held(folder: Path, client: int, others: dict[str, int]) -> dict[str, Any]:
-    pids = {"client": client, "supernode": int(read_json(folder / "client" / "client.json")["supernode_pid"]), **others}
-    return {"mb": {name: nodes.resident_mb(pid) for name, pid in pids.items()}, "together_mb": together_mb(list(pids.values()))}
+    pids = {
+        "client": client,
+        "supernode": int(read_json(folder / "client" / "client.json")["supernode_pid"]),
+        **others,
+    }
+    return {
+        "mb": {name: nodes.resident_mb(pid) for name, pid in pids.items()},
+        "together_mb": together_mb(list(pids.values())),
+    }
 
 
 def _children(parent: int, program: str) -> list[int]:
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            fields, command = (path / "stat").read_text().rpartition(")")[2].split(), (path / "cmdline").read_bytes()
+            fields, command = (
+                (path / "stat").read_text().rpartition(")")[2].split(),
+                (path / "cmdline").read_bytes(),
+            )
         except OSError:
             continue
         if int(fields[1]) == parent and program in command.decode(errors="replace"):
@@ -105,13 +134,15 @@ def _children(parent: int, program: str) -> list[int]:
 
 
 def together_mb(pids: Sequence[int]) -> float:
-    """Memory of all pages that any of these processes has, each counted once; 0 where the kernel does not tell."""
+    """Memory of all pages that any of these processes has, each counted once; 0 where the kernel
+    does not tell."""
     frames = [_frames(pid) for pid in pids]
     return len(np.unique(np.concatenate(frames))) * _PAGE / 2**20
 
 
 def _frames(pid: int) -> Any:
-    """Numbers of the pages of memory that are present in a process (kernel: Documentation/admin-guide/mm/pagemap.rst)."""
+    """Numbers of the pages of memory that are present in a process (kernel:
+    Documentation/admin-guide/mm/pagemap.rst)."""
     found = [np.empty(0, np.uint64)]
     with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as pages:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():

@@ -1,16 +1,21 @@
-"""How fast does the item encoder learn? One SSP2 epoch against its own products, and against DP-SGD with Opacus on the same encoder.
+"""How fast does the item encoder learn? One SSP2 epoch against its own products, and against DP-SGD
+with Opacus on the same encoder.
 
-Shape: AM-SSP App. E.1, Table 2: the 10,677 items of MovieLens-10M, 58,645 feature values in five categories, 725,000 non-zeros, d = 64,
-10 million examples. All generated: only sizes matter here. Every figure is a ratio of two times of the same run, beside the times.
+Shape: AM-SSP App. E.1, Table 2: the 10,677 items of MovieLens-10M, 58,645 feature values in five
+categories, 725,000 non-zeros, d = 64, 10 million examples. All generated: only sizes matter here.
+Every figure is a ratio of two times of the same run, beside the times.
 
 What is compared with what:
-- products: the three dense products (hidden layer x dense layer, and its two transposes), the two sparse ones (bags x tables, and its
-  transpose) and the symmetric packed A_j v_j, each timed alone, each in the fastest form we know of (ours, numpy, scipy or torch).
-- an SSP2 epoch visits every item once, with everything: products, statistics, optimizer, copies (Alg. 5; full batch is Alg. 3).
-- a DP-SGD epoch visits every example once (Alg. 6 without its item cache, which Opacus has no way to express). The paper gives no batch
-  size for it and calls 100-1,000 the small-batch regime: 1,000 is taken as "the paper's", 4,000 beside it. A few batches are timed
-  and multiplied: `extrapolated_from_batches` says from how many. Ghost clipping, the fastest mode of Opacus for this model, is used,
-  with as many torch threads as is fastest (on busy machines that is one).
+- products: the three dense products (hidden layer x dense layer, and its two transposes), the two
+  sparse ones (bags x tables, and its transpose) and the symmetric packed A_j v_j, each timed alone,
+  each in the fastest form we know of (ours, numpy, scipy or torch).
+- an SSP2 epoch visits every item once, with everything: products, statistics, optimizer, copies
+  (Alg. 5; full batch is Alg. 3).
+- a DP-SGD epoch visits every example once (Alg. 6 without its item cache, which Opacus has no way
+  to express). The paper gives no batch size for it and calls 100-1,000 the small-batch regime:
+  1,000 is taken as "the paper's", 4,000 beside it. A few batches are timed and multiplied:
+  `extrapolated_from_batches` says from how many. Ghost clipping, the fastest mode of Opacus for
+  this model, is used, with as many torch threads as is fastest (on busy machines that is one).
 """
 
 from __future__ import annotations
@@ -60,7 +65,9 @@ QUICK = Shape(500, 16, 50_000, {"year": (50, 500), "genre": (20, 1_000), "person
 
 
 def run(*, quick: bool = False) -> dict[str, Any]:
-    """Ratios and milliseconds as a JSON-able dict. `quick` shrinks everything to a second or two, for tests of the wiring."""
+    """Ratios and milliseconds as a JSON-able dict.
+
+    `quick` shrinks everything to a second or two, for tests of the wiring."""
     shape, repeats = (QUICK, 3) if quick else (ML10M, 15)
     rng = np.random.default_rng(0)
     inputs = encoder.prepare(generate(shape, rng=rng))
@@ -69,7 +76,9 @@ def run(*, quick: bool = False) -> dict[str, Any]:
     products = _products(inputs, theta, stats, rng, repeats)
     alone = sum(min(forms.values()) for forms in products.values())
     epochs = {
-        "full_batch_gradient_descent": _epoch(inputs, theta, stats, GradientDescent(), None, repeats),
+        "full_batch_gradient_descent": _epoch(
+            inputs, theta, stats, GradientDescent(), None, repeats
+        ),
         "full_batch_adam": _epoch(inputs, theta, stats, Adam(), None, repeats),
         "batches_of_1024_items_adam": _epoch(inputs, theta, stats, Adam(), 1024, repeats),
     }
@@ -89,29 +98,37 @@ def run(*, quick: bool = False) -> dict[str, Any]:
         "ssp2_epoch_over_products": {name: ms / alone for name, ms in epochs.items()},
         "dp_sgd_epoch": sgd,
         "dp_sgd_epoch_over_ssp2_epoch": {
-            size: figures["seconds_per_epoch"] * 1e3 / epochs["full_batch_adam"] for size, figures in sgd.items()
+            size: figures["seconds_per_epoch"] * 1e3 / epochs["full_batch_adam"]
+            for size, figures in sgd.items()
         },
     }
 
 
 def generate(shape: Shape, *, rng: np.random.Generator) -> PublicFeatures:
-    """Bags of exactly the asked numbers of non-zeros: long tails of values, uneven items, some repetitions."""
+    """Bags of exactly the asked numbers of non-zeros: long tails of values, uneven items, some
+    repetitions."""
     bags = {}
     for name, (values, wanted) in shape.categories.items():
         busy = rng.lognormal(0, 0.5, shape.num_items)
-        cells = np.arange(shape.num_items) * values + _tail(values, shape.num_items, rng)  # one each
+        # one each
+        cells = np.arange(shape.num_items) * values + _tail(values, shape.num_items, rng)
         while len(cells) < wanted:
             items = rng.choice(shape.num_items, 2 * wanted, p=busy / busy.sum())
-            more = rng.permutation(np.setdiff1d(items * values + _tail(values, 2 * wanted, rng), cells))
+            more = rng.permutation(
+                np.setdiff1d(items * values + _tail(values, 2 * wanted, rng), cells)
+            )
             cells = np.concatenate([cells, more[: wanted - len(cells)]])
         counts = (1 + rng.poisson(0.2, len(cells))).astype(np.float32)
-        matrix = sparse.csr_matrix((counts, (cells // values, cells % values)), shape=(shape.num_items, values))
+        matrix = sparse.csr_matrix(
+            (counts, (cells // values, cells % values)), shape=(shape.num_items, values)
+        )
         bags[name] = FeatureBag(tuple(f"{name}{v}" for v in range(values)), matrix)
     return PublicFeatures(bags)
 
 
 def _tail(values: int, size: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Half the draws log-uniform in rank (a Zipf tail), half uniform, so that rare values occur too."""
+    """Half the draws log-uniform in rank (a Zipf tail), half uniform, so that rare values occur
+    too."""
     zipf = np.floor(np.exp(rng.random(size) * np.log(values + 1))).astype(np.int64) - 1
     return np.where(rng.random(size) < 0.5, zipf, rng.integers(0, values, size)).clip(0, values - 1)
 
@@ -120,7 +137,8 @@ def _statistics(shape: Shape, rng: np.random.Generator) -> ItemStatistics:
     d = shape.dimension
     gram = (0.1 * rng.standard_normal((shape.num_items, d * (d + 1) // 2))).astype(np.float32)
     rows, columns = np.triu_indices(d)
-    gram[:, rows == columns] += 2 * d**0.5  # positive definite, whatever the noise: every optimizer stays finite
+    # positive definite, whatever the noise: every optimizer stays finite
+    gram[:, rows == columns] += 2 * d**0.5
     return ItemStatistics(gram, rng.standard_normal((shape.num_items, d)).astype(np.float32))
 
 
@@ -136,7 +154,11 @@ def _ms(call: Callable[[], object], repeats: int) -> float:
 
 
 def _products(
-    inputs: ItemInputs, theta: EncoderParameters, stats: ItemStatistics, rng: np.random.Generator, repeats: int
+    inputs: ItemInputs,
+    theta: EncoderParameters,
+    stats: ItemStatistics,
+    rng: np.random.Generator,
+    repeats: int,
 ) -> dict[str, dict[str, float]]:
     """Milliseconds of each product by each form, interleaved with nothing else."""
     import torch
@@ -149,7 +171,9 @@ def _products(
     X = inputs.csr.astype(np.float32)
     XT = X.T.tocsr()
     E, rows = theta.embeddings, dH.reshape(-1, d)
-    tH, tW, tdV, tE, trows = (torch.from_numpy(np.ascontiguousarray(a)) for a in (H, W, dV, E, rows))
+    tH, tW, tdV, tE, trows = (
+        torch.from_numpy(np.ascontiguousarray(a)) for a in (H, W, dV, E, rows)
+    )
     tX, tXT = (_torch_csr(matrix) for matrix in (X, XT))
     forms: dict[str, dict[str, Callable[[], object]]] = {
         "dense_forward": {"numpy": lambda: H @ W, "torch": lambda: tH @ tW},
@@ -167,7 +191,10 @@ def _products(
         },
         "symmetric_packed": {"ours": lambda: gradient.residuals(stats, V, ridge=1.0)},
     }
-    return {name: {form: _ms(call, repeats) for form, call in calls.items()} for name, calls in forms.items()}
+    return {
+        name: {form: _ms(call, repeats) for form, call in calls.items()}
+        for name, calls in forms.items()
+    }
 
 
 def _torch_csr(matrix: sparse.csr_matrix) -> Any:
@@ -177,32 +204,51 @@ def _torch_csr(matrix: sparse.csr_matrix) -> Any:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "sparse CSR support is in beta state"
-        parts = (torch.from_numpy(matrix.indptr), torch.from_numpy(matrix.indices), torch.from_numpy(matrix.data))
+        parts = (
+            torch.from_numpy(matrix.indptr),
+            torch.from_numpy(matrix.indices),
+            torch.from_numpy(matrix.data),
+        )
         return torch.sparse_csr_tensor(*parts, size=matrix.shape)
 
 
 def _epoch(
-    inputs: ItemInputs, theta: EncoderParameters, stats: ItemStatistics, optimizer: Optimizer, batch: int | None, repeats: int
+    inputs: ItemInputs,
+    theta: EncoderParameters,
+    stats: ItemStatistics,
+    optimizer: Optimizer,
+    batch: int | None,
+    repeats: int,
 ) -> float:
-    """Milliseconds of one epoch, from runs of several: the copy of the parameters at the start is shared among them."""
+    """Milliseconds of one epoch, from runs of several: the copy of the parameters at the start is
+    shared among them."""
     steps_per_epoch = 1 if batch is None else -(-inputs.num_items // batch)
     epochs = 5
-    descent = Descent(steps=epochs * steps_per_epoch, rate=Constant(1e-5), optimizer=optimizer, batch_items=batch)
+    descent = Descent(
+        steps=epochs * steps_per_epoch, rate=Constant(1e-5), optimizer=optimizer, batch_items=batch
+    )
     rng = np.random.default_rng(0)
     call = lambda: gradient.ssp2(theta, inputs, stats, descent=descent, ridge=1.0, rng=rng)  # noqa: E731
     return _ms(call, max(3, repeats // 3)) / epochs
 
 
 def _dp_sgd_epochs(shape: Shape, inputs: ItemInputs, quick: bool) -> dict[str, dict[str, float]]:
-    """At the small batch size with one torch thread and with all, at the large one with what was faster."""
+    """At the small batch size with one torch thread and with all, at the large one with what was
+    faster."""
     import torch
 
     small, large = (20, 100) if quick else (1_000, 4_000)
     everything = torch.get_num_threads()
     try:
-        tried = {threads: _dp_sgd_batch(shape, inputs, small, batches=5, threads=threads) for threads in {1, everything}}
+        tried = {
+            threads: _dp_sgd_batch(shape, inputs, small, batches=5, threads=threads)
+            for threads in {1, everything}
+        }
         fastest = min(tried, key=lambda threads: tried[threads])
-        seconds = {small: (tried[fastest], 5), large: (_dp_sgd_batch(shape, inputs, large, batches=1, threads=fastest), 1)}
+        seconds = {
+            small: (tried[fastest], 5),
+            large: (_dp_sgd_batch(shape, inputs, large, batches=1, threads=fastest), 1),
+        }
     finally:
         torch.set_num_threads(everything)
     return {
@@ -216,7 +262,9 @@ def _dp_sgd_epochs(shape: Shape, inputs: ItemInputs, quick: bool) -> dict[str, d
     }
 
 
-def _dp_sgd_batch(shape: Shape, inputs: ItemInputs, batch_size: int, *, batches: int, threads: int) -> float:
+def _dp_sgd_batch(
+    shape: Shape, inputs: ItemInputs, batch_size: int, *, batches: int, threads: int
+) -> float:
     """Median seconds of a few batches, after one to warm up."""
     import torch
 

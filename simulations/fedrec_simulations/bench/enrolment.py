@@ -1,9 +1,11 @@
-"""What does it cost to enrol one user more where a million are enrolled? A real ledger on disk, and a real aggregator over mutual TLS.
+"""What does it cost to enrol one user more where a million are enrolled? A real ledger on disk, and
+a real aggregator over mutual TLS.
 
-The ledger is filled, closed and opened again in a process of its own: seconds to start, and memory a user. Then users enrol one and a
-hundred a call. An enrolment is durable when it is answered, and making it so costs more than all else: calls are timed as they are, and
-again on a ledger that does not sync. Times are of the calling thread, processor time with the system's part; through the service it
-is the aggregator's whole processor time, syncs, TLS and gRPC included, divided by calls.
+The ledger is filled, closed and opened again in a process of its own: seconds to start, and memory
+a user. Then users enrol one and a hundred a call. An enrolment is durable when it is answered, and
+making it so costs more than all else: calls are timed as they are, and again on a ledger that does
+not sync. Times are of the calling thread, processor time with the system's part; through the
+service it is the aggregator's whole processor time, syncs, TLS and gRPC included, divided by calls.
 """
 
 from __future__ import annotations
@@ -31,20 +33,31 @@ _ENROLLED, _NEW = 2**33, 2**34
 
 
 def run(*, quick: bool = False) -> dict[str, Any]:
-    """Seconds, bytes and microseconds as a JSON-able dict. `quick` takes 10,000 users, for tests of the wiring."""
+    """Seconds, bytes and microseconds as a JSON-able dict.
+
+    `quick` takes 10,000 users, for tests of the wiring."""
     users, calls = (10_000, 20) if quick else (1_000_000, 500)
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder) / "state"
         filled_s = _filled(state, users)
         with ProcessPoolExecutor(1, intake.SPAWN) as process:
             ledger = process.submit(_ledger, state, calls).result()
-        with intake.running(Path(folder)) as (access, pid), RemoteReportDesk(access[intake.CLIENTS[0]]) as desk:
+        with (
+            intake.running(Path(folder)) as (access, pid),
+            RemoteReportDesk(access[intake.CLIENTS[0]]) as desk,
+        ):
             desk.enroll(_tokens(3 * _NEW, 1))
             before_s = intake.processor_s(pid)
             for call in range(calls):
                 desk.enroll(_tokens(3 * _NEW + 1 + call, 1))
             service_us = 1e6 * (intake.processor_s(pid) - before_s) / calls
-    return {"users": users, "calls": calls, "fill_seconds": filled_s, **ledger, "service_cpu_us_per_call": service_us}
+    return {
+        "users": users,
+        "calls": calls,
+        "fill_seconds": filled_s,
+        **ledger,
+        "service_cpu_us_per_call": service_us,
+    }
 
 
 def _filled(state: Path, users: int) -> float:
@@ -68,10 +81,16 @@ def _ledger(state: Path, calls: int) -> dict[str, Any]:
     durable = {words: _timed(core, _calls(size * _NEW, size, calls)) for words, size in new.items()}
     known = _timed(core, _calls(_NEW, 1, calls))
     ledger._db.execute("PRAGMA synchronous = OFF")  # for the measurement alone
-    unsynced = {words: _timed(core, _calls(size * _NEW + 2**32, size, calls)) for words, size in new.items()}
+    unsynced = {
+        words: _timed(core, _calls(size * _NEW + 2**32, size, calls)) for words, size in new.items()
+    }
     rows = {words: {"durable": durable[words], "without_sync": unsynced[words]} for words in new}
     ledger.close()
-    return {"start_seconds": start_s, "bytes_per_user": bytes_per_user, "per_call": rows | {"1 enrolled already": {"durable": known}}}
+    return {
+        "start_seconds": start_s,
+        "bytes_per_user": bytes_per_user,
+        "per_call": rows | {"1 enrolled already": {"durable": known}},
+    }
 
 
 def _calls(first: int, size: int, calls: int) -> list[list[bytes]]:
@@ -105,9 +124,27 @@ def markdown(result: dict[str, Any]) -> str:
     lines = []
     for words, row in result["per_call"].items():
         durable, unsynced = row["durable"], row.get("without_sync", row["durable"])
-        lines.append([words, *(f"{value:,.0f}" for value in (unsynced["cpu_us"], durable["cpu_us"], durable["wall_us"]))])
-    lines.append(["1 new, through the service", "–", f"{result['service_cpu_us_per_call']:,.0f}", "–"])
-    head = (f"users a call, {result['users']:,} enrolled", "processor without sync, µs", "processor, µs", "wall, µs")
+        lines.append(
+            [
+                words,
+                *(
+                    f"{value:,.0f}"
+                    for value in (unsynced["cpu_us"], durable["cpu_us"], durable["wall_us"])
+                ),
+            ]
+        )
+    lines.append(
+        ["1 new, through the service", "–", f"{result['service_cpu_us_per_call']:,.0f}", "–"]
+    )
+    head = (
+        f"users a call, {result['users']:,} enrolled",
+        "processor without sync, µs",
+        "processor, µs",
+        "wall, µs",
+    )
     filled = f"All were enrolled in {result['fill_seconds']:.0f} s by messages of 10,000."
-    opened = f"The ledger opens in {result['start_seconds']:.1f} s and holds {result['bytes_per_user']:.0f} bytes a user."
+    opened = (
+        f"The ledger opens in {result['start_seconds']:.1f} s and holds "
+        f"{result['bytes_per_user']:.0f} bytes a user."
+    )
     return f"{table(head, lines)}\n\n{filled} {opened}"

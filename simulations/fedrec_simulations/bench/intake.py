@@ -1,13 +1,16 @@
-"""How many reports a second does an aggregator take in? A real one over mutual TLS, from two client processes.
+"""How many reports a second does an aggregator take in? A real one over mutual TLS, from two client
+processes.
 
-Shape: MovieLens 1M's 3,706 items, one round of the default recipe at epsilon 5 (its width for 6,040 users), 143 ratings a
-user. All generated: only sizes matter here. Two ways of sending: batches of 256 users, as a site does, and one user a
-call, as phones would, there with four calls of a process at once. Batches are packed before the clock starts; from the
-first call to the last receipt counts; the aggregator's own processor time stands beside it, which a busy machine moves less.
-A report is counted only if the round says so.
+Shape: MovieLens 1M's 3,706 items, one round of the default recipe at epsilon 5 (its width for 6,040
+users), 143 ratings a user. All generated: only sizes matter here. Two ways of sending: batches of
+256 users, as a site does, and one user a call, as phones would, there with four calls of a process
+at once. Batches are packed before the clock starts; from the first call to the last receipt counts;
+the aggregator's own processor time stands beside it, which a busy machine moves less. A report is
+counted only if the round says so.
 
-`large` is the other end: MovieLens 10M's 10,677 items, each a packed d x d matrix and a vector of d (23 million numbers at
-d = 64), one report of 10,000 ratings, and the release fetched whole, each d with an aggregator of its own.
+`large` is the other end: MovieLens 10M's 10,677 items, each a packed d x d matrix and a vector of d
+(23 million numbers at d = 64), one report of 10,000 ratings, and the release fetched whole, each d
+with an aggregator of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +33,13 @@ from fedrec.factorization.default_settings import settings_for
 from fedrec.federation.messages import BlockReports, Question, ReleaseSpec, Reports
 from fedrec.federation.protocol import Opening, Phase
 from fedrec.federation.reports import block
-from fedrec.federation.wire import Batch, pack_reports, question_digest, question_header, unpack_release
+from fedrec.federation.wire import (
+    Batch,
+    pack_reports,
+    question_digest,
+    question_header,
+    unpack_release,
+)
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee
@@ -76,10 +85,14 @@ class Sending:
 
 
 def run(*, quick: bool = False) -> dict[str, Any]:
-    """Reports a second and sizes as a JSON-able dict. `quick` shrinks everything to a few seconds, for tests of the wiring."""
+    """Reports a second and sizes as a JSON-able dict.
+
+    `quick` shrinks everything to a few seconds, for tests of the wiring."""
     shape = Shape(users_in_batches=512, users_alone=64) if quick else Shape()
     ways = {
-        f"batches of {shape.users_per_batch}": Sending(0, shape.users_in_batches, shape.users_per_batch, 1),
+        f"batches of {shape.users_per_batch}": Sending(
+            0, shape.users_in_batches, shape.users_per_batch, 1
+        ),
         "one user a call": Sending(1, shape.users_alone, 1, shape.calls_at_once),
     }
     with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as (access, pid):
@@ -87,7 +100,12 @@ def run(*, quick: bool = False) -> dict[str, Any]:
         most_mb = peak_mb(pid)
     digest = question_digest(question_header(_question(shape, 0), run=RUN, plan=_plan().digest()))
     return {
-        "shape": {"items": shape.num_items, "ratings_per_user": shape.ratings, "width": _width(shape), "client_processes": len(CLIENTS)},
+        "shape": {
+            "items": shape.num_items,
+            "ratings_per_user": shape.ratings,
+            "width": _width(shape),
+            "client_processes": len(CLIENTS),
+        },
         "bytes_per_report": len(pack_reports(_batch(shape, np.arange(256), 0), digest)) / 256,
         "reports": {name: len(CLIENTS) * sending.users for name, sending in ways.items()},
         "reports_per_second": {name: rate for name, (rate, _) in measured.items()},
@@ -98,19 +116,30 @@ def run(*, quick: bool = False) -> dict[str, Any]:
 
 
 def large(shape: LargeShape) -> dict[str, dict[str, float]]:
-    """By width d: numbers and bytes of the release, seconds to report, to release and to fetch, the report's bytes, the peak memory."""
+    """By width d: numbers and bytes of the release, seconds to report, to release and to fetch, the
+    report's bytes, the peak memory."""
     return {f"d = {width}": _large(shape, width) for width in shape.widths}
 
 
 def _large(shape: LargeShape, width: int) -> dict[str, float]:
     rows = shape.num_items
-    blocks = (block("A", "outer", rows=rows, width=width), block("b", "linear", rows=rows, width=width))
+    blocks = (
+        block("A", "outer", rows=rows, width=width),
+        block("b", "linear", rows=rows, width=width),
+    )
     question = Question(0, "items", {}, (ReleaseSpec("items/0", blocks),))
     header = question_header(question, run=RUN, plan=_plan().digest())
     packed = pack_reports(_one_report(shape, question), question_digest(header))
-    with tempfile.TemporaryDirectory() as folder, running(Path(folder), min_cohort=1) as (access, pid):
-        with RemoteReportDesk(access[CLIENTS[0]]) as client, RemoteReleaseDesk(access["server"]) as server:
-            client.enroll([bytes(_names(np.arange(1))[0]), bytes(_names(np.arange(1, 2))[0])])  # the second never reports
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running(Path(folder), min_cohort=1) as (access, pid),
+    ):
+        with (
+            RemoteReportDesk(access[CLIENTS[0]]) as client,
+            RemoteReleaseDesk(access["server"]) as server,
+        ):
+            # the second never reports
+            client.enroll([bytes(_names(np.arange(1))[0]), bytes(_names(np.arange(1, 2))[0])])
             server.open_run(RUN, _plan())
             server.open_round(Opening(RUN, 0, header, question_digest(header), 3_600.0))
             marks = [time.monotonic()]
@@ -123,19 +152,35 @@ def _large(shape: LargeShape, width: int) -> dict[str, float]:
             marks.append(time.monotonic())
         most_mb = peak_mb(pid)
     if (receipt.accepted, status.clipped) != (1, 0) or status.phase is not Phase.RELEASED:
-        raise RuntimeError(f"the report was not counted ({receipt}) or the round not released ({status.phase})")
+        raise RuntimeError(
+            f"the report was not counted ({receipt}) or the round not released ({status.phase})"
+        )
     values = unpack_release(content, question.releases).values
-    seconds = dict(zip(("report_seconds", "release_seconds", "fetch_seconds"), np.diff(marks).tolist(), strict=True))
-    sizes = {"numbers": sum(array.size for array in values.values()), "release_bytes": len(content), "report_bytes": len(packed)}
+    seconds = dict(
+        zip(
+            ("report_seconds", "release_seconds", "fetch_seconds"),
+            np.diff(marks).tolist(),
+            strict=True,
+        )
+    )
+    sizes = {
+        "numbers": sum(array.size for array in values.values()),
+        "release_bytes": len(content),
+        "report_bytes": len(packed),
+    }
     return {**sizes, **seconds, "aggregator_peak_mb": most_mb}
 
 
 def _one_report(shape: LargeShape, question: Question) -> Batch:
-    """Of one user, about 0.4 of the radius: 10,000 equal coefficients of the grid, vectors of norm about 0.6."""
+    """Of one user, about 0.4 of the radius: 10,000 equal coefficients of the grid, vectors of norm
+    about 0.6."""
     rng, n = np.random.default_rng(0), shape.ratings
     items = np.sort(rng.choice(shape.num_items, n, replace=False)).astype(np.int32)
     vectors = (rng.integers(-128, 128, (1, spec.width), dtype=np.int32) for spec in question.blocks)
-    user, blocks = _names(np.arange(1)), tuple(BlockReports(np.full(n, 50, np.int32), vector) for vector in vectors)
+    user, blocks = (
+        _names(np.arange(1)),
+        tuple(BlockReports(np.full(n, 50, np.int32), vector) for vector in vectors),
+    )
     return Batch(user, user, Reports(np.array([0, n], np.int64), items, blocks))
 
 
@@ -149,7 +194,10 @@ def running(folder: Path, *, min_cohort: int = 100) -> Iterator[tuple[dict[str, 
     try:
         address = here.recv()
         names = {name: f"client-{name}" for name in CLIENTS} | {"server": "server"}
-        yield {name: _access(folder, address, file) for name, file in names.items()}, process.pid or 0
+        yield (
+            {name: _access(folder, address, file) for name, file in names.items()},
+            process.pid or 0,
+        )
     finally:
         process.terminate()
         process.join()
@@ -159,7 +207,16 @@ def _settings(folder: Path, min_cohort: int) -> AggregatorSettings:
     tls = {"certificate": "aggregator.pem", "key": "aggregator-key.pem", "client_ca": "ca.pem"}
     places = {"listen": "127.0.0.1:0", "state": "state", "log": "log.jsonl"}
     limits = {"min_cohort": min_cohort}
-    return validated({**places, "any_client": True, "tls": tls, "privacy": {"max_epsilon": "inf"}, "limits": limits}, folder=folder)
+    return validated(
+        {
+            **places,
+            "any_client": True,
+            "tls": tls,
+            "privacy": {"max_epsilon": "inf"},
+            "limits": limits,
+        },
+        folder=folder,
+    )
 
 
 def _serve(settings: AggregatorSettings, there: Connection) -> None:
@@ -167,17 +224,29 @@ def _serve(settings: AggregatorSettings, there: Connection) -> None:
 
 
 def _access(folder: Path, address: str, file: str) -> Access:
-    return Access(address, ca=str(folder / "ca.pem"), certificate=str(folder / f"{file}.pem"), key=str(folder / f"{file}-key.pem"))
+    return Access(
+        address,
+        ca=str(folder / "ca.pem"),
+        certificate=str(folder / f"{file}.pem"),
+        key=str(folder / f"{file}-key.pem"),
+    )
 
 
-def _measure(shape: Shape, sending: Sending, access: dict[str, Access], pid: int) -> tuple[float, float]:
-    """Reports a second of one round, all of them counted, and the aggregator's processor time for one in microseconds."""
+def _measure(
+    shape: Shape, sending: Sending, access: dict[str, Access], pid: int
+) -> tuple[float, float]:
+    """Reports a second of one round, all of them counted, and the aggregator's processor time for
+    one in microseconds."""
     with RemoteReleaseDesk(access["server"]) as desk:
         desk.open_run(RUN, _plan())
         pipes = []
         for number, name in enumerate(CLIENTS):
             here, there = SPAWN.Pipe()
-            SPAWN.Process(target=_send, args=(shape, sending, number * sending.users, access[name], there), daemon=True).start()
+            SPAWN.Process(
+                target=_send,
+                args=(shape, sending, number * sending.users, access[name], there),
+                daemon=True,
+            ).start()
             pipes.append(here)
         enrolled = [pipe.recv() for pipe in pipes]
         header = question_header(_question(shape, sending.round), run=RUN, plan=_plan().digest())
@@ -194,9 +263,14 @@ def _measure(shape: Shape, sending: Sending, access: dict[str, Access], pid: int
     return counted / took_s, 1e6 * cpu_s / counted
 
 
-def _send(shape: Shape, sending: Sending, first_user: int, access: Access, there: Connection) -> None:
-    """In a client's process: enrol, pack, wait for the word, send, and tell when that began and ended."""
-    digest = question_digest(question_header(_question(shape, sending.round), run=RUN, plan=_plan().digest()))
+def _send(
+    shape: Shape, sending: Sending, first_user: int, access: Access, there: Connection
+) -> None:
+    """In a client's process: enrol, pack, wait for the word, send, and tell when that began and
+    ended."""
+    digest = question_digest(
+        question_header(_question(shape, sending.round), run=RUN, plan=_plan().digest())
+    )
     users = first_user + np.arange(sending.users) + 10**9 * sending.round
     parts = np.array_split(users, -(-sending.users // sending.users_per_call))
     batches = [pack_reports(_batch(shape, part, sending.round), digest) for part in parts]
@@ -211,12 +285,18 @@ def _send(shape: Shape, sending: Sending, first_user: int, access: Access, there
 
 def _batch(shape: Shape, users: np.ndarray[Any, np.dtype[np.int64]], round: int) -> Batch:
     rng, n = np.random.default_rng(int(users[0])), len(users)
-    items = np.concatenate([np.sort(rng.choice(shape.num_items, shape.ratings, replace=False)) for _ in range(n)]).astype(np.int32)
+    items = np.concatenate(
+        [np.sort(rng.choice(shape.num_items, shape.ratings, replace=False)) for _ in range(n)]
+    ).astype(np.int32)
     spec = _question(shape, round).blocks[0]
     # 143 coefficients of this size times a vector of at most this length stay within the radius
     vectors = rng.integers(-4_000, 4_000, (n, spec.width), dtype=np.int32)
     coefficients = rng.integers(-1_000, 1_000, n * shape.ratings, dtype=np.int32)
-    reports = Reports(np.arange(n + 1, dtype=np.int64) * shape.ratings, items, (BlockReports(coefficients, vectors),))
+    reports = Reports(
+        np.arange(n + 1, dtype=np.int64) * shape.ratings,
+        items,
+        (BlockReports(coefficients, vectors),),
+    )
     return Batch(_names(users + 5 * 10**9), _names(users), reports)
 
 
@@ -231,7 +311,10 @@ def _question(shape: Shape, round: int) -> Question:
 
 
 def _width(shape: Shape) -> int:
-    return settings_for(Guarantee(5.0, 1e-5), users=6_040, items=shape.num_items, features=True).width + 1
+    return (
+        settings_for(Guarantee(5.0, 1e-5), users=6_040, items=shape.num_items, features=True).width
+        + 1
+    )
 
 
 def _plan() -> Plan:

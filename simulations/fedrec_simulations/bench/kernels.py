@@ -1,12 +1,16 @@
-"""How fast are the kernels? Item statistics, small solves, projections and noise, against torch, numpy and the machine itself.
+"""How fast are the kernels? Item statistics, small solves, projections and noise, against torch,
+numpy and the machine itself.
 
-Shape: MovieLens-10M's, generated (`longtail.py`). Every ratio is of two times of the same run; forms take turns and keep
-their fastest (`stopwatch.py`). What is counted:
-- item statistics: A_j = sum w u u' and b_j = sum t u of all items, from a user matrix, with weights and targets given in the
-  item order for us and for torch alike. Useful flops per event: d(d+1) for one triangle of A, 2d for b, d for the weights;
-  the machine's rate is that of a dense SGEMM (2 n^3 flops) in the faster of numpy and torch.
-- exact: the aggregator's integer sums of (A_j), from quantised reports, with the item order given; and with the grouping included.
-- noise: exact discrete Gaussians from an AES-CTR keystream; numpy's continuous, insecure generator stands beside.
+Shape: MovieLens-10M's, generated (`longtail.py`). Every ratio is of two times of the same run;
+forms take turns and keep their fastest (`stopwatch.py`). What is counted:
+- item statistics: A_j = sum w u u' and b_j = sum t u of all items, from a user matrix, with weights
+  and targets given in the item order for us and for torch alike. Useful flops per event: d(d+1) for
+  one triangle of A, 2d for b, d for the weights; the machine's rate is that of a dense SGEMM (2 n^3
+  flops) in the faster of numpy and torch.
+- exact: the aggregator's integer sums of (A_j), from quantised reports, with the item order given;
+  and with the grouping included.
+- noise: exact discrete Gaussians from an AES-CTR keystream; numpy's continuous, insecure generator
+  stands beside.
 """
 
 from __future__ import annotations
@@ -35,29 +39,45 @@ KEY = bytes(32)
 
 
 def run(*, quick: bool = False) -> dict[str, Any]:
-    """Ratios and milliseconds as a JSON-able dict. `quick` shrinks everything to seconds, for tests of the wiring."""
+    """Ratios and milliseconds as a JSON-able dict.
+
+    `quick` shrinks everything to seconds, for tests of the wiring."""
     shape, turns = (QUICK, 1) if quick else (ML10M, 5)
     rng = np.random.default_rng(0)
     torch.set_num_threads(cores())
     interactions = generate(shape, rng=rng)
     widths = (8,) if quick else (32, 64)
     return {
-        "shape": {"users": shape.users, "items": shape.items, "events": len(interactions), "cores": cores()},
+        "shape": {
+            "users": shape.users,
+            "items": shape.items,
+            "events": len(interactions),
+            "cores": cores(),
+        },
         "item_statistics": {f"d{d}": _item_statistics(interactions, d, rng, turns) for d in widths},
         "solves": {f"d{d}": _solves(d, 64 if quick else 16_384, rng, turns) for d in widths},
-        "projection": {f"d{widths[-1]}": _projection(widths[-1], 50 if quick else 4_000, rng, turns)},
+        "projection": {
+            f"d{widths[-1]}": _projection(widths[-1], 50 if quick else 4_000, rng, turns)
+        },
         "noise": _noise(10_000 if quick else 8_000_000, turns),
     }
 
 
-def _item_statistics(interactions: Interactions, d: int, rng: np.random.Generator, turns: int) -> dict[str, Any]:
+def _item_statistics(
+    interactions: Interactions, d: int, rng: np.random.Generator, turns: int
+) -> dict[str, Any]:
     order = order_by_item(interactions.user_ptr, interactions.items, interactions.num_items)
     grouped = ItemOrder(order.item_ptr, order.users, np.empty(0, np.int64))
     U = rng.standard_normal((interactions.num_users, d), np.float32)
-    targets, weights = rng.standard_normal(len(interactions), np.float32), rng.random(len(interactions), np.float32)
+    targets, weights = (
+        rng.standard_normal(len(interactions), np.float32),
+        rng.random(len(interactions), np.float32),
+    )
     reports, spec = _reports(interactions, d, rng)
     tensors = [torch.from_numpy(array) for array in (U, targets, weights)]
-    batched: dict[str, Callable[[], object]] = {"torch_padded_buckets": torch_forms.padded_buckets(grouped, *tensors)}
+    batched: dict[str, Callable[[], object]] = {
+        "torch_padded_buckets": torch_forms.padded_buckets(grouped, *tensors)
+    }
     for length in (32, 128):
         batched[f"torch_chunks_of_{length}"] = torch_forms.chunks(grouped, *tensors, length=length)
     ours = {
@@ -70,7 +90,10 @@ def _item_statistics(interactions: Interactions, d: int, rng: np.random.Generato
         "torch_item_loop_not_batched": torch_forms.item_loop(grouped, *tensors),
     }
     ms = best_ms(ours | batched, turns=turns)
-    gflops = {name: len(interactions) * d * (d + 4) / 1e6 / ms[name] for name in ("float32", "float32_columns_by_user")}
+    gflops = {
+        name: len(interactions) * d * (d + 4) / 1e6 / ms[name]
+        for name in ("float32", "float32_columns_by_user")
+    }
     sgemm = max(2 * _SIDE**3 / 1e6 / ms[name] for name in ("sgemm_numpy", "sgemm_torch"))
     batched_ms = min(ms[name] for name in batched)
     return {
@@ -99,11 +122,15 @@ def _torch_product(rng: np.random.Generator) -> Callable[[], object]:
     return lambda: X @ X
 
 
-def _reports(interactions: Interactions, d: int, rng: np.random.Generator) -> tuple[Reports, BlockSpec]:
+def _reports(
+    interactions: Interactions, d: int, rng: np.random.Generator
+) -> tuple[Reports, BlockSpec]:
     vectors = rng.integers(-(2**14), 2**14, (interactions.num_users, d), dtype=np.int32)
     coefficients = rng.integers(0, 2**14, len(interactions), dtype=np.int32)
     spec = BlockSpec("A", "outer", interactions.num_items, d, 1.0, 1.0)
-    return Reports(interactions.user_ptr, interactions.items, (BlockReports(coefficients, vectors),)), spec
+    return Reports(
+        interactions.user_ptr, interactions.items, (BlockReports(coefficients, vectors),)
+    ), spec
 
 
 def _exact(reports: Reports, spec: BlockSpec, order: ItemOrder | None) -> None:
@@ -111,11 +138,14 @@ def _exact(reports: Reports, spec: BlockSpec, order: ItemOrder | None) -> None:
 
 
 def _error(order: ItemOrder, U: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:
-    """Largest difference of our A to the padded form's, over the largest entry of A, on the first items."""
+    """Largest difference of our A to the padded form's, over the largest entry of A, on the first
+    items."""
     items = min(500, len(order.item_ptr) - 1)
     stop = int(order.item_ptr[items])
     few = ItemOrder(order.item_ptr[: items + 1], order.users[:stop], order.positions)
-    theirs = torch_forms.padded_buckets(few, *(torch.from_numpy(a) for a in (U, targets[:stop], weights[:stop])))()
+    theirs = torch_forms.padded_buckets(
+        few, *(torch.from_numpy(a) for a in (U, targets[:stop], weights[:stop]))
+    )()
     ours = unpack(item_statistics(few, U, targets[:stop], weights[:stop]).gram, U.shape[1])
     return float(np.abs(ours - theirs.numpy()).max() / np.abs(ours).max())
 
@@ -125,7 +155,13 @@ def _solves(d: int, count: int, rng: np.random.Generator, turns: int) -> dict[st
     A = X @ X.swapaxes(1, 2) / d + np.eye(d, dtype=np.float32)
     b, packed = rng.standard_normal((count, d), np.float32), pack(A)
     tensors = torch.from_numpy(A), torch.from_numpy(b)
-    ms = best_ms({"ours": lambda: solve_packed(packed, b, ridge=0.0), "torch": lambda: torch_forms.cholesky_solve(*tensors)}, turns=turns)
+    ms = best_ms(
+        {
+            "ours": lambda: solve_packed(packed, b, ridge=0.0),
+            "torch": lambda: torch_forms.cholesky_solve(*tensors),
+        },
+        turns=turns,
+    )
     return {"systems": count, "ms": ms, "torch_over_ours": ms["torch"] / ms["ours"]}
 
 
@@ -135,11 +171,17 @@ def _projection(d: int, count: int, rng: np.random.Generator, turns: int) -> dic
     packed, tensor = pack(A), torch.from_numpy(A)
     forms: dict[str, Callable[[], object]] = {"ours": lambda: project_psd(packed, d)}
     for threads in sorted({1, cores()}):  # on busy machines torch is faster with one
-        forms[f"torch_{threads}_threads"] = partial(torch_forms.clip_eigenvalues, tensor, threads=threads)
+        forms[f"torch_{threads}_threads"] = partial(
+            torch_forms.clip_eigenvalues, tensor, threads=threads
+        )
     ms = best_ms(forms, turns=min(turns, 3))
     torch.set_num_threads(cores())
     error = float(
-        np.abs(unpack(project_psd(packed, d), d) - torch_forms.clip_eigenvalues(tensor, threads=1).numpy()).max() / np.abs(A).max()
+        np.abs(
+            unpack(project_psd(packed, d), d)
+            - torch_forms.clip_eigenvalues(tensor, threads=1).numpy()
+        ).max()
+        / np.abs(A).max()
     )
     return {
         "matrices": count,
@@ -170,5 +212,7 @@ def _noise(size: int, turns: int) -> dict[str, Any]:
     return {
         "draws": size,
         "ms": ms,
-        "million_per_second": {name: size / 1e3 / value for name, value in ms.items() if name.startswith("std")},
+        "million_per_second": {
+            name: size / 1e3 / value for name, value in ms.items() if name.startswith("std")
+        },
     }

@@ -1,11 +1,14 @@
-"""How many reports a second do 1, 2 and 10 leaves take in? Real leaves and a real root over mutual TLS, two client processes.
+"""How many reports a second do 1, 2 and 10 leaves take in? Real leaves and a real root over mutual
+TLS, two client processes.
 
-Shape: `intake`'s batches, each leaf's users apart, all of them packed before the clock starts. Every number of leaves gets the same users;
-the noise is seeded, so that equal releases say that the merged sums are equal. Per count of leaves: reports a second of wall time, and
-what the leaves could take if each had a core: reports over the processor time of the leaf that needed most. On a machine whose cores
-clients and leaves share, the second is the one that scales.
+Shape: `intake`'s batches, each leaf's users apart, all of them packed before the clock starts.
+Every number of leaves gets the same users; the noise is seeded, so that equal releases say that the
+merged sums are equal. Per count of leaves: reports a second of wall time, and what the leaves could
+take if each had a core: reports over the processor time of the leaf that needed most. On a machine
+whose cores clients and leaves share, the second is the one that scales.
 
-Then a leaf and the root are killed (-9) after all have reported, started again on their folders, and everybody sends again.
+Then a leaf and the root are killed (-9) after all have reported, started again on their folders,
+and everybody sends again.
 """
 
 from __future__ import annotations
@@ -46,11 +49,13 @@ _DRAWN_AT_ONCE, _ATTEMPTS = 2_560, 5
 
 
 def run(*, quick: bool) -> dict[str, Any]:
-    """Rows by count of leaves. quick: a few users and two leaves at most, for tests of the wiring."""
+    """Rows by count of leaves. quick: a few users and two leaves at most, for tests of the
+    wiring."""
     shape, counts = (Shape(users_in_batches=256), (1, 2)) if quick else (Shape(), COUNTS)
     rows = list[dict[str, Any]]()
     with tempfile.TemporaryDirectory() as folder:
-        _trial(Shape(users_in_batches=256), Path(folder), 1, "")  # kernels are compiled and kept on disk
+        # kernels are compiled and kept on disk
+        _trial(Shape(users_in_batches=256), Path(folder), 1, "")
     for count in counts:
         for killed in ("", "leaf-1", _ROOT) if count == 2 else ("",):
             with tempfile.TemporaryDirectory() as folder:
@@ -59,7 +64,15 @@ def run(*, quick: bool) -> dict[str, Any]:
     for row in rows:
         row["same_release"] = row["release_sha256"] == first["release_sha256"]
         row["times_one_leaf"] = row["capacity"] / first["capacity"]
-    header = ["leaves", "killed", "reports/s, wall", "reports/s, a core each", "times one leaf", "root's processor s", "same release"]
+    header = [
+        "leaves",
+        "killed",
+        "reports/s, wall",
+        "reports/s, a core each",
+        "times one leaf",
+        "root's processor s",
+        "same release",
+    ]
     lines = [
         [
             str(row["leaves"]),
@@ -72,7 +85,11 @@ def run(*, quick: bool) -> dict[str, Any]:
         ]
         for row in rows
     ]
-    return {"users": len(CLIENTS) * shape.users_in_batches, "rows": rows, "table": table(header, lines)}
+    return {
+        "users": len(CLIENTS) * shape.users_in_batches,
+        "rows": rows,
+        "table": table(header, lines),
+    }
 
 
 def _trial(shape: Shape, folder: Path, count: int, killed: str) -> dict[str, Any]:
@@ -91,18 +108,32 @@ def _trial(shape: Shape, folder: Path, count: int, killed: str) -> dict[str, Any
                 tree.start(killed)
             status = _closed(desk, opening, pipes)
             if status.phase is not Phase.RELEASED or status.reported != users:
-                raise RuntimeError(f"{status.reported} of {users} reports were counted, the round is {status.phase}")
+                raise RuntimeError(
+                    f"{status.reported} of {users} reports were counted, the round is "
+                    f"{status.phase}"
+                )
             release, root_s = desk.release(RUN, 0), tree.processor_s()[_ROOT] - before[_ROOT]
         for pipe in pipes:
             pipe.send(None)
     took_s = max(end for _, end in spans) - min(start for start, _ in spans)
     most_s = max(after[name] - before[name] for name in tree.leaves)
-    rates = {"per_second": users / took_s, "capacity": users / most_s, "root_cpu_s": root_s, "attempt": status.attempt}
-    return {"leaves": count, "killed": killed, **rates, "release_sha256": sha256(release).hexdigest()}
+    rates = {
+        "per_second": users / took_s,
+        "capacity": users / most_s,
+        "root_cpu_s": root_s,
+        "attempt": status.attempt,
+    }
+    return {
+        "leaves": count,
+        "killed": killed,
+        **rates,
+        "release_sha256": sha256(release).hexdigest(),
+    }
 
 
 def _closed(desk: RemoteReleaseDesk, opening: Opening, pipes: Sequence[Connection]) -> RoundStatus:
-    """The round's end; begun again where root or leaf forgot it, as the server does (`round_driver`)."""
+    """The round's end; begun again where root or leaf forgot it, as the server does
+    (`round_driver`)."""
     status = RoundStatus(RUN, 0, opening.digest, Phase.SHORT)
     for _ in range(_ATTEMPTS):
         try:
@@ -133,7 +164,8 @@ def _opening(shape: Shape) -> Opening:
 
 @dataclass
 class _Tree:
-    """Processes of leaves and root by name, on fixed addresses so that one that is killed comes back."""
+    """Processes of leaves and root by name, on fixed addresses so that one that is killed comes
+    back."""
 
     folder: Path
     addresses: dict[str, str]
@@ -145,7 +177,9 @@ class _Tree:
 
     def start(self, name: str) -> None:
         here, there = SPAWN.Pipe()
-        self.processes[name] = SPAWN.Process(target=intake._serve, args=(self._settings(name), there), daemon=True)
+        self.processes[name] = SPAWN.Process(
+            target=intake._serve, args=(self._settings(name), there), daemon=True
+        )
         self.processes[name].start()
         here.recv()
 
@@ -162,14 +196,35 @@ class _Tree:
     def _settings(self, name: str) -> AggregatorSettings:
         file = "aggregator" if name == _ROOT else f"aggregator-{name}"
         tls = {"certificate": f"{file}.pem", "key": f"{file}-key.pem", "client_ca": "ca.pem"}
-        places = {"listen": self.addresses[name], "state": f"state-{name}", "log": f"{name}.jsonl", "pins": "pins.toml", "tls": tls}
-        ends = [{"first": f"{one.first:04x}", "last": f"{one.last:04x}"} for one in even_ranges(len(self.leaves))]
+        places = {
+            "listen": self.addresses[name],
+            "state": f"state-{name}",
+            "log": f"{name}.jsonl",
+            "pins": "pins.toml",
+            "tls": tls,
+        }
+        ends = [
+            {"first": f"{one.first:04x}", "last": f"{one.last:04x}"}
+            for one in even_ranges(len(self.leaves))
+        ]
         if name != _ROOT:
             clients = [{"name": client} for client in CLIENTS]
-            return validated({**places, "clients": clients, "leaf": {"name": name, **ends[self.leaves.index(name)]}}, folder=self.folder)
-        leaves = [{"name": leaf, "address": self.addresses[leaf], **own} for leaf, own in zip(self.leaves, ends, strict=True)]
+            return validated(
+                {
+                    **places,
+                    "clients": clients,
+                    "leaf": {"name": name, **ends[self.leaves.index(name)]},
+                },
+                folder=self.folder,
+            )
+        leaves = [
+            {"name": leaf, "address": self.addresses[leaf], **own}
+            for leaf, own in zip(self.leaves, ends, strict=True)
+        ]
         privacy = {"max_epsilon": "inf", "noise": "seeded", "seed": 1}
-        return validated({**places, "simulation": True, "privacy": privacy, "leaves": leaves}, folder=self.folder)
+        return validated(
+            {**places, "simulation": True, "privacy": privacy, "leaves": leaves}, folder=self.folder
+        )
 
 
 @contextmanager
@@ -191,22 +246,32 @@ def _tree(folder: Path, count: int) -> Iterator[_Tree]:
 def _client(shape: Shape, number: int, tree: _Tree) -> Connection:
     here, there = SPAWN.Pipe()
     accesses = [tree.access(leaf, f"client-{CLIENTS[number]}") for leaf in tree.leaves]
-    SPAWN.Process(target=_send, args=(shape, number * shape.users_in_batches, accesses, there), daemon=True).start()
+    SPAWN.Process(
+        target=_send, args=(shape, number * shape.users_in_batches, accesses, there), daemon=True
+    ).start()
     return here
 
 
 def _send(shape: Shape, first_user: int, accesses: Sequence[Access], there: Connection) -> None:
-    """In a client's process: enrol and pack for each leaf; at every word send all of it, a thread for each leaf; None ends."""
-    users, ranges, digest = first_user + np.arange(shape.users_in_batches), even_ranges(len(accesses)), _opening(shape).digest
+    """In a client's process: enrol and pack for each leaf; at every word send all of it, a thread
+    for each leaf; None ends."""
+    users, ranges, digest = (
+        first_user + np.arange(shape.users_in_batches),
+        even_ranges(len(accesses)),
+        _opening(shape).digest,
+    )
     desks = [RemoteReportDesk(access) for access in accesses]
     leaves, specs = Leaves(desks, ranges), intake._question(shape, 0).blocks
     batches = [list[bytes]() for _ in desks]
-    for first in range(0, len(users), _DRAWN_AT_ONCE):  # the same reports, however many leaves there are
+    # the same reports, however many leaves there are
+    for first in range(0, len(users), _DRAWN_AT_ONCE):
         drawn = intake._batch(shape, users[first : first + _DRAWN_AT_ONCE], 0)
         places = leaves.places(drawn.tokens)
         for leaf in range(len(desks)):
             mine = np.flatnonzero(places == leaf)
-            for part in np.array_split(mine, -(-len(mine) // shape.users_per_batch)) if len(mine) else []:
+            for part in (
+                np.array_split(mine, -(-len(mine) // shape.users_per_batch)) if len(mine) else []
+            ):
                 kept = np.isin(np.arange(len(places)), part)
                 batches[leaf].append(pack_reports(select_users(drawn, kept, specs), digest))
     leaves.enroll([bytes(token) for token in intake._names(users)])

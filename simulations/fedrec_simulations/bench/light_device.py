@@ -1,7 +1,8 @@
-"""What one round costs a light device: memory of its process and seconds, for every step of the default recipe.
+"""What one round costs a light device: memory of its process and seconds, for every step of the
+default recipe.
 
-Of MovieLens 1M's number of items, on planted ratings; the device is a process of its own that finds questions in a folder, not at a leaf.
-Its bytes are compared with those of the full client's step.
+Of MovieLens 1M's number of items, on planted ratings; the device is a process of its own that finds
+questions in a folder, not at a leaf. Its bytes are compared with those of the full client's step.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Terms
 from fedrec.federation.rounds import train
-from fedrec.federation.wire import Batch, pack_reports, pack_terms, question_digest, question_header, report_digest
+from fedrec.federation.wire import (
+    Batch,
+    pack_reports,
+    pack_terms,
+    question_digest,
+    question_header,
+    report_digest,
+)
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
@@ -43,12 +51,14 @@ class Folder:
         return (folder / sha256).read_bytes()
 told = json.loads((folder / "history.json").read_text())
 started = time.perf_counter()
-device = Device(folder / "me", History(tuple(told["items"]), tuple(told["values"])), limit=Limit(100.0, 1e-5), service=Folder())
+mine = History(tuple(told["items"]), tuple(told["values"]))
+device = Device(folder / "me", mine, limit=Limit(100.0, 1e-5), service=Folder())
 terms = json.loads((folder / told["terms"]).read_text())
 batch = device.answered(read_header((folder / header).read_bytes()), terms, 0)
 seconds = time.perf_counter() - started
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
-print(json.dumps({"seconds": seconds, "mb": int(peak.split()[1]) / 1024, "body": hashlib.sha256(batch[76:]).hexdigest()}))
+digest = hashlib.sha256(batch[76:]).hexdigest()
+print(json.dumps({"seconds": seconds, "mb": int(peak.split()[1]) / 1024, "body": digest}))
 """
 
 
@@ -56,18 +66,39 @@ def run(*, quick: bool) -> dict[str, Any]:
     """Rows of memory and seconds by step, and whether the report is the full client's."""
     items, users = (300, 100) if quick else (ITEMS, 400)
     scenario = load(None, ["privacy.noise=seeded"])
-    dataset = planted(shape_of_sizes(users, items, users * min(EACH, items // 5), value_range=(1.0, 5.0), step=1.0), seed=1)
+    dataset = planted(
+        shape_of_sizes(
+            users, items, users * min(EACH, items // 5), value_range=(1.0, 5.0), step=1.0
+        ),
+        seed=1,
+    )
     data = dataset.interactions
     facts = PublicFacts(USERS, items, data.kind, data.value_range, dataset.features, Streams(1))
     prepared = prepare(scenario, facts)
-    link = Loopback(data, prepared.steps, prepared.plan, Streams(1), Ledger(prepared.plan.guarantee))
-    asked = {done.question.step: done.question for done in train(prepared.recipe, link, prepared.recipe.begin())}
+    link = Loopback(
+        data, prepared.steps, prepared.plan, Streams(1), Ledger(prepared.plan.guarantee)
+    )
+    asked = {
+        done.question.step: done.question
+        for done in train(prepared.recipe, link, prepared.recipe.begin())
+    }
     rows = list[dict[str, Any]]()
     with TemporaryDirectory(prefix="fedrec-device-") as folder:
-        terms = Terms(run_id(scenario), client_recipe(scenario), data.kind, data.value_range, dataset.catalogue.item_ids)
-        mine = data.users_subset(np.array([int(np.argmax(np.diff(data.user_ptr)))]))  # of the person with the most
+        terms = Terms(
+            run_id(scenario),
+            client_recipe(scenario),
+            data.kind,
+            data.value_range,
+            dataset.catalogue.item_ids,
+        )
+        # of the person with the most
+        mine = data.users_subset(np.array([int(np.argmax(np.diff(data.user_ptr)))]))
         names = [terms.items[j] for j in mine.items]
-        told = {"items": names, "values": [float(v) for v in mine.values], "terms": _kept(Path(folder), pack_terms(terms))}
+        told = {
+            "items": names,
+            "values": [float(v) for v in mine.values],
+            "terms": _kept(Path(folder), pack_terms(terms)),
+        }
         (Path(folder) / "history.json").write_text(json.dumps(told))
         for step, question in asked.items():
             header = question_header(question, run=terms.run, plan=prepared.plan.digest())
@@ -75,10 +106,30 @@ def run(*, quick: bool) -> dict[str, Any]:
                 _kept(Path(folder), array.tobytes())
             found = _measured(Path(folder), _kept(Path(folder), header))
             nobody = np.zeros((1, 16), np.uint8)
-            whole = pack_reports(Batch(nobody, nobody, prepared.steps[step](question, mine)), report_digest(question_digest(header), 0))
+            whole = pack_reports(
+                Batch(nobody, nobody, prepared.steps[step](question, mine)),
+                report_digest(question_digest(header), 0),
+            )
             same = hashlib.sha256(whole[76:]).hexdigest() == found.pop("body")
-            rows.append({"step": step, "download_mb": _bytes(question) / 1e6, "report_bytes": len(whole), "same_bytes": same, **found})
-    lines = [[r["step"], f"{r['mb']:.0f}", f"{r['seconds']:.3f}", f"{r['report_bytes']:,}", str(r["same_bytes"])] for r in rows]
+            rows.append(
+                {
+                    "step": step,
+                    "download_mb": _bytes(question) / 1e6,
+                    "report_bytes": len(whole),
+                    "same_bytes": same,
+                    **found,
+                }
+            )
+    lines = [
+        [
+            r["step"],
+            f"{r['mb']:.0f}",
+            f"{r['seconds']:.3f}",
+            f"{r['report_bytes']:,}",
+            str(r["same_bytes"]),
+        ]
+        for r in rows
+    ]
     header_row = ["step", "peak MB", "seconds", "report bytes", "bytes of the full client"]
     return {"items": items, "ratings": len(mine), "rows": rows, "table": table(header_row, lines)}
 
@@ -97,5 +148,8 @@ def _measured(folder: Path, header: str) -> dict[str, Any]:
     """The least time of three processes."""
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", _SCRIPT, str(folder), header]
-    done = [subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout for _ in range(3)]
+    done = [
+        subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+        for _ in range(3)
+    ]
     return dict(min(map(json.loads, done), key=lambda row: float(row["seconds"])))

@@ -1,10 +1,13 @@
-"""Benchmark of linkage by noised answers: of two answers of one person among all people of a click log, at many epsilons per click.
+"""Benchmark of linkage by noised answers: of two answers of one person among all people of a click
+log, at many epsilons per click.
 
-Protocol: everybody who trains on the log of `fedrec.data.clicklog` has a history of the latest H = 50 clicks and sends the mean of its
-public rows (`privacy.bounded_mean`, 32 directions) twice, each time with new noise: as a report of training and as a query, both at the
-epsilon of the row. `news.linkage` matches queries to reports by likelihood. "after 5 more clicks": the report is of a history that
-lacks the five latest clicks. Epsilon per user (replace) is of both answers together, for a person with 50 clicks, and of the labels of one
-with so many as the median person; per click it is that of one answer, or of one label.
+Protocol: everybody who trains on the log of `fedrec.data.clicklog` has a history of the latest H =
+50 clicks and sends the mean of its public rows (`privacy.bounded_mean`, 32 directions) twice, each
+time with new noise: as a report of training and as a query, both at the epsilon of the row.
+`news.linkage` matches queries to reports by likelihood. "after 5 more clicks": the report is of a
+history that lacks the five latest clicks. Epsilon per user (replace) is of both answers together,
+for a person with 50 clicks, and of the labels of one with so many as the median person; per click
+it is that of one answer, or of one label.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ MORE = 5
 
 @dataclass(frozen=True)
 class People:
-    """Two histories of everybody, (n, H) each, the public rows, and how many labels the person in the middle answered."""
+    """Two histories of everybody, (n, H) each, the public rows, and how many labels the person in
+    the middle answered."""
 
     before: npt.NDArray[np.int32]
     after: npt.NDArray[np.int32]
@@ -46,46 +50,83 @@ class People:
 
 
 def run(data: str, *, quick: bool = False) -> dict[str, Any]:
-    """Every epsilon as a JSON-able dict. Data "planted" is the small planted set. Raises SettingsError without data."""
+    """Every epsilon as a JSON-able dict.
+
+    Data "planted" is the small planted set. Raises SettingsError without data."""
     if not data:
-        raise SettingsError("the linkage benchmark needs a data folder", "Give MovieLens 1M: --data PATH/ml-1m.")
+        raise SettingsError(
+            "the linkage benchmark needs a data folder", "Give MovieLens 1M: --data PATH/ml-1m."
+        )
     people, delta = _people(data), 1e-5
-    found = {f"{epsilon:g}": _row(people, epsilon, delta) for epsilon in (EPSILONS[4:6] if quick else EPSILONS)}
+    found = {
+        f"{epsilon:g}": _row(people, epsilon, delta)
+        for epsilon in (EPSILONS[4:6] if quick else EPSILONS)
+    }
     protocol = " ".join((__doc__ or "").split("\n\n")[1].split())
-    about = {"people": len(people.before), "history": people.before.shape[1], "labels": people.labels, "delta": delta}
+    about = {
+        "people": len(people.before),
+        "history": people.before.shape[1],
+        "labels": people.labels,
+        "delta": delta,
+    }
     return dict(finite({"protocol": protocol, **about, "epsilons": found}))
 
 
 def _people(data: str) -> People:
-    where = ["data.format=planted-news", "data.preset=small"] if data == "planted" else ["data.format=click-log", f"data.path={data}"]
+    where = (
+        ["data.format=planted-news", "data.preset=small"]
+        if data == "planted"
+        else ["data.format=click-log", f"data.path={data}"]
+    )
     scenario = load(None, ["recipe=privaterec", "privacy.unit=click", *where])
     read = load_news(scenario)
     train, H = read.log.train, scenario.news.history
     longer = train.last_clicks(H + MORE)
     labels = np.bincount(train.users, minlength=train.num_users)
-    return People(longer[:, :H], longer[:, MORE:], topics_of(scenario, catalogue_of(scenario, read)), int(np.median(labels)))
+    return People(
+        longer[:, :H],
+        longer[:, MORE:],
+        topics_of(scenario, catalogue_of(scenario, read)),
+        int(np.median(labels)),
+    )
 
 
 def _row(people: People, epsilon: float, delta: float) -> Row:
     mu, streams = mu_for(epsilon, delta), Streams(1)
 
     def sent(history: npt.NDArray[np.int32], name: str) -> Answers:
-        made = bounded_mean.report(history, people.rows, mu=mu, name=name, key=streams.key(f"{name}/{epsilon:g}"))
+        made = bounded_mean.report(
+            history, people.rows, mu=mu, name=name, key=streams.key(f"{name}/{epsilon:g}")
+        )
         return Answers(made.values, made.noise_std)
 
     report = sent(people.after, "report")
-    same, later = linkage(report, sent(people.after, "query")), linkage(sent(people.before, "earlier"), sent(people.after, "later"))
+    same, later = (
+        linkage(report, sent(people.after, "query")),
+        linkage(sent(people.before, "earlier"), sent(people.after, "later")),
+    )
     answer, label = GaussianEvent("report", mu, "click", "replace"), PureEvent("label", epsilon)
     clicks = people.before.shape[1]
     both = epsilon_of_person(Costs((answer, answer), ()), delta, clicks=clicks)
     told = epsilon_of_person(Costs((), (label,)), delta, clicks=0, labels=people.labels)
-    return {"same": same.as_dict(), "later": later.as_dict(), "user_epsilon": both, "user_epsilon_of_labels": told}
+    return {
+        "same": same.as_dict(),
+        "later": later.as_dict(),
+        "user_epsilon": both,
+        "user_epsilon_of_labels": told,
+    }
 
 
 def markdown(result: Row) -> str:
     """A row for each epsilon."""
     lines = [
-        [epsilon, _share(row["same"]), _share(row["later"]), f"{row['user_epsilon']:,.4g}", f"{row['user_epsilon_of_labels']:.4g}"]
+        [
+            epsilon,
+            _share(row["same"]),
+            _share(row["later"]),
+            f"{row['user_epsilon']:,.4g}",
+            f"{row['user_epsilon_of_labels']:.4g}",
+        ]
         for epsilon, row in sorted(result["epsilons"].items(), key=lambda item: float(item[0]))
     ]
     chance = next(iter(result["epsilons"].values()))["same"]["chance"]
@@ -96,7 +137,10 @@ def markdown(result: Row) -> str:
         f"ε per user (replace), both, {result['history']} clicks",
         f"of {result['labels']} labels",
     )
-    return f"{table(head, lines)}\n\nTwo answers of one person among {result['people']:,}; by chance {chance:.2%}."
+    return (
+        f"{table(head, lines)}\n\nTwo answers of one person among {result['people']:,}; by "
+        f"chance {chance:.2%}."
+    )
 
 
 def _share(found: Row) -> str:

@@ -1,4 +1,5 @@
-"""Interactions of MovieLens-10M's shape, generated: a long tail of items and of users, distinct pairs, nothing from a file."""
+"""Interactions of MovieLens-10M's shape, generated: a long tail of items and of users, distinct
+pairs, nothing from a file."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ QUICK = Shape(users=700, items=110, events=20_000)
 
 
 def generate(shape: Shape, *, rng: np.random.Generator) -> Interactions:
-    """Exactly `shape.events` distinct pairs; items follow (rank + items / 90)^-1.3, users a log-normal law: the first item has .4%."""
+    """Exactly `shape.events` distinct pairs; items follow (rank + items / 90)^-1.3, users a
+    log-normal law: the first item has .4%."""
     popularity = (np.arange(shape.items) + shape.items / 90) ** -1.3
     cumulative = np.cumsum(rng.permutation(popularity))
     activity = np.minimum(rng.lognormal(0, 0.9, shape.users), 12)
@@ -31,7 +33,9 @@ def generate(shape: Shape, *, rng: np.random.Generator) -> Interactions:
     while len(pairs) < shape.events:
         draws = shape.events // 4 + shape.events - len(pairs)
         users = np.repeat(np.arange(shape.users), rng.multinomial(draws, activity / activity.sum()))
-        items = np.searchsorted(cumulative, rng.random(draws) * cumulative[-1]).clip(0, shape.items - 1)
+        items = np.searchsorted(cumulative, rng.random(draws) * cumulative[-1]).clip(
+            0, shape.items - 1
+        )
         pairs = np.unique(np.concatenate([pairs, users * shape.items + items]))
     kept = np.ones(len(pairs), np.bool_)
     kept[rng.choice(len(pairs), len(pairs) - shape.events, replace=False)] = False

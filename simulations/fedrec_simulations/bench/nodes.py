@@ -1,8 +1,11 @@
-"""What do a thousand idle nodes cost the server? A real gate and SuperLink, and synthetic nodes over mutual TLS.
+"""What do a thousand idle nodes cost the server? A real gate and SuperLink, and synthetic nodes
+over mutual TLS.
 
-The server's process has all of `fedrec server` loaded and does its Flower side: a message to all nodes and their answers, the time between
-rounds, and another message. Between rounds its resident memory and processor time are taken, and those of its SuperLink; during
-rounds, seconds until the last node has answered. Nodes are of `fedrec_simulations.bench.light_nodes`, in a process of their own.
+The server's process has all of `fedrec server` loaded and does its Flower side: a message to all
+nodes and their answers, the time between rounds, and another message. Between rounds its resident
+memory and processor time are taken, and those of its SuperLink; during rounds, seconds until the
+last node has answered. Nodes are of `fedrec_simulations.bench.light_nodes`, in a process of their
+own.
 """
 
 from __future__ import annotations
@@ -26,8 +29,11 @@ _ARRIVAL_S = 1_800.0
 _ALLOWED_MB, _ALLOWED_CORES = 500.0, 0.1
 
 
-def run(*, nodes: int = 1_000, seconds: float = 300.0, messages: int = 1, quick: bool = False) -> dict[str, Any]:
-    """seconds: between rounds. messages: to all nodes, before and after. `quick` takes 12 nodes and 2 s, for tests of the wiring.
+def run(
+    *, nodes: int = 1_000, seconds: float = 300.0, messages: int = 1, quick: bool = False
+) -> dict[str, Any]:
+    """seconds: between rounds. messages: to all nodes, before and after. `quick` takes 12 nodes and
+    2 s, for tests of the wiring.
 
     Raises RuntimeError where nodes stay away.
     """
@@ -36,7 +42,9 @@ def run(*, nodes: int = 1_000, seconds: float = 300.0, messages: int = 1, quick:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         write_development_certificates(Path(folder), clients=names)
         here, there = intake.SPAWN.Pipe()
-        server = intake.SPAWN.Process(target=serve, args=(Path(folder), names, seconds, messages, there))
+        server = intake.SPAWN.Process(
+            target=serve, args=(Path(folder), names, seconds, messages, there)
+        )
         server.start()
         there.close()  # so that its end is noticed here
         stack.callback(server.join)
@@ -54,7 +62,13 @@ def run(*, nodes: int = 1_000, seconds: float = 300.0, messages: int = 1, quick:
     if "failure" in measured:
         raise RuntimeError(measured["failure"])
     allowed = {"mb": _ALLOWED_MB, "cores": _ALLOWED_CORES}
-    return {"nodes": nodes, "seconds_between_rounds": seconds, "allowed": allowed, "nodes_mb": fleet_mb, **measured}
+    return {
+        "nodes": nodes,
+        "seconds_between_rounds": seconds,
+        "allowed": allowed,
+        "nodes_mb": fleet_mb,
+        **measured,
+    }
 
 
 def _live(address: str, keys: Path, names: Sequence[str]) -> None:
@@ -63,8 +77,11 @@ def _live(address: str, keys: Path, names: Sequence[str]) -> None:
     light_nodes.run(address, keys, names, 10 * 86_400.0)
 
 
-def serve(keys: Path, names: Sequence[str], seconds: float, messages: int, there: Connection) -> None:
-    """The server's process: a gate and its SuperLink for these clients, two messages to all with `seconds` between, and what that took."""
+def serve(
+    keys: Path, names: Sequence[str], seconds: float, messages: int, there: Connection
+) -> None:
+    """The server's process: a gate and its SuperLink for these clients, two messages to all with
+    `seconds` between, and what that took."""
     import fedrec_server.main  # noqa: F401 - what a server has loaded counts
     from fedrec.operations.addresses import Address
     from fedrec_server.executor import Executor
@@ -81,17 +98,30 @@ def serve(keys: Path, names: Sequence[str], seconds: float, messages: int, there
         there.send(str(gate.address))
 
         def rounds(broadcast: Any) -> None:
-            there.send(_measured(broadcast, gate, [os.getpid(), superlink.pid], len(names), seconds, messages))
+            there.send(
+                _measured(
+                    broadcast, gate, [os.getpid(), superlink.pid], len(names), seconds, messages
+                )
+            )
 
-        app = server_app(rounds, timeout_s=1_800.0, again_s=1_800.0, owner=gate.owner, wake=gate.wake)
+        app = server_app(
+            rounds, timeout_s=1_800.0, again_s=1_800.0, owner=gate.owner, wake=gate.wake
+        )
         Executor(superlink.address, superlink.secret).run(app, bundle("0" * 64))
 
 
-def _measured(broadcast: Any, gate: Any, pids: Sequence[int], nodes: int, seconds: float, messages: int) -> dict[str, Any]:
+def _measured(
+    broadcast: Any, gate: Any, pids: Sequence[int], nodes: int, seconds: float, messages: int
+) -> dict[str, Any]:
     deadline = time.monotonic() + _ARRIVAL_S
     while len(list(broadcast.grid.get_node_ids())) < nodes or gate.held < nodes:
         if time.monotonic() > deadline:
-            return {"failure": f"{len(list(broadcast.grid.get_node_ids()))} of {nodes} nodes are there, {gate.held} wait"}
+            return {
+                "failure": (
+                    f"{len(list(broadcast.grid.get_node_ids()))} of {nodes} nodes are there, "
+                    f"{gate.held} wait"
+                )
+            }
         time.sleep(0.5)
     before = [_round(broadcast, nodes) for _ in range(messages)]
     while gate.held < nodes and time.monotonic() < deadline + 60:
@@ -124,7 +154,9 @@ def _round(broadcast: Any, nodes: int) -> float:
 
 def resident_mb(pid: int) -> float:
     """Memory that a process holds now."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    return (
+        int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    )
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -133,9 +165,15 @@ def markdown(result: dict[str, Any]) -> str:
     lines = [[name, f"{row['mb']:,.0f}", f"{row['cores']:.1%}"] for name, row in parts.items()]
     total = [sum(row[key] for row in parts.values()) for key in ("mb", "cores")]
     lines.append(["together", f"{total[0]:,.0f}", f"{total[1]:.1%}"])
-    lines.append(["allowed", f"{result['allowed']['mb']:,.0f}", f"{result['allowed']['cores']:.0%}"])
+    lines.append(
+        ["allowed", f"{result['allowed']['mb']:,.0f}", f"{result['allowed']['cores']:.0%}"]
+    )
     rounds = ", ".join(f"{seconds:.1f}" for seconds in result["round_seconds"])
     words = f"{result['held']:,} requests waited at the end."
     words += f" A message to all nodes and all answers: {rounds} s." if rounds else ""
-    head = (f"{result['nodes']:,} nodes, {result['seconds_between_rounds']:,.0f} s between rounds", "resident MB", "of a core")
+    head = (
+        f"{result['nodes']:,} nodes, {result['seconds_between_rounds']:,.0f} s between rounds",
+        "resident MB",
+        "of a core",
+    )
     return f"{table(head, lines)}\n\n{words}"

@@ -1,9 +1,12 @@
-"""DP-SGD on the item encoder with Opacus, as fast as Opacus can: the peer of `bench/encoder.py`. Needs the `bench` extra.
+"""DP-SGD on the item encoder with Opacus, as fast as Opacus can: the peer of `bench/encoder.py`.
+Needs the `bench` extra.
 
-The same encoder in torch: per category, rows of one table are looked up, weighted by their share of the bag and summed; the categories are
-concatenated and go through one dense layer. Opacus clips EmbeddingBag only through a dense gradient per example (15 MB each at 58,645 x
-64), which no batch survives; nn.Embedding has ghost clipping, which needs two backward passes and no such gradient. So bags are
-padded to the longest of the batch and looked up with nn.Embedding: padding has weight 0 and hence no gradient.
+The same encoder in torch: per category, rows of one table are looked up, weighted by their share of
+the bag and summed; the categories are concatenated and go through one dense layer. Opacus clips
+EmbeddingBag only through a dense gradient per example (15 MB each at 58,645 x 64), which no batch
+survives; nn.Embedding has ghost clipping, which needs two backward passes and no such gradient. So
+bags are padded to the longest of the batch and looked up with nn.Embedding: padding has weight 0
+and hence no gradient.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from fedrec.encoders.items import ItemInputs
 
 
 class Encoder(nn.Module):
-    """v of padded bags: arguments alternate between the looked-up values (B, L) and their weights (B, L), a pair per category."""
+    """v of padded bags: arguments alternate between the looked-up values (B, L) and their weights
+    (B, L), a pair per category."""
 
     def __init__(self, sizes: tuple[int, ...], dimension: int) -> None:
         super().__init__()
@@ -93,7 +97,8 @@ def make(inputs: ItemInputs, dimension: int, batch_size: int) -> Peer:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Opacus warns that its noise is not for deployment and that looked-up integers have no gradient: both are known here."""
+    """Opacus warns that its noise is not for deployment and that looked-up integers have no
+    gradient: both are known here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         yield
@@ -105,7 +110,10 @@ def pad(inputs: ItemInputs, items: npt.NDArray[np.int64]) -> list[Tensor]:
     for c, size in enumerate(inputs.sizes):
         bags = inputs.csr[items * C + c]
         lengths = np.diff(bags.indptr)
-        where = (np.repeat(np.arange(len(items)), lengths), np.arange(bags.nnz) - np.repeat(bags.indptr[:-1], lengths))
+        where = (
+            np.repeat(np.arange(len(items)), lengths),
+            np.arange(bags.nnz) - np.repeat(bags.indptr[:-1], lengths),
+        )
         values = np.zeros((len(items), max(1, int(lengths.max()))), np.int64)
         weights = np.zeros(values.shape, np.float32)
         values[where], weights[where] = bags.indices - offset, bags.data

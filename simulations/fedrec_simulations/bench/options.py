@@ -51,30 +51,34 @@ class Bench(StrEnum):
     light_devices = "light-devices"
 
 
-HELP = """Measure speed as ratios to a reference in the same run, quality as means over seeds; print one JSON object.
+HELP = """Measure speed as ratios to a reference in the same run, quality as means over seeds; print
+one JSON object.
 
-kernels, als, encoder and readers need the optional packages, `pip install 'fedrec[bench]'`. quality, ablation, news, news-paper and
-processes read MovieLens 1M, clicks reads a folder of click lists with train and test. intake measures the
-aggregator's service with two client processes. enrolment measures what a user more costs it where a million are
-enrolled, nodes what a thousand idle clients cost the server. device measures what one idle client holds itself,
-cohorts what it costs the model to ask a share of the users in every round. sharing measures what three
-aggregators cost beside one that is trusted, sharing-intake how many users a second three of them take in.
-processes times a whole training by separate processes beside the loopback's. runtimes times every shipped
-scenario on every runtime, grid the messages of Flower's nodes in this process beside those on Ray's actors, where
-`fedrec[ray]` is installed. cluster times a training on 1, 2 and 4 nodes of Ray with a worker killed and a node
-that joins. sums times the sums of a round over partitions with Dask, Ray Data and Spark, where these are
-installed. leaves measures the intake of 1, 2 and 10 leaf aggregators, with a leaf and the root killed.
-light-device times a round of one, light-devices a round of ten thousand. serving puts load on a real `fedrec serve`; serving-basis,
-serving-lists and serving-news tell what private queries lose on MovieLens 1M, linkage how many people are known
-again by their noised answers. paper re-makes the figures of a paper from the scenarios in simulations/, beside
-what was published; stopped, the same command goes on from its finished rows. --set figure.seeds=[1,2] and --set
-figure.epsilons=[1,5] ask for others. Figures that show seconds make one row at a time whatever --jobs says. study
-trains every system at every epsilon and five seeds on one data set, MovieLens 1M or a folder of click lists.
-Stopped, the same command goes on, and docs/study.md is made of what it writes. search tries the same number of
-settings on validation ratings for every line of the study on one model. sizes trains the default on
-planted ratings of many sizes and asks whether it is ever above item biases, a smaller epsilon or fewer users.
-simple sets it beside the simple private methods on the data given. These two, search and runtimes write --output
-after every row and go on from it.
+kernels, als, encoder and readers need the optional packages, `pip install 'fedrec[bench]'`.
+quality, ablation, news, news-paper and processes read MovieLens 1M, clicks reads a folder of click
+lists with train and test. intake measures the aggregator's service with two client processes.
+enrolment measures what a user more costs it where a million are enrolled, nodes what a thousand
+idle clients cost the server. device measures what one idle client holds itself, cohorts what it
+costs the model to ask a share of the users in every round. sharing measures what three aggregators
+cost beside one that is trusted, sharing-intake how many users a second three of them take in.
+processes times a whole training by separate processes beside the loopback's. runtimes times every
+shipped scenario on every runtime, grid the messages of Flower's nodes in this process beside those
+on Ray's actors, where `fedrec[ray]` is installed. cluster times a training on 1, 2 and 4 nodes of
+Ray with a worker killed and a node that joins. sums times the sums of a round over partitions with
+Dask, Ray Data and Spark, where these are installed. leaves measures the intake of 1, 2 and 10 leaf
+aggregators, with a leaf and the root killed. light-device times a round of one, light-devices a
+round of ten thousand. serving puts load on a real `fedrec serve`; serving-basis, serving-lists and
+serving-news tell what private queries lose on MovieLens 1M, linkage how many people are known again
+by their noised answers. paper re-makes the figures of a paper from the scenarios in simulations/,
+beside what was published; stopped, the same command goes on from its finished rows. --set
+figure.seeds=[1,2] and --set figure.epsilons=[1,5] ask for others. Figures that show seconds make
+one row at a time whatever --jobs says. study trains every system at every epsilon and five seeds on
+one data set, MovieLens 1M or a folder of click lists. Stopped, the same command goes on, and
+docs/study.md is made of what it writes. search tries the same number of settings on validation
+ratings for every line of the study on one model. sizes trains the default on planted ratings of
+many sizes and asks whether it is ever above item biases, a smaller epsilon or fewer users. simple
+sets it beside the simple private methods on the data given. These two, search and runtimes write
+--output after every row and go on from it.
 
 Examples:
 
@@ -95,9 +99,11 @@ What = Annotated[
     typer.Argument(
         metavar="WHAT",
         show_choices=False,
-        help="Speed: kernels, als, encoder, readers, intake, enrolment, nodes, device, processes, runtimes, grid, sgld, serving, "
+        help="Speed: kernels, als, encoder, readers, intake, enrolment, nodes, device, processes, "
+        "runtimes, grid, sgld, serving, "
         "sharing-intake, cluster, sums, leaves, light-device, light-devices. "
-        "Quality: ablation, quality, clicks, news, news-paper, paper, study, search, serving-basis, serving-lists, serving-news, "
+        "Quality: ablation, quality, clicks, news, news-paper, paper, study, search, "
+        "serving-basis, serving-lists, serving-news, "
         "linkage, "
         "sizes, simple, cohorts, sharing. "
         "Leaderboard: submit, leaderboard.",
@@ -108,7 +114,9 @@ Names = Annotated[
     typer.Argument(
         metavar="NAME...",
         show_default=False,
-        help="Of paper: ada-dpals, am-ssp, convex-ssp, dp-cmf, fast-dpmf, privaterec; or one figure, dp-cmf/figure1. "
+        help="Of paper: ada-dpals, am-ssp, convex-ssp, dp-cmf, fast-dpmf, privaterec; or one "
+        "figure, "
+        "dp-cmf/figure1. "
         "Of submit: run folders that differ in their seed alone. Of leaderboard: folders of rows.",
     ),
 ]
@@ -117,17 +125,26 @@ Data = Annotated[
     typer.Option(
         metavar="PATH",
         show_default=False,
-        help="Data of the quality benchmarks: MovieLens 1M, or click lists; of simple, may be repeated.",
+        help=(
+            "Data of the quality benchmarks: MovieLens 1M, or click lists; of simple, may be "
+            "repeated."
+        ),
     ),
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="Smaller shapes and fewer repeats: a smoke test, not a figure.")]
+Quick = Annotated[
+    bool,
+    typer.Option("--quick", help="Smaller shapes and fewer repeats: a smoke test, not a figure."),
+]
 Endurance = Annotated[
     float,
     typer.Option(
         min=0,
         metavar="SECONDS",
         show_default=False,
-        help="Of serving: swaps, cuts and bad messages under load instead. Of nodes: between rounds, 300 where not given.",
+        help=(
+            "Of serving: swaps, cuts and bad messages under load instead. Of nodes: between "
+            "rounds, 300 where not given."
+        ),
     ),
 ]
 Jobs = Annotated[
@@ -135,41 +152,90 @@ Jobs = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Of paper, study, search, sizes, simple, runtimes: rows at a time, in processes that share the cores.",
+        help=(
+            "Of paper, study, search, sizes, simple, runtimes: rows at a time, in processes that "
+            "share the cores."
+        ),
     ),
 ]
 Only = Annotated[
-    list[str] | None, typer.Option(metavar="SYSTEM", show_default=False, help="Of study and search: this system; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        metavar="SYSTEM",
+        show_default=False,
+        help="Of study and search: this system; may be repeated.",
+    ),
 ]
 Seeds = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", show_default=False, help="Seeds 1 to N, of splits and noise: of study 5, of sizes and simple 3."),
+    typer.Option(
+        min=1,
+        metavar="N",
+        show_default=False,
+        help="Seeds 1 to N, of splits and noise: of study 5, of sizes and simple 3.",
+    ),
 ]
 Users = Annotated[
     str,
-    typer.Option(metavar="N,N", show_default=False, help="Of sizes: the users of the grid. Of simple: also on so many users."),
+    typer.Option(
+        metavar="N,N",
+        show_default=False,
+        help="Of sizes: the users of the grid. Of simple: also on so many users.",
+    ),
 ]
 Items = Annotated[
     str,
-    typer.Option(metavar="M,M", show_default=False, help="Of sizes: the items of the grid. Of simple: also on so many most rated items."),
+    typer.Option(
+        metavar="M,M",
+        show_default=False,
+        help="Of sizes: the items of the grid. Of simple: also on so many most rated items.",
+    ),
 ]
-Epsilons = Annotated[str, typer.Option(metavar="E,E", show_default=False, help="Of sizes and simple: epsilons of the grid, e.g. 1,5,inf.")]
+Epsilons = Annotated[
+    str,
+    typer.Option(
+        metavar="E,E",
+        show_default=False,
+        help="Of sizes and simple: epsilons of the grid, e.g. 1,5,inf.",
+    ),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", show_default=False, help="Of paper and simple: override a key of the scenarios; may be repeated."
+        "--set",
+        metavar="KEY=VALUE",
+        show_default=False,
+        help="Of paper and simple: override a key of the scenarios; may be repeated.",
     ),
 ]
 Protocol = Annotated[
-    str, typer.Option(metavar="NAME", show_default=False, help="Of submit: the protocol; unsaid, the one that has the run's split.")
+    str,
+    typer.Option(
+        metavar="NAME",
+        show_default=False,
+        help="Of submit: the protocol; unsaid, the one that has the run's split.",
+    ),
 ]
-System = Annotated[str, typer.Option(metavar="NAME", show_default=False, help="Of submit: the row's name; unsaid, the recipe.")]
+System = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", show_default=False, help="Of submit: the row's name; unsaid, the recipe."
+    ),
+]
 Output = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
         show_default=False,
-        help="Also write the result to this file; of submit: the folder of rows; of leaderboard: .html, .csv or .json.",
+        help=(
+            "Also write the result to this file; of submit: the folder of rows; of leaderboard: "
+            ".html, .csv or .json."
+        ),
     ),
 ]
-Html = Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Of paper: also write a page with charts.")]
+Html = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", show_default=False, help="Of paper: also write a page with charts."
+    ),
+]

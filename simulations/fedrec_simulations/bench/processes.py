@@ -1,7 +1,9 @@
-"""What separate processes cost: one training by loopback, and the same by an aggregator, a server and two clients on this machine.
+"""What separate processes cost: one training by loopback, and the same by an aggregator, a server
+and two clients on this machine.
 
-Both are timed from the first line of `Training.run` to its last, validation and checkpoints included. The bound is ten seconds a
-round, most of which Flower sleeps between polls, and thirty to start.
+Both are timed from the first line of `Training.run` to its last, validation and checkpoints
+included. The bound is ten seconds a round, most of which Flower sleeps between polls, and thirty to
+start.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ A_ROUND_S, A_START_S = 10.0, 30.0
 
 @dataclass(frozen=True)
 class Timed:
-    """A finished training: seconds in all, until its first round was over, and from its last round to its end."""
+    """A finished training: seconds in all, until its first round was over, and from its last round
+    to its end."""
 
     trained: Trained
     seconds: float
@@ -49,13 +52,19 @@ class Timed:
         return sum(done.seconds for done in self.rounds) / len(self.rounds)
 
 
-def run(data: str, *, quick: bool = False, folder: Path = Path("runs/bench-processes")) -> dict[str, Any]:
-    """Both trainings; `quick`: the papers' recipe with one step. Data "planted" is the small planted set.
+def run(
+    data: str, *, quick: bool = False, folder: Path = Path("runs/bench-processes")
+) -> dict[str, Any]:
+    """Both trainings; `quick`: the papers' recipe with one step. Data "planted" is the small
+    planted set.
 
-    Raises SettingsError without a data folder, DataError on bad data, RunError where a party gives up.
+    Raises SettingsError without a data folder, DataError on bad data, RunError where a party gives
+    up.
     """
     if not data:
-        raise SettingsError("the processes benchmark needs a data folder", "Give one, e.g. --data PATH/ml-1m.")
+        raise SettingsError(
+            "the processes benchmark needs a data folder", "Give one, e.g. --data PATH/ml-1m."
+        )
     scenario = _scenario(data, quick)
     shutil.rmtree(folder, ignore_errors=True)
     dataset = load_dataset(scenario)
@@ -63,7 +72,16 @@ def run(data: str, *, quick: bool = False, folder: Path = Path("runs/bench-proce
 
     def timed(cast: RuntimeChoice) -> Timed:
         facts, kept = public_facts(scenario, dataset, split), folder / cast.runtime
-        return _timed(Training(scenario, facts, split.train, split.validation, kept, runtime=cast.carrier(dataset.catalogue)))
+        return _timed(
+            Training(
+                scenario,
+                facts,
+                split.train,
+                split.validation,
+                kept,
+                runtime=cast.carrier(dataset.catalogue),
+            )
+        )
 
     alone, apart = timed(RuntimeChoice("loopback")), timed(RuntimeChoice("processes", CLIENTS))
     one = _bytes_of_one(apart.trained.prepared, Checkpoints(folder / "processes" / "checkpoints"))
@@ -82,7 +100,8 @@ def run(data: str, *, quick: bool = False, folder: Path = Path("runs/bench-proce
         "seconds_a_round": apart.seconds_a_round,
         "seconds_a_round_above_loopback": apart.seconds_a_round - alone.seconds_a_round,
         "longest_round_seconds": max(done.seconds for done in apart.rounds),
-        "bytes_up_per_user_and_round": sum(done.bytes_up for done in apart.rounds) / len(apart.rounds),
+        "bytes_up_per_user_and_round": sum(done.bytes_up for done in apart.rounds)
+        / len(apart.rounds),
         f"most_bytes_up_of_{RATINGS}_ratings_in_a_round": max(one),
         "same_bytes": _model(alone) == _model(apart),
     }
@@ -90,8 +109,12 @@ def run(data: str, *, quick: bool = False, folder: Path = Path("runs/bench-proce
 
 def _scenario(data: str, quick: bool) -> Scenario:
     source = {"path": data} if data != "planted" else {"preset": "small"}
-    content: dict[str, Any] = {"data": source, "privacy": {"noise": "seeded"}}  # the runtimes' bytes are compared
-    return validated(content | ({"recipe": "published", "model": {"steps": 1}} if quick else {}), source="the processes benchmark")
+    # the runtimes' bytes are compared
+    content: dict[str, Any] = {"data": source, "privacy": {"noise": "seeded"}}
+    return validated(
+        content | ({"recipe": "published", "model": {"steps": 1}} if quick else {}),
+        source="the processes benchmark",
+    )
 
 
 def _timed(training: Training) -> Timed:

@@ -1,8 +1,10 @@
-"""How good are the models? Test RMSE on MovieLens 1M at every epsilon, mean of three splits, beside what is not private.
+"""How good are the models? Test RMSE on MovieLens 1M at every epsilon, mean of three splits, beside
+what is not private.
 
-Protocol: random 80/10/10 by split seed, the noise's seed being the split's; user vectors from train ratings alone; predictions
-clipped to the scale; delta 1e-5, user level. Test is read once, after a training has ended, and nothing is chosen by it.
-`run` keeps every finished row in a folder and goes on from there.
+Protocol: random 80/10/10 by split seed, the noise's seed being the split's; user vectors from train
+ratings alone; predictions clipped to the scale; delta 1e-5, user level. Test is read once, after a
+training has ended, and nothing is chosen by it. `run` keeps every finished row in a folder and goes
+on from there.
 """
 
 from __future__ import annotations
@@ -27,7 +29,15 @@ from fedrec_simulations.data.sealed import load_sealed
 from fedrec_simulations.experiments.ceiling import als_model
 from fedrec_simulations.experiments.in_memory import trained
 from fedrec_simulations.experiments.row_queue import rows_of
-from fedrec_simulations.experiments.rows import Row, figure, folder_of, mean_and_error, merged, peak_rss_mb, table
+from fedrec_simulations.experiments.rows import (
+    Row,
+    figure,
+    folder_of,
+    mean_and_error,
+    merged,
+    peak_rss_mb,
+    table,
+)
 from fedrec_simulations.experiments.trials import RowFiles, Trial
 from fedrec_simulations.experiments.workers import in_own_process
 from fedrec_simulations.outcomes import baselines, evaluate
@@ -38,7 +48,8 @@ SEEDS = (1, 2, 3)
 
 @dataclass(frozen=True)
 class Method:
-    """One line of the table before its seeds: a recipe, whether it may use public features, and epsilon."""
+    """One line of the table before its seeds: a recipe, whether it may use public features, and
+    epsilon."""
 
     recipe: str
     features: bool
@@ -53,26 +64,47 @@ class Method:
 METHODS = (
     *(Method("default", True, epsilon) for epsilon in (0.5, 1.0, 5.0, 10.0, 20.0, math.inf)),
     *(Method("default", False, epsilon) for epsilon in (1.0, 5.0, 20.0)),
-    *(Method("published", features, epsilon) for features in (True, False) for epsilon in (1.0, 5.0, 20.0)),
+    *(
+        Method("published", features, epsilon)
+        for features in (True, False)
+        for epsilon in (1.0, 5.0, 20.0)
+    ),
 )
 QUICK = (Method("default", True, 5.0), Method("published", False, 5.0))
 
 
-def run(data: str, *, quick: bool = False, folder: Path = Path("runs/bench-quality")) -> dict[str, Any]:
+def run(
+    data: str, *, quick: bool = False, folder: Path = Path("runs/bench-quality")
+) -> dict[str, Any]:
     """The whole table; `quick`: two methods, one split; data "planted" is the small planted set.
 
     Raises SettingsError without a data folder, DataError on bad data.
     """
     if not data:
-        raise SettingsError("the quality benchmark needs a data folder", "Give one, e.g. --data PATH/ml-1m.")
+        raise SettingsError(
+            "the quality benchmark needs a data folder", "Give one, e.g. --data PATH/ml-1m."
+        )
     seeds, methods = (SEEDS[:1], QUICK) if quick else (SEEDS, METHODS)
-    trials = {("rivals", seed): Trial.of(f"rivals-{seed}", in_own_process, rival_row, data, seed) for seed in seeds}
+    trials = {
+        ("rivals", seed): Trial.of(f"rivals-{seed}", in_own_process, rival_row, data, seed)
+        for seed in seeds
+    }
     for method, seed in product(methods, seeds):
-        trials[method.name, seed] = Trial.of(f"{method.name}-{seed}", in_own_process, training_row, data, method, seed)
+        trials[method.name, seed] = Trial.of(
+            f"{method.name}-{seed}", in_own_process, training_row, data, method, seed
+        )
     rows = rows_of(trials, RowFiles(folder_of(folder, data)))
-    rivals, private = [rows["rivals", seed] for seed in seeds], {m: [rows[m.name, seed] for seed in seeds] for m in methods}
+    rivals, private = (
+        [rows["rivals", seed] for seed in seeds],
+        {m: [rows[m.name, seed] for seed in seeds] for m in methods},
+    )
     result = {
-        "protocol": {"split": "random 80/10/10", "seeds": list(seeds), "delta": DELTA, "read": "test, once"},
+        "protocol": {
+            "split": "random 80/10/10",
+            "seeds": list(seeds),
+            "delta": DELTA,
+            "read": "test, once",
+        },
         "non_private": [_rival(name, [r[name] for r in rivals]) for name in rivals[0]],
         "private": [_summary(method, rows) for method, rows in private.items()],
     }
@@ -80,7 +112,9 @@ def run(data: str, *, quick: bool = False, folder: Path = Path("runs/bench-quali
 
 
 def scenario_of(data: str, method: Method, seed: int) -> Scenario:
-    """What `fedrec simulate` would be told. Without features `published` is the id-only model of Ada-DPALS."""
+    """What `fedrec simulate` would be told.
+
+    Without features `published` is the id-only model of Ada-DPALS."""
     encoder = "features" if method.features else "id"
     content = {
         "recipe": method.recipe,
@@ -89,7 +123,10 @@ def scenario_of(data: str, method: Method, seed: int) -> Scenario:
         "split": {"seed": seed},
         "privacy": {"epsilon": method.epsilon, "delta": DELTA, "noise": "seeded"},
     }
-    return validated(merged(content, {"data": {"features": method.features}, "model": {"encoder": encoder}}), source=method.name)
+    return validated(
+        merged(content, {"data": {"features": method.features}, "model": {"encoder": encoder}}),
+        source=method.name,
+    )
 
 
 def training_row(data: str, method: Method, seed: int) -> Row:
@@ -122,32 +159,70 @@ def rival_row(data: str, seed: int) -> Row:
     model = als_model(sealed, scenario)
     seconds = time.perf_counter() - started
     split = sealed.open(model.arrays()).split
-    rows: Row = {name: {"rmse": found.metrics()["rmse"]} for name, found in baselines(split.test, split.train, cutoffs=(20,)).items()}
+    rows: Row = {
+        name: {"rmse": found.metrics()["rmse"]}
+        for name, found in baselines(split.test, split.train, cutoffs=(20,)).items()
+    }
     found = evaluate(model, split.test, split.train, cutoffs=(20,), ranking=False)
     return rows | {"ALS": {"rmse": found.metrics()["rmse"], "seconds": seconds}}
 
 
 def markdown(result: dict[str, Any]) -> str:
     """The result of `run` as a table for docs."""
-    lines = [[r["name"], "none", figure(r["rmse"]), figure(r["standard_error"]), "–", "–", "–", "–"] for r in result["non_private"]]
+    lines = [
+        [r["name"], "none", figure(r["rmse"]), figure(r["standard_error"]), "–", "–", "–", "–"]
+        for r in result["non_private"]
+    ]
     for r in result["private"]:
-        recipe = f"published recipe, settings {r.get('settings', 'not tuned')}" if r["recipe"] == "published" else r["recipe"]
+        recipe = (
+            f"published recipe, settings {r.get('settings', 'not tuned')}"
+            if r["recipe"] == "published"
+            else r["recipe"]
+        )
         name = f"{recipe}, {'with' if r['features'] else 'without'} features"
         opinions = [figure(r["second_opinion"][by], 3) for by in ("pld", "rdp")]
         cost = [figure(r["seconds"], 1), figure(r["peak_rss_mb"], 0)]
-        lines.append([name, f"{r['guarantee']['epsilon']}", figure(r["rmse"]), figure(r["standard_error"]), *opinions, *cost])
-    return table(("model", "epsilon per user (add/remove)", "test RMSE", "± s.e.", "epsilon by PLD", "by RDP", "seconds", "peak MB"), lines)
+        lines.append(
+            [
+                name,
+                f"{r['guarantee']['epsilon']}",
+                figure(r["rmse"]),
+                figure(r["standard_error"]),
+                *opinions,
+                *cost,
+            ]
+        )
+    return table(
+        (
+            "model",
+            "epsilon per user (add/remove)",
+            "test RMSE",
+            "± s.e.",
+            "epsilon by PLD",
+            "by RDP",
+            "seconds",
+            "peak MB",
+        ),
+        lines,
+    )
 
 
 def _rival(name: str, rows: Sequence[Row]) -> Row:
     rmse, error = mean_and_error([r["rmse"] for r in rows])
     seconds = [r["seconds"] for r in rows if "seconds" in r]
     timed = {"seconds": float(np.mean(seconds))} if seconds else {}
-    return {"name": name, "rmse": rmse, "standard_error": error, "each": [r["rmse"] for r in rows], **timed}
+    return {
+        "name": name,
+        "rmse": rmse,
+        "standard_error": error,
+        "each": [r["rmse"] for r in rows],
+        **timed,
+    }
 
 
 def _summary(method: Method, rows: Sequence[Row]) -> Row:
-    """Guarantee and opinions are functions of the plan, which no seed changes: those of the first row stand for all."""
+    """Guarantee and opinions are functions of the plan, which no seed changes: those of the first
+    row stand for all."""
     rmse, error = mean_and_error([r["rmse"] for r in rows])
     accountants = rows[0]["accountants"]
     if any(r["guarantee"] != rows[0]["guarantee"] or r["accountants"] != accountants for r in rows):

@@ -1,9 +1,12 @@
-"""Every shipped scenario on every runtime: the same model, the same rows and the same figures as from one process, byte for byte.
+"""Every shipped scenario on every runtime: the same model, the same rows and the same figures as
+from one process, byte for byte.
 
-News that is trained by gradients in rounds is the exception: a mean of clients' means is the mean of all users but for rounding.
+News that is trained by gradients in rounds is the exception: a mean of clients' means is the mean
+of all users but for rounding.
 
-Scenarios run as shipped, comparisons included, on a small planted data set of the kind that they are about: a data file cannot be shipped.
-Seeded noise, since system noise is never the same twice. What was changed is said (`reduced`).
+Scenarios run as shipped, comparisons included, on a small planted data set of the kind that they
+are about: a data file cannot be shipped. Seeded noise, since system noise is never the same twice.
+What was changed is said (`reduced`).
 """
 
 from __future__ import annotations
@@ -46,7 +49,9 @@ COMPARED = ("metrics", "curve", "published", "baselines", "verdicts", "guarantee
 
 
 def reduced(path: Path, *more: str) -> tuple[Scenario, tuple[str, ...]]:
-    """The scenario on small planted data, and the words of --set that make it so. Raises SettingsError on a wrong file."""
+    """The scenario on small planted data, and the words of --set that make it so.
+
+    Raises SettingsError on a wrong file."""
     chosen = load(path)
     news = chosen.learns_news
     changes = [*(NEWS if news else RATINGS), "privacy.noise=seeded"]
@@ -64,12 +69,15 @@ def reduced(path: Path, *more: str) -> tuple[Scenario, tuple[str, ...]]:
 
 def casts() -> dict[str, RuntimeChoice]:
     """Those that this machine has: Ray's only where it is installed."""
-    return dict(CASTS) | ({RAY: RuntimeChoice("flower", CLIENTS, "ray")} if find_spec("ray") is not None else {})
+    return dict(CASTS) | (
+        {RAY: RuntimeChoice("flower", CLIENTS, "ray")} if find_spec("ray") is not None else {}
+    )
 
 
 @dataclass(frozen=True)
 class Came:
-    """What came of one scenario on one runtime: the arrays of its models, and what is said of them. why it does not run there, or ""."""
+    """What came of one scenario on one runtime: the arrays of its models, and what is said of them.
+    why it does not run there, or ""."""
 
     models: Mapping[str, npt.NDArray[Any]]
     said: Any
@@ -90,30 +98,48 @@ def carried(scenario: Scenario, cast: RuntimeChoice, folder: Path) -> Came:
     """Run a scenario on a runtime, in a folder of its own."""
     from fedrec_simulations import simulate, simulate_news
 
-    here, started = scenario.model_copy(update={"run": scenario.run.model_copy(update={"directory": str(folder)})}), time.perf_counter()
+    here, started = (
+        scenario.model_copy(
+            update={"run": scenario.run.model_copy(update={"directory": str(folder)})}
+        ),
+        time.perf_counter(),
+    )
     run = simulate_news.run if scenario.learns_news else simulate.run
     try:
         result = run(here, name="r", cast=cast, quiet=True)
     except FedRecError as failure:
         return Came({}, None, time.perf_counter() - started, why=failure.cause)
     left = Path(result["run_dir"])
-    files = [path for path in sorted(left.glob("**/model/*.safetensors")) if "server" not in path.parts]
-    models = {f"{path.relative_to(left)}/{name}": array for path in files for name, array in read_arrays(path).items()}
+    files = [
+        path for path in sorted(left.glob("**/model/*.safetensors")) if "server" not in path.parts
+    ]
+    models = {
+        f"{path.relative_to(left)}/{name}": array
+        for path in files
+        for name, array in read_arrays(path).items()
+    }
     said = {name: result[name] for name in COMPARED if name in result}
     return Came(models, json.loads(json.dumps(said)), time.perf_counter() - started)
 
 
-def run(*, quick: bool, jobs: int = 1, output: Path | None = None, tell: Tell = silent) -> dict[str, Any]:
-    """One row a scenario, with every runtime in it; rows that `output` holds are not made again. `quick`: one scenario of each kind."""
+def run(
+    *, quick: bool, jobs: int = 1, output: Path | None = None, tell: Tell = silent
+) -> dict[str, Any]:
+    """One row a scenario, with every runtime in it; rows that `output` holds are not made again.
+
+    `quick`: one scenario of each kind."""
     paths = list(shipped().values())
-    trials = [Trial.of(path.stem, scenario_row, path) for path in (families(paths) if quick else paths)]
+    trials = [
+        Trial.of(path.stem, scenario_row, path) for path in (families(paths) if quick else paths)
+    ]
     return result_of(trials, output=output, jobs=jobs, summary=summary, tell=tell)
 
 
 def scenario_row(path: Path) -> Row:
     """One scenario on every runtime, beside one process; no file is kept."""
     scenario, words = reduced(path)
-    rounded = scenario.learns_news and of(scenario).in_rounds is not None  # the last bits may differ (docs/news.md)
+    # the last bits may differ (docs/news.md)
+    rounded = scenario.learns_news and of(scenario).in_rounds is not None
     found = dict[str, Row]()
     with TemporaryDirectory(prefix="fedrec-runtimes-") as place:
         alone = carried(scenario, LOOPBACK, Path(place) / "loopback")
@@ -126,13 +152,18 @@ def scenario_row(path: Path) -> Row:
 
 def summary(rows: Mapping[str, Row]) -> Row:
     """Which scenarios differ where, and which runtimes this machine has not."""
-    differ = {name: [runtime for runtime, came in row["runtimes"].items() if not came["same"]] for name, row in rows.items()}
+    differ = {
+        name: [runtime for runtime, came in row["runtimes"].items() if not came["same"]]
+        for name, row in rows.items()
+    }
     compared = sum(len(row["runtimes"]) for row in rows.values())
     missing = [] if RAY in casts() else ["ray: not installed (pip install 'fedrec[ray]')"]
     return {
         "scenarios": len(rows),
         "compared": compared,
-        "same_bytes": sum(came["same_bytes"] for row in rows.values() for came in row["runtimes"].values()),
+        "same_bytes": sum(
+            came["same_bytes"] for row in rows.values() for came in row["runtimes"].values()
+        ),
         "differ": {name: where for name, where in differ.items() if where},
         "left_out": missing,
         "within": not any(differ.values()),
@@ -147,5 +178,16 @@ def families(paths: Sequence[Path]) -> list[Path]:
         sides = tuple(chosen.collective.sides) if chosen.collective.chosen() else ()
         compared = (len(chosen.compare.epsilons) > 0, chosen.compare.published)
         variant = chosen.news.variant if chosen.learns_news else ""
-        first.setdefault((chosen.recipe, chosen.data.kind, chosen.split.kind, variant, sides, chosen.model.encoder, compared), path)
+        first.setdefault(
+            (
+                chosen.recipe,
+                chosen.data.kind,
+                chosen.split.kind,
+                variant,
+                sides,
+                chosen.model.encoder,
+                compared,
+            ),
+            path,
+        )
     return list(first.values())

@@ -1,4 +1,5 @@
-"""Sections of docs/benchmarks.md: a kept result, its title and words, the command that makes it, and what shows it as a table."""
+"""Sections of docs/benchmarks.md: a kept result, its title and words, the command that makes it,
+and what shows it as a table."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from fedrec_simulations.bench import speed_tables
 
 @dataclass(frozen=True)
 class Section:
-    """result: its file in docs/results, without .json. table: a function, or the module whose `markdown` it is."""
+    """result: its file in docs/results, without .json. table: a function, or the module whose
+    `markdown` it is."""
 
     result: str
     title: str
@@ -24,7 +26,10 @@ SECTIONS = (
     Section(
         "quality-ml1m",
         "Ratings: MovieLens 1M",
-        "Random 80/10/10, test RMSE, mean of three split seeds. Hyper-parameters of `default` were chosen on validation.",
+        (
+            "Random 80/10/10, test RMSE, mean of three split seeds. Hyper-parameters of "
+            "`default` were chosen on validation."
+        ),
         "fedrec bench quality --data PATH/ml-1m",
         "bench.quality",
     ),
@@ -38,16 +43,24 @@ SECTIONS = (
     Section(
         "sizes",
         "The default at many sizes",
-        "Planted ratings, 25 a user; test RMSE after the last round, in brackets that of item biases alone, by ε per user (add/remove). "
-        "Means of three seeds. The worlds are made up: the table asks where the recipe breaks, not how good it is.",
+        "Planted ratings, 25 a user; test RMSE after the last round, in brackets that of item "
+        "biases alone, by ε per user (add/remove). "
+        "Means of three seeds. The worlds are made up: the table asks where the recipe breaks, "
+        "not how good it is.",
         "fedrec bench sizes",
         "bench.sizes",
     ),
     Section(
         "simple",
         "The default beside simple private methods",
-        "Each on the same data, split, ε and unit; means of three seeds, test read once. Data sets whole and cut down.",
-        "fedrec bench simple --data PATH/ml-1m --data PATH/ml-100k --users 300,1000 --items 100,300,1000",
+        (
+            "Each on the same data, split, ε and unit; means of three seeds, test read once. "
+            "Data sets whole and cut down."
+        ),
+        (
+            "fedrec bench simple --data PATH/ml-1m --data PATH/ml-100k --users 300,1000 --items "
+            "100,300,1000"
+        ),
         "bench.simple",
     ),
     Section(
@@ -67,8 +80,10 @@ SECTIONS = (
     Section(
         "news-ml1m",
         "News: a click log of MovieLens 1M",
-        "Popularity-matched candidates; the protocol is `fedrec.data.clicklog`'s, one division of users for every row, seeds for noise and "
-        "initialisation. Public rows and schedules were chosen before, on validation users of other divisions: some test users here took "
+        "Popularity-matched candidates; the protocol is `fedrec.data.clicklog`'s, one division "
+        "of users for every row, seeds for noise and "
+        "initialisation. Public rows and schedules were chosen before, on validation users of "
+        "other divisions: some test users here took "
         "part in that choice.",
         "fedrec bench news --data PATH/ml-1m",
         "experiments.news",
@@ -76,7 +91,8 @@ SECTIONS = (
     Section(
         "news-paper-ml1m",
         "News: the paper's tables and figures",
-        "The same log, one seed: what trains in rounds (PrivateRec Alg. 3), as printed and in the form that holds (`local`), beside what "
+        "The same log, one seed: what trains in rounds (PrivateRec Alg. 3), as printed and in "
+        "the form that holds (`local`), beside what "
         "the paper prints for MIND, which is other data.",
         "fedrec bench news-paper --data PATH/ml-1m",
         "experiments.news_paper",
@@ -84,7 +100,8 @@ SECTIONS = (
     Section(
         "linkage-ml1m",
         "News: who is known again by noised answers",
-        "A click is not a person: two answers on one history, each with new noise, matched by likelihood among all people who train. "
+        "A click is not a person: two answers on one history, each with new noise, matched by "
+        "likelihood among all people who train. "
         "What hides a click may hide no person.",
         "fedrec bench linkage --data PATH/ml-1m",
         "bench.linkage",
@@ -92,22 +109,30 @@ SECTIONS = (
     Section(
         "serving-news-ml1m",
         "Private queries: news through a real server",
-        "Test users of the click log ask `fedrec serve` over gRPC with the client's code; what it answers is scored as in evaluation. "
-        "Padding and the basis of the attention form are Figures 5 and 7 of `fedrec bench news-paper`.",
+        "Test users of the click log ask `fedrec serve` over gRPC with the client's code; what "
+        "it answers is scored as in evaluation. "
+        "Padding and the basis of the attention form are Figures 5 and 7 of `fedrec bench "
+        "news-paper`.",
         "fedrec bench serving-news --data PATH/ml-1m",
         "bench.serving_news",
     ),
     Section(
         "serving-lists-ml1m",
         "Private queries: lists through a real server",
-        "The default recipe at ε = 5 per user; ε of a question is per click (replace). NDCG@10 of held-out test likes.",
+        (
+            "The default recipe at ε = 5 per user; ε of a question is per click (replace). "
+            "NDCG@10 of held-out test likes."
+        ),
         "fedrec bench serving-lists --data PATH/ml-1m",
         "bench.serving_lists",
     ),
     Section(
         "serving-basis-ml1m",
         "Private queries: ratings",
-        "What a factorisation model's users lose by asking privately, by form, B and ε of one query. B follows the release.",
+        (
+            "What a factorisation model's users lose by asking privately, by form, B and ε of "
+            "one query. B follows the release."
+        ),
         "fedrec bench serving-basis --data PATH/ml-1m",
         "bench.serving_utility",
     ),
@@ -121,14 +146,20 @@ SECTIONS = (
     Section(
         "serving-endurance",
         "The serving server under everything at once",
-        "Load, a new version every five seconds, callers that hang up, malformed messages; every answer is held against a plain ranking.",
+        (
+            "Load, a new version every five seconds, callers that hang up, malformed messages; "
+            "every answer is held against a plain ranking."
+        ),
         "fedrec bench serving --endurance 60",
         "bench.serving_endurance",
     ),
     Section(
         "processes-ml1m",
         "Separate processes",
-        "The same training by loopback, and by an aggregator, a server and two clients as processes of their own on one machine.",
+        (
+            "The same training by loopback, and by an aggregator, a server and two clients as "
+            "processes of their own on one machine."
+        ),
         "fedrec bench processes --data PATH/ml-1m",
         speed_tables.processes,
     ),
@@ -142,43 +173,58 @@ SECTIONS = (
     Section(
         "enrolment",
         "Enrolment",
-        "Users that enrol where a million are enrolled: the aggregator's rules and ledger alone, and its service. Medians over calls.",
+        (
+            "Users that enrol where a million are enrolled: the aggregator's rules and ledger "
+            "alone, and its service. Medians over calls."
+        ),
         "fedrec bench enrolment",
         "bench.enrolment",
     ),
     Section(
         "nodes",
         "A thousand nodes",
-        "Synthetic nodes over mutual TLS at a real gate and SuperLink, which wait for messages between rounds.",
+        (
+            "Synthetic nodes over mutual TLS at a real gate and SuperLink, which wait for "
+            "messages between rounds."
+        ),
         "fedrec bench nodes --endurance 3600",
         "bench.nodes",
     ),
     Section(
         "device",
         "A client at rest",
-        "A real client and its SuperNode with one person's ratings, joined over mutual TLS. `idle_s` after a message its worker ends.",
+        (
+            "A real client and its SuperNode with one person's ratings, joined over mutual TLS. "
+            "`idle_s` after a message its worker ends."
+        ),
         "fedrec bench device",
         "bench.device",
     ),
     Section(
         "cohorts",
         "Sampled cohorts",
-        "The default recipe on planted ratings, a new sample of users in every round, noise as if all were in it. Validation, 3 seeds.",
+        (
+            "The default recipe on planted ratings, a new sample of users in every round, noise "
+            "as if all were in it. Validation, 3 seeds."
+        ),
         "fedrec bench cohorts",
         "bench.cohorts",
     ),
     Section(
         "sharing-ml1m",
         "Three aggregators",
-        "Shares among three aggregators, in one process (three-party.md; not yet reviewed from outside): bytes and CPU of synthetic users, "
-        "and trainings of the default recipe on MovieLens 1M beside one trusted aggregator's. Test rows of one split, noise of 2 seeds.",
+        "Shares among three aggregators, in one process (three-party.md; not yet reviewed from "
+        "outside): bytes and CPU of synthetic users, "
+        "and trainings of the default recipe on MovieLens 1M beside one trusted aggregator's. "
+        "Test rows of one split, noise of 2 seeds.",
         "fedrec bench sharing --data ml-1m",
         "bench.sharing",
     ),
     Section(
         "sharing-intake",
         "The intake of three aggregators",
-        "Real gRPC with mutual TLS, three aggregators and two client processes on one machine that did other work too; a step of the "
+        "Real gRPC with mutual TLS, three aggregators and two client processes on one machine "
+        "that did other work too; a step of the "
         "default recipe at MovieLens 1M's 3,883 items. Shares are made before the clock starts.",
         "fedrec bench sharing-intake",
         "bench.sharing_intake",
@@ -207,7 +253,10 @@ SECTIONS = (
     Section(
         "sgld",
         "Blocked SGD and SGLD",
-        "MovieLens-10M's shape, planted, two cores; in the same run LIBMF, built as its authors do: `-O3 -march=native`, AVX, OpenMP.",
+        (
+            "MovieLens-10M's shape, planted, two cores; in the same run LIBMF, built as its "
+            "authors do: `-O3 -march=native`, AVX, OpenMP."
+        ),
         "fedrec bench sgld",
         speed_tables.sgld,
     ),

@@ -1,15 +1,22 @@
-"""A server under everything at once: load, versions swapped, callers that hang up, messages that are none. Every answer is checked.
+"""A server under everything at once: load, versions swapped, callers that hang up, messages that
+are none. Every answer is checked.
 
-| caller    | does                                                                  | must see                                 |
+| caller    | does                                                                  | must see
+            |
 |-----------|-----------------------------------------------------------------------|------------------------------------------|
-| asks      | the newest version or the one before, any k and filter                | a plain NumPy ranking's answer, to a bit |
-| malformed | wrong version, length, k, category; not finite; no message at all     | the code of what is wrong                |
-| cuts      | hangs up within a request or before its answer; sends what is none    | nothing                                  |
-| takes     | the newest bundle over gRPC, some of it or all                        | bytes of the SHA-256 the version names   |
+| asks      | the newest version or the one before, any k and filter                | a plain NumPy
+            ranking's answer, to a bit |
+| malformed | wrong version, length, k, category; not finite; no message at all     | the code of
+what is wrong                |
+| cuts      | hangs up within a request or before its answer; sends what is none    | nothing
+            |
+| takes     | the newest bundle over gRPC, some of it or all                        | bytes of the
+            SHA-256 the version names   |
 
-The server must live, keep no memory, log no defect, and stop with code 0. Memory: resident set, median of the last tenth of the time
-less that of a tenth after it has settled, when versions have begun to be retired. `MARGIN_MB` is what cycles that wait for the collector
-and a fragmented heap move by; in a minute at the default shape a version that stays would be 2.6 MB a swap.
+The server must live, keep no memory, log no defect, and stop with code 0. Memory: resident set,
+median of the last tenth of the time less that of a tenth after it has settled, when versions have
+begun to be retired. `MARGIN_MB` is what cycles that wait for the collector and a fragmented heap
+move by; in a minute at the default shape a version that stays would be 2.6 MB a swap.
 """
 
 from __future__ import annotations
@@ -34,8 +41,23 @@ import numpy as np
 
 from fedrec.serving import bundle
 from fedrec_server.serving.refusals import CODE_KEY, Code
-from fedrec_simulations.bench.serving_load import GET_MODEL, RECOMMEND, Door, RefusedHttpError, answer, connected, framed, message
-from fedrec_simulations.bench.serving_process import CATEGORIES, Served, Shape, random_bundle, served
+from fedrec_simulations.bench.serving_load import (
+    GET_MODEL,
+    RECOMMEND,
+    Door,
+    RefusedHttpError,
+    answer,
+    connected,
+    framed,
+    message,
+)
+from fedrec_simulations.bench.serving_process import (
+    CATEGORIES,
+    Served,
+    Shape,
+    random_bundle,
+    served,
+)
 from fedrec_transport.serving_api import serving_pb2 as pb
 
 MARGIN_MB, EVERY_S = 8.0, 5.0
@@ -61,7 +83,8 @@ class Known:
 
 @dataclass
 class Bout:
-    """One run: the server, bundles in the order they are put up, what is known of each, and what happened."""
+    """One run: the server, bundles in the order they are put up, what is known of each, and what
+    happened."""
 
     server: Served
     place: Path
@@ -86,13 +109,31 @@ def run(seconds: float, *, quick: bool = False) -> dict[str, Any]:
     shape, every_s = (Shape(400, 16, 8), seconds / 6) if quick else (Shape(), EVERY_S)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        place, bundles = folder / bundle.FILE, [folder / f"{number}.safetensors" for number in range(int(seconds / every_s) + 1)]
-        known = {random_bundle(path, shape, seed=seed): list(_known(path, shape, seed=seed)) for seed, path in enumerate(bundles)}
+        place, bundles = (
+            folder / bundle.FILE,
+            [folder / f"{number}.safetensors" for number in range(int(seconds / every_s) + 1)],
+        )
+        known = {
+            random_bundle(path, shape, seed=seed): list(_known(path, shape, seed=seed))
+            for seed, path in enumerate(bundles)
+        }
         shutil.copy(bundles[0], place)
         with served(folder, folder, _SETTINGS) as server:
-            bout = Bout(server, place, bundles, known, time.monotonic() + seconds, every_s, np.random.default_rng(0), [server.version])
+            bout = Bout(
+                server,
+                place,
+                bundles,
+                known,
+                time.monotonic() + seconds,
+                every_s,
+                np.random.default_rng(0),
+                [server.version],
+            )
             asyncio.run(_fight(bout))
-            alive, refused = server.process.poll() is None, _refused(server) if server.process.poll() is None else {}
+            alive, refused = (
+                server.process.poll() is None,
+                _refused(server) if server.process.poll() is None else {},
+            )
             peak_mb, exit_code, errors = server.memory_mb("VmHWM"), server.stop(), server.errors()
     grown_mb, allowed_mb = _grown(bout), MARGIN_MB
     sound = alive and not exit_code and not errors and not bout.wrong and "failed" not in refused
@@ -113,16 +154,22 @@ def run(seconds: float, *, quick: bool = False) -> dict[str, Any]:
 
 
 def _known(path: Path, shape: Shape, *, seed: int) -> Iterator[Known]:
-    """Random queries with answers by a plain ranking: every score in double precision, rounded to float32, sorted, lower rows first."""
+    """Random queries with answers by a plain ranking: every score in double precision, rounded to
+    float32, sorted, lower rows first."""
     found, rng = bundle.read_ranked(path), np.random.default_rng((1, seed))
     items, users = found.items.astype(np.float64), found.users
     for _ in range(_QUERIES):
         coefficients = rng.standard_normal(shape.coefficients).astype(np.float32)
-        k, categories = int(rng.integers(1, 50)), int(rng.choice([0, int(rng.integers(1, 2 ** len(CATEGORIES)))]))
+        k, categories = (
+            int(rng.integers(1, 50)),
+            int(rng.choice([0, int(rng.integers(1, 2 ** len(CATEGORIES)))])),
+        )
         u = (coefficients[None] @ users.linear + users.offset)[0]
         scores = ((items * u).sum(1) + found.bias).astype(np.float32)
         order = np.argsort(-scores, kind="stable")
-        best = [int(j) for j in order if not categories or int(found.categories[j]) & categories][:k]
+        best = [int(j) for j in order if not categories or int(found.categories[j]) & categories][
+            :k
+        ]
         yield Known(coefficients.tolist(), k, categories, best, scores[best].tolist())
 
 
@@ -144,8 +191,11 @@ async def _fight(bout: Bout) -> None:
 
 
 def _channel(bout: Bout) -> Any:
-    """With a connection of its own: gRPC turns away some streams of a connection on which too many are reset, good ones too."""
-    return grpc.aio.insecure_channel(bout.server.grpc, options=(("grpc.use_local_subchannel_pool", 1),))
+    """With a connection of its own: gRPC turns away some streams of a connection on which too many
+    are reset, good ones too."""
+    return grpc.aio.insecure_channel(
+        bout.server.grpc, options=(("grpc.use_local_subchannel_pool", 1),)
+    )
 
 
 async def _kept(bout: Bout, kind: Callable[[], Awaitable[None]]) -> None:
@@ -165,14 +215,22 @@ async def _ask_grpc(bout: Bout, channel: Any) -> None:
     ask = channel.unary_unary(RECOMMEND)
     while not bout.over:
         version, known = _drawn(bout)
-        _check(bout, "grpc", version, known, await ask(known.message("grpc", version), timeout=_WAIT_S))
+        _check(
+            bout, "grpc", version, known, await ask(known.message("grpc", version), timeout=_WAIT_S)
+        )
 
 
 async def _ask_http(bout: Bout) -> None:
     line = await connected(bout.server.http)
     while not bout.over:
         version, known = _drawn(bout)
-        _check(bout, "http", version, known, await asyncio.wait_for(line.ask(known.message("http", version)), _WAIT_S))
+        _check(
+            bout,
+            "http",
+            version,
+            known,
+            await asyncio.wait_for(line.ask(known.message("http", version)), _WAIT_S),
+        )
     line.close()
 
 
@@ -263,7 +321,10 @@ async def _take(bout: Bout, channel: Any) -> None:
     take = channel.unary_stream(GET_MODEL)
     while not bout.over:
         version, whole = bout.live[-1], bool(bout.rng.integers(2))
-        call, digest = take(pb.GetModelRequest(version=int(version, 16)).SerializeToString(), timeout=_WAIT_S), hashlib.sha256()
+        call, digest = (
+            take(pb.GetModelRequest(version=int(version, 16)).SerializeToString(), timeout=_WAIT_S),
+            hashlib.sha256(),
+        )
         async for piece in call:
             digest.update(pb.ModelPiece.FromString(piece).data)
             if not whole:
@@ -295,7 +356,9 @@ async def _swap(bout: Bout) -> None:
 
 
 async def _newest(line: Any) -> str:
-    content = await asyncio.wait_for(line.ask(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n"), _WAIT_S)
+    content = await asyncio.wait_for(
+        line.ask(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n"), _WAIT_S
+    )
     return str(json.loads(content)["newest"])
 
 
@@ -324,8 +387,14 @@ def _refused(server: Served) -> dict[str, float]:
 def markdown(result: dict[str, Any]) -> str:
     """In words."""
     done = ", ".join(f"{count:,} {name}" for name, count in result["done"].items())
-    verdict = "no wrong answer, no failed request, no crash, no leak" if result["passed"] else "NOT PASSED"
+    verdict = (
+        "no wrong answer, no failed request, no crash, no leak"
+        if result["passed"]
+        else "NOT PASSED"
+    )
     return (
-        f"{result['seconds']:g} seconds at {result['shape']}, {result['swaps']} swaps of the version: {done}. Result: {verdict}; "
-        f"memory grew by {result['grown_mb']:.1f} MB after it had settled (allowed: {result['allowed_mb']:g})."
+        f"{result['seconds']:g} seconds at {result['shape']}, {result['swaps']} swaps of the "
+        f"version: {done}. Result: {verdict}; "
+        f"memory grew by {result['grown_mb']:.1f} MB after it had settled (allowed: "
+        f"{result['allowed_mb']:g})."
     )

@@ -1,10 +1,13 @@
-"""What are lists worth that a real server makes from private questions? Held-out NDCG@10 beside popularity and beside the exact list.
+"""What are lists worth that a real server makes from private questions? Held-out NDCG@10 beside
+popularity and beside the exact list.
 
-Protocol: the default recipe at epsilon 5 per user on MovieLens 1M, as ratings and as clicks (ratings of at least 4). Every test user makes
-one question from its training rows with the client's code (`serving.asking` on the run's bundle), sends it over gRPC to a `fedrec serve`
-process, asks for 10 items and as many more as a history has places, and drops what it had seen. Targets are the test rows that are
-likes. Epsilons are per click (replace), of one question. "popularity" counts train rows without noise; "exact" is the list that the
-device makes for itself. Gains over popularity are paired by user, with two standard errors. The seed of question noise is the run's.
+Protocol: the default recipe at epsilon 5 per user on MovieLens 1M, as ratings and as clicks
+(ratings of at least 4). Every test user makes one question from its training rows with the client's
+code (`serving.asking` on the run's bundle), sends it over gRPC to a `fedrec serve` process, asks
+for 10 items and as many more as a history has places, and drops what it had seen. Targets are the
+test rows that are likes. Epsilons are per click (replace), of one question. "popularity" counts
+train rows without noise; "exact" is the list that the device makes for itself. Gains over
+popularity are paired by user, with two standard errors. The seed of question noise is the run's.
 """
 
 from __future__ import annotations
@@ -50,15 +53,25 @@ Lists = npt.NDArray[np.int32]
 
 
 def run(data: str, *, quick: bool = False) -> dict[str, Any]:
-    """Ratings and clicks as a JSON-able dict. Data "planted" is the small planted set. Raises SettingsError without data."""
+    """Ratings and clicks as a JSON-able dict.
+
+    Data "planted" is the small planted set. Raises SettingsError without data."""
     if not data:
-        raise SettingsError("the serving-lists benchmark needs a data folder", "Give MovieLens 1M: --data PATH/ml-1m.")
+        raise SettingsError(
+            "the serving-lists benchmark needs a data folder",
+            "Give MovieLens 1M: --data PATH/ml-1m.",
+        )
     place = "data.preset=small" if data == "planted" else f"data.path={data}"
     epsilons = EPSILONS[:1] + EPSILONS[3:4] if quick else EPSILONS
     found = {
-        kind: of_scenario(load(None, [place, *more, "privacy.epsilon=5", "privacy.noise=seeded"]), epsilons) for kind, more in KINDS.items()
+        kind: of_scenario(
+            load(None, [place, *more, "privacy.epsilon=5", "privacy.noise=seeded"]), epsilons
+        )
+        for kind, more in KINDS.items()
     }
-    return dict(finite({"protocol": " ".join((__doc__ or "").split("\n\n")[1].split()), "kinds": found}))
+    return dict(
+        finite({"protocol": " ".join((__doc__ or "").split("\n\n")[1].split()), "kinds": found})
+    )
 
 
 def of_scenario(scenario: Scenario, epsilons: Sequence[float] = EPSILONS) -> Row:
@@ -66,62 +79,117 @@ def of_scenario(scenario: Scenario, epsilons: Sequence[float] = EPSILONS) -> Row
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
     facts = public_facts(scenario, dataset, split)
-    train, fold, liked = split.train, split.test, liked_of(scenario, split.train.kind, split.train.value_range)
+    train, fold, liked = (
+        split.train,
+        split.test,
+        liked_of(scenario, split.train.kind, split.train.value_range),
+    )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         training = Training(scenario, facts, train, split.validation, folder)
         for _ in training.run():
             pass
-        released, guarantee = released_of(training.result.prepared.recipe, training.result.state, facts), training.prepared.plan.guarantee
+        released, guarantee = (
+            released_of(training.result.prepared.recipe, training.result.state, facts),
+            training.prepared.plan.guarantee,
+        )
         origin = Origin("bench", DELTA, guarantee, guarantee.epsilon, scenario.privacy.noise)
-        catalogue = PublicItems.of_features(dataset.catalogue.item_ids, dataset.catalogue.titles, dataset.features)
-        about, arrays = factorization_bundle(released, catalogue, origin, liked=liked, streams=Streams(scenario.seed))
+        catalogue = PublicItems.of_features(
+            dataset.catalogue.item_ids, dataset.catalogue.titles, dataset.features
+        )
+        about, arrays = factorization_bundle(
+            released, catalogue, origin, liked=liked, streams=Streams(scenario.seed)
+        )
         write(folder / FILE, about, arrays)
-        bundle, window = read(folder / FILE), latest_liked(fold.history, places=about.history, liked=liked)
+        bundle, window = (
+            read(folder / FILE),
+            latest_liked(fold.history, places=about.history, liked=liked),
+        )
         with served(folder / FILE, folder) as server:
             link = connect(f"grpc://{server.grpc}", Trust())
             assert isinstance(link, GrpcServer)
-            lists = {e: through(link, bundle, window, fold, epsilon=e, key=Streams(scenario.seed).key(f"serving/{e:g}")) for e in epsilons}
+            lists = {
+                e: through(
+                    link,
+                    bundle,
+                    window,
+                    fold,
+                    epsilon=e,
+                    key=Streams(scenario.seed).key(f"serving/{e:g}"),
+                )
+                for e in epsilons
+            }
             link.close()
-    ranker, counts = ranker_of(training.result.model), np.bincount(train.items, minlength=train.num_items)
-    exact = dot_product(np.asarray(ranker.user_vectors(fold.history), np.float32), np.asarray(ranker.item_vectors, np.float32))
+    ranker, counts = (
+        ranker_of(training.result.model),
+        np.bincount(train.items, minlength=train.num_items),
+    )
+    exact = dot_product(
+        np.asarray(ranker.user_vectors(fold.history), np.float32),
+        np.asarray(ranker.item_vectors, np.float32),
+    )
     simple = {"popularity": same_for_everyone(counts), "exact": exact}
-    methods: dict[str, Lists] = {method: top_items(scores, history=fold.history, k=K) for method, scores in simple.items()}
+    methods: dict[str, Lists] = {
+        method: top_items(scores, history=fold.history, k=K) for method, scores in simple.items()
+    }
     methods |= {f"{epsilon:g}": found for epsilon, found in lists.items()}
     likes = (window >= 0).sum(1)
     groups = [("all", np.ones(len(likes), np.bool_))]
     ends = (*EDGES[1:], about.history + 1)
-    groups += [(f"{low}-{high - 1}", (likes >= low) & (likes < high)) for low, high in zip(EDGES, ends, strict=True) if low < high]
+    groups += [
+        (f"{low}-{high - 1}", (likes >= low) & (likes < high))
+        for low, high in zip(EDGES, ends, strict=True)
+        if low < high
+    ]
     return {
         "users": fold.targets.num_users,
         "items": train.num_items,
         "places": about.history,
         "coefficients": bundle.coefficients,
-        "groups": {words: _group(methods, fold, liked, inside) for words, inside in groups if inside.any()},
-        "told": {f"{e:g}": {f"{n}": told(bundle, n, guarantee=serving_guarantee(e, DELTA)) for n in (6, 20, 60)} for e in epsilons},
+        "groups": {
+            words: _group(methods, fold, liked, inside) for words, inside in groups if inside.any()
+        },
+        "told": {
+            f"{e:g}": {
+                f"{n}": told(bundle, n, guarantee=serving_guarantee(e, DELTA)) for n in (6, 20, 60)
+            }
+            for e in epsilons
+        },
     }
 
 
-def through(link: GrpcServer, bundle: Bundle, window: Lists, fold: Fold, *, epsilon: float, key: bytes) -> Lists:
+def through(
+    link: GrpcServer, bundle: Bundle, window: Lists, fold: Fold, *, epsilon: float, key: bytes
+) -> Lists:
     """(n, K) what each user of the fold shows of a server's answer."""
     sent = ask(bundle, window, guarantee=serving_guarantee(epsilon, DELTA), key=key).sent
     lists = np.full((len(sent), K), NO_ITEM, np.int32)
     asked, history = min(K + bundle.about.history, bundle.size), fold.history
     for user, one in enumerate(sent):
         items = np.asarray(link.recommend(Query(bundle.version, one, asked)).items, np.int64)
-        unseen = items[~np.isin(items, history.items[history.user_ptr[user] : history.user_ptr[user + 1]])][:K]
+        unseen = items[
+            ~np.isin(items, history.items[history.user_ptr[user] : history.user_ptr[user + 1]])
+        ][:K]
         lists[user, : len(unseen)] = unseen
         link.journal.clear()
     return lists
 
 
-def _group(methods: dict[str, Lists], fold: Fold, liked: float, inside: npt.NDArray[np.bool_]) -> Row:
+def _group(
+    methods: dict[str, Lists], fold: Fold, liked: float, inside: npt.NDArray[np.bool_]
+) -> Row:
     """NDCG of every method over the users of a group, and how far it is above popularity."""
     targets = fold.targets.select((fold.targets.values >= liked) & inside[fold.targets.users])
-    found: dict[str, RankingMetrics] = {name: metrics_of(lists, targets, cutoffs=(K,))[K] for name, lists in methods.items()}
+    found: dict[str, RankingMetrics] = {
+        name: metrics_of(lists, targets, cutoffs=(K,))[K] for name, lists in methods.items()
+    }
     base = found["popularity"]
     rows = {
-        name: {"ndcg": at.ndcg, "gain": at.ndcg - base.ndcg, "gain_stderr": paired(at.influence["ndcg"], base.influence["ndcg"])}
+        name: {
+            "ndcg": at.ndcg,
+            "gain": at.ndcg - base.ndcg,
+            "gain_stderr": paired(at.influence["ndcg"], base.influence["ndcg"]),
+        }
         for name, at in found.items()
     }
     return {"users": base.users, "methods": rows}
@@ -132,21 +200,58 @@ def markdown(result: Row) -> str:
     parts = []
     for kind, found in result["kinds"].items():
         groups = found["groups"]
-        names = ["popularity", "exact", *sorted((n for n in groups["all"]["methods"] if n not in {"popularity", "exact"}), key=_falling)]
-        ordered = sorted(groups, key=lambda words: (words != "all", int(words.partition("-")[0]) if words != "all" else 0))
-        head = ("list", *("all users" if words == "all" else f"{words} likes, {groups[words]['users']:,} users" for words in ordered))
-        lines = [[_named(name), *(_cell(groups[words]["methods"], name, whole=words == "all") for words in ordered)] for name in names]
+        names = [
+            "popularity",
+            "exact",
+            *sorted(
+                (n for n in groups["all"]["methods"] if n not in {"popularity", "exact"}),
+                key=_falling,
+            ),
+        ]
+        ordered = sorted(
+            groups,
+            key=lambda words: (
+                words != "all",
+                int(words.partition("-")[0]) if words != "all" else 0,
+            ),
+        )
+        head = (
+            "list",
+            *(
+                "all users"
+                if words == "all"
+                else f"{words} likes, {groups[words]['users']:,} users"
+                for words in ordered
+            ),
+        )
+        lines = [
+            [
+                _named(name),
+                *(_cell(groups[words]["methods"], name, whole=words == "all") for words in ordered),
+            ]
+            for name in names
+        ]
         small = "; ".join(
             f"ε = {float(e):g}: {', '.join(f'{n} likes {by[n]:.0%}' for n in sorted(by, key=int))}"
             for e, by in sorted(found["told"].items(), key=lambda pair: _falling(pair[0]))
             if math.isfinite(float(e))
         )
         words = (
-            f"**{kind.capitalize()}**: {found['users']:,} test users, {found['items']:,} items; H = {found['places']}, "
-            f"B = {found['coefficients']}. Share of what likes say of a list that noise leaves, by public numbers: {small}."
+            f"**{kind.capitalize()}**: {found['users']:,} test users, {found['items']:,} items; "
+            f"H = {found['places']}, "
+            f"B = {found['coefficients']}. Share of what likes say of a list that noise leaves, "
+            f"by public numbers: {small}."
         )
         parts += [words, table(head, lines)]
-    return "\n\n".join([*parts, "In brackets: over popularity's; for all users the paired difference's two standard errors too."])
+    return "\n\n".join(
+        [
+            *parts,
+            (
+                "In brackets: over popularity's; for all users the paired difference's two "
+                "standard errors too."
+            ),
+        ]
+    )
 
 
 def _falling(epsilon: str) -> float:

@@ -1,7 +1,9 @@
-"""The load generator of `fedrec bench serving`: callers that each ask again as soon as they are answered, in a process of their own.
+"""The load generator of `fedrec bench serving`: callers that each ask again as soon as they are
+answered, in a process of their own.
 
-Over gRPC all callers share a connection, as stubs of one program do; over HTTP/1.1 each has its own. Queries are made before the clock
-starts and answers read after it has stopped: an answer that cannot be read, or lacks items, is an error and not a figure.
+Over gRPC all callers share a connection, as stubs of one program do; over HTTP/1.1 each has its
+own. Queries are made before the clock starts and answers read after it has stopped: an answer that
+cannot be read, or lacks items, is an error and not a figure.
 """
 
 from __future__ import annotations
@@ -24,14 +26,17 @@ from fedrec.errors import RunError
 Door = Literal["grpc", "http"]
 Ask = Callable[[bytes], Awaitable[bytes]]
 
-RECOMMEND, GET_MODEL = (f"/fedrec.serving.v1.Recommender/{name}" for name in ("Recommend", "GetModel"))
+RECOMMEND, GET_MODEL = (
+    f"/fedrec.serving.v1.Recommender/{name}" for name in ("Recommend", "GetModel")
+)
 _QUERIES = 256
 _SPAWN = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True)
 class Job:
-    """What the generator does: `callers` for `seconds` and at least `least` queries, after `warm_up` queries of each that do not count."""
+    """What the generator does: `callers` for `seconds` and at least `least` queries, after
+    `warm_up` queries of each that do not count."""
 
     door: Door
     address: str
@@ -46,7 +51,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Seen:
-    """latency_s: of every query that counts; took_s: from the first question to the last answer; cpu_s: the generator's own."""
+    """latency_s: of every query that counts; took_s: from the first question to the last answer;
+    cpu_s: the generator's own."""
 
     latency_s: Float64s
     took_s: float
@@ -76,7 +82,9 @@ class Generator:
         self._here.send(job)
         seen = self._here.recv()
         if isinstance(seen, str):
-            raise RunError(f"{job.callers} callers over {job.door}: {seen}", "The server's log says more.")
+            raise RunError(
+                f"{job.callers} callers over {job.door}: {seen}", "The server's log says more."
+            )
         assert isinstance(seen, Seen)
         return seen
 
@@ -97,7 +105,9 @@ async def _done(job: Job) -> Seen:
     messages, answers, latency = queries(job), list[bytes](), list[float]()
     async with AsyncExitStack() as stack:
         asks = await _asks(job, stack)
-        await asyncio.gather(*(_some(ask, messages, number, job.warm_up) for number, ask in enumerate(asks)))
+        await asyncio.gather(
+            *(_some(ask, messages, number, job.warm_up) for number, ask in enumerate(asks))
+        )
         start, cpu = time.perf_counter(), time.process_time()
         each, end = -(-job.least // job.callers), start + job.seconds
 
@@ -135,24 +145,44 @@ async def _asks(job: Job, stack: AsyncExitStack) -> list[Ask]:
 
 def queries(job: Job) -> list[bytes]:
     """Messages of standard normal coefficients, as they lie on the line."""
-    numbers = np.random.default_rng(0).standard_normal((_QUERIES, job.coefficients)).astype(np.float32).tolist()
+    numbers = (
+        np.random.default_rng(0)
+        .standard_normal((_QUERIES, job.coefficients))
+        .astype(np.float32)
+        .tolist()
+    )
     return [message(job.door, job.version, row, job.k) for row in numbers]
 
 
-def message(door: Door, version: str, coefficients: list[float], k: int, categories: int = 0, names: list[str] | None = None) -> bytes:
+def message(
+    door: Door,
+    version: str,
+    coefficients: list[float],
+    k: int,
+    categories: int = 0,
+    names: list[str] | None = None,
+) -> bytes:
     """One query. categories: bits, for gRPC; their names, for HTTP."""
     if door == "grpc":
         from fedrec_transport.serving_api import serving_pb2 as pb
 
-        asked = pb.RecommendRequest(version=int(version, 16), coefficients=coefficients, k=k, categories=categories)
+        asked = pb.RecommendRequest(
+            version=int(version, 16), coefficients=coefficients, k=k, categories=categories
+        )
         return asked.SerializeToString()
-    body = json.dumps({"version": version, "coefficients": coefficients, "k": k} | ({"categories": names} if names else {})).encode()
+    body = json.dumps(
+        {"version": version, "coefficients": coefficients, "k": k}
+        | ({"categories": names} if names else {})
+    ).encode()
     return framed(body)
 
 
 def framed(body: bytes) -> bytes:
     """A body as an HTTP request."""
-    head = f"POST /v1/recommend HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    head = (
+        "POST /v1/recommend HTTP/1.1\r\nhost: localhost\r\ncontent-type: "
+        f"application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
     return head.encode() + body
 
 
@@ -183,7 +213,8 @@ class RefusedHttpError(Exception):
 
 
 class Line(asyncio.Protocol):
-    """One HTTP/1.1 connection that carries one request at a time: only what a benchmark needs, so that it measures the server."""
+    """One HTTP/1.1 connection that carries one request at a time: only what a benchmark needs, so
+    that it measures the server."""
 
     def __init__(self) -> None:
         self._got = b""
@@ -229,5 +260,7 @@ class Line(asyncio.Protocol):
 async def connected(url: str) -> Line:
     """A line to a server."""
     place = urlsplit(url)
-    _, line = await asyncio.get_running_loop().create_connection(Line, place.hostname or "", place.port or 80)
+    _, line = await asyncio.get_running_loop().create_connection(
+        Line, place.hostname or "", place.port or 80
+    )
     return line

@@ -1,9 +1,12 @@
-"""What is a news model worth to people who ask a real server? AUC over test impressions, at many epsilons of a query, beside evaluation.
+"""What is a news model worth to people who ask a real server? AUC over test impressions, at many
+epsilons of a query, beside evaluation.
 
-Protocol: models and division of users are those of `fedrec bench news`. Every test user makes one query with the client's code
-(`serving.asking` on the run's bundle, with evaluation's key), sends it over gRPC to a `fedrec serve` process, and gets every item with
-its score; the scores are put on the candidates of the user's impressions. "in evaluation" is what `fedrec simulate` measured without a
-server. Epsilons are per click (replace), of one query. Other sizes of B are trained and served the same way, one seed.
+Protocol: models and division of users are those of `fedrec bench news`. Every test user makes one
+query with the client's code (`serving.asking` on the run's bundle, with evaluation's key), sends it
+over gRPC to a `fedrec serve` process, and gets every item with its score; the scores are put on the
+candidates of the user's impressions. "in evaluation" is what `fedrec simulate` measured without a
+server. Epsilons are per click (replace), of one query. Other sizes of B are trained and served the
+same way, one seed.
 """
 
 from __future__ import annotations
@@ -35,27 +38,49 @@ from fedrec_simulations.experiments.trials import RowFiles
 from fedrec_simulations.news_run import serving_guarantee
 
 EPSILONS = (math.inf, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.1)
-METHODS = (Method("additive", 5.0), *(Method("additive", 5.0, {"basis": B}, seeds=(1,)) for B in (8, 16, 64)))
+METHODS = (
+    Method("additive", 5.0),
+    *(Method("additive", 5.0, {"basis": B}, seeds=(1,)) for B in (8, 16, 64)),
+)
 _SETTINGS = ("[limits]", "most_items = 100000")
 
 Scores = npt.NDArray[np.float32]
 
 
-def run(data: str, *, methods: Sequence[Method] = METHODS, quick: bool = False, folder: Path = Path("runs/bench-news")) -> dict[str, Any]:
-    """Every method as a JSON-able dict. Data "planted" is the small planted set. Raises SettingsError without data."""
+def run(
+    data: str,
+    *,
+    methods: Sequence[Method] = METHODS,
+    quick: bool = False,
+    folder: Path = Path("runs/bench-news"),
+) -> dict[str, Any]:
+    """Every method as a JSON-able dict.
+
+    Data "planted" is the small planted set. Raises SettingsError without data."""
     if not data:
-        raise SettingsError("the serving-news benchmark needs a data folder", "Give MovieLens 1M: --data PATH/ml-1m.")
+        raise SettingsError(
+            "the serving-news benchmark needs a data folder",
+            "Give MovieLens 1M: --data PATH/ml-1m.",
+        )
     methods = [Method("additive", 5.0, seeds=(1,))] if quick else methods
     found = {m.name: _summary([_seed(folder, data, m, seed) for seed in m.seeds]) for m in methods}
     protocol = " ".join((__doc__ or "").split("\n\n")[1].split())
     return dict(
-        finite({"protocol": protocol, "methods": found, "most_score_difference": max(m["most_score_difference"] for m in found.values())})
+        finite(
+            {
+                "protocol": protocol,
+                "methods": found,
+                "most_score_difference": max(m["most_score_difference"] for m in found.values()),
+            }
+        )
     )
 
 
 def _seed(folder: Path, data: str, method: Method, seed: int) -> Row:
     """One model: its run if it is not kept, then its bundle served."""
-    evaluated = rows_of({seed: news_trial(data, method, SERVED, seed)}, RowFiles(folder_of(folder, data)))[seed]
+    evaluated = rows_of(
+        {seed: news_trial(data, method, SERVED, seed)}, RowFiles(folder_of(folder, data))
+    )[seed]
     run_dir, scenario = Path(evaluated["run_dir"]), scenario_of(data, method, seed)
     test, bundle = load_news(scenario).log.test, read(run_dir / FILE)
     streams, rows, difference = Streams(seed), dict[str, dict[str, float]](), 0.0
@@ -71,16 +96,22 @@ def _seed(folder: Path, data: str, method: Method, seed: int) -> Row:
             ).sent
             scores = through(link, bundle, sent)
             difference = max(difference, _furthest(bundle, sent[:8], scores[:8]))
-            rows[f"{epsilon}"] = dict(evaluate_impressions(on_candidates(test, scores), test).means())
+            rows[f"{epsilon}"] = dict(
+                evaluate_impressions(on_candidates(test, scores), test).means()
+            )
         link.close()
-    answers = {f"{answer['epsilon']}": answer["metrics"] for answer in evaluated["serving"]["answers"]}
+    answers = {
+        f"{answer['epsilon']}": answer["metrics"] for answer in evaluated["serving"]["answers"]
+    }
     about = {"users": test.num_users, "impressions": len(test), "coefficients": bundle.coefficients}
     about |= {"popularity": evaluated.get("baselines", {}).get("popularity")}
     return {**about, "served": rows, "evaluated": answers, "most_score_difference": difference}
 
 
 def through(link: GrpcServer, bundle: Bundle, sent: npt.NDArray[np.float32]) -> Scores:
-    """(n, m) scores of every item by a server, for n queries. Raises RunError where an item is missing."""
+    """(n, m) scores of every item by a server, for n queries.
+
+    Raises RunError where an item is missing."""
     scores = np.full((len(sent), bundle.size), np.nan, np.float32)
     for row, one in zip(scores, sent, strict=True):
         reply = link.recommend(Query(bundle.version, one, bundle.size))
@@ -114,7 +145,12 @@ def _summary(seeds: Sequence[Row]) -> Row:
         for epsilon in EPSILONS
     }
     about = {name: first[name] for name in ("users", "impressions", "coefficients", "popularity")}
-    return {**about, "seeds": len(seeds), "served": rows, "most_score_difference": max(row["most_score_difference"] for row in seeds)}
+    return {
+        **about,
+        "seeds": len(seeds),
+        "served": rows,
+        "most_score_difference": max(row["most_score_difference"] for row in seeds),
+    }
 
 
 def _auc(rows: Iterator[Row | None]) -> Row | None:
@@ -123,20 +159,38 @@ def _auc(rows: Iterator[Row | None]) -> Row | None:
 
 
 def markdown(result: Row) -> str:
-    """AUC and nDCG@10 through the server against epsilon, the default also as evaluated, other sizes of B, and popularity."""
+    """AUC and nDCG@10 through the server against epsilon, the default also as evaluated, other
+    sizes of B, and popularity."""
     methods, lines = result["methods"], []
     epsilons = sorted(next(iter(methods.values()))["served"], key=float, reverse=True)
-    first, *others = sorted(methods.values(), key=lambda found: (-found["seeds"], found["coefficients"]))
+    first, *others = sorted(
+        methods.values(), key=lambda found: (-found["seeds"], found["coefficients"])
+    )
     for place, found in enumerate([first, *others]):
         name = f"B = {found['coefficients']}, {found['seeds']} seed{'s' * (found['seeds'] > 1)}"
-        for words, key in (("through the server", "server"), ("in evaluation", "evaluation"))[: 1 if place else 2]:
-            lines.append([f"{name}, {words}", *(_percent(found["served"][e][key]) for e in epsilons)])
+        for words, key in (("through the server", "server"), ("in evaluation", "evaluation"))[
+            : 1 if place else 2
+        ]:
+            lines.append(
+                [f"{name}, {words}", *(_percent(found["served"][e][key]) for e in epsilons)]
+            )
         if not place:
-            lines.append([f"{name}, through the server, nDCG@10", *(f"{100 * found['served'][e]['ndcg@10']:.2f}" for e in epsilons)])
-    words = f"AUC where nothing else is said. {first['users']:,} test users, {first['impressions']:,} impressions; a dash: not evaluated."
+            lines.append(
+                [
+                    f"{name}, through the server, nDCG@10",
+                    *(f"{100 * found['served'][e]['ndcg@10']:.2f}" for e in epsilons),
+                ]
+            )
+    words = (
+        f"AUC where nothing else is said. {first['users']:,} test users, "
+        f"{first['impressions']:,} impressions; a dash: not evaluated."
+    )
     if popular := first.get("popularity"):
-        words += f" Popularity: AUC {100 * popular['auc']:.2f}, nDCG@10 {100 * popular['ndcg@10']:.2f}."
-    return f"{table(('additive, trained at ε = 5', *(f'ε = {float(e):g}' for e in epsilons)), lines)}\n\n{words}"
+        words += (
+            f" Popularity: AUC {100 * popular['auc']:.2f}, nDCG@10 {100 * popular['ndcg@10']:.2f}."
+        )
+    heads = ("additive, trained at ε = 5", *(f"ε = {float(e):g}" for e in epsilons))
+    return f"{table(heads, lines)}\n\n{words}"
 
 
 def _percent(auc: Row | None) -> str:

@@ -1,4 +1,5 @@
-"""What the serving benchmarks stand on: a bundle of random numbers, and a real `fedrec serve` in a process of its own."""
+"""What the serving benchmarks stand on: a bundle of random numbers, and a real `fedrec serve` in a
+process of its own."""
 
 from __future__ import annotations
 
@@ -45,12 +46,19 @@ class Shape:
 
 
 def random_bundle(path: Path, shape: Shape, *, seed: int) -> str:
-    """Write a bundle of standard normal numbers, each category on half of the items; returns its version. Nobody can ask with it."""
+    """Write a bundle of standard normal numbers, each category on half of the items; returns its
+    version. Nobody can ask with it."""
     rng, (m, D, B) = np.random.default_rng(seed), (shape.items, shape.width, shape.coefficients)
     texts = Texts.of([f"{j}" for j in range(m)])
     arrays: dict[str, npt.NDArray[Any]] = {
-        **UserMap.of_linear(rng.standard_normal((B, D)) / math.sqrt(B), rng.standard_normal(D) / 4).arrays(),
-        **{f"{name}.{part}": array for name in ("ids", "titles") for part, array in vars(texts).items()},
+        **UserMap.of_linear(
+            rng.standard_normal((B, D)) / math.sqrt(B), rng.standard_normal(D) / 4
+        ).arrays(),
+        **{
+            f"{name}.{part}": array
+            for name in ("ids", "titles")
+            for part, array in vars(texts).items()
+        },
         "items": rng.standard_normal((m, D), dtype=np.float32),
         "bias": rng.standard_normal(m, dtype=np.float32),
         "categories": rng.integers(0, 2 ** len(CATEGORIES), m, dtype=np.uint64),
@@ -86,7 +94,9 @@ class Served:
     def memory_mb(self, name: str = "VmRSS") -> float:
         """Resident memory now, or at its peak with "VmHWM"; nan where the system does not say."""
         try:
-            found = re.search(rf"{name}:\s+(\d+)", Path(f"/proc/{self.process.pid}/status").read_text())
+            found = re.search(
+                rf"{name}:\s+(\d+)", Path(f"/proc/{self.process.pid}/status").read_text()
+            )
         except OSError:
             return math.nan
         return int(found.group(1)) / 1024 if found else math.nan
@@ -101,7 +111,11 @@ class Served:
 
     def errors(self) -> list[str]:
         """Lines of its log that tell of a defect."""
-        return [line for line in self.log.read_text().splitlines() if '"level":"error"' in line or "Traceback" in line]
+        return [
+            line
+            for line in self.log.read_text().splitlines()
+            if '"level":"error"' in line or "Traceback" in line
+        ]
 
     def stop(self) -> int:
         """Told to stop as a service manager does; its exit code."""
@@ -114,16 +128,35 @@ class Served:
 
 @contextmanager
 def served(path: Path, folder: Path, settings: Sequence[str] = ()) -> Iterator[Served]:
-    """`fedrec serve` of a bundle on free ports; settings: lines of its file beyond the addresses. Raises RunError if it does not listen."""
+    """`fedrec serve` of a bundle on free ports; settings: lines of its file beyond the addresses.
+
+    Raises RunError if it does not listen."""
     file, log = folder / "serving.toml", folder / "serving.log"
     file.write_text("\n".join(['grpc = "127.0.0.1:0"', 'http = "127.0.0.1:0"', *settings]))
-    program = [sys.executable, "-m", "fedrec_cli", "serve", str(path), "--demo", "--settings", str(file)]
-    with open(log, "w") as errors, subprocess.Popen(program, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+    program = [
+        sys.executable,
+        "-m",
+        "fedrec_cli",
+        "serve",
+        str(path),
+        "--demo",
+        "--settings",
+        str(file),
+    ]
+    with (
+        open(log, "w") as errors,
+        subprocess.Popen(program, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
         try:
             assert process.stdout
-            told = dict(line.split() for line in (process.stdout.readline() for _ in range(3)) if line)
+            told = dict(
+                line.split() for line in (process.stdout.readline() for _ in range(3)) if line
+            )
             if set(told) != {"model", "grpc", "http"}:
-                raise RunError(f"the server did not start: {log.read_text()[-500:]}", "Run fedrec serve with the same bundle to see why.")
+                raise RunError(
+                    f"the server did not start: {log.read_text()[-500:]}",
+                    "Run fedrec serve with the same bundle to see why.",
+                )
             yield Served(process, told["model"], told["grpc"], told["http"], log)
         finally:
             process.kill()

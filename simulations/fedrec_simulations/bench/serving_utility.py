@@ -1,16 +1,21 @@
-"""What a factorisation model loses when it is asked privately: B, form and epsilon of a query, beside the model's own exact ranking.
+"""What a factorisation model loses when it is asked privately: B, form and epsilon of a query,
+beside the model's own exact ranking.
 
-| form       | what a device sends                                          | unit of its epsilon       | moves by at most |
+| form       | what a device sends                                          | unit of its epsilon
+             | moves by at most |
 |------------|--------------------------------------------------------------|---------------------------|------------------|
-| directions | noised mean of B - 1 signed directions of its last H likes, and how many there are | click, replaced | diameter / H |
-| topics     | the same over B soft clusters of item vectors                | click, replaced           | sqrt2 / H        |
-| one vector | noised attention of its own exact vector (PrivateRec Alg. 2) | the whole history replaced| sqrt2 theta      |
+| directions | noised mean of B - 1 signed directions of its last H likes, and how many there are |
+click, replaced | diameter / H |
+| topics     | the same over B soft clusters of item vectors                | click, replaced
+             | sqrt2 / H        |
+| one vector | noised attention of its own exact vector (PrivateRec Alg. 2) | the whole history
+replaced| sqrt2 theta      |
 
-Measured on the first ten items that the user has not rated, from one noised query a user. "exact" are the ten of the model's own local
-solve on all ratings of the history.
+Measured on the first ten items that the user has not rated, from one noised query a user. "exact"
+are the ten of the model's own local solve on all ratings of the history.
 
-    fidelity    sum_p g(r_p) g(p) / sum_p g(p)^2, g(x) = 1 / log2(1 + x), r_p the exact rank of the p-th item, g = 0 beyond 10:
-                1 only for the same ten in the same order
+    fidelity    sum_p g(r_p) g(p) / sum_p g(p)^2, g(x) = 1 / log2(1 + x), r_p the exact rank of the
+                p-th item, g = 0 beyond 10: 1 only for the same ten in the same order
     shared      how many of the exact ten are among the ten
     held_out    NDCG@10 of held-out ratings of at least `liked`
 
@@ -38,7 +43,13 @@ from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams
-from fedrec.serving.factorization_basis import BasisSettings, Synthetic, counted_rows, factorization_basis, fitted
+from fedrec.serving.factorization_basis import (
+    BasisSettings,
+    Synthetic,
+    counted_rows,
+    factorization_basis,
+    fitted,
+)
 from fedrec.serving.histories import latest_liked
 from fedrec.serving.model_bundles import liked_of, released_of
 from fedrec.serving.synthetic import Released, SyntheticSettings, synthetic_users
@@ -49,7 +60,8 @@ from fedrec_simulations.experiments.rows import table
 
 EPSILONS, SIZES, K, DELTA = (math.inf, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.1), (9, 17, 33), 10, 1e-5
 THETA, SHARPNESS = 0.5, 4.0
-"""Of one vector: as in the news models; how peaked attention is, for user vectors of mean square 1."""
+"""Of one vector: as in the news models; how peaked attention is, for user vectors of mean square
+1."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +75,11 @@ class Scored:
     @property
     def scores(self) -> Scores:
         """For lists."""
-        return dot_product(self.users.astype(np.float32), self.items.astype(np.float32), item_bias=self.bias.astype(np.float32))
+        return dot_product(
+            self.users.astype(np.float32),
+            self.items.astype(np.float32),
+            item_bias=self.bias.astype(np.float32),
+        )
 
 
 Query = Callable[[float], Scored]
@@ -72,7 +88,8 @@ Query = Callable[[float], Scored]
 
 @dataclass(frozen=True)
 class Measured:
-    """A fold with the model's exact lists: what every query is held against. model: what makes them, `model.ranker_of`."""
+    """A fold with the model's exact lists: what every query is held against. model: what makes
+    them, `model.ranker_of`."""
 
     model: Model
     fold: Fold
@@ -84,7 +101,9 @@ class Measured:
     def of(model: Model, fold: Fold, liked: float) -> Measured:
         """By the model's local solve."""
         U = np.asarray(model.user_vectors(fold.history), np.float64)
-        return Measured(model, fold, liked, U, top_items(_by(model, U).scores, history=fold.history, k=K))
+        return Measured(
+            model, fold, liked, U, top_items(_by(model, U).scores, history=fold.history, k=K)
+        )
 
     def by(self, U: Float64s) -> Scored:
         """By the model's own item vectors, for user vectors (n, D)."""
@@ -98,7 +117,13 @@ class Measured:
         fidelity = np.einsum("p,upr,r->u", gain, same, gain) / (gain**2).sum()
         targets = self.fold.targets.select(self.fold.targets.values >= self.liked)
         counts = np.bincount(self.fold.history.items, minlength=self.fold.history.num_items)
-        found = evaluate_ranking(scored.scores, history=self.fold.history, targets=targets, train_counts=counts, cutoffs=(K,)).at[K]
+        found = evaluate_ranking(
+            scored.scores,
+            history=self.fold.history,
+            targets=targets,
+            train_counts=counts,
+            cutoffs=(K,),
+        ).at[K]
         return {
             "fidelity": float(fidelity.mean()),
             "fidelity_stderr": float(fidelity.std() / math.sqrt(len(fidelity))),
@@ -109,8 +134,13 @@ class Measured:
 
 
 def run(data: str, *, epsilon: float = 5.0, quick: bool = False) -> dict[str, Any]:
-    """The table as a JSON-able dict, for a model trained on `data` at this epsilon per user. `quick`: one size, few synthetic users."""
-    return of_scenario(load(None, [f"data.path={data}", f"privacy.epsilon={epsilon:g}", "privacy.noise=seeded"]), quick=quick)
+    """The table as a JSON-able dict, for a model trained on `data` at this epsilon per user.
+
+    `quick`: one size, few synthetic users."""
+    return of_scenario(
+        load(None, [f"data.path={data}", f"privacy.epsilon={epsilon:g}", "privacy.noise=seeded"]),
+        quick=quick,
+    )
 
 
 def of_scenario(scenario: Scenario, *, quick: bool) -> dict[str, Any]:
@@ -118,37 +148,69 @@ def of_scenario(scenario: Scenario, *, quick: bool) -> dict[str, Any]:
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
     facts = public_facts(scenario, dataset, split)
-    done, liked = trained(scenario, facts, split.train), liked_of(scenario, split.train.kind, split.train.value_range)
+    done, liked = (
+        trained(scenario, facts, split.train),
+        liked_of(scenario, split.train.kind, split.train.value_range),
+    )
     released = released_of(done.prepared.recipe, done.state, facts)
-    validation, test = (Measured.of(released.ranker, fold, liked) for fold in (split.validation, split.test))
-    sizes, synthetic = (SIZES[:1], SyntheticSettings(users=200)) if quick else (SIZES, SyntheticSettings())
-    basis = factorization_basis(released, BasisSettings(), synthetic, liked=liked, rng=Streams(1).numpy("serving-basis"))
+    validation, test = (
+        Measured.of(released.ranker, fold, liked) for fold in (split.validation, split.test)
+    )
+    sizes, synthetic = (
+        (SIZES[:1], SyntheticSettings(users=200)) if quick else (SIZES, SyntheticSettings())
+    )
+    basis = factorization_basis(
+        released, BasisSettings(), synthetic, liked=liked, rng=Streams(1).numpy("serving-basis")
+    )
     return {
         "data": {"users": split.train.num_users, "items": split.train.num_items, "liked": liked},
-        "training": {"epsilon": scenario.privacy.epsilon, "delta": scenario.privacy.delta, "unit": "user", "neighbours": "add/remove"},
+        "training": {
+            "epsilon": scenario.privacy.epsilon,
+            "delta": scenario.privacy.delta,
+            "unit": "user",
+            "neighbours": "add/remove",
+        },
         "serving_delta": DELTA,
         "history": basis.history,
         "default": {"form": "directions", "coefficients": basis.table.topics},
-        "validation": [*controls(validation), *_rows(validation, released, FORMS, sizes, synthetic)],
+        "validation": [
+            *controls(validation),
+            *_rows(validation, released, FORMS, sizes, synthetic),
+        ],
         "test": [*controls(test), *_rows(test, released, FORMS[:1], sizes, synthetic)],
     }
 
 
 def controls(on: Measured) -> list[dict[str, Any]]:
     """The exact lists themselves, and those of a user who has said nothing."""
-    nothing = on.model.user_vectors(on.fold.history.select(np.zeros(len(on.fold.history), np.bool_)))
-    return [{"form": name, **on.row(on.by(np.asarray(U, np.float64)))} for name, U in (("exact", on.users), ("no history", nothing))]
+    nothing = on.model.user_vectors(
+        on.fold.history.select(np.zeros(len(on.fold.history), np.bool_))
+    )
+    return [
+        {"form": name, **on.row(on.by(np.asarray(U, np.float64)))}
+        for name, U in (("exact", on.users), ("no history", nothing))
+    ]
 
 
 def _rows(
-    on: Measured, released: Released, forms: Sequence[Form], sizes: Sequence[int], synthetic: SyntheticSettings
+    on: Measured,
+    released: Released,
+    forms: Sequence[Form],
+    sizes: Sequence[int],
+    synthetic: SyntheticSettings,
 ) -> Iterator[dict[str, Any]]:
     for form in forms:
         for B in sizes:
             ask = form.queries(on, released, replace(BasisSettings(), coefficients=B), synthetic)
             for epsilon in EPSILONS:
                 said = "inf" if math.isinf(epsilon) else epsilon
-                yield {"form": form.name, "coefficients": B, "epsilon": said, "unit": form.unit, **on.row(ask(epsilon))}
+                yield {
+                    "form": form.name,
+                    "coefficients": B,
+                    "epsilon": said,
+                    "unit": form.unit,
+                    **on.row(ask(epsilon)),
+                }
 
 
 @dataclass(frozen=True)
@@ -160,21 +222,31 @@ class Form:
     queries: Callable[[Measured, Released, BasisSettings, SyntheticSettings], Query]
 
 
-def by_directions(on: Measured, released: Released, settings: BasisSettings, synthetic: SyntheticSettings) -> Query:
+def by_directions(
+    on: Measured, released: Released, settings: BasisSettings, synthetic: SyntheticSettings
+) -> Query:
     """What `serving.export_factorization` exports."""
     people = _people(on, released, settings, synthetic)
     return _additive(on, released, counted_rows(released, settings, people), people)
 
 
-def by_topics(on: Measured, released: Released, settings: BasisSettings, synthetic: SyntheticSettings) -> Query:
+def by_topics(
+    on: Measured, released: Released, settings: BasisSettings, synthetic: SyntheticSettings
+) -> Query:
     """Soft clusters of the item vectors."""
     rng = Streams(1).numpy("serving-topics")
-    table = topics.text_topics(released.ranker.item_vectors, topics=settings.coefficients, rng=rng, temperature=0.15)
+    table = topics.text_topics(
+        released.ranker.item_vectors, topics=settings.coefficients, rng=rng, temperature=0.15
+    )
     return _additive(on, released, table, _people(on, released, settings, synthetic))
 
 
-def _people(on: Measured, released: Released, settings: BasisSettings, synthetic: SyntheticSettings) -> Synthetic:
-    return Synthetic.of(released, settings, synthetic, liked=on.liked, rng=Streams(1).numpy("serving-basis"))
+def _people(
+    on: Measured, released: Released, settings: BasisSettings, synthetic: SyntheticSettings
+) -> Synthetic:
+    return Synthetic.of(
+        released, settings, synthetic, liked=on.liked, rng=Streams(1).numpy("serving-basis")
+    )
 
 
 def _additive(on: Measured, released: Released, table: TopicTable, people: Synthetic) -> Query:
@@ -183,14 +255,23 @@ def _additive(on: Measured, released: Released, table: TopicTable, people: Synth
 
     def ask(epsilon: float) -> Scored:
         key = Streams(1).key(f"serving/{epsilon:g}")
-        report = bounded_mean.report(history, table, mu=mu_for(epsilon, DELTA), name="serving", key=key)
-        return Scored(basis.sizes.read(report.values, noise_std=report.noise_std), basis.directions, basis.prior)
+        report = bounded_mean.report(
+            history, table, mu=mu_for(epsilon, DELTA), name="serving", key=key
+        )
+        return Scored(
+            basis.sizes.read(report.values, noise_std=report.noise_std),
+            basis.directions,
+            basis.prior,
+        )
 
     return ask
 
 
-def by_one_vector(on: Measured, released: Released, settings: BasisSettings, synthetic: SyntheticSettings) -> Query:
-    """Attention over B centres of synthetic users, of the exact vector; read by least squares at the same noise."""
+def by_one_vector(
+    on: Measured, released: Released, settings: BasisSettings, synthetic: SyntheticSettings
+) -> Query:
+    """Attention over B centres of synthetic users, of the exact vector; read by least squares at
+    the same noise."""
     V = np.asarray(on.model.item_vectors, np.float64)
     values, Q = np.linalg.eigh((V - V.mean(0)).T @ (V - V.mean(0)) / len(V))
     metric = Q * np.sqrt(np.maximum(values, 0))  # distances of user vectors as their scores differ
@@ -201,9 +282,16 @@ def by_one_vector(on: Measured, released: Released, settings: BasisSettings, syn
     centres = topics.kmeans(known, settings.coefficients, rng=Streams(1).numpy("serving-centres"))
 
     def ask(epsilon: float) -> Scored:
-        guarantee = non_private(DELTA, "click", "replace") if math.isinf(epsilon) else Guarantee(epsilon, DELTA, "click", "replace")
+        guarantee = (
+            non_private(DELTA, "click", "replace")
+            if math.isinf(epsilon)
+            else Guarantee(epsilon, DELTA, "click", "replace")
+        )
         plan = attention.gaussian_plan(guarantee, theta=THETA)
-        a, mine = (_shares(X, centres, plan, Streams(1).key(f"one/{name}/{epsilon:g}")) for name, X in (("fit", known), ("ask", asked)))
+        a, mine = (
+            _shares(X, centres, plan, Streams(1).key(f"one/{name}/{epsilon:g}"))
+            for name, X in (("fit", known), ("ask", asked))
+        )
         X = np.column_stack([a, np.ones(len(a))])
         fit = np.linalg.solve(X.T @ X + 1e-3 * np.eye(X.shape[1]), X.T @ U)
         return on.by(np.asarray(np.column_stack([mine, np.ones(len(mine))]) @ fit, np.float64))
@@ -211,10 +299,16 @@ def by_one_vector(on: Measured, released: Released, settings: BasisSettings, syn
     return ask
 
 
-def _shares(X: Float64s, centres: Float64s, plan: attention.GaussianAttention, key: bytes) -> Float64s:
+def _shares(
+    X: Float64s, centres: Float64s, plan: attention.GaussianAttention, key: bytes
+) -> Float64s:
     alpha = attention.attention(X * SHARPNESS * math.sqrt(X.shape[1]), centres)
     noised, _ = attention.release(alpha, plan, key=key)
-    return attention.renormalise_softplus(noised) if plan.noise_std else attention.renormalise_relu(noised)
+    return (
+        attention.renormalise_softplus(noised)
+        if plan.noise_std
+        else attention.renormalise_relu(noised)
+    )
 
 
 def _by(model: Model, U: Float64s) -> Scored:
@@ -230,15 +324,30 @@ FORMS = (
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """Fidelity and held-out NDCG@10 against epsilon: every form and size on validation, the default form on test."""
-    on, controls = result["training"], "; ".join(_control(row) for row in result["test"] if "epsilon" not in row)
+    """Fidelity and held-out NDCG@10 against epsilon: every form and size on validation, the default
+    form on test."""
+    on, controls = (
+        result["training"],
+        "; ".join(_control(row) for row in result["test"] if "epsilon" not in row),
+    )
     words = (
-        f"{result['data']['users']:,} users, {result['data']['items']:,} items, trained at ε = {on['epsilon']:g} per {on['unit']}; the "
-        f"default is {result['default']['form']}, B = {result['default']['coefficients']}. On test without a private query: {controls}. "
-        "Cells: fidelity to the model's own exact ten / NDCG@10 of held-out likes. ε of a query is per click (replace), of `one vector` "
+        f"{result['data']['users']:,} users, {result['data']['items']:,} items, trained at ε = "
+        f"{on['epsilon']:g} per {on['unit']}; the "
+        f"default is {result['default']['form']}, B = {result['default']['coefficients']}. On "
+        f"test without a private query: {controls}. "
+        "Cells: fidelity to the model's own exact ten / NDCG@10 of held-out likes. ε of a query "
+        "is per click (replace), of `one vector` "
         "per history."
     )
-    return "\n\n".join([words, "Validation", _by_epsilon(result["validation"]), "Test", _by_epsilon(result["test"])])
+    return "\n\n".join(
+        [
+            words,
+            "Validation",
+            _by_epsilon(result["validation"]),
+            "Test",
+            _by_epsilon(result["test"]),
+        ]
+    )
 
 
 def _control(row: dict[str, Any]) -> str:
@@ -246,7 +355,20 @@ def _control(row: dict[str, Any]) -> str:
 
 
 def _by_epsilon(rows: Sequence[dict[str, Any]]) -> str:
-    found = {(f"{row['form']}, B = {row['coefficients']}", row["epsilon"]): row for row in rows if "epsilon" in row}
+    found = {
+        (f"{row['form']}, B = {row['coefficients']}", row["epsilon"]): row
+        for row in rows
+        if "epsilon" in row
+    }
     names, epsilons = (list(dict.fromkeys(key)) for key in zip(*found, strict=True))
-    cells = [[name, *(f"{found[name, e]['fidelity']:.3f} / {found[name, e]['held_out']:.4f}" for e in epsilons)] for name in names]
+    cells = [
+        [
+            name,
+            *(
+                f"{found[name, e]['fidelity']:.3f} / {found[name, e]['held_out']:.4f}"
+                for e in epsilons
+            ),
+        ]
+        for name in names
+    ]
     return table(("form", *(f"ε = {float(e):g}" for e in epsilons)), cells)

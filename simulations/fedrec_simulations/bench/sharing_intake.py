@@ -1,9 +1,12 @@
-"""How many users a second do three aggregators take in, and sum? Real ones over mutual TLS, from two client processes.
+"""How many users a second do three aggregators take in, and sum? Real ones over mutual TLS, from
+two client processes.
 
-Shape: one step of the default recipe at MovieLens 1M's 3,883 items, shared among three aggregators that are processes of this machine.
-Shares are made before the clock starts, under the ticket of the round; from the first call to the last receipt counts as intake, from the
-closing of the round to the release as summing. Each aggregator's processor time and most memory stand beside it. Users are counted only if
-all three hold them and the round is released. Rows are zero: shares are uniform numbers whatever they hide.
+Shape: one step of the default recipe at MovieLens 1M's 3,883 items, shared among three aggregators
+that are processes of this machine. Shares are made before the clock starts, under the ticket of the
+round; from the first call to the last receipt counts as intake, from the closing of the round to
+the release as summing. Each aggregator's processor time and most memory stand beside it. Users are
+counted only if all three hold them and the round is released. Rows are zero: shares are uniform
+numbers whatever they hide.
 """
 
 from __future__ import annotations
@@ -55,20 +58,34 @@ class Shape:
 
 
 def run(*, quick: bool = False) -> dict[str, Any]:
-    """Users a second, processor time and memory as a JSON-able dict. `quick` shrinks everything to a few seconds."""
+    """Users a second, processor time and memory as a JSON-able dict.
+
+    `quick` shrinks everything to a few seconds."""
     shape = Shape(items=200, users=64, users_per_message=16) if quick else Shape()
     length, users = layout(_question(shape)).length, shape.users * len(CLIENTS)
-    with tempfile.TemporaryDirectory() as folder, _running(Path(folder)) as (access, pids), ExitStack() as stack:
-        desk = ThreeDesk([stack.enter_context(RemoteReleaseDesk(each)) for each in access["server"]])
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _running(Path(folder)) as (access, pids),
+        ExitStack() as stack,
+    ):
+        desk = ThreeDesk(
+            [stack.enter_context(RemoteReleaseDesk(each)) for each in access["server"]]
+        )
         desk.open_run(RUN, _plan())
         names, pipes = names_of([str(each.pin) for each in access["server"]]), []
         for number, name in enumerate(CLIENTS):
             here, there = SPAWN.Pipe()
-            SPAWN.Process(target=_send, args=(shape, number * shape.users, access[name], names, there), daemon=True).start()
+            SPAWN.Process(
+                target=_send,
+                args=(shape, number * shape.users, access[name], names, there),
+                daemon=True,
+            ).start()
             pipes.append(here)
         for pipe in pipes:
             pipe.recv()  # enrolled
-        desk.open_round(Opening(RUN, ROUND, _header(shape), question_digest(_header(shape)), 3_600.0))
+        desk.open_round(
+            Opening(RUN, ROUND, _header(shape), question_digest(_header(shape)), 3_600.0)
+        )
         for pipe in pipes:
             pipe.send("share")
         for pipe in pipes:
@@ -83,13 +100,24 @@ def run(*, quick: bool = False) -> dict[str, Any]:
         summed_s, done_s = time.monotonic() - started, [processor_s(pid) for pid in pids]
         most = [peak_mb(pid) for pid in pids]
     if status.phase is not Phase.RELEASED or status.reported != users:
-        raise RuntimeError(f"{status.reported} of {users} users were counted, the round is {status.phase.value}")
+        raise RuntimeError(
+            f"{status.reported} of {users} users were counted, the round is {status.phase.value}"
+        )
     took_s = max(float(end) for _, end in spans) - min(float(start) for start, _ in spans)
     return {
-        "shape": {"items": shape.items, "width": shape.width, "folds": shape.folds, "client_processes": len(CLIENTS)},
+        "shape": {
+            "items": shape.items,
+            "width": shape.width,
+            "folds": shape.folds,
+            "client_processes": len(CLIENTS),
+        },
         "users": users,
         "upload_bytes": upload_bytes(length),
-        "users_per_second": {"taken in": users / took_s, "summed": users / summed_s, "both": users / (took_s + summed_s)},
+        "users_per_second": {
+            "taken in": users / took_s,
+            "summed": users / summed_s,
+            "both": users / (took_s + summed_s),
+        },
         "aggregator_cpu_us_per_user": {
             "taken in": [1e6 * (b - a) / users for a, b in zip(before_s, taken_s, strict=True)],
             "summed": [1e6 * (b - a) / users for a, b in zip(taken_s, done_s, strict=True)],
@@ -108,7 +136,8 @@ def markdown(result: dict[str, Any]) -> str:
     lines.append(["both, one after the other", f"{rates['both']:,.0f}", "", "", ""])
     most = ", ".join(f"{each:,.0f}" for each in result["aggregator_peak_mb"])
     words = (
-        f"{result['users']:,} users, {result['upload_bytes'] / 1000:.1f} kB each, {result['cores']} cores for all five processes; "
+        f"{result['users']:,} users, {result['upload_bytes'] / 1000:.1f} kB each, "
+        f"{result['cores']} cores for all five processes; "
         f"most memory of the three: {most} MB."
     )
     head = ("", "users a second", "place 1, µs of CPU a user", "place 2", "place 3")
@@ -119,17 +148,31 @@ def markdown(result: dict[str, Any]) -> str:
 def _running(folder: Path) -> Iterator[tuple[dict[str, list[Access]], list[int]]]:
     """Three processes that listen, and how each party reaches them."""
     write_development_certificates(folder, clients=CLIENTS, three_aggregators=True)
-    pins = {name.rpartition(":")[2]: pin for name, pin in read_pins(write_pins(folder)).items() if "aggregator" in name}
+    pins = {
+        name.rpartition(":")[2]: pin
+        for name, pin in read_pins(write_pins(folder)).items()
+        if "aggregator" in name
+    }
     addresses, processes = free_addresses(3), []
     for place in (1, 2, 3):
         here, there = SPAWN.Pipe()
-        processes.append(SPAWN.Process(target=_serve, args=(_settings(folder, place, addresses), there), daemon=True))
+        processes.append(
+            SPAWN.Process(
+                target=_serve, args=(_settings(folder, place, addresses), there), daemon=True
+            )
+        )
         processes[-1].start()
         here.recv()
     try:
         names = {name: f"client-{name}" for name in CLIENTS} | {"server": "server"}
         yield (
-            {who: [_access(folder, address, pins[PLACES[i]], file) for i, address in enumerate(addresses)] for who, file in names.items()},
+            {
+                who: [
+                    _access(folder, address, pins[PLACES[i]], file)
+                    for i, address in enumerate(addresses)
+                ]
+                for who, file in names.items()
+            },
             [process.pid or 0 for process in processes],
         )
     finally:
@@ -139,8 +182,14 @@ def _running(folder: Path) -> Iterator[tuple[dict[str, list[Access]], list[int]]
 
 
 def _settings(folder: Path, place: int, addresses: list[str]) -> AggregatorSettings:
-    own = {"certificate": f"aggregator-{place}.pem", "key": f"aggregator-{place}-key.pem", "client_ca": "ca.pem"}
-    peers = [{"place": i, "address": address} for i, address in enumerate(addresses, 1) if i != place]
+    own = {
+        "certificate": f"aggregator-{place}.pem",
+        "key": f"aggregator-{place}-key.pem",
+        "client_ca": "ca.pem",
+    }
+    peers = [
+        {"place": i, "address": address} for i, address in enumerate(addresses, 1) if i != place
+    ]
     content = {
         "listen": addresses[place - 1],
         "state": f"state-{place}",
@@ -165,8 +214,11 @@ def _access(folder: Path, address: str, pin: str, file: str) -> Access:
     return Access(address, ca=str(folder / "ca.pem"), pin=pin, certificate=pair[0], key=pair[1])
 
 
-def _send(shape: Shape, first_user: int, access: list[Access], names: tuple[bytes, ...], there: Connection) -> None:
-    """In a client's process: enrol, share under the ticket, wait for the word, send, and tell when that began and ended."""
+def _send(
+    shape: Shape, first_user: int, access: list[Access], names: tuple[bytes, ...], there: Connection
+) -> None:
+    """In a client's process: enrol, share under the ticket, wait for the word, send, and tell when
+    that began and ended."""
     length = layout(_question(shape)).length
     users = first_user + np.arange(shape.users)
     tokens, ids = ([row.tobytes() for row in _names(users + offset)] for offset in (0, 10**9))

@@ -1,8 +1,10 @@
-"""Is the default recipe anywhere worse than a simple private method? Each on the same data, split, epsilon and unit.
+"""Is the default recipe anywhere worse than a simple private method? Each on the same data, split,
+epsilon and unit.
 
-The simple methods are those recipes of SIMPLE that exist and take the kind of data. Data sets are folders, or what `--set` plants, whole
-and cut down (data.keep_users, data.keep_items). User level, delta 1e-5; means over seeds of split and noise; test is read once. The bar:
-at most .002 of RMSE or 1% of NDCG@20 behind the best simple method.
+The simple methods are those recipes of SIMPLE that exist and take the kind of data. Data sets are
+folders, or what `--set` plants, whole and cut down (data.keep_users, data.keep_items). User level,
+delta 1e-5; means over seeds of split and noise; test is read once. The bar: at most .002 of RMSE or
+1% of NDCG@20 behind the best simple method.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from fedrec_simulations.outcomes import evaluate
 SIMPLE = ("dp-bias", "dp-popularity", "dp-item-item")
 EPSILONS, QUICK_EPSILONS, SEEDS, DELTA, K = (0.5, 1.0, 5.0, 20.0, math.inf), (5.0,), 3, 1e-5, 20
 RMSE_BAR, NDCG_BAR = 0.002, 0.01
-"""How far behind is allowed: in units of the rating, and as a share of the best simple method's NDCG."""
+"""How far behind is allowed: in units of the rating, and as a share of the best simple method's
+NDCG."""
 _METRICS = ("rmse", f"ndcg@{K}")
 
 
@@ -46,7 +49,13 @@ class Cut:
     @property
     def words(self) -> str:
         """For a row's name."""
-        return f", {self.users} users" if self.users else f", {self.items} most rated items" if self.items else ""
+        return (
+            f", {self.users} users"
+            if self.users
+            else f", {self.items} most rated items"
+            if self.items
+            else ""
+        )
 
 
 @dataclass(frozen=True)
@@ -63,10 +72,17 @@ class Place:
         return f"{Path(self.data).resolve().name if self.data else 'planted'}{self.cut.words}"
 
     def scenario(self, recipe: str, epsilon: float, seed: int) -> Scenario:
-        """Ratings and clicks without test events of their own are divided at random; others as given, unless an override says otherwise."""
+        """Ratings and clicks without test events of their own are divided at random; others as
+        given, unless an override says otherwise."""
         path = [f"data.path={self.data}"] if self.data else []
         cut = [f"data.keep_users={self.cut.users}", f"data.keep_items={self.cut.items}"]
-        fixed = [f"recipe={recipe}", f"seed={seed}", f"split.seed={seed}", f"privacy.epsilon={epsilon}", f"privacy.delta={DELTA}"]
+        fixed = [
+            f"recipe={recipe}",
+            f"seed={seed}",
+            f"split.seed={seed}",
+            f"privacy.epsilon={epsilon}",
+            f"privacy.delta={DELTA}",
+        ]
         return load(None, [*path, *cut, *fixed, "privacy.noise=seeded", *self.overrides])
 
 
@@ -83,19 +99,25 @@ def run(
     output: Path | None = None,
     tell: Tell,
 ) -> dict[str, Any]:
-    """All data sets, whole and with each cut, as a JSON-able dict with every row; rows that `output` holds already are not made again.
+    """All data sets, whole and with each cut, as a JSON-able dict with every row; rows that
+    `output` holds already are not made again.
 
     Raises SettingsError where two folders have one name.
     """
     cuts = [Cut(), *(Cut(users=n) for n in users), *(Cut(items=m) for m in items)]
     places = [Place(path, tuple(overrides), cut) for path in data or [""] for cut in cuts]
     if len({place.name for place in places}) < len(places):
-        raise SettingsError("two of the data folders have the same name, or a size is there twice", "Say each once.")
+        raise SettingsError(
+            "two of the data folders have the same name, or a size is there twice", "Say each once."
+        )
     recipes = ["default", *(name for name in SIMPLE if name in BUILT_IN)]
     epsilons = epsilons or (QUICK_EPSILONS if quick else EPSILONS)
     grid = itertools.product(range(1, (1 if quick else seeds) + 1), places, epsilons, recipes)
     tasks = [_Task(place, recipe, epsilon, seed) for seed, place, epsilon, recipe in grid]
-    trials = [Trial.of(task.name, simple_row, task.place, task.recipe, task.epsilon, task.seed) for task in tasks]
+    trials = [
+        Trial.of(task.name, simple_row, task.place, task.recipe, task.epsilon, task.seed)
+        for task in tasks
+    ]
     return result_of(trials, output=output, jobs=jobs, summary=partial(summary, tasks), tell=tell)
 
 
@@ -112,7 +134,8 @@ class _Task:
 
 
 def simple_row(place: Place, recipe: str, epsilon: float, seed: int) -> Row:
-    """Test RMSE (of ratings) and NDCG@20 of a recipe trained to its end; of one that refuses the data, why."""
+    """Test RMSE (of ratings) and NDCG@20 of a recipe trained to its end; of one that refuses the
+    data, why."""
     scenario = place.scenario(recipe, epsilon, seed)
     try:
         dataset = load_dataset(scenario)
@@ -120,8 +143,16 @@ def simple_row(place: Place, recipe: str, epsilon: float, seed: int) -> Row:
         if place.cut == Cut():
             raise
         return {"refused": failure.cause}  # fewer users or items than the cut asks for
-    if dataset.given_test is not None and not any(said.startswith("split.kind") for said in place.overrides):
-        scenario = scenario.model_copy(update={"split": scenario.split.model_copy(update={"kind": "given", "validation_share": 0.1})})
+    if dataset.given_test is not None and not any(
+        said.startswith("split.kind") for said in place.overrides
+    ):
+        scenario = scenario.model_copy(
+            update={
+                "split": scenario.split.model_copy(
+                    update={"kind": "given", "validation_share": 0.1}
+                )
+            }
+        )
     sealed = SealedSplit(load_split(scenario, dataset))
     events, facts = sealed.train, public_facts(scenario, dataset, sealed)
     try:
@@ -130,13 +161,22 @@ def simple_row(place: Place, recipe: str, epsilon: float, seed: int) -> Row:
         return {"refused": refusal.cause}
     *_, last = rounds(prepared, events, seed)
     model = prepared.recipe.model(last.state)
-    outcome = evaluate(model, sealed.open(model.arrays()).split.test, events, cutoffs=(K,), ranking=True)
+    outcome = evaluate(
+        model, sealed.open(model.arrays()).split.test, events, cutoffs=(K,), ranking=True
+    )
     metrics = {name: value for name, value in outcome.metrics().items() if name in _METRICS}
-    return {**metrics, "users": events.num_users, "items": events.num_items, "train": len(events), "kind": events.kind}
+    return {
+        **metrics,
+        "users": events.num_users,
+        "items": events.num_items,
+        "train": len(events),
+        "kind": events.kind,
+    }
 
 
 def summary(tasks: Sequence[_Task], rows: Mapping[str, Row]) -> Row:
-    """Means by data set, epsilon and metric, the best simple method beside the default, and whether the bar holds."""
+    """Means by data set, epsilon and metric, the best simple method beside the default, and whether
+    the bar holds."""
     values = defaultdict[tuple[str, float, str], dict[str, list[float]]](lambda: defaultdict(list))
     sizes, refused = dict[str, Row](), dict[str, str]()
     for task in tasks:
@@ -146,10 +186,16 @@ def summary(tasks: Sequence[_Task], rows: Mapping[str, Row]) -> Row:
         if "refused" in row:
             refused[f"{task.place.name}: {task.recipe}"] = row["refused"]
         elif row and task.recipe == "default":
-            sizes[task.place.name] = {name: row[name] for name in ("users", "items", "train", "kind")}
+            sizes[task.place.name] = {
+                name: row[name] for name in ("users", "items", "train", "kind")
+            }
     cells = list(_cells(values))
     return {
-        "protocol": {"delta": DELTA, "read": "test, once", "bar": {"rmse": RMSE_BAR, f"ndcg@{K}": NDCG_BAR}},
+        "protocol": {
+            "delta": DELTA,
+            "read": "test, once",
+            "bar": {"rmse": RMSE_BAR, f"ndcg@{K}": NDCG_BAR},
+        },
         "data": sizes,
         "refused": refused,
         "cells": cells,
@@ -184,13 +230,29 @@ def _behind(metric: str, ours: float, theirs: float) -> bool:
 
 def markdown(result: Row) -> str:
     """The result of `run` as a table for docs."""
-    recipes = ["default", *(name for name in SIMPLE if any(name in cell["means"] for cell in result["cells"]))]
+    recipes = [
+        "default",
+        *(name for name in SIMPLE if any(name in cell["means"] for cell in result["cells"])),
+    ]
     lines = []
     for cell in result["cells"]:
         verdict = "–" if cell["behind"] is None else "**BEHIND**" if cell["behind"] else "holds"
         metric = "RMSE" if cell["metric"] == "rmse" else f"NDCG@{K}"
-        lines.append([cell["data"], f"{float(cell['epsilon']):g}", metric, *(figure(cell["means"].get(r)) for r in recipes), verdict])
+        lines.append(
+            [
+                cell["data"],
+                f"{float(cell['epsilon']):g}",
+                metric,
+                *(figure(cell["means"].get(r)) for r in recipes),
+                verdict,
+            ]
+        )
     judged = [cell for cell in result["cells"] if cell["behind"] is not None]
     holds = len(judged) - result["behind"]
-    words = f"The bar holds in {holds} of {len(judged)} lines: at most {RMSE_BAR:g} of RMSE or {NDCG_BAR:.0%} of NDCG behind."
-    return f"{table(('data', 'ε per user (add/remove)', 'metric', *recipes, 'bar'), lines)}\n\n{words}"
+    words = (
+        f"The bar holds in {holds} of {len(judged)} lines: at most {RMSE_BAR:g} of RMSE or "
+        f"{NDCG_BAR:.0%} of NDCG behind."
+    )
+    return (
+        f"{table(('data', 'ε per user (add/remove)', 'metric', *recipes, 'bar'), lines)}\n\n{words}"
+    )

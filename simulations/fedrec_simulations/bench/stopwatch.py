@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 
 _PAUSE_S = 0.02  # OpenMP threads of the form before spin for a while, on our cores
 MOST_SECONDS = 6.0
-"""A form that has used this much takes no further turn: on a busy machine threaded peers can be a hundred times slower."""
+"""A form that has used this much takes no further turn: on a busy machine threaded peers can be a
+hundred times slower."""
 
 
 def best_ms(forms: Mapping[str, Callable[[], object]], *, turns: int) -> dict[str, float]:
-    """Milliseconds of each form's fastest turn, after one untimed call of each; turns alternate, so a busy minute hits all."""
+    """Milliseconds of each form's fastest turn, after one untimed call of each; turns alternate, so
+    a busy minute hits all."""
     for call in forms.values():
         call()
     best, used = dict.fromkeys(forms, float("inf")), dict.fromkeys(forms, 0.0)

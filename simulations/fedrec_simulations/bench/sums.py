@@ -1,9 +1,12 @@
-"""The same sums over partitions with what a user would pick: Dask, Ray Data, Spark's treeAggregate; per core, beside ours.
+"""The same sums over partitions with what a user would pick: Dask, Ray Data, Spark's treeAggregate;
+per core, beside ours.
 
-For every item the sum of c [x, x x'] over the users who rated it, x a vector of 32 integers of the user, as reports are: 560
-numbers an item, what an item statistic of a round is. Theirs: on each part the product of scipy's sparse matrix of items by users and
-the dense rows of users, blocks of 8,192 users, in float64; then the engine's own tree of sums. Ours: `ExactSums` of a part, merged. All
-on one core, from the same files, read and decoded in the time; of Spark and Ray, after they have started.
+For every item the sum of c [x, x x'] over the users who rated it, x a vector of 32 integers of the
+user, as reports are: 560 numbers an item, what an item statistic of a round is. Theirs: on each
+part the product of scipy's sparse matrix of items by users and the dense rows of users, blocks of
+8,192 users, in float64; then the engine's own tree of sums. Ours: `ExactSums` of a part, merged.
+All on one core, from the same files, read and decoded in the time; of Spark and Ray, after they
+have started.
 """
 
 from __future__ import annotations
@@ -34,12 +37,18 @@ _BLOCK = 8_192
 
 
 def run(data: str, *, quick: bool) -> dict[str, Any]:
-    """Seconds of one core for one pass, least of three, by engine; engines that are not installed are named. data: a partitioned folder."""
+    """Seconds of one core for one pass, least of three, by engine; engines that are not installed
+    are named. data: a partitioned folder."""
     with TemporaryDirectory(prefix="fedrec-sums-") as folder:
         path = data or f"{folder}/parts"
         if not data:
             preset = "small" if quick else "ml10m"
-            partition(load(None, [f"data.preset={preset}"]), path, parts=2 if quick else PARTS, resume=False)
+            partition(
+                load(None, [f"data.preset={preset}"]),
+                path,
+                parts=2 if quick else PARTS,
+                resume=False,
+            )
         expected = _ours(path)()
         rows, missing = list[dict[str, Any]](), list[str]()
         for name, (module, engine) in ENGINES.items():
@@ -50,12 +59,27 @@ def run(data: str, *, quick: bool) -> dict[str, Any]:
             found = once()  # kernels are compiled, workers are up
             seconds = min(_timed(once) for _ in range(1 if quick else REPEATS))
             close()
-            rows.append({"engine": name, "seconds": seconds, "equal": bool(np.array_equal(found, expected))})
+            rows.append(
+                {"engine": name, "seconds": seconds, "equal": bool(np.array_equal(found, expected))}
+            )
         ours = next(row["seconds"] for row in rows if row["engine"] == OURS)
         events = open_partitions(path).events
-        lines = [[r["engine"], f"{r['seconds']:.2f}", f"{r['seconds'] / ours:.1f}", f"{events / r['seconds'] / 1e6:.1f}"] for r in rows]
+        lines = [
+            [
+                r["engine"],
+                f"{r['seconds']:.2f}",
+                f"{r['seconds'] / ours:.1f}",
+                f"{events / r['seconds'] / 1e6:.1f}",
+            ]
+            for r in rows
+        ]
         header = ["engine", "seconds", "times ours", "million events a second and core"]
-        return {"events": events, "rows": rows, "not_installed": missing, "table": table(header, lines)}
+        return {
+            "events": events,
+            "rows": rows,
+            "not_installed": missing,
+            "table": table(header, lines),
+        }
 
 
 def _timed(once: Callable[[], Any]) -> float:
@@ -78,7 +102,10 @@ def plain_sums(path: str, index: int) -> Float64s:
     total, (a, b) = np.zeros((events.num_items, WIDTH + WIDTH * (WIDTH + 1) // 2)), triangle(WIDTH)
     for start in range(0, events.num_users, _BLOCK):
         mine = events.users_subset(np.arange(start, min(start + _BLOCK, events.num_users)))
-        ones = sparse.csr_matrix((mine.values.astype(np.float64) * 2, mine.items, mine.user_ptr), shape=(mine.num_users, mine.num_items))
+        ones = sparse.csr_matrix(
+            (mine.values.astype(np.float64) * 2, mine.items, mine.user_ptr),
+            shape=(mine.num_users, mine.num_items),
+        )
         rows = x[start : start + _BLOCK]
         total += ones.T @ np.hstack([rows, rows[:, a] * rows[:, b]])
     return total
@@ -87,7 +114,10 @@ def plain_sums(path: str, index: int) -> Float64s:
 def _exact(data: PartitionedData, index: int) -> ExactSums:
     part = data.read_part(index)
     events, x = part.events, vectors(part.numbers)
-    specs = [BlockSpec("b", "linear", events.num_items, WIDTH, 1.0, 1.0), BlockSpec("A", "outer", events.num_items, WIDTH, 1.0, 1.0)]
+    specs = [
+        BlockSpec("b", "linear", events.num_items, WIDTH, 1.0, 1.0),
+        BlockSpec("A", "outer", events.num_items, WIDTH, 1.0, 1.0),
+    ]
     sums, twice = ExactSums(specs), (events.values * 2).astype(np.int32)
     for start in range(0, events.num_users, 2 * _BLOCK):
         stop = min(start + 2 * _BLOCK, events.num_users)
@@ -117,7 +147,9 @@ def _fedrec(path: str) -> tuple[Callable[[], Float64s], Callable[[], None]]:
 
 
 def _plain(path: str) -> tuple[Callable[[], Float64s], Callable[[], None]]:
-    return lambda: sum((plain_sums(path, index) for index in _parts(path)), np.zeros(1)), lambda: None
+    return lambda: sum(
+        (plain_sums(path, index) for index in _parts(path)), np.zeros(1)
+    ), lambda: None
 
 
 def _dask(path: str) -> tuple[Callable[[], Float64s], Callable[[], None]]:
@@ -126,7 +158,10 @@ def _dask(path: str) -> tuple[Callable[[], Float64s], Callable[[], None]]:
     def once() -> Float64s:
         totals = [dask.delayed(plain_sums)(path, index) for index in _parts(path)]
         while len(totals) > 1:
-            totals = [dask.delayed(np.add)(*pair) if len(pair) == 2 else pair[0] for pair in _pairs(totals)]
+            totals = [
+                dask.delayed(np.add)(*pair) if len(pair) == 2 else pair[0]
+                for pair in _pairs(totals)
+            ]
         found: Float64s = totals[0].compute(scheduler="synchronous")
         return found
 
@@ -135,17 +170,29 @@ def _dask(path: str) -> tuple[Callable[[], Float64s], Callable[[], None]]:
 
 def _ray_data(path: str) -> tuple[Callable[[], Float64s], Callable[[], None]]:
     ray = import_module("ray")
-    ray.init(address="local", num_cpus=1, log_to_driver=False, include_dashboard=False, runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}})
+    ray.init(
+        address="local",
+        num_cpus=1,
+        log_to_driver=False,
+        include_dashboard=False,
+        runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}},
+    )
     data = import_module("ray.data")
     data.DataContext.get_current().enable_progress_bars = False
 
     def summed(batch: dict[str, Any]) -> dict[str, Any]:
-        return {"total": np.stack([plain_sums(path, int(index)).ravel() for index in batch["id"]]).sum(axis=0, keepdims=True)}
+        return {
+            "total": np.stack([plain_sums(path, int(index)).ravel() for index in batch["id"]]).sum(
+                axis=0, keepdims=True
+            )
+        }
 
     def once() -> Float64s:
         parts = len(_parts(path))
         made = data.range(parts, override_num_blocks=parts).map_batches(summed, batch_size=1)
-        total = sum((batch["total"].sum(axis=0) for batch in made.iter_batches(batch_size=1)), np.zeros(1))
+        total = sum(
+            (batch["total"].sum(axis=0) for batch in made.iter_batches(batch_size=1)), np.zeros(1)
+        )
         return np.asarray(total, np.float64).reshape(-1, WIDTH + WIDTH * (WIDTH + 1) // 2)
 
     return once, ray.shutdown
@@ -154,7 +201,11 @@ def _ray_data(path: str) -> tuple[Callable[[], Float64s], Callable[[], None]]:
 def _spark(path: str) -> tuple[Callable[[], Float64s], Callable[[], None]]:
     os.environ["PYSPARK_PYTHON"] = sys.executable  # that of this environment, which has fedrec
     sql = import_module("pyspark.sql")
-    session = sql.SparkSession.builder.master("local[1]").config("spark.driver.memory", "4g").config("spark.ui.enabled", "false")
+    session = (
+        sql.SparkSession.builder.master("local[1]")
+        .config("spark.driver.memory", "4g")
+        .config("spark.ui.enabled", "false")
+    )
     session = session.config("spark.driver.maxResultSize", "0").getOrCreate()
     context = session.sparkContext
     context.setLogLevel("ERROR")

@@ -1,4 +1,5 @@
-"""Item statistics and eigenvalue clipping in batched torch: the peers of our kernels, each as fast as we could make it."""
+"""Item statistics and eigenvalue clipping in batched torch: the peers of our kernels, each as fast
+as we could make it."""
 
 from __future__ import annotations
 
@@ -13,18 +14,25 @@ Tensor = torch.Tensor
 _MOST_NUMBERS = 1 << 24  # gathered at a time: 64 MB of float32
 
 
-def padded_buckets(order: ItemOrder, U: Tensor, targets: Tensor, weights: Tensor) -> Callable[[], Tensor]:
-    """Items of similar length padded to a common one (at most 1.25 times theirs), then one `bmm` per bucket."""
+def padded_buckets(
+    order: ItemOrder, U: Tensor, targets: Tensor, weights: Tensor
+) -> Callable[[], Tensor]:
+    """Items of similar length padded to a common one (at most 1.25 times theirs), then one `bmm`
+    per bucket."""
     counts = np.diff(order.item_ptr)
     by_length = np.argsort(counts, kind="stable")
     by_length = by_length[counts[by_length] > 0]
     batches, start, d = [], 0, U.shape[1]
     while start < len(by_length):
         shortest = int(counts[by_length[start]])
-        stop = start + int(np.searchsorted(counts[by_length[start:]], 1.25 * shortest + 4, side="right"))
+        stop = start + int(
+            np.searchsorted(counts[by_length[start:]], 1.25 * shortest + 4, side="right")
+        )
         longest = int(counts[by_length[stop - 1]])
         stop = min(stop, start + max(1, _MOST_NUMBERS // (longest * d)))
-        batches.append(_padded(order.item_ptr, by_length[start:stop], int(counts[by_length[stop - 1]])))
+        batches.append(
+            _padded(order.item_ptr, by_length[start:stop], int(counts[by_length[stop - 1]]))
+        )
         start = stop
     users = torch.from_numpy(order.users.astype(np.int64))
     A, b = torch.zeros(len(counts), d, d), torch.zeros(len(counts), d)
@@ -44,20 +52,34 @@ def _padded(item_ptr: np.ndarray, items: np.ndarray, length: int) -> tuple[Tenso
     places = np.arange(length)
     events = item_ptr[items][:, None] + places
     present = places < (item_ptr[items + 1] - item_ptr[items])[:, None]
-    return torch.from_numpy(items), torch.from_numpy(np.where(present, events, 0)), torch.from_numpy(present.astype(np.float32))
+    return (
+        torch.from_numpy(items),
+        torch.from_numpy(np.where(present, events, 0)),
+        torch.from_numpy(present.astype(np.float32)),
+    )
 
 
-def chunks(order: ItemOrder, U: Tensor, targets: Tensor, weights: Tensor, *, length: int) -> Callable[[], Tensor]:
-    """Items cut into chunks of `length` events (the last padded), one `bmm` over many chunks, chunks added per item."""
+def chunks(
+    order: ItemOrder, U: Tensor, targets: Tensor, weights: Tensor, *, length: int
+) -> Callable[[], Tensor]:
+    """Items cut into chunks of `length` events (the last padded), one `bmm` over many chunks,
+    chunks added per item."""
     counts = np.diff(order.item_ptr)
     per_item = -(-counts // length)
     item = np.repeat(np.arange(len(counts)), per_item)
     first = np.arange(len(item)) - np.repeat(np.cumsum(per_item) - per_item, per_item)
     events = order.item_ptr[item][:, None] + first[:, None] * length + np.arange(length)
     present = torch.from_numpy((events < order.item_ptr[item + 1][:, None]).astype(np.float32))
-    index, places = torch.from_numpy(np.minimum(events, len(order.users) - 1)), torch.from_numpy(item)
+    index, places = (
+        torch.from_numpy(np.minimum(events, len(order.users) - 1)),
+        torch.from_numpy(item),
+    )
     users, d = torch.from_numpy(order.users.astype(np.int64)), U.shape[1]
-    padded_users, padded_weights, padded_targets = users[index], weights[index] * present, targets[index] * present
+    padded_users, padded_weights, padded_targets = (
+        users[index],
+        weights[index] * present,
+        targets[index] * present,
+    )
     A, b = torch.zeros(len(counts), d, d), torch.zeros(len(counts), d)
     step = max(1, _MOST_NUMBERS // 4 // (length * d))
 
@@ -74,8 +96,11 @@ def chunks(order: ItemOrder, U: Tensor, targets: Tensor, weights: Tensor, *, len
     return run
 
 
-def item_loop(order: ItemOrder, U: Tensor, targets: Tensor, weights: Tensor) -> Callable[[], Tensor]:
-    """Not batched: one product per item in a Python loop, which on long segments is a dense product."""
+def item_loop(
+    order: ItemOrder, U: Tensor, targets: Tensor, weights: Tensor
+) -> Callable[[], Tensor]:
+    """Not batched: one product per item in a Python loop, which on long segments is a dense
+    product."""
     users, ptr, d = torch.from_numpy(order.users.astype(np.int64)), order.item_ptr, U.shape[1]
     A, b = torch.zeros(len(ptr) - 1, d, d), torch.zeros(len(ptr) - 1, d)
 

@@ -51,9 +51,13 @@ TOLD = {
 
 
 def run(what: str, *, data: str, quick: bool) -> dict[str, Any]:
-    """One JSON object. Raises KeyError on an unknown name, ImportError where the `bench` extra is missing."""
+    """One JSON object.
+
+    Raises KeyError on an unknown name, ImportError where the `bench` extra is missing."""
     module, reads = BENCHES[what]
-    return dict(import_module(f"fedrec_simulations.{module}").run(*([data] if reads else []), quick=quick))
+    return dict(
+        import_module(f"fedrec_simulations.{module}").run(*([data] if reads else []), quick=quick)
+    )
 
 
 def endure(what: str, seconds: float, *, quick: bool) -> dict[str, Any]:
@@ -68,7 +72,14 @@ def endure(what: str, seconds: float, *, quick: bool) -> dict[str, Any]:
 
 
 def paper(
-    name: str, *, data: str, quick: bool, jobs: int = 1, overrides: Sequence[str] = (), html: Path | None = None, silent: bool = True
+    name: str,
+    *,
+    data: str,
+    quick: bool,
+    jobs: int = 1,
+    overrides: Sequence[str] = (),
+    html: Path | None = None,
+    silent: bool = True,
 ) -> dict[str, Any]:
     """`fedrec bench paper NAME`: one JSON object; a page beside it where `html` names a file."""
     from fedrec_simulations.experiments.papers import figures, page
@@ -77,7 +88,11 @@ def paper(
     with shown(silent=silent) as tell:
         result = figures.run(name, data, quick=quick, jobs=jobs, overrides=overrides, tell=tell)
     if html:
-        said = [*(f"--data {Path(data).name}" for _ in data[:1]), *(f"--set {said}" for said in overrides), *(["--quick"] if quick else [])]
+        said = [
+            *(f"--data {Path(data).name}" for _ in data[:1]),
+            *(f"--set {said}" for said in overrides),
+            *(["--quick"] if quick else []),
+        ]
         page.write(html, result, command=" ".join(["fedrec bench paper", name, *said]))
     return result
 

@@ -1,4 +1,5 @@
-"""The page of the Python interface, docs/api.md, made from the docstrings of what `import fedrec` offers."""
+"""The page of the Python interface, docs/api.md, made from the docstrings of what `import fedrec`
+offers."""
 
 from __future__ import annotations
 
@@ -14,13 +15,30 @@ from fedrec.storage import write_bytes
 _HERE = "fedrec_simulations.api"
 _GROUPS = {
     "Data": ("Dataset", "TrainingSet", "TestSet", "NewsData"),
-    "Models": ("Recommender", "MatrixFactorization", "ItemItem", "Popularity", "ItemBias", "NewsRecommender", "load"),
-    "Guarantees and measurements": ("PrivacyGuarantee", "evaluate", "Evaluation", "privacy_curve", "PrivacyCurve"),
+    "Models": (
+        "Recommender",
+        "MatrixFactorization",
+        "ItemItem",
+        "Popularity",
+        "ItemBias",
+        "NewsRecommender",
+        "load",
+    ),
+    "Guarantees and measurements": (
+        "PrivacyGuarantee",
+        "evaluate",
+        "Evaluation",
+        "privacy_curve",
+        "PrivacyCurve",
+    ),
     "Runs": ("simulate", "Simulation", "audit", "compare", "scenarios", "JsonLines", "MLflow"),
     "Own mechanisms": ("recipe", "Prepared", "RecipeFacts", "Scenario"),
     "Errors": ("FedRecError", "SettingsError", "DataError", "PrivacyError", "RunError"),
 }
-_STARS: dict[object, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+_STARS: dict[object, str] = {
+    inspect.Parameter.VAR_POSITIONAL: "*",
+    inspect.Parameter.VAR_KEYWORD: "**",
+}
 _SECTION = re.compile(r"(Args|Returns|Raises|Yields|Example|Examples):$")
 
 
@@ -31,7 +49,10 @@ def write(path: Path) -> None:
 
 def page() -> str:
     """The whole page: every name of `_GROUPS`, which a test compares with `fedrec.__all__`."""
-    lead = "What `import fedrec` offers. Made from the code by `make docs`; a test fails where it is stale, and the examples are run."
+    lead = (
+        "What `import fedrec` offers. Made from the code by `make docs`; a test fails where it "
+        "is stale, and the examples are run."
+    )
     parts = ["# Python reference", lead]
     for group, names in _GROUPS.items():
         parts.append(f"## {group}")
@@ -51,7 +72,11 @@ def _entry(name: str, value: Any) -> Iterator[str]:
     if ours:
         for member, what in sorted(inspect.getmembers_static(value)):
             called = what.__func__ if isinstance(what, staticmethod | classmethod) else what
-            inherited = member not in vars(value) and value is not fedrec.Recommender and issubclass(value, fedrec.Recommender)
+            inherited = (
+                member not in vars(value)
+                and value is not fedrec.Recommender
+                and issubclass(value, fedrec.Recommender)
+            )
             if (
                 not inherited
                 and not member.startswith("_")
@@ -68,7 +93,11 @@ def _signature(name: str, value: Any) -> str:
     """One parameter a line, without `self`; annotations as they are written."""
     signature = inspect.signature(value)
     kept = [parameter for parameter in signature.parameters.values() if parameter.name != "self"]
-    returned = "" if signature.return_annotation in {inspect.Signature.empty, None, "None"} else f" -> {signature.return_annotation}"
+    returned = (
+        ""
+        if signature.return_annotation in {inspect.Signature.empty, None, "None"}
+        else f" -> {signature.return_annotation}"
+    )
     if not kept:
         return f"{name}(){returned.replace(chr(39), '')}"
     words, keyword_only = list[str](), False
@@ -78,11 +107,19 @@ def _signature(name: str, value: Any) -> str:
             words.append("*")
         keyword_only = keyword_only or parameter.kind is inspect.Parameter.VAR_POSITIONAL
         stars = _STARS.get(parameter.kind, "")
-        kind = parameter.annotation if isinstance(parameter.annotation, str) else inspect.formatannotation(parameter.annotation)
+        kind = (
+            parameter.annotation
+            if isinstance(parameter.annotation, str)
+            else inspect.formatannotation(parameter.annotation)
+        )
         typed = "" if parameter.annotation is inspect.Parameter.empty else f": {kind}"
-        default = "" if parameter.default is inspect.Parameter.empty else f" = {parameter.default!r}"
+        default = (
+            "" if parameter.default is inspect.Parameter.empty else f" = {parameter.default!r}"
+        )
         words.append(f"{stars}{parameter.name}{typed}{default}")
-    return "\n".join([f"{name}(", *(f"    {word}," for word in words), f"){returned.replace(chr(39), '')}"])
+    return "\n".join(
+        [f"{name}(", *(f"    {word}," for word in words), f"){returned.replace(chr(39), '')}"]
+    )
 
 
 def _markdown(text: str) -> str:
@@ -107,5 +144,9 @@ def _markdown(text: str) -> str:
 
 def _examples(text: str) -> str:
     """Lines of doctest, with what they print, as blocks."""
-    parts = re.split(r"((?:^[ ]*(?:>>>|\.\.\.).*\n?(?:^(?!\s*$)(?![ ]*>>>).*\n?)*)+)", text, flags=re.MULTILINE)
-    return "".join(f"```pycon\n{inspect.cleandoc(part)}\n```\n" if ">>>" in part else part for part in parts).strip()
+    parts = re.split(
+        r"((?:^[ ]*(?:>>>|\.\.\.).*\n?(?:^(?!\s*$)(?![ ]*>>>).*\n?)*)+)", text, flags=re.MULTILINE
+    )
+    return "".join(
+        f"```pycon\n{inspect.cleandoc(part)}\n```\n" if ">>>" in part else part for part in parts
+    ).strip()

@@ -26,11 +26,17 @@ def _data(context: typer.Context) -> None:
 
 @app.command("formats", short_help="List the formats that data.format may name.")
 def data_formats(as_json: Json = False) -> None:
-    """List the formats that data.format may name. With data.format=auto, the contents of the path decide."""
+    """List the formats that data.format may name.
+
+    With data.format=auto, the contents of the path decide."""
     from fedrec.data.read import formats as readers
     from fedrec_simulations.data.describing import formats
 
-    typer.echo(json.dumps({name: reader.summary for name, reader in readers().items()}) if as_json else formats())
+    typer.echo(
+        json.dumps({name: reader.summary for name, reader in readers().items()})
+        if as_json
+        else formats()
+    )
 
 
 @app.command("describe", short_help="Read a data set and print its sizes.")
@@ -39,7 +45,8 @@ def data_describe(
     overrides: Overrides = None,
     as_json: Json = False,
 ) -> None:
-    """Read a data set and print its sizes, scale, sparsity and public features: a first check before a run.
+    """Read a data set and print its sizes, scale, sparsity and public features: a first check
+    before a run.
 
     The figures are for whoever holds the data: they carry no noise.
 
@@ -54,7 +61,11 @@ def data_describe(
     from fedrec.settings import load
     from fedrec_simulations.data.describing import describe, keys_of_news, table
 
-    words = [f"data.path={json.dumps(path, ensure_ascii=False)}", *keys_of_news(path, overrides or ()), *(overrides or ())]
+    words = [
+        f"data.path={json.dumps(path, ensure_ascii=False)}",
+        *keys_of_news(path, overrides or ()),
+        *(overrides or ()),
+    ]
     described = describe(load(None, words))
     typer.echo(json.dumps(described) if as_json else table(described))
 
@@ -62,16 +73,22 @@ def data_describe(
 @app.command("split", short_help="Write training, validation and test data as files.")
 def data_split(
     path: Annotated[str, typer.Argument(metavar="DATA", help="File or folder of the data.")],
-    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Folder for the three files, new or empty.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", metavar="DIR", help="Folder for the three files, new or empty."),
+    ],
     overrides: Overrides = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Write into a folder that holds something already.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Write into a folder that holds something already.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Divide a data set as a run with these settings would, and write train.parquet, validation.parquet and test.parquet.
+    """Divide a data set as a run with these settings would, and write train.parquet,
+    validation.parquet and test.parquet.
 
-    Columns: user and item, ids as in the data; rating and timestamp where there are any; for split.kind=held-out-users, target (to be
-    predicted, or shown beforehand). split.json says what was done and what no guarantee covers. Rows are those of people: keep them
-    as you keep the data.
+    Columns: user and item, ids as in the data; rating and timestamp where there are any; for
+    split.kind=held-out-users, target (to be predicted, or shown beforehand). split.json says what
+    was done and what no guarantee covers. Rows are those of people: keep them as you keep the data.
 
     Examples:
 
@@ -84,22 +101,46 @@ def data_split(
     from fedrec_simulations.data.describing import keys_of_news
     from fedrec_simulations.data.split_files import write_split
 
-    words = [f"data.path={json.dumps(path, ensure_ascii=False)}", *keys_of_news(path, overrides or ()), *(overrides or ())]
+    words = [
+        f"data.path={json.dumps(path, ensure_ascii=False)}",
+        *keys_of_news(path, overrides or ()),
+        *(overrides or ()),
+    ]
     told = write_split(load(None, words), output, overwrite=overwrite)
-    typer.echo(json.dumps({"folder": str(output), **read_json(output / "split.json")}) if as_json else told)
+    typer.echo(
+        json.dumps({"folder": str(output), **read_json(output / "split.json")}) if as_json else told
+    )
 
 
 @app.command("plant", short_help="Write a planted data set.")
 def data_plant(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder for the events, in Parquet parts, and items.csv.")],
-    preset: Annotated[str, typer.Option(metavar="SIZE", help="Size: small, demo, ml10m or ml10m_x10; demo where nothing is said.")] = "",
-    users: Annotated[int, typer.Option(metavar="N", min=0, max=5_000_000, help="Users, instead of a preset.")] = 0,
-    items: Annotated[int, typer.Option(metavar="N", min=0, max=1_000_000, help="Items, with --users.")] = 0,
-    events: Annotated[int, typer.Option(metavar="N", min=0, max=2_000_000_000, help="Ratings, with --users.")] = 0,
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER", help="Folder for the events, in Parquet parts, and items.csv."
+        ),
+    ],
+    preset: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Size: small, demo, ml10m or ml10m_x10; demo where nothing is said.",
+        ),
+    ] = "",
+    users: Annotated[
+        int, typer.Option(metavar="N", min=0, max=5_000_000, help="Users, instead of a preset.")
+    ] = 0,
+    items: Annotated[
+        int, typer.Option(metavar="N", min=0, max=1_000_000, help="Items, with --users.")
+    ] = 0,
+    events: Annotated[
+        int, typer.Option(metavar="N", min=0, max=2_000_000_000, help="Ratings, with --users.")
+    ] = 0,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the generator, 0 or more.")] = 1,
     as_json: Json = False,
 ) -> None:
-    """Write a planted data set with a long tail and public features, piece by piece, in bounded memory.
+    """Write a planted data set with a long tail and public features, piece by piece, in bounded
+    memory.
 
     Example:
 
@@ -115,18 +156,38 @@ def data_plant(
 
 @app.command("partition", short_help="Write a data set as partitions by user.")
 def data_partition(
-    output: Annotated[str, typer.Option("--output", metavar="DIR", help="New or empty folder, or a URL such as s3://bucket/data.")],
-    path: Annotated[str, typer.Argument(metavar="DATA", help="File or folder of the data; planted data where nothing is said.")] = "",
-    parts: Annotated[int, typer.Option("--parts", metavar="N", min=1, max=100_000, help="Partitions, each a Parquet file.")] = 16,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            metavar="DIR",
+            help="New or empty folder, or a URL such as s3://bucket/data.",
+        ),
+    ],
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA", help="File or folder of the data; planted data where nothing is said."
+        ),
+    ] = "",
+    parts: Annotated[
+        int,
+        typer.Option(
+            "--parts", metavar="N", min=1, max=100_000, help="Partitions, each a Parquet file."
+        ),
+    ] = 16,
     overrides: Overrides = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Finish what an interrupted command began.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Finish what an interrupted command began.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write a data set as partitions by user: Parquet files that any machine reads on its own, and a manifest with their digests.
+    """Write a data set as partitions by user: Parquet files that any machine reads on its own, and
+    a manifest with their digests.
 
-    A user lies in one part, by a hash of the id. Tables are read in batches and planted data is drawn in chunks, so that memory is
-    bounded by a part; other formats are read whole. Every command takes the folder as data.path. Rows are those of people: keep
-    them as you keep the data.
+    A user lies in one part, by a hash of the id. Tables are read in batches and planted data is
+    drawn in chunks, so that memory is bounded by a part; other formats are read whole. Every
+    command takes the folder as data.path. Rows are those of people: keep them as you keep the data.
 
     Examples:
 
@@ -148,6 +209,12 @@ def data_partition(
             load(None, [*words, *(overrides or ())]), output, parts=parts, resume=resume,
             told=lambda done, total: progress.update(task, completed=done, total=total),
         )  # fmt: skip
-    said = f"{output}: {made['parts']} parts, {made['events']:,} events of {made['users']:,} users on {made['items']:,} items"
-    lines = [said, *(f"not covered by a guarantee for training: {what}" for what in made["not_covered"])]
+    said = (
+        f"{output}: {made['parts']} parts, {made['events']:,} events of {made['users']:,} users "
+        f"on {made['items']:,} items"
+    )
+    lines = [
+        said,
+        *(f"not covered by a guarantee for training: {what}" for what in made["not_covered"]),
+    ]
     typer.echo(json.dumps(made) if as_json else "\n".join(lines))

@@ -17,32 +17,50 @@ app = typer.Typer(rich_markup_mode=None)
 @app.command(short_help="See it work on invented data: a training, or a whole deployment.")
 def demo(
     deployment: Annotated[
-        bool, typer.Option("--deployment", help="Start every party of a deployment as a process of its own, on this machine.")
+        bool,
+        typer.Option(
+            "--deployment",
+            help="Start every party of a deployment as a process of its own, on this machine.",
+        ),
     ] = False,
     overrides: Overrides = None,
     as_json: Json = False,
     keep: Annotated[
         Path | None,
-        typer.Option("--keep", metavar="DIR", show_default=False, help="With --deployment: keep all folders and logs here, a new folder."),
+        typer.Option(
+            "--keep",
+            metavar="DIR",
+            show_default=False,
+            help="With --deployment: keep all folders and logs here, a new folder.",
+        ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", metavar="N", min=0, show_default=False, help="With --deployment: who is killed, and when; 0 unless given."),
+        typer.Option(
+            "--seed",
+            metavar="N",
+            min=0,
+            show_default=False,
+            help="With --deployment: who is killed, and when; 0 unless given.",
+        ),
     ] = None,
 ) -> None:
     """See it work on invented data, in any folder and without a network.
 
-    Alone it is `fedrec simulate` with the scenario planted: training in one process at three epsilons, a table of errors beside guarantees,
-    and report.html in ./runs.
+    Alone it is `fedrec simulate` with the scenario planted: training in one process at three
+    epsilons, a table of errors beside guarantees, and report.html in ./runs.
 
-    --deployment makes certificates and starts an aggregator, a server, two sites and a serving process on free ports, with TLS between
-    them as docs/deploy.md says. It trains, asks for a recommendation as a person, lets more ratings arrive, trains again from the last
-    model, and asks again. On the way it kills one party with kill -9 in the middle of a round, chosen by --seed. Then it prints
-    what each party saw, and what training and serving have spent. It ends with 0 only where everything held.
+    --deployment makes certificates and starts an aggregator, a server, two sites and a serving
+    process on free ports, with TLS between them as docs/deploy.md says. It trains, asks for a
+    recommendation as a person, lets more ratings arrive, trains again from the last model, and asks
+    again. On the way it kills one party with kill -9 in the middle of a round, chosen by --seed.
+    Then it prints what each party saw, and what training and serving have spent. It ends with 0
+    only where everything held.
 
-    The people are invented, so the noise of training is seeded: an experiment, whose models can be compared byte for byte with
-    those that one process trains without any fault ("same_bytes"). With --set privacy.noise=system the noise is a deployment's,
-    and nothing can be compared: "same_bytes" is null then.
+    The people are invented, so the noise of training is seeded: an experiment, whose models can be
+    compared byte for byte with those that one process trains without any fault ("same_bytes"). With
+    --set privacy.noise=system the noise is a deployment's, and nothing can be compared:
+    "same_bytes" is null then.
 
     Examples:
 
@@ -59,7 +77,10 @@ def demo(
         return
     if keep is not None or seed is not None:
         given = "--keep" if keep is not None else "--seed"
-        raise SettingsError(f"{given} says nothing without --deployment", "Add --deployment, or use --set run.directory=DIR.")
+        raise SettingsError(
+            f"{given} says nothing without --deployment",
+            "Add --deployment, or use --set run.directory=DIR.",
+        )
     from fedrec.settings import load
     from fedrec.shipped import path_of
     from fedrec_simulations.simulate import run

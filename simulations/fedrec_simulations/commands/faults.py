@@ -13,30 +13,59 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.command(short_help="Run the protocol through seeded faults and check what must hold.")
 def faults(
-    runs: Annotated[int, typer.Option("--runs", metavar="N", min=1, help="How many seeded runs.")] = 1_000,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the first run.")] = 0,
-    show: Annotated[bool, typer.Option("--show", help="Print the operations of the first run too.")] = False,
+    runs: Annotated[
+        int, typer.Option("--runs", metavar="N", min=1, help="How many seeded runs.")
+    ] = 1_000,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="Seed of the first run.")
+    ] = 0,
+    show: Annotated[
+        bool, typer.Option("--show", help="Print the operations of the first run too.")
+    ] = False,
     kill: Annotated[
-        int, typer.Option("--kill", metavar="N", min=0, help="Instead: kill -9 real processes so many times, at random moments.")
+        int,
+        typer.Option(
+            "--kill",
+            metavar="N",
+            min=0,
+            help="Instead: kill -9 real processes so many times, at random moments.",
+        ),
     ] = 0,
     three_party: Annotated[
-        bool, typer.Option("--three-party", help="Three aggregators in place of one (docs/three-party.md; not yet reviewed from outside).")
+        bool,
+        typer.Option(
+            "--three-party",
+            help=(
+                "Three aggregators in place of one (docs/three-party.md; not yet reviewed from "
+                "outside)."
+            ),
+        ),
     ] = False,
     each_moment: Annotated[
-        bool, typer.Option("--each-moment", help="With --three-party: end each aggregator at each moment of a checked training, in turn.")
+        bool,
+        typer.Option(
+            "--each-moment",
+            help=(
+                "With --three-party: end each aggregator at each moment of a checked training, "
+                "in turn."
+            ),
+        ),
     ] = False,
 ) -> None:
-    """Run the protocol through seeded faults and check after each run what must hold: lost, late, repeated, reordered and
-    damaged messages, restarts at every durable step, full disks, jumping clocks.
+    """Run the protocol through seeded faults and check after each run what must hold: lost, late,
+    repeated, reordered and damaged messages, restarts at every durable step, full disks, jumping
+    clocks.
 
-    --kill starts deployments of real processes instead, trains twice in each, serves and asks, and kills whoever is there with kill -9
-    meanwhile. Each model must be, byte for byte, what one process makes of the same data, everybody be counted in every round,
-    and every release and answer be charged once. A hundred kills take some minutes to an hour, as the machine is.
+    --kill starts deployments of real processes instead, trains twice in each, serves and asks, and
+    kills whoever is there with kill -9 meanwhile. Each model must be, byte for byte, what one
+    process makes of the same data, everybody be counted in every round, and every release and
+    answer be charged once. A hundred kills take some minutes to an hour, as the machine is.
 
-    --three-party runs real aggregators, clients and rounds with three aggregators through lost messages and answers, crashes around
-    every durable step and every answer, full disks and restarts. What leaves must be the exact sum of its users and three noises,
-    charged once by each. With --each-moment, one aggregator ends once in each of some 900 checked trainings; with --kill, the
-    deployments of real processes have three aggregators, which check clients.
+    --three-party runs real aggregators, clients and rounds with three aggregators through lost
+    messages and answers, crashes around every durable step and every answer, full disks and
+    restarts. What leaves must be the exact sum of its users and three noises, charged once by each.
+    With --each-moment, one aggregator ends once in each of some 900 checked trainings; with --kill,
+    the deployments of real processes have three aggregators, which check clients.
 
     Examples:
 
@@ -51,14 +80,28 @@ def faults(
     if three_party and not kill:
         from fedrec_simulations.faults import three_aggregators
 
-        typer.echo(three_aggregators.at_each_moment() if each_moment else three_aggregators.run(runs=runs, seed=seed))
+        typer.echo(
+            three_aggregators.at_each_moment()
+            if each_moment
+            else three_aggregators.run(runs=runs, seed=seed)
+        )
         return
     if each_moment:
-        raise SettingsError("--each-moment is of three aggregators in one process", "Add --three-party, and leave --kill out.")
+        raise SettingsError(
+            "--each-moment is of three aggregators in one process",
+            "Add --three-party, and leave --kill out.",
+        )
     if kill:
         from fedrec_simulations.faults import kills
 
-        typer.echo(kills.run(kills=kill, seed=seed, three_party=three_party, tell=lambda words: typer.echo(words, err=True)))
+        typer.echo(
+            kills.run(
+                kills=kill,
+                seed=seed,
+                three_party=three_party,
+                tell=lambda words: typer.echo(words, err=True),
+            )
+        )
         return
     from fedrec_simulations.faults.command import run
 

@@ -14,13 +14,23 @@ app = typer.Typer(rich_markup_mode=None)
 def docs(
     target: Annotated[Path, typer.Argument(metavar="FILE", help="Markdown file to write.")],
     run_folder: Annotated[
-        Path | None, typer.Option("--run", metavar="FOLDER", help="Also draw img/curve.svg beside it from this run's result.")
+        Path | None,
+        typer.Option(
+            "--run",
+            metavar="FOLDER",
+            help="Also draw img/curve.svg beside it from this run's result.",
+        ),
     ] = None,
     results: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Also write benchmarks.md and study.md beside it from these results.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Also write benchmarks.md and study.md beside it from these results.",
+        ),
     ] = None,
 ) -> None:
-    """Write the reference pages from the code: every verb, every scenario key, formats and exit codes; and beside it api.md."""
+    """Write the reference pages from the code: every verb, every scenario key, formats and exit
+    codes; and beside it api.md."""
     from fedrec_simulations.bench import page
     from fedrec_simulations.commands import api_reference
     from fedrec_simulations.commands.reference import draw_curve, write

@@ -1,4 +1,5 @@
-"""The reference page and the picture of the README, made from what they document: verbs, scenario keys, formats, exit codes, a run."""
+"""The reference page and the picture of the README, made from what they document: verbs, scenario
+keys, formats, exit codes, a run."""
 
 from __future__ import annotations
 
@@ -44,21 +45,34 @@ def page() -> str:
         "## Verbs",
         *_verbs(get_command(app), "fedrec"),
         "## Scenario keys",
-        "A scenario is a TOML file, one table per concern. Every key has a default and may be overridden with `--set table.key=value`; "
+        "A scenario is a TOML file, one table per concern. Every key has a default and may be "
+        "overridden with `--set table.key=value`; "
         "a value is TOML, and a bare word is text. Unknown keys are refused.",
         *_tables(),
         "## Data formats",
-        _markdown(("`data.format`", "what it reads"), [(f"`{name}`", reader.summary) for name, reader in FORMATS.items()]),
+        _markdown(
+            ("`data.format`", "what it reads"),
+            [(f"`{name}`", reader.summary) for name, reader in FORMATS.items()],
+        ),
         'With `recipe = "privaterec"`:',
-        _markdown(("`data.format`", "what it reads"), [(f"`{name}`", summary) for name, summary in NEWS_FORMATS.items()]),
+        _markdown(
+            ("`data.format`", "what it reads"),
+            [(f"`{name}`", summary) for name, summary in NEWS_FORMATS.items()],
+        ),
         "## Planted data",
         _markdown(
             ("`data.preset`", "users", "items", "events"),
-            [(f"`{name}`", f"{shape.users:,}", f"{shape.items:,}", f"{shape.events:,}") for name, shape in SHAPES.items()],
+            [
+                (f"`{name}`", f"{shape.users:,}", f"{shape.items:,}", f"{shape.events:,}")
+                for name, shape in SHAPES.items()
+            ],
         ),
         "## Exit codes",
         "Every failure prints one line of cause and one of remedy on stderr.",
-        _markdown(("code", "meaning", "errors"), [(str(code), words, _errors(code)) for code, words in EXIT_CODES.items()]),
+        _markdown(
+            ("code", "meaning", "errors"),
+            [(str(code), words, _errors(code)) for code, words in EXIT_CODES.items()],
+        ),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -72,13 +86,16 @@ def _verbs(command: Any, name: str) -> Iterator[str]:
         yield f"### `{name}`"
         yield _paragraphs(command.help or "")
         if command.params:
-            yield _markdown(("argument or flag", "meaning"), [_parameter(p) for p in command.params])
+            yield _markdown(
+                ("argument or flag", "meaning"), [_parameter(p) for p in command.params]
+            )
 
 
 def _paragraphs(text: str) -> str:
     """Help text as Markdown: a paragraph after a \\b line becomes a block of commands."""
     return "\n\n".join(
-        _commands(block) if block.startswith("\b") else " ".join(block.split()) for block in inspect.cleandoc(text).split("\n\n")
+        _commands(block) if block.startswith("\b") else " ".join(block.split())
+        for block in inspect.cleandoc(text).split("\n\n")
     )
 
 
@@ -88,7 +105,10 @@ def _commands(block: str) -> str:
 
 def _parameter(parameter: Any) -> tuple[str, str]:
     if isinstance(parameter, TyperArgument):
-        return f"`{parameter.metavar}`", f"{parameter.help or ''}{' Required.' if parameter.required else ''}"
+        return (
+            f"`{parameter.metavar}`",
+            f"{parameter.help or ''}{' Required.' if parameter.required else ''}",
+        )
     assert isinstance(parameter, TyperOption)
     words = f"`{', '.join(parameter.opts)}{f' {parameter.metavar}' if parameter.metavar else ''}`"
     shown = parameter.default not in (None, False, "", 0, ())
@@ -110,12 +130,20 @@ def _is_table(field: FieldInfo) -> bool:
 
 
 def _keys(fields: list[tuple[str, FieldInfo]], *, prefix: str) -> str:
-    rows = [(f"`{prefix}{name}`", _type(field), f"`{_toml(field)}`", field.description or "") for name, field in fields]
+    rows = [
+        (f"`{prefix}{name}`", _type(field), f"`{_toml(field)}`", field.description or "")
+        for name, field in fields
+    ]
     return _markdown(("key", "type", "default", "meaning"), rows)
 
 
 def _type(field: FieldInfo) -> str:
-    limits = [f"{sign} {getattr(rule, word):g}" for rule in field.metadata for word, sign in _LIMITS.items() if hasattr(rule, word)]
+    limits = [
+        f"{sign} {getattr(rule, word):g}"
+        for rule in field.metadata
+        for word, sign in _LIMITS.items()
+        if hasattr(rule, word)
+    ]
     return ", ".join([_words(field.annotation), *limits])
 
 
@@ -127,12 +155,17 @@ def _words(annotation: Any) -> str:
         return " or ".join(_words(part) for part in parts if part is not type(None))
     if origin is tuple:
         kind = _words(parts[0])
-        return f"list of {kind}{'' if kind.endswith('`') else 's'}" if parts[-1] is Ellipsis else f"{len(parts)} {kind}s"
+        return (
+            f"list of {kind}{'' if kind.endswith('`') else 's'}"
+            if parts[-1] is Ellipsis
+            else f"{len(parts)} {kind}s"
+        )
     if origin is dict:
         return "table of text"
     if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
         return "table"
-    return _WORDS[annotation] if annotation in _WORDS else _words(parts[0])  # Annotated: what it annotates
+    # Annotated: what it annotates
+    return _WORDS[annotation] if annotation in _WORDS else _words(parts[0])
 
 
 def _toml(field: FieldInfo) -> str:
@@ -143,7 +176,9 @@ def _toml(field: FieldInfo) -> str:
         return str(value).lower()
     if isinstance(value, Mapping):
         return "{}"
-    return f"[{', '.join(_scalar(v) for v in value)}]" if isinstance(value, tuple) else _scalar(value)
+    return (
+        f"[{', '.join(_scalar(v) for v in value)}]" if isinstance(value, tuple) else _scalar(value)
+    )
 
 
 def _scalar(value: float | str) -> str:
@@ -151,25 +186,53 @@ def _scalar(value: float | str) -> str:
 
 
 def _errors(code: int) -> str:
-    classes = [c for c in vars(errors).values() if inspect.isclass(c) and issubclass(c, errors.FedRecError) and c.exit_code == code]
+    classes = [
+        c
+        for c in vars(errors).values()
+        if inspect.isclass(c) and issubclass(c, errors.FedRecError) and c.exit_code == code
+    ]
     return ", ".join(f"`{c.__name__}`" for c in classes)
 
 
 def _markdown(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [header, ("---",) * len(header), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines)
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines
+    )
 
 
 def draw_curve(run_folder: Path, path: Path) -> None:
-    """The privacy-utility curve of a finished run as a picture that stands alone. Raises RunError where the run has no curve."""
+    """The privacy-utility curve of a finished run as a picture that stands alone.
+
+    Raises RunError where the run has no curve."""
     result, settings = read_json(run_folder / RESULT), read_json(run_folder / SETTINGS)
-    metric = "rmse" if "rmse" in result["metrics"] else f"ndcg@{max(settings['evaluation']['cutoffs'])}"
-    points = [CurvePoint(float(point["epsilon"]), point["metrics"][metric]) for point in result["curve"]]
-    finite = tuple(sorted((point for point in points if math.isfinite(point.epsilon)), key=lambda point: point.epsilon))
+    metric = (
+        "rmse" if "rmse" in result["metrics"] else f"ndcg@{max(settings['evaluation']['cutoffs'])}"
+    )
+    points = [
+        CurvePoint(float(point["epsilon"]), point["metrics"][metric]) for point in result["curve"]
+    ]
+    finite = tuple(
+        sorted(
+            (point for point in points if math.isfinite(point.epsilon)),
+            key=lambda point: point.epsilon,
+        )
+    )
     if len(finite) < 2:
-        raise RunError(f"{run_folder} was trained at one epsilon: there is no curve", "Run it with --set compare.epsilons=[1,5,20].")
+        raise RunError(
+            f"{run_folder} was trained at one epsilon: there is no curve",
+            "Run it with --set compare.epsilons=[1,5,20].",
+        )
     baselines = tuple((name, metrics[metric]) for name, metrics in result["baselines"].items())
     promise, lines = result["guarantee"], {f"fedrec {settings['recipe']}": finite}
     unit, neighbours = promise["unit"], promise["neighbours"]
-    curve = PrivacyCurve(metric.upper(), lines, baselines, promise["delta"], unit, neighbours, lower_is_better=metric == "rmse")
+    curve = PrivacyCurve(
+        metric.upper(),
+        lines,
+        baselines,
+        promise["delta"],
+        unit,
+        neighbours,
+        lower_is_better=metric == "rmse",
+    )
     write_bytes(path, standalone(str(charts.privacy_curve(curve))).encode())

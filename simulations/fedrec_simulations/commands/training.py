@@ -40,46 +40,83 @@ def simulate(
         bool,
         typer.Option(
             "--resume",
-            help="Continue an interrupted run of this scenario from its last kept round; what comes after it is drawn, and charged, anew.",
+            help=(
+                "Continue an interrupted run of this scenario from its last kept round; what "
+                "comes after it is drawn, and charged, anew."
+            ),
         ),
     ] = False,
     runtime: Annotated[
         Runtimes,
-        typer.Option("--runtime", metavar="NAME", show_choices=False, help="Runtime: loopback, flower, processes, partitions or ray."),
+        typer.Option(
+            "--runtime",
+            metavar="NAME",
+            show_choices=False,
+            help="Runtime: loopback, flower, processes, partitions or ray.",
+        ),
     ] = Runtimes.loopback,
-    clients: Annotated[int, typer.Option("--clients", metavar="N", min=1, help="Clients that share the users; not for loopback.")] = 2,
+    clients: Annotated[
+        int,
+        typer.Option(
+            "--clients", metavar="N", min=1, help="Clients that share the users; not for loopback."
+        ),
+    ] = 2,
     seeds: Annotated[
         int,
-        typer.Option("--seeds", metavar="N", min=1, help="Run with N seeds, from the scenario's own on; print means with 95% intervals."),
+        typer.Option(
+            "--seeds",
+            metavar="N",
+            min=1,
+            help="Run with N seeds, from the scenario's own on; print means with 95% intervals.",
+        ),
     ] = 1,
     backend: Annotated[
         Backends,
-        typer.Option("--backend", metavar="NAME", show_choices=False, help="What plays the nodes of --runtime flower: grid or ray."),
+        typer.Option(
+            "--backend",
+            metavar="NAME",
+            show_choices=False,
+            help="What plays the nodes of --runtime flower: grid or ray.",
+        ),
     ] = Backends.grid,
     address: Annotated[
         str,
-        typer.Option("--address", metavar="ADDRESS", help="Ray cluster of --runtime ray; without it Ray is started here."),
+        typer.Option(
+            "--address",
+            metavar="ADDRESS",
+            help="Ray cluster of --runtime ray; without it Ray is started here.",
+        ),
     ] = "",
-    ship: Annotated[bool, typer.Option("--ship-package", help="Send this fedrec to Ray's nodes instead of using theirs.")] = False,
+    ship: Annotated[
+        bool,
+        typer.Option(
+            "--ship-package", help="Send this fedrec to Ray's nodes instead of using theirs."
+        ),
+    ] = False,
 ) -> None:
-    """Train, evaluate and report on this machine: every user a client, one aggregator and one server.
+    """Train, evaluate and report on this machine: every user a client, one aggregator and one
+    server.
 
-    --runtime loopback does all of it in one process. flower runs the real parties in one process over Flower's messages;
-    processes starts each as a process of its own, with certificates, ledgers and all. With seeded noise the model is the same.
-    flower's nodes are played by a grid in this process, or with --backend ray by Flower's own simulation engine, on Ray's
-    actors: pip install 'fedrec[ray]'.
+    --runtime loopback does all of it in one process. flower runs the real parties in one process
+    over Flower's messages; processes starts each as a process of its own, with certificates,
+    ledgers and all. With seeded noise the model is the same. flower's nodes are played by a grid in
+    this process, or with --backend ray by Flower's own simulation engine, on Ray's actors: pip
+    install 'fedrec[ray]'.
 
-    partitions and ray take a folder of fedrec data partition as data.path, and give the same model. partitions reads one part after
-    another in this process, in bounded memory. ray asks actors of a Ray cluster, each of which keeps the parts that it has read; a
-    worker that is lost is replaced, a node that joins is used. What evaluates, and what is compared, runs the same way.
+    partitions and ray take a folder of fedrec data partition as data.path, and give the same model.
+    partitions reads one part after another in this process, in bounded memory. ray asks actors of a
+    Ray cluster, each of which keeps the parts that it has read; a worker that is lost is replaced,
+    a node that joins is used. What evaluates, and what is compared, runs the same way.
 
-    Without a scenario it trains on planted data at epsilon 5. The run folder, named after the scenario, is made in
-    run.directory and keeps the resolved settings, the guarantee by three accountants, the metrics, a checkpoint after
-    every round, the released model and report.html. Running a scenario again replaces its folder, with fresh noise.
-    privacy.noise=seeded makes an experiment: the same bytes every time, and noise that whoever knows the seed can remove.
+    Without a scenario it trains on planted data at epsilon 5. The run folder, named after the
+    scenario, is made in run.directory and keeps the resolved settings, the guarantee by three
+    accountants, the metrics, a checkpoint after every round, the released model and report.html.
+    Running a scenario again replaces its folder, with fresh noise. privacy.noise=seeded makes an
+    experiment: the same bytes every time, and noise that whoever knows the seed can remove.
 
-    --seeds N makes N runs that differ in their seed alone, and beside their folders one with report.html, seeds.json and seeds.csv:
-    the mean of every metric and its 95% interval. Every run releases models of its own, and spends its own epsilon.
+    --seeds N makes N runs that differ in their seed alone, and beside their folders one with
+    report.html, seeds.json and seeds.csv: the mean of every metric and its 95% interval. Every run
+    releases models of its own, and spends its own epsilon.
 
     Examples:
 
@@ -96,12 +133,16 @@ def simulate(
     settings, name = load(scenario, overrides or ()), scenario.stem if scenario else "run"
     cast = RuntimeChoice(runtime.value, clients, backend.value, address, ship)
     if seeds > 1 and cast.partitioned:
-        raise SettingsError(f"--seeds is not for --runtime {cast.runtime}", "Leave one of the two out.")
+        raise SettingsError(
+            f"--seeds is not for --runtime {cast.runtime}", "Leave one of the two out."
+        )
     if seeds > 1:
         from fedrec_simulations.seeds import run as run_seeds
 
         if resume:
-            raise SettingsError("--resume continues one run, and --seeds makes several", "Leave one of the two out.")
+            raise SettingsError(
+                "--resume continues one run, and --seeds makes several", "Leave one of the two out."
+            )
         found = run_seeds(settings, seeds=seeds, name=name, quiet=as_json, cast=cast)
         if as_json:
             typer.echo(json.dumps(found))
@@ -127,15 +168,23 @@ def account(
     scenario: Scenario = None,
     overrides: Overrides = None,
     as_json: Json = False,
-    users: Annotated[int, typer.Option(metavar="N", show_default=False, help="Users, to plan before there is data.")] = 0,
-    items: Annotated[int, typer.Option(metavar="N", show_default=False, help="Items, to plan before there is data.")] = 0,
+    users: Annotated[
+        int,
+        typer.Option(metavar="N", show_default=False, help="Users, to plan before there is data."),
+    ] = 0,
+    items: Annotated[
+        int,
+        typer.Option(metavar="N", show_default=False, help="Items, to plan before there is data."),
+    ] = 0,
 ) -> None:
-    """Print the privacy plan of a scenario without running it: every release, its share, its noise, three accountants.
+    """Print the privacy plan of a scenario without running it: every release, its share, its noise,
+    three accountants.
 
-    A plan depends on the scenario and on three public facts of the training data: how many users, how many items, ratings
-    or clicks. They are read from the data; with --users and --items no data is touched. What this prints is what a run
-    of the same scenario writes to plan.json. For news: what each release costs whom, the total of training by unit, and
-    what 1 to 100 fresh answers of serving cost; data is read, or --users asked for, only where news.rounds is given.
+    A plan depends on the scenario and on three public facts of the training data: how many users,
+    how many items, ratings or clicks. They are read from the data; with --users and --items no data
+    is touched. What this prints is what a run of the same scenario writes to plan.json. For news:
+    what each release costs whom, the total of training by unit, and what 1 to 100 fresh answers of
+    serving cost; data is read, or --users asked for, only where news.rounds is given.
 
     Examples:
 
@@ -152,20 +201,43 @@ def account(
 
 @app.command("plan", short_help="Predict bytes, time, memory and money of a training.")
 def plan_training(
-    users: Annotated[int, typer.Option("--users", metavar="N", min=1, help="Users of the training.")],
-    items: Annotated[int, typer.Option("--items", metavar="N", min=1, help="Items of the catalogue.")],
-    events: Annotated[int, typer.Option("--events", metavar="N", min=0, help="Ratings or clicks; 100 a user where nothing is said.")] = 0,
+    users: Annotated[
+        int, typer.Option("--users", metavar="N", min=1, help="Users of the training.")
+    ],
+    items: Annotated[
+        int, typer.Option("--items", metavar="N", min=1, help="Items of the catalogue.")
+    ],
+    events: Annotated[
+        int,
+        typer.Option(
+            "--events",
+            metavar="N",
+            min=0,
+            help="Ratings or clicks; 100 a user where nothing is said.",
+        ),
+    ] = 0,
     scenario: Scenario = None,
     overrides: Overrides = None,
-    cores: Annotated[int, typer.Option("--cores", metavar="N", min=1, help="Cores of the cluster.")] = 1,
-    core_hour: Annotated[float, typer.Option("--core-hour", metavar="PRICE", min=0, help="Price of an hour of one core.")] = 0.04,
-    gigabyte: Annotated[float, typer.Option("--gigabyte", metavar="PRICE", min=0, help="Price of a gigabyte sent to devices.")] = 0.05,
+    cores: Annotated[
+        int, typer.Option("--cores", metavar="N", min=1, help="Cores of the cluster.")
+    ] = 1,
+    core_hour: Annotated[
+        float,
+        typer.Option("--core-hour", metavar="PRICE", min=0, help="Price of an hour of one core."),
+    ] = 0.04,
+    gigabyte: Annotated[
+        float,
+        typer.Option(
+            "--gigabyte", metavar="PRICE", min=0, help="Price of a gigabyte sent to devices."
+        ),
+    ] = 0.05,
     as_json: Json = False,
 ) -> None:
     """Predict bytes, time, memory and money of a training before there is data, from public sizes.
 
-    The recipe is rehearsed at its true plan on a few hundred planted users. Bytes are those of its messages; times are of one
-    core of this machine, and as uncertain as the machine is busy; prices are yours. It says nothing of the error.
+    The recipe is rehearsed at its true plan on a few hundred planted users. Bytes are those of its
+    messages; times are of one core of this machine, and as uncertain as the machine is busy; prices
+    are yours. It says nothing of the error.
 
     Examples:
 
@@ -178,7 +250,14 @@ def plan_training(
     from fedrec_simulations.planning import Prices, plan, table
 
     prices = Prices(core_hour=core_hour, gigabyte=gigabyte)
-    found = plan(load(scenario, overrides or ()), users=users, items=items, events=events or 100 * users, cores=cores, prices=prices)
+    found = plan(
+        load(scenario, overrides or ()),
+        users=users,
+        items=items,
+        events=events or 100 * users,
+        cores=cores,
+        prices=prices,
+    )
     typer.echo(json.dumps(finite(found)) if as_json else table(found))
 
 
@@ -187,17 +266,31 @@ def audit(
     scenario: Scenario = None,
     overrides: Overrides = None,
     as_json: Json = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer draws: weaker lower bounds, sooner.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer draws: weaker lower bounds, sooner.")
+    ] = False,
     whole: Annotated[
-        bool, typer.Option("--whole", help="Attack everything from the input file on, with one person and without, on planted files.")
+        bool,
+        typer.Option(
+            "--whole",
+            help=(
+                "Attack everything from the input file on, with one person and without, on "
+                "planted files."
+            ),
+        ),
     ] = False,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", show_default=False, help="Also write the findings as a page, FILE.html.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", show_default=False, help="Also write the findings as a page, FILE.html."
+        ),
     ] = None,
 ) -> None:
-    """Attack a scenario's mechanisms and print, for each attack, a lower bound of epsilon beside the claimed one.
+    """Attack a scenario's mechanisms and print, for each attack, a lower bound of epsilon beside
+    the claimed one.
 
-    Ends with 5 where a bound is above its claim: then the claim is false, or one of a hundred honest audits has failed.
+    Ends with 5 where a bound is above its claim: then the claim is false, or one of a hundred
+    honest audits has failed.
 
     Examples:
 
@@ -214,7 +307,8 @@ def audit(
 
     if output is not None and output.suffix != ".html":
         raise SettingsError(
-            f"{output}: an audit is written as a page, found the suffix {output.suffix!r}", "Name a file that ends in .html."
+            f"{output}: an audit is written as a page, found the suffix {output.suffix!r}",
+            "Name a file that ends in .html.",
         )
     found = run(load(scenario, overrides or ()), quick=quick, whole=whole)
     if output is not None:
@@ -225,12 +319,27 @@ def audit(
 
 @app.command(hidden=True)
 def engine(
-    clients: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Settings files of the clients, one for each node.")],
-    scenario: Annotated[Path, typer.Option("--scenario", metavar="FILE", help="Scenario file (TOML).")],
-    settings: Annotated[Path, typer.Option("--settings", metavar="FILE", help="Settings file of the server (TOML).")],
-    ray: Annotated[Path, typer.Option("--ray", metavar="FOLDER", help="Folder for Ray's sockets and logs; its path must be short.")],
+    clients: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Settings files of the clients, one for each node."),
+    ],
+    scenario: Annotated[
+        Path, typer.Option("--scenario", metavar="FILE", help="Scenario file (TOML).")
+    ],
+    settings: Annotated[
+        Path, typer.Option("--settings", metavar="FILE", help="Settings file of the server (TOML).")
+    ],
+    ray: Annotated[
+        Path,
+        typer.Option(
+            "--ray",
+            metavar="FOLDER",
+            help="Folder for Ray's sockets and logs; its path must be short.",
+        ),
+    ],
 ) -> None:
-    """Run the server and all clients' nodes in Flower's simulation engine: a part of simulate --backend ray."""
+    """Run the server and all clients' nodes in Flower's simulation engine: a part of simulate
+    --backend ray."""
     from fedrec.settings import load
     from fedrec_server.settings import load as load_server
     from fedrec_simulations.runtimes.ray_engine import run

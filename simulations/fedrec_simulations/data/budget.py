@@ -1,12 +1,16 @@
-"""Budget of one set of people: what all runs on their data have cost together, in a file that outlives run folders.
+"""Budget of one set of people: what all runs on their data have cost together, in a file that
+outlives run folders.
 
-A line for each charge, written durably before the noise is drawn; lines form a SHA-256 chain, whose head is also kept in a small file
-beside it. All charges of one file add up, whatever run, scenario or folder they came from. By default a file is named by the SHA-256
-of the data's files and lies in the user's state folder: a copy of the data, another output folder and a deleted run are the same people.
-`privacy.budget_file` names another: for several versions of the same people's data, or a folder that several users share.
+A line for each charge, written durably before the noise is drawn; lines form a SHA-256 chain, whose
+head is also kept in a small file beside it. All charges of one file add up, whatever run, scenario
+or folder they came from. By default a file is named by the SHA-256 of the data's files and lies in
+the user's state folder: a copy of the data, another output folder and a deleted run are the same
+people. `privacy.budget_file` names another: for several versions of the same people's data, or a
+folder that several users share.
 
-Seeded experiments are listed and not added: they are no releases, since whoever knows the seed can remove their noise, and two of
-one seed can remove each other's. Trainings without noise are listed too: no sum covers them. Invented data has no people and no file.
+Seeded experiments are listed and not added: they are no releases, since whoever knows the seed can
+remove their noise, and two of one seed can remove each other's. Trainings without noise are listed
+too: no sum covers them. Invented data has no people and no file.
 """
 
 from __future__ import annotations
@@ -42,7 +46,9 @@ _ROUNDING = 1e-9  # relative, as in `fedrec.privacy.ledger`
 
 @dataclass(frozen=True)
 class Entry:
-    """One charge of a training: its events all protect the same unit. `head` closes the chain so far."""
+    """One charge of a training: its events all protect the same unit.
+
+    `head` closes the chain so far."""
 
     number: int
     time_s: float
@@ -54,7 +60,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Spent:
-    """What one unit has paid: private releases of `trainings` runs composed exactly; experiments and trainings without noise counted."""
+    """What one unit has paid: private releases of `trainings` runs composed exactly; experiments
+    and trainings without noise counted."""
 
     unit: Unit
     neighbours: Neighbours
@@ -67,11 +74,19 @@ class Spent:
     @property
     def words(self) -> str:
         """For a terminal and a report."""
-        said = f"epsilon {self.epsilon:.4g} at delta {self.delta:g} {compared(self.unit, self.neighbours)} in {_counted(self.trainings)}"
+        said = (
+            f"epsilon {self.epsilon:.4g} at delta {self.delta:g} "
+            f"{compared(self.unit, self.neighbours)} in {_counted(self.trainings)}"
+        )
         if self.experiments:
-            said += f"; not counted: {_counted(self.experiments)} with seeded noise, which must not be released"
+            said += (
+                f"; not counted: {_counted(self.experiments)} with seeded noise, which must not "
+                "be released"
+            )
         if self.without_noise:
-            said += f"; not counted: {_counted(self.without_noise)} without noise, which no sum covers"
+            said += (
+                f"; not counted: {_counted(self.without_noise)} without noise, which no sum covers"
+            )
         return said
 
 
@@ -84,7 +99,9 @@ class DataBudget:
     clock: Callable[[], float] = field(default=time.time, compare=False)
 
     def entries(self) -> tuple[Entry, ...]:
-        """All charges, oldest first. Raises RunError where the file is damaged or older than its head file says."""
+        """All charges, oldest first.
+
+        Raises RunError where the file is damaged or older than its head file says."""
         if not self.path.exists():
             HeadFile(self.path).agree([_GENESIS]) if HeadFile(self.path).path.exists() else None
             return ()
@@ -94,8 +111,14 @@ class DataBudget:
     def spent(self) -> tuple[Spent, ...]:
         """By unit and neighbours, at the limit's delta."""
         entries, found = self.entries(), list[Spent]()
-        for unit, neighbours in dict.fromkeys((e.events[0].unit, e.events[0].neighbours) for e in entries):
-            mine = [e for e in entries if (e.events[0].unit, e.events[0].neighbours) == (unit, neighbours)]
+        for unit, neighbours in dict.fromkeys(
+            (e.events[0].unit, e.events[0].neighbours) for e in entries
+        ):
+            mine = [
+                e
+                for e in entries
+                if (e.events[0].unit, e.events[0].neighbours) == (unit, neighbours)
+            ]
             counted = [e for e in mine if e.noise == "system" and _private(e.events)]
             events = [event for e in counted for event in e.events]
             names = [{e.training for e in some} for some in (
@@ -103,15 +126,25 @@ class DataBudget:
                 (e for e in mine if e.noise == "seeded" and _private(e.events)),
                 (e for e in mine if not _private(e.events)),
             )]  # fmt: skip
-            found.append(Spent(unit, neighbours, self.limit.delta, epsilon_of_events(events, self.limit.delta), *map(len, names)))
+            found.append(
+                Spent(
+                    unit,
+                    neighbours,
+                    self.limit.delta,
+                    epsilon_of_events(events, self.limit.delta),
+                    *map(len, names),
+                )
+            )
         return tuple(found)
 
     def require_room(self, events: Sequence[Event]) -> None:
-        """Raises BudgetExceededError where a training that draws all of these would pass the limit."""
+        """Raises BudgetExceededError where a training that draws all of these would pass the
+        limit."""
         self._require_room(self.entries(), events)
 
     def charge(self, training: str, noise: Noise, events: Sequence[Event]) -> None:
-        """Durably, before noise is drawn. An experiment, or a training without noise, is written once: repeated, its bytes are the same.
+        """Durably, before noise is drawn. An experiment, or a training without noise, is written
+        once: repeated, its bytes are the same.
 
         Raises BudgetExceededError past the limit, RunError where the line cannot be written.
         """
@@ -122,7 +155,10 @@ class DataBudget:
             with self._locked() as file:
                 entries = self._read(file)
                 listed = noise == "seeded" or not _private(events)
-                if listed and any((e.training, e.noise, _private(e.events)) == (training, noise, _private(events)) for e in entries):
+                if listed and any(
+                    (e.training, e.noise, _private(e.events)) == (training, noise, _private(events))
+                    for e in entries
+                ):
                     return
                 if noise == "system":
                     self._require_room(entries, events)
@@ -135,19 +171,30 @@ class DataBudget:
         except OSError as failure:
             raise RunError(
                 f"{self.path} cannot be written: {failure.strerror or failure}",
-                "No noise was drawn. Free space or correct permissions, or name another file: --set privacy.budget_file=PATH.",
+                (
+                    "No noise was drawn. Free space or correct permissions, or name another "
+                    "file: --set privacy.budget_file=PATH."
+                ),
             ) from None
 
     def _require_room(self, entries: Sequence[Entry], events: Sequence[Event]) -> None:
         if not self.limit.private or not events:
             return
         same = (events[0].unit, events[0].neighbours)
-        before = [event for e in entries if e.noise == "system" and _private(e.events) for event in e.events]
+        before = [
+            event
+            for e in entries
+            if e.noise == "system" and _private(e.events)
+            for event in e.events
+        ]
         mine = [event for event in before if (event.unit, event.neighbours) == same]
-        spent, after = (epsilon_of_events(some, self.limit.delta) for some in (mine, [*mine, *events]))
+        spent, after = (
+            epsilon_of_events(some, self.limit.delta) for some in (mine, [*mine, *events])
+        )
         if after > self.limit.epsilon * (1 + _ROUNDING):
             raise BudgetExceededError(
-                f"the data would have paid epsilon {after:.4g} {compared(*same)}, {spent:.4g} of it before; "
+                f"the data would have paid epsilon {after:.4g} {compared(*same)}, {spent:.4g} of "
+                "it before; "
                 f"privacy.max_total_epsilon is {self.limit.epsilon:g}",
                 f"{self.path} lists what was spent. Ask for less, or decide on a larger limit.",
             )
@@ -163,7 +210,8 @@ class DataBudget:
     def _read(self, file: IO[str]) -> tuple[Entry, ...]:
         file.seek(0)
         lines = file.read().splitlines(keepends=True)
-        if lines and not lines[-1].endswith("\n"):  # a crash while it was written: no noise was drawn for it
+        # a crash while it was written: no noise was drawn for it
+        if lines and not lines[-1].endswith("\n"):
             file.truncate(len("".join(lines[:-1]).encode()))
             lines.pop()
         entries = tuple(_verified(lines, self.path))
@@ -172,7 +220,8 @@ class DataBudget:
 
 
 def budget_of(privacy: PrivacySettings, files: Iterable[FileDigest]) -> DataBudget | None:
-    """The budget of the data in these files; None where there are none, as the data is invented, and no file is named."""
+    """The budget of the data in these files; None where there are none, as the data is invented,
+    and no file is named."""
     digests = sorted(file.sha256 for file in files)
     limit = Guarantee(privacy.max_total_epsilon, privacy.delta)
     if privacy.budget_file:
@@ -185,15 +234,25 @@ def budget_of(privacy: PrivacySettings, files: Iterable[FileDigest]) -> DataBudg
 
 def default_folder() -> Path:
     """Of this user of this machine."""
-    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "fedrec" / "budgets"
+    return (
+        Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
+        / "fedrec"
+        / "budgets"
+    )
 
 
 def files_of(path: str) -> tuple[FileDigest, ...]:
-    """Digests of the files at `path`, a folder's in all its folders; none for an empty path, which is invented data."""
+    """Digests of the files at `path`, a folder's in all its folders; none for an empty path, which
+    is invented data."""
     if not path:
         return ()
     root = Path(path)
-    return tuple(digest_file(file) for file in ([root] if root.is_file() else sorted(p for p in root.rglob("*") if p.is_file())))
+    return tuple(
+        digest_file(file)
+        for file in (
+            [root] if root.is_file() else sorted(p for p in root.rglob("*") if p.is_file())
+        )
+    )
 
 
 def _private(events: Sequence[Event]) -> bool:
@@ -204,7 +263,9 @@ def _counted(trainings: int) -> str:
     return f"{trainings} training{'' if trainings == 1 else 's'}"
 
 
-def _content(number: int, time_s: float, training: str, noise: Noise, events: Sequence[Event]) -> dict[str, Any]:
+def _content(
+    number: int, time_s: float, training: str, noise: Noise, events: Sequence[Event]
+) -> dict[str, Any]:
     unit, neighbours = events[0].unit, events[0].neighbours
     if any((e.unit, e.neighbours) != (unit, neighbours) for e in events):
         raise ValueError("events of different units cannot be charged together")
@@ -221,14 +282,22 @@ def _content(number: int, time_s: float, training: str, noise: Noise, events: Se
 
 def _event_as_json(event: Event) -> list[Any]:
     if isinstance(event, PureEvent):
-        return [event.name, "epsilon", event.epsilon.hex(), "" if event.told is None else event.told.hex()]
-    return [event.name, "mu", event.mu.hex(), ""]  # padding hides a little more: without it the price is an upper bound
+        return [
+            event.name,
+            "epsilon",
+            event.epsilon.hex(),
+            "" if event.told is None else event.told.hex(),
+        ]
+    # padding hides a little more: without it the price is an upper bound
+    return [event.name, "mu", event.mu.hex(), ""]
 
 
 def _event(written: Sequence[str], unit: Unit, neighbours: Neighbours) -> Event:
     name, kind, value, told = written
     if kind == "epsilon":
-        return PureEvent(name, float.fromhex(value), float.fromhex(told) if told else None, unit, neighbours)
+        return PureEvent(
+            name, float.fromhex(value), float.fromhex(told) if told else None, unit, neighbours
+        )
     return GaussianEvent(name, float.fromhex(value), unit, neighbours)
 
 
@@ -242,8 +311,17 @@ def _verified(lines: Iterable[str], path: Path) -> Iterator[Entry]:
         try:
             content = json.loads(line)
             claimed = content.pop("head")
-            events = tuple(_event(event, content["unit"], content["neighbours"]) for event in content["events"])
-            entry = Entry(content["number"], content["time_s"], content["training"], content["noise"], events, claimed)
+            events = tuple(
+                _event(event, content["unit"], content["neighbours"]) for event in content["events"]
+            )
+            entry = Entry(
+                content["number"],
+                content["time_s"],
+                content["training"],
+                content["noise"],
+                events,
+                claimed,
+            )
             head = _next_head(head, content)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise broken(path, expected) from None

@@ -16,7 +16,15 @@ from fedrec.data.partitions import is_partitioned
 from fedrec.data.planted import DEMO, SHAPES, PlantedShape, planted, shape_of_sizes
 from fedrec.data.public_sources import with_public_users, with_similar_items, with_users_made_public
 from fedrec.data.read import read
-from fedrec.data.splits import Fold, Split, given, held_out_users, leave_last_out, random_split, temporal
+from fedrec.data.splits import (
+    Fold,
+    Split,
+    given,
+    held_out_users,
+    leave_last_out,
+    random_split,
+    temporal,
+)
 from fedrec.data.subsets import subset
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
@@ -24,15 +32,27 @@ from fedrec.randomness import Streams
 from fedrec.settings import Scenario
 from fedrec.settings_tables import DataSettings
 
-SPLITS = {"random": random_split, "held-out-users": held_out_users, "leave-last-out": leave_last_out}
+SPLITS = {
+    "random": random_split,
+    "held-out-users": held_out_users,
+    "leave-last-out": leave_last_out,
+}
 
 
 def load_dataset(scenario: Scenario) -> Dataset:
     """Read the scenario's data, or plant it. Raises DataError or SettingsError."""
     data = scenario.data
-    dataset = as_kind(read(data.path, data.format, **reader_options(data)), data) if data.path else _planted(data, scenario.seed)
+    dataset = (
+        as_kind(read(data.path, data.format, **reader_options(data)), data)
+        if data.path
+        else _planted(data, scenario.seed)
+    )
     dataset = subset(dataset, users=data.keep_users, items=data.keep_items)
-    return _with_public_sources(dataset, scenario) if data.features else replace(dataset, features=PublicFeatures({}))
+    return (
+        _with_public_sources(dataset, scenario)
+        if data.features
+        else replace(dataset, features=PublicFeatures({}))
+    )
 
 
 def _with_public_sources(dataset: Dataset, scenario: Scenario) -> Dataset:
@@ -44,12 +64,17 @@ def _with_public_sources(dataset: Dataset, scenario: Scenario) -> Dataset:
     if chosen.users_file:
         without = scenario.data.model_copy(update={"features_path": ""})
         public = read(chosen.users_file, chosen.users_format, **reader_options(without))
-        dataset = with_public_users(dataset, as_kind(public, scenario.data), same_ids=chosen.users_ids == "same")
-    return with_similar_items(dataset, Path(chosen.similar_file)) if chosen.similar_file else dataset
+        dataset = with_public_users(
+            dataset, as_kind(public, scenario.data), same_ids=chosen.users_ids == "same"
+        )
+    return (
+        with_similar_items(dataset, Path(chosen.similar_file)) if chosen.similar_file else dataset
+    )
 
 
 def words_of_data(dataset: Dataset, split: Split) -> list[str]:
-    """What a person should know of how the data was read and divided: rows resolved, guesses, and what `given` trains on."""
+    """What a person should know of how the data was read and divided: rows resolved, guesses, and
+    what `given` trains on."""
     report = dataset.provenance.report
     counted = {
         "repeated rows of one user and item merged": report.duplicates_resolved,
@@ -62,7 +87,8 @@ def words_of_data(dataset: Dataset, split: Split) -> list[str]:
         kept = len(split.validation.targets)
         own = "of the data's own" if dataset.given_validation is not None else "kept back"
         words.append(
-            f"trained on {len(split.train):,} of {len(dataset.interactions):,} given training rows; {kept:,} validation rows {own}"
+            f"trained on {len(split.train):,} of {len(dataset.interactions):,} given "
+            f"training rows; {kept:,} validation rows {own}"
         )
     return words
 
@@ -83,11 +109,20 @@ def public_facts(scenario: Scenario, dataset: Dataset, split: Known) -> PublicFa
     """What everybody knows before training: the sizes of the training set among it."""
     train = split.train
     features = dataset.features if dataset.features.bags else None
-    return PublicFacts(train.num_users, train.num_items, train.kind, train.value_range, features, Streams(scenario.seed))
+    return PublicFacts(
+        train.num_users,
+        train.num_items,
+        train.kind,
+        train.value_range,
+        features,
+        Streams(scenario.seed),
+    )
 
 
 def load_split(scenario: Scenario, dataset: Dataset) -> Split:
-    """Divide the data as the scenario says; every kind checks itself for leaks. `not_covered` has the data's part too."""
+    """Divide the data as the scenario says; every kind checks itself for leaks.
+
+    `not_covered` has the data's part too."""
     split = _split(scenario, dataset)
     return replace(split, not_covered=(*dataset.provenance.not_covered, *split.not_covered))
 
@@ -101,32 +136,57 @@ def _split(scenario: Scenario, dataset: Dataset) -> Split:
             )
         own, share = dataset.given_validation, scenario.split.validation_share
         if own is not None and share:
-            raise SettingsError("split.validation_share keeps training rows back, but this data has validation rows", "Leave it out.")
-        return given(dataset.interactions, dataset.given_test, seed=scenario.split.seed, validation=own, validation_share=share)
+            raise SettingsError(
+                (
+                    "split.validation_share keeps training rows back, but this data has "
+                    "validation rows"
+                ),
+                "Leave it out.",
+            )
+        return given(
+            dataset.interactions,
+            dataset.given_test,
+            seed=scenario.split.seed,
+            validation=own,
+            validation_share=share,
+        )
     if scenario.split.kind == "temporal":
         return temporal(_everything(dataset), seed=scenario.split.seed, cuts=scenario.split.cuts)
     return SPLITS[scenario.split.kind](_everything(dataset), seed=scenario.split.seed)
 
 
 def as_kind(dataset: Dataset, data: DataSettings) -> Dataset:
-    """Ratings of at least the threshold as clicks, where the scenario asks for clicks (Liang et al. 2018 take 4 stars)."""
+    """Ratings of at least the threshold as clicks, where the scenario asks for clicks (Liang et al.
+
+    2018 take 4 stars)."""
     if data.kind == dataset.interactions.kind or data.kind == "auto":
         return dataset
-    return with_events(dataset, lambda events: events_as_kind(events, data.kind, data.click_threshold))
+    return with_events(
+        dataset, lambda events: events_as_kind(events, data.kind, data.click_threshold)
+    )
 
 
-def events_as_kind(events: Interactions, kind: Kind | Literal["auto"], threshold: float) -> Interactions:
-    """The same of the events of some users. Raises SettingsError where clicks are asked for as ratings."""
+def events_as_kind(
+    events: Interactions, kind: Kind | Literal["auto"], threshold: float
+) -> Interactions:
+    """The same of the events of some users.
+
+    Raises SettingsError where clicks are asked for as ratings."""
     if kind in {events.kind, "auto"}:
         return events
     if kind == "ratings":
-        raise SettingsError('data.kind = "ratings" needs ratings, but this data holds clicks', 'Set data.kind = "auto".')
+        raise SettingsError(
+            'data.kind = "ratings" needs ratings, but this data holds clicks',
+            'Set data.kind = "auto".',
+        )
     return _clicks(events, threshold)
 
 
 def _clicks(events: Interactions, threshold: float) -> Interactions:
     kept = events.select(events.values >= threshold)
-    return replace(kept, values=np.ones(len(kept), np.float32), kind="clicks", value_range=(0.0, 1.0))
+    return replace(
+        kept, values=np.ones(len(kept), np.float32), kind="clicks", value_range=(0.0, 1.0)
+    )
 
 
 def _everything(dataset: Dataset) -> Interactions:
@@ -138,32 +198,44 @@ def _everything(dataset: Dataset) -> Interactions:
 def _planted(data: DataSettings, seed: int) -> Dataset:
     spoken = [name for name in ("columns", "features_path", "separator") if getattr(data, name)]
     if data.format not in {"auto", "planted"} or spoken:
-        raise SettingsError(f"data.{(*spoken, 'format')[0]} speaks of data, but there is no data.path", "Set data.path.")
+        raise SettingsError(
+            f"data.{(*spoken, 'format')[0]} speaks of data, but there is no data.path",
+            "Set data.path.",
+        )
     return planted(planted_shape(data), seed=seed)
 
 
 def planted_shape(data: DataSettings) -> PlantedShape:
-    """Of the preset, or of one's own sizes. Raises SettingsError on an unknown preset or impossible sizes."""
+    """Of the preset, or of one's own sizes.
+
+    Raises SettingsError on an unknown preset or impossible sizes."""
     kind: Kind = "clicks" if data.kind == "clicks" else "ratings"
     if data.planted is not None:
         try:
             return shape_of_sizes(**data.planted.model_dump(), kind=kind)
         except ValueError as failure:
-            raise SettingsError(f"data.planted: {failure}", "Change users, items or events: no user sees over 30% of the items.") from None
+            raise SettingsError(
+                f"data.planted: {failure}",
+                "Change users, items or events: no user sees over 30% of the items.",
+            ) from None
     preset = data.preset or DEMO
     if preset not in SHAPES:
         near = get_close_matches(preset, SHAPES, n=1)
         meant = f"Did you mean {near[0]!r}? " if near else ""
-        raise SettingsError(f"data.preset {preset!r} is unknown", f"{meant}Use one of: {', '.join(SHAPES)}.")
+        raise SettingsError(
+            f"data.preset {preset!r} is unknown", f"{meant}Use one of: {', '.join(SHAPES)}."
+        )
     return replace(SHAPES[preset], kind=kind)
 
 
 def reader_options(data: DataSettings) -> dict[str, object]:
-    """Only what differs from the reader's own defaults: a format refuses options that mean nothing to it."""
+    """Only what differs from the reader's own defaults: a format refuses options that mean nothing
+    to it."""
     options: dict[str, object] = dict(data.columns)
     if data.duplicates != "auto":
         options["duplicates"] = data.duplicates
-    elif data.kind == "clicks" and not is_partitioned(data.path):  # of a table of ratings too: what counts is whether, not how often
+    elif data.kind == "clicks" and not is_partitioned(data.path):
+        # of a table of ratings too: what counts is whether, not how often
         options["duplicates"] = "last"
     for name in ("separator", "validation", "test"):
         if value := getattr(data, name):

@@ -27,10 +27,21 @@ def formats() -> str:
 
 
 def keys_of_news(path: str, overrides: Sequence[str]) -> list[str]:
-    """What a scenario must say beside the overrides for `path` to be read as news: nothing, where neither looks like news."""
-    named = any(f"data.format={name}" in override.replace('"', "") for override in overrides for name in NEWS_FORMATS)
-    looks = not any(override.startswith("data.format=") for override in overrides) and is_mind(Path(path))
-    return ["recipe=privaterec", "privacy.unit=click", *(["data.format=mind"] if looks else [])] if named or looks else []
+    """What a scenario must say beside the overrides for `path` to be read as news: nothing, where
+    neither looks like news."""
+    named = any(
+        f"data.format={name}" in override.replace('"', "")
+        for override in overrides
+        for name in NEWS_FORMATS
+    )
+    looks = not any(override.startswith("data.format=") for override in overrides) and is_mind(
+        Path(path)
+    )
+    return (
+        ["recipe=privaterec", "privacy.unit=click", *(["data.format=mind"] if looks else [])]
+        if named or looks
+        else []
+    )
 
 
 def describe(scenario: Scenario) -> dict[str, Any]:
@@ -40,7 +51,11 @@ def describe(scenario: Scenario) -> dict[str, Any]:
 
 def _describe_news(scenario: Scenario) -> dict[str, Any]:
     data = load_news(scenario)
-    about = {"format": scenario.data.format, "news": len(data.news), "categories": len(set(data.news.categories) - {""})}
+    about = {
+        "format": scenario.data.format,
+        "news": len(data.news),
+        "categories": len(set(data.news.categories) - {""}),
+    }
     parts = {"train": data.log.train, "validation": data.log.validation, "test": data.log.test}
     return about | {name: _describe_impressions(part) for name, part in parts.items()}
 
@@ -48,7 +63,11 @@ def _describe_news(scenario: Scenario) -> dict[str, Any]:
 def _describe_impressions(part: Impressions) -> dict[str, Any]:
     clicks = np.diff(np.concatenate([[0], np.cumsum(part.clicked)])[part.candidate_ptr])
     shown, histories = np.diff(part.candidate_ptr), np.diff(part.history_ptr)
-    medians = {"median shown": float(np.median(shown)), "median history": float(np.median(histories))} if len(part) else {}
+    medians = (
+        {"median shown": float(np.median(shown)), "median history": float(np.median(histories))}
+        if len(part)
+        else {}
+    )
     several = {"without a click": int((clicks == 0).sum()), "with several": int((clicks > 1).sum())}
     return {"users": part.num_users, "impressions": len(part), **several, **medians}
 
@@ -56,7 +75,10 @@ def _describe_impressions(part: Impressions) -> dict[str, Any]:
 def _describe_events(scenario: Scenario) -> dict[str, Any]:
     dataset = load_dataset(scenario)
     events = dataset.interactions
-    per_user, per_item = np.diff(events.user_ptr), np.bincount(events.items, minlength=events.num_items)
+    per_user, per_item = (
+        np.diff(events.user_ptr),
+        np.bincount(events.items, minlength=events.num_items),
+    )
     return {
         "format": dataset.provenance.format,
         "kind": events.kind,
@@ -67,11 +89,19 @@ def _describe_events(scenario: Scenario) -> dict[str, Any]:
         "median events per user": float(np.median(per_user)),
         "median events per item": float(np.median(per_item)),
         "scale": list(events.value_range),
-        "mean value": round(float(np.mean(events.values, dtype=np.float64)), 5) if len(events) else None,
-        "given validation events": len(dataset.given_validation) if dataset.given_validation is not None else 0,
+        "mean value": round(float(np.mean(events.values, dtype=np.float64)), 5)
+        if len(events)
+        else None,
+        "given validation events": len(dataset.given_validation)
+        if dataset.given_validation is not None
+        else 0,
         "given test events": len(dataset.given_test) if dataset.given_test is not None else 0,
         "features": {name: len(bag.vocabulary) for name, bag in dataset.features.bags.items()},
-        "rows resolved": {name: count for name, count in vars(dataset.provenance.report).items() if name != "notes"},
+        "rows resolved": {
+            name: count
+            for name, count in vars(dataset.provenance.report).items()
+            if name != "notes"
+        },
         **({"notes": notes} if (notes := dataset.provenance.report.notes) else {}),
     }
 
@@ -83,22 +113,40 @@ def table(described: dict[str, Any]) -> str:
 
 def _words(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name.replace('_', ' ')} {_words(part)}" for name, part in value.items() if part != ()) or "none"
+        return (
+            ", ".join(
+                f"{name.replace('_', ' ')} {_words(part)}"
+                for name, part in value.items()
+                if part != ()
+            )
+            or "none"
+        )
     if isinstance(value, list):  # the scale
         return " to ".join(f"{part:g}" for part in value)
     if isinstance(value, tuple):  # notes
         return "; ".join(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
-def plant(folder: Path, preset: str, seed: int, *, users: int = 0, items: int = 0, events: int = 0) -> list[str]:
+def plant(
+    folder: Path, preset: str, seed: int, *, users: int = 0, items: int = 0, events: int = 0
+) -> list[str]:
     """Write a planted data set, of a preset or of sizes of one's own; returns the files."""
     if seed < 0:
         raise SettingsError(f"--seed {seed} is negative", "Give 0 or more.")
     sizes = {"users": users, "items": items, "events": events}
     if any(sizes.values()):
         if preset or not all(sizes.values()):
-            raise SettingsError("--users, --items and --events go together, and without --preset", "Give all three of them.")
+            raise SettingsError(
+                "--users, --items and --events go together, and without --preset",
+                "Give all three of them.",
+            )
         data = DataSettings(planted=PlantedSettings(**sizes))
     else:
         data = DataSettings(preset=preset)

@@ -1,4 +1,5 @@
-"""From a scenario's data table to public news and private impressions: MIND's files, a click log made from ratings, or planted news."""
+"""From a scenario's data table to public news and private impressions: MIND's files, a click log
+made from ratings, or planted news."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from fedrec.settings import Scenario
 class NewsData:
     """Public: `news` and `features` (empty where the texts are all there is). Private: `log`.
 
-    not_covered: sentences on what was read off all users' data, so that no guarantee for training covers it.
+    not_covered: sentences on what was read off all users' data, so that no guarantee for training
+    covers it.
     """
 
     name: str
@@ -36,14 +38,29 @@ class NewsData:
     def describe(self) -> dict[str, object]:
         """Sizes, for the run folder."""
         parts = {"train": self.log.train, "validation": self.log.validation, "test": self.log.test}
-        sizes = {name: {"users": part.num_users, "impressions": len(part)} for name, part in parts.items()}
+        sizes = {
+            name: {"users": part.num_users, "impressions": len(part)}
+            for name, part in parts.items()
+        }
         return {"data": self.name, "news": len(self.news), **sizes}
 
     def digest(self) -> str:
-        """SHA-256 of the impressions of every part: who is where, what was shown, what was clicked; the same on every machine."""
+        """SHA-256 of the impressions of every part: who is where, what was shown, what was clicked;
+        the same on every machine."""
         found = hashlib.sha256(str(len(self.news)).encode())
-        for name, part in (("train", self.log.train), ("validation", self.log.validation), ("test", self.log.test)):
-            numbers = (part.history_ptr, part.history, part.users, part.candidate_ptr, part.candidates, part.clicked)
+        for name, part in (
+            ("train", self.log.train),
+            ("validation", self.log.validation),
+            ("test", self.log.test),
+        ):
+            numbers = (
+                part.history_ptr,
+                part.history,
+                part.users,
+                part.candidate_ptr,
+                part.candidates,
+                part.clicked,
+            )
             found.update(f"/{name}/{part.num_users}/{len(part)}/".encode())
             for array in numbers:
                 found.update(array.astype("<i8").tobytes())
@@ -53,22 +70,29 @@ class NewsData:
         """The same for a reader."""
         train, test = self.log.train, self.log.test
         return (
-            f"trained on {len(train):,} impressions of {train.num_users:,} users among {len(self.news):,} items; "
+            f"trained on {len(train):,} impressions of {train.num_users:,} users among "
+            f"{len(self.news):,} items; "
             f"tested on {len(test):,} impressions of {test.num_users:,} users"
         )
 
 
 def load_news(scenario: Scenario) -> NewsData:
-    """Read or plant the scenario's data; users are divided by `split.seed`. Raises DataError or SettingsError."""
+    """Read or plant the scenario's data; users are divided by `split.seed`.
+
+    Raises DataError or SettingsError."""
     found = _READERS[scenario.data.format](scenario)
     for name, part in (("train", found.log.train), ("test", found.log.test)):
         if not part.clicked.any() or part.num_users < 2:
-            raise DataError(f"{name} has no clicks of two users or more", "Give data with labelled impressions.")
+            raise DataError(
+                f"{name} has no clicks of two users or more", "Give data with labelled impressions."
+            )
     return found
 
 
 def catalogue_of(scenario: Scenario, data: NewsData) -> Catalogue:
-    """The public catalogue: a vector for every item, and `news.entity_vectors` beside it. Raises DataError on a file that names none."""
+    """The public catalogue: a vector for every item, and `news.entity_vectors` beside it.
+
+    Raises DataError on a file that names none."""
     return Catalogue(data.news, item_vectors(scenario, data.news, data.features))
 
 
@@ -81,12 +105,18 @@ def _mind(scenario: Scenario) -> NewsData:
     part = users_of_train or scenario.data.unknown_news != "refuse"
     added = ("news without a line in news.tsv: their ids are read off everybody's impressions",)
     untold = added if scenario.data.unknown_news == "add" else ()
-    return NewsData("a part of MIND" if part else "MIND", mind.news, PublicFeatures({}), log, untold)
+    return NewsData(
+        "a part of MIND" if part else "MIND", mind.news, PublicFeatures({}), log, untold
+    )
 
 
 def only_told(impressions: Impressions) -> Impressions:
     """Impressions with a click: MIND as it is published has no other in train and dev."""
-    clicks = np.add.reduceat(impressions.clicked, impressions.candidate_ptr[:-1]) if len(impressions) else np.zeros(0)
+    clicks = (
+        np.add.reduceat(impressions.clicked, impressions.candidate_ptr[:-1])
+        if len(impressions)
+        else np.zeros(0)
+    )
     return impressions if clicks.all() else impressions.select(np.flatnonzero(clicks))
 
 
@@ -95,15 +125,23 @@ def _click_log(scenario: Scenario) -> NewsData:
     protocol = ClickLogProtocol(division="latest" if scenario.split.kind == "temporal" else "drawn")
     log = click_log(rated.ratings, protocol, streams=Streams(scenario.split.seed))
     untold = (*rated.not_covered, *not_covered(protocol))
-    return NewsData(f"click log of {Path(scenario.data.path).name}", rated.news, rated.features, log, untold)
+    return NewsData(
+        f"click log of {Path(scenario.data.path).name}", rated.news, rated.features, log, untold
+    )
 
 
 def _planted(scenario: Scenario) -> NewsData:
     if scenario.data.planted is not None:
-        raise SettingsError("data.planted gives sizes of ratings and clicks, not of news", f"Use data.preset: {', '.join(NEWS_SHAPES)}.")
+        raise SettingsError(
+            "data.planted gives sizes of ratings and clicks, not of news",
+            f"Use data.preset: {', '.join(NEWS_SHAPES)}.",
+        )
     preset = scenario.data.preset or "demo"
     if preset not in NEWS_SHAPES:
-        raise SettingsError(f"data.preset {preset!r} is unknown", f"For planted news, use one of: {', '.join(NEWS_SHAPES)}.")
+        raise SettingsError(
+            f"data.preset {preset!r} is unknown",
+            f"For planted news, use one of: {', '.join(NEWS_SHAPES)}.",
+        )
     planted = planted_news(NEWS_SHAPES[preset], seed=scenario.split.seed)
     return NewsData("planted news", planted.news, PublicFeatures({}), planted.log)
 

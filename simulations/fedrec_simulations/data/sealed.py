@@ -1,8 +1,10 @@
-"""The one door to test events: a split whose test fold opens once, for a finished model, and lets nobody train afterwards.
+"""The one door to test events: a split whose test fold opens once, for a finished model, and lets
+nobody train afterwards.
 
-Figures and quality tables load their data here. Before the opening there are train and validation; the opening takes the model's arrays
-and keeps their SHA-256, which a row may record; after it, train and validation are closed to whoever holds the seal. So no choice
-and no training of that seal can have seen a test event. Data read from disk is kept and sealed anew for every training.
+Figures and quality tables load their data here. Before the opening there are train and validation;
+the opening takes the model's arrays and keeps their SHA-256, which a row may record; after it,
+train and validation are closed to whoever holds the seal. So no choice and no training of that seal
+can have seen a test event. Data read from disk is kept and sealed anew for every training.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ PUBLIC_SOURCES = {"users_file", "users_format", "users_ids", "users_share", "sim
 
 @dataclass(frozen=True)
 class Opened:
-    """What may be measured once a model is finished: the whole split, and the SHA-256 of the model's arrays at the opening."""
+    """What may be measured once a model is finished: the whole split, and the SHA-256 of the
+    model's arrays at the opening."""
 
     split: Split
     model_sha256: str
@@ -53,7 +56,9 @@ class SealedSplit:
         return self._before("validation").validation
 
     def open(self, model: Mapping[str, npt.NDArray[Any]]) -> Opened:
-        """The split with its test events, for the finished model of these arrays. Raises LeakageError the second time."""
+        """The split with its test events, for the finished model of these arrays.
+
+        Raises LeakageError the second time."""
         split, self._opened = self._before("test"), True
         return Opened(split, _digest(model))
 
@@ -68,9 +73,15 @@ class SealedSplit:
 
 
 def load_sealed(scenario: Scenario) -> tuple[Dataset, SealedSplit]:
-    """The scenario's data and its split under a new seal. Of the data set only catalogue and features are for use: it holds all events."""
-    content = scenario.model_dump_json(include={"data": True, "split": True, "collective": PUBLIC_SOURCES})
-    dataset, split = _read(_Asked(content if scenario.data.path else f"{scenario.seed} {content}", scenario))
+    """The scenario's data and its split under a new seal.
+
+    Of the data set only catalogue and features are for use: it holds all events."""
+    content = scenario.model_dump_json(
+        include={"data": True, "split": True, "collective": PUBLIC_SOURCES}
+    )
+    dataset, split = _read(
+        _Asked(content if scenario.data.path else f"{scenario.seed} {content}", scenario)
+    )
     return dataset, SealedSplit(split)
 
 
@@ -92,5 +103,7 @@ def _digest(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
     """SHA-256 of names, shapes and bytes."""
     found = hashlib.sha256()
     for name, array in sorted(arrays.items()):
-        found.update(f"{name} {array.shape} {array.dtype}".encode() + np.ascontiguousarray(array).tobytes())
+        found.update(
+            f"{name} {array.shape} {array.dtype}".encode() + np.ascontiguousarray(array).tobytes()
+        )
     return found.hexdigest()

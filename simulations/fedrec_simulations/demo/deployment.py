@@ -1,8 +1,11 @@
-"""`fedrec demo --deployment`: a deployment from its certificates to the second answer, and what is left to check of it.
+"""`fedrec demo --deployment`: a deployment from its certificates to the second answer, and what is
+left to check of it.
 
-    train on 80% of the ratings -> serve -> ask -> the other ratings arrive -> train again from the last model -> ask again
+    train on 80% of the ratings -> serve -> ask -> the other ratings arrive -> train again from the
+    last model -> ask again
 
-One party is killed in the middle of a round. All checks are made on what the parties kept, after they have ended.
+One party is killed in the middle of a round. All checks are made on what the parties kept, after
+they have ended.
 """
 
 from __future__ import annotations
@@ -42,11 +45,16 @@ class Strike:
 
 
 def run(overrides: tuple[str, ...], *, seed: int, keep: Path | None, quiet: bool) -> dict[str, Any]:
-    """All of it; what `--json` prints. Raises FedRecError, after it has printed the end of the log of whoever failed."""
+    """All of it; what `--json` prints.
+
+    Raises FedRecError, after it has printed the end of the log of whoever failed."""
     started, screen = time.perf_counter(), Screen(quiet=quiet)
     scenario = load(path_of("deployment"), ("privacy.noise=seeded", *overrides))
     if scenario.learns_news:
-        raise SettingsError("the demonstration of a deployment is of ratings or clicks", 'Leave recipe = "privaterec" out.')
+        raise SettingsError(
+            "the demonstration of a deployment is of ratings or clicks",
+            'Leave recipe = "privaterec" out.',
+        )
     with _told_to_end(), _folder(keep) as folder:
         company = Supervisor()
         try:
@@ -61,22 +69,32 @@ def run(overrides: tuple[str, ...], *, seed: int, keep: Path | None, quiet: bool
             with _undisturbed():
                 company.stop()
         content, parties = done.checked()
-        content |= {"folder": str(keep) if keep else "", "seconds": round(time.perf_counter() - started, 1)}
+        content |= {
+            "folder": str(keep) if keep else "",
+            "seconds": round(time.perf_counter() - started, 1),
+        }
         content = dict(finite({**content, "verdict": _verdict(content)}))
         screen.show(content, parties)
     if not content["holds"]:
-        raise RunError(content["verdict"], "Run it with --keep DIR and look at the logs there; report it as a defect.")
+        raise RunError(
+            content["verdict"],
+            "Run it with --keep DIR and look at the logs there; report it as a defect.",
+        )
     return content
 
 
 class _Demo:
     """The steps, and what is noted on the way."""
 
-    def __init__(self, scenario: Scenario, folder: Path, company: Supervisor, screen: Screen, seed: int) -> None:
+    def __init__(
+        self, scenario: Scenario, folder: Path, company: Supervisor, screen: Screen, seed: int
+    ) -> None:
         self._trial, self._screen = Trial(scenario, folder.resolve()), screen
         with screen.step("people are invented, and what is to be trained is tried in one process"):
             self._there = self._trial.deployment(company)
-            self._strike = strike(seed, self._there, [self._trial.alone(number).rounds for number in range(TRAININGS)])
+            self._strike = strike(
+                seed, self._there, [self._trial.alone(number).rounds for number in range(TRAININGS)]
+            )
         self._trainings = list[dict[str, Any]]()
         self._answers = list[dict[str, Any]]()
         self._lines = list[dict[str, Any]]()
@@ -85,8 +103,15 @@ class _Demo:
         """Everything that needs the parties."""
         there, screen, people = self._there, self._screen, self._trial.people
         earlier, later = len(people.earlier), len(people.split.train) - len(people.earlier)
-        words = f"certificates, settings, {people.earlier.num_users:,} people with {earlier:,} ratings; "
-        who = "three aggregators (not yet reviewed from outside)" if there.files.of_three else "aggregator"
+        words = (
+            f"certificates, settings, {people.earlier.num_users:,} people with {earlier:,} "
+            "ratings; "
+        )
+        who = (
+            "three aggregators (not yet reviewed from outside)"
+            if there.files.of_three
+            else "aggregator"
+        )
         with screen.step(f"{words}{who}, server and {SITES} sites start"):
             there.start()
         self._train(0)
@@ -106,23 +131,34 @@ class _Demo:
     def _train(self, training: int) -> None:
         there, chosen = self._there, self._strike
         started, ordinal = time.perf_counter(), ("first", "second")[training]
-        with self._screen.rounds(f"the {ordinal} training", self._trial.alone(training).rounds) as bar:
+        with self._screen.rounds(
+            f"the {ordinal} training", self._trial.alone(training).rounds
+        ) as bar:
             rounds, number = there.rounds(), 0
             while True:
                 if (training, number) == (chosen.training, chosen.round):
                     struck = time.perf_counter()
                     there.kill_in_round(chosen.party, number)
                     again_s = time.perf_counter() - struck
-                    bar.say(f"kill -9 {chosen.party}, in the middle of round {number + 1}: another process plays it after {again_s:.0f} s")
+                    bar.say(
+                        f"kill -9 {chosen.party}, in the middle of round {number + 1}: "
+                        f"another process plays it after {again_s:.0f} s"
+                    )
                 if next(rounds, None) is None:
                     break
                 number += 1
                 bar.done(there.lines()[-1]["reported"])
-        self._trainings.append({"seconds": round(time.perf_counter() - started, 1), "check": evidence.training(there, training)})
+        self._trainings.append(
+            {
+                "seconds": round(time.perf_counter() - started, 1),
+                "check": evidence.training(there, training),
+            }
+        )
         self._lines += there.lines()
 
     def _ask(self, url: str, training: int) -> None:
-        """As a person whose device holds a history and a ledger; at last the same list ranked on the device, for comparison."""
+        """As a person whose device holds a history and a ledger; at last the same list ranked on
+        the device, for comparison."""
         history, device = self._trial.history(training), self._trial.device(self._there, url)
         with self._screen.step("a person asks"):
             for local in (False, True) if training == TRAININGS - 1 else (False,):
@@ -135,17 +171,31 @@ class _Demo:
         """Content for programs, and what each party saw; the parties have ended."""
         there, chosen = self._there, self._strike
         seeded = self._trial.scenario.privacy.noise == "seeded"
-        with self._screen.step("one process trains the same, to compare" if seeded else "what the parties kept is read"):
+        with self._screen.step(
+            "one process trains the same, to compare" if seeded else "what the parties kept is read"
+        ):
             trainings = [self._trained(number) for number in range(TRAININGS)]
-            same = all(self._trial.same_bytes(there, number) for number in range(TRAININGS)) if seeded else None
+            same = (
+                all(self._trial.same_bytes(there, number) for number in range(TRAININGS))
+                if seeded
+                else None
+            )
         paid = [answer for answer in self._answers if answer["guarantee"] is not None]
         training, serving = evidence.spent_on_training(there), paid[-1]["spent"]
         content = {
             "trained": [run.version for run in there.runs],
             "trainings": trainings,
             "answers": self._answers,
-            "spent": {"training": training, "serving": {"unit": "per click (replace)", **serving, "answers": len(paid)}},
-            "killed": {"party": chosen.party, "signal": 9, "training": chosen.training + 1, "round": chosen.round + 1},
+            "spent": {
+                "training": training,
+                "serving": {"unit": "per click (replace)", **serving, "answers": len(paid)},
+            },
+            "killed": {
+                "party": chosen.party,
+                "signal": 9,
+                "training": chosen.training + 1,
+                "round": chosen.round + 1,
+            },
             "same_bytes": same,
             "noise": self._trial.scenario.privacy.noise,
             "aggregation": self._trial.scenario.privacy.aggregation,
@@ -153,12 +203,17 @@ class _Demo:
         }
         versions = [answer["version"] for answer in paid]
         holds = {
-            "everybody was counted in every round": not any(one["check"].faults for one in self._trainings),
+            "everybody was counted in every round": not any(
+                one["check"].faults for one in self._trainings
+            ),
             "the ledgers agree": training["ledgers_agree"],
-            "each answer is of the newest model": versions == content["trained"] and len(set(versions)) == TRAININGS,
+            "each answer is of the newest model": versions == content["trained"]
+            and len(set(versions)) == TRAININGS,
             "the models are the same bytes": same is not False,
         }
-        return {**content, "checks": holds, "holds": all(holds.values())}, evidence.seen(there, self._answers, self._lines)
+        return {**content, "checks": holds, "holds": all(holds.values())}, evidence.seen(
+            there, self._answers, self._lines
+        )
 
     def _trained(self, number: int) -> dict[str, Any]:
         entry, noted = self._there.runs[number], self._trainings[number]
@@ -177,7 +232,11 @@ class _Demo:
 def strike(seed: int, there: Deployment, rounds: Sequence[int]) -> Strike:
     """Who is killed in which round, by the seed. rounds: of each training."""
     rng = Streams(seed).numpy("demo/strike")
-    party = str(rng.choice([*there.files.aggregators, SERVER, *(shard.name for shard in there.files.shards)]))
+    party = str(
+        rng.choice(
+            [*there.files.aggregators, SERVER, *(shard.name for shard in there.files.shards)]
+        )
+    )
     training = int(rng.integers(len(rounds)))
     return Strike(party, training, int(rng.integers(rounds[training])))
 
@@ -185,8 +244,14 @@ def strike(seed: int, there: Deployment, rounds: Sequence[int]) -> Strike:
 def _verdict(content: dict[str, Any]) -> str:
     if content["holds"]:
         trained, people = len(content["trained"]), content["trainings"][-1]["users"]
-        return f"It held: {trained} trainings of {people:,} people and a kill -9 later, nothing is lost, doubled or smaller than promised."
-    return f"It did NOT hold that {' and that '.join(words for words, holds in content['checks'].items() if not holds)}."
+        return (
+            f"It held: {trained} trainings of {people:,} people and a kill -9 later, nothing is "
+            "lost, doubled or smaller than promised."
+        )
+    return (
+        "It did NOT hold that "
+        f"{' and that '.join(words for words, holds in content['checks'].items() if not holds)}."
+    )
 
 
 def _show_logs(company: Supervisor, screen: Screen) -> None:

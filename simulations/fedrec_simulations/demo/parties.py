@@ -1,7 +1,8 @@
-"""A deployment on this machine: started, trained by, served from, and with its parties killed, each a process of its own.
+"""A deployment on this machine: started, trained by, served from, and with its parties killed, each
+a process of its own.
 
-It is what `fedrec simulate --runtime processes` starts (`party_files`, `processes`) and a serving process beside it. A party that dies is
-started again at the same address, as a supervisor would.
+It is what `fedrec simulate --runtime processes` starts (`party_files`, `processes`) and a serving
+process beside it. A party that dies is started again at the same address, as a supervisor would.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ _LONG_S = 600.0
 
 @dataclass
 class Deployment:
-    """An aggregator or three, a server, clients and a serving process, in the folders of `files`."""
+    """An aggregator or three, a server, clients and a serving process, in the folders of
+    `files`."""
 
     files: PartyFiles[Shard]
     company: Supervisor
@@ -61,7 +63,8 @@ class Deployment:
         processes.start(self.files, self.company, server=["--every", "3650d"])
 
     def train_again(self, files: PartyFiles[Shard]) -> None:
-        """Ask the server for another training, with what the sites hold by `files`; returns when it has begun."""
+        """Ask the server for another training, with what the sites hold by `files`; returns when it
+        has begun."""
         self.files, before = files, len(self.runs)
         files.write_shards()
         self._wait(self._asked, "server that stands")
@@ -73,10 +76,13 @@ class Deployment:
         return False
 
     def rounds(self) -> Iterator[Carried]:
-        """Every round of the newest training when the server has kept it, until it has finished. Raises RunError."""
+        """Every round of the newest training when the server has kept it, until it has finished.
+
+        Raises RunError."""
         number = 0
         while True:
-            finished = self.runs and self.runs[-1].finished_s  # first: what is kept by then is everything
+            # first: what is kept by then is everything
+            finished = self.runs and self.runs[-1].finished_s
             for carried in kept_rounds(self.server, after=number):
                 number = carried.round + 1
                 yield carried
@@ -97,14 +103,17 @@ class Deployment:
     # --- faults ---
 
     def pid(self, name: str) -> int:
-        """Of a party, or of a child by the party that started it ("server/superlink", "client-1/supernode" or "/worker"); 0 for none."""
+        """Of a party, or of a child by the party that started it ("server/superlink",
+        "client-1/supernode" or "/worker"); 0 for none."""
         party, _, child = name.partition("/")
         if not child:
             return self.company.pid(party)
         if child == "worker":
             return _child(self.company.pid(party), MAIN)
         with suppress(RunError):
-            told = read_json(self.files.state(party) / ("server.json" if party == SERVER else "client.json"))
+            told = read_json(
+                self.files.state(party) / ("server.json" if party == SERVER else "client.json")
+            )
             return int(told[f"{child}_pid"]) if told["pid"] == self.company.pid(party) else 0
         return 0
 
@@ -118,14 +127,18 @@ class Deployment:
         return False
 
     def kill_in_round(self, victim: str, round: int) -> None:
-        """Kill a party when one site's reports of a round are in and the other site is held up, so that the round cannot be over.
+        """Kill a party when one site's reports of a round are in and the other site is held up, so
+        that the round cannot be over.
 
         Call it when the round before is kept. Returns when another process plays the party.
         """
         first, *others = [shard.name for shard in self.files.shards]
         run, before = run_folder(self.server).name, self.pid(victim)
         with self._held(others):
-            self._wait(lambda: self._reported(run, round) >= {first} or self._finished(run), f"report of {first} in round {round}")
+            self._wait(
+                lambda: self._reported(run, round) >= {first} or self._finished(run),
+                f"report of {first} in round {round}",
+            )
             self.kill(victim)
         self._wait(lambda: self.pid(victim) != before, f"new {victim}")
 
@@ -133,8 +146,11 @@ class Deployment:
         return any(entry.run == run and entry.finished_s for entry in self.runs)
 
     def _reported(self, run: str, round: int) -> set[str]:
-        """Clients whose reports the aggregator has counted, by its log; of three, the last one that gets them."""
-        lines = said(self.files.log(self.files.aggregators[-1]), event="report", run=run, round=round)
+        """Clients whose reports the aggregator has counted, by its log; of three, the last one that
+        gets them."""
+        lines = said(
+            self.files.log(self.files.aggregators[-1]), event="report", run=run, round=round
+        )
         return {line["sender"] for line in lines if line["accepted"]}
 
     @contextmanager
@@ -156,29 +172,46 @@ class Deployment:
     # --- serving ---
 
     def serve(self) -> str:
-        """Start serving from the server's folder with TLS; its gRPC address, where it listens again when it is started again."""
+        """Start serving from the server's folder with TLS; its gRPC address, where it listens again
+        when it is started again."""
         told = self.files.state(SERVING) / "serving.json"
         told.unlink(missing_ok=True)
         self._write_serving(ANY_PORT)
-        verb = [SERVING.removesuffix("ing") + "e", str(self.server), "--settings", str(self.files.settings(SERVING))]
+        verb = [
+            SERVING.removesuffix("ing") + "e",
+            str(self.server),
+            "--settings",
+            str(self.files.settings(SERVING)),
+        ]
         seeded = self.files.job.scenario.privacy.noise == "seeded"
-        self.company.start(SERVING, [*verb, *(["--demo"] if seeded else [])], log=self.files.log(SERVING))
+        self.company.start(
+            SERVING, [*verb, *(["--demo"] if seeded else [])], log=self.files.log(SERVING)
+        )
         where: str = self.company.wait_for(
-            lambda: read_json(told)["grpc"] if told.exists() else None, what="serving process that listens", timeout_s=_LONG_S
+            lambda: read_json(told)["grpc"] if told.exists() else None,
+            what="serving process that listens",
+            timeout_s=_LONG_S,
         )
         self._write_serving(where)
         return f"grpcs://{where}"
 
     @property
     def trust(self) -> Trust:
-        """How a person knows the serving process: by the authority and the server's key. A person shows no certificate."""
+        """How a person knows the serving process: by the authority and the server's key.
+
+        A person shows no certificate."""
         folder = self.files.root / "certificates"
-        return Trust(ca=str(folder / "ca.pem"), pin=read_pins(folder / "pins.toml")["fedrec:server:server"])
+        return Trust(
+            ca=str(folder / "ca.pem"), pin=read_pins(folder / "pins.toml")["fedrec:server:server"]
+        )
 
     def wait_until_served(self, version: str) -> None:
         """Until the serving process has taken this version over."""
         log = self.files.log(SERVING)
-        self._wait(lambda: bool(said(log, event="model", version=version)), f"model {version} at the serving process")
+        self._wait(
+            lambda: bool(said(log, event="model", version=version)),
+            f"model {version} at the serving process",
+        )
 
     def _write_serving(self, address: str) -> None:
         folder = self.files.root / "certificates"
@@ -186,7 +219,10 @@ class Deployment:
             "grpc": address,
             "http": "",
             "state": str(self.files.state(SERVING)),
-            "tls": {"certificate": str(folder / "server.pem"), "key": str(folder / "server-key.pem")},
+            "tls": {
+                "certificate": str(folder / "server.pem"),
+                "key": str(folder / "server-key.pem"),
+            },
             "models": {"watch_s": 0.2},
         }
         write_bytes(self.files.settings(SERVING), toml(content).encode())
@@ -194,7 +230,11 @@ class Deployment:
 
 def said(log: Path, **fields: Any) -> list[dict[str, Any]]:
     """Lines of a party's log that have these fields."""
-    lines = [_line(text) for text in log.read_text(errors="replace").splitlines()] if log.exists() else []
+    lines = (
+        [_line(text) for text in log.read_text(errors="replace").splitlines()]
+        if log.exists()
+        else []
+    )
     return [line for line in lines if fields.items() <= line.items()]
 
 

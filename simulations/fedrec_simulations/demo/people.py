@@ -1,4 +1,5 @@
-"""The people of a demonstration: invented, living at two sites, some of whose ratings arrive only after the first training."""
+"""The people of a demonstration: invented, living at two sites, some of whose ratings arrive only
+after the first training."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ _ACTIVE = 0.75
 
 @dataclass(frozen=True)
 class People:
-    """Everybody, what of their training events is there at the first training (`earlier`), and the number of the person who asks."""
+    """Everybody, what of their training events is there at the first training (`earlier`), and the
+    number of the person who asks."""
 
     dataset: Dataset
     split: Split
@@ -41,13 +43,20 @@ class People:
         """Item ids and ratings of the person who asks, oldest first, at that time."""
         one = self.events(training).users_subset(np.array([self.person]))
         order = np.arange(len(one)) if one.times is None else np.argsort(one.times, kind="stable")
-        return [(self.dataset.catalogue.item_ids[int(one.items[row])], float(one.values[row])) for row in order]
+        return [
+            (self.dataset.catalogue.item_ids[int(one.items[row])], float(one.values[row]))
+            for row in order
+        ]
 
     def metrics(self, model: Model, training: int) -> dict[str, float]:
         """Of a model on the test events, measured outside the protocol and without noise."""
         fold = Fold(self.events(training), self.split.test.targets)
         found = evaluate(model, fold, fold.history, cutoffs=(20,), ranking=False).metrics()
-        return {name: float(value) for name, value in found.items() if name in ("rmse", "ndcg@20") and value is not None}
+        return {
+            name: float(value)
+            for name, value in found.items()
+            if name in ("rmse", "ndcg@20") and value is not None
+        }
 
 
 def invented(scenario: Scenario) -> People:
@@ -55,7 +64,9 @@ def invented(scenario: Scenario) -> People:
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
     train = split.train
-    earlier = train.select(train.draws(Streams(scenario.seed).key("demo/earlier")) < np.uint64(EARLIER * 2**64))
+    earlier = train.select(
+        train.draws(Streams(scenario.seed).key("demo/earlier")) < np.uint64(EARLIER * 2**64)
+    )
     counts = np.diff(earlier.user_ptr)
     return People(dataset, split, earlier, int(np.argmax(counts >= np.quantile(counts, _ACTIVE))))
 

@@ -1,4 +1,5 @@
-"""What a demonstration prints: a line for each step, two lists side by side, a table of who saw what, what it cost, and a verdict."""
+"""What a demonstration prints: a line for each step, two lists side by side, a table of who saw
+what, what it cost, and a verdict."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ _TITLE = 38
 
 
 class Screen:
-    """Steps on standard error as they happen, results on standard output; nothing at all where `quiet`."""
+    """Steps on standard error as they happen, results on standard output; nothing at all where
+    `quiet`."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._steps, self._results = Console(stderr=True, quiet=quiet), Console(quiet=quiet)
@@ -55,14 +57,22 @@ class Screen:
         self._results.print()
         self._results.print(facts_table(content))
         self._results.print()
-        self._results.print(Text(content["verdict"], style="bold green" if content["holds"] else "bold red"))
+        self._results.print(
+            Text(content["verdict"], style="bold green" if content["holds"] else "bold red")
+        )
 
 
 class Rounds:
     """Progress of one training."""
 
     def __init__(self, progress: Progress, task: TaskID, words: str, total: int) -> None:
-        self._progress, self._task, self._words, self._total, self._done = progress, task, words, total, 0
+        self._progress, self._task, self._words, self._total, self._done = (
+            progress,
+            task,
+            words,
+            total,
+            0,
+        )
 
     def done(self, counted: int) -> None:
         """One more round is kept."""
@@ -81,7 +91,11 @@ def lists_table(content: Mapping[str, Any]) -> Table:
     table.add_column("", justify="right", style="dim", min_width=2)
     answers, number = content["answers"], 1
     for answer in answers:
-        name = "ranked on the device, exactly" if answer["guarantee"] is None else f"answer {number}, by model {answer['version'][:8]}"
+        name = (
+            "ranked on the device, exactly"
+            if answer["guarantee"] is None
+            else f"answer {number}, by model {answer['version'][:8]}"
+        )
         number += answer["guarantee"] is not None
         table.add_column(name, no_wrap=True, max_width=_TITLE, overflow="ellipsis")
     columns = [[plain(item["title"]) for item in answer["items"]] for answer in answers]
@@ -92,21 +106,45 @@ def lists_table(content: Mapping[str, Any]) -> Table:
 
 
 def parties_table(parties: Sequence[Seen]) -> Table:
-    """Who received, kept and cannot know what; bytes of messages before TLS, as each party's own files say."""
+    """Who received, kept and cannot know what; bytes of messages before TLS, as each party's own
+    files say."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name, right in (("party", False), ("received", False), ("in", True), ("kept", False), ("out", True), ("cannot know", False)):
-        table.add_column(name, justify="right" if right else "left", no_wrap=right or name == "party")
+    for name, right in (
+        ("party", False),
+        ("received", False),
+        ("in", True),
+        ("kept", False),
+        ("out", True),
+        ("cannot know", False),
+    ):
+        table.add_column(
+            name, justify="right" if right else "left", no_wrap=right or name == "party"
+        )
     for one in parties:
-        words = (one.party, one.received, size(one.bytes_in), one.kept, size(one.bytes_out), one.cannot_know)
+        words = (
+            one.party,
+            one.received,
+            size(one.bytes_in),
+            one.kept,
+            size(one.bytes_out),
+            one.cannot_know,
+        )
         table.add_row(*(Text(word) for word in words))
-    table.caption, table.caption_justify = "Bytes of messages, both trainings and all questions together, before TLS.", "left"
+    table.caption, table.caption_justify = (
+        "Bytes of messages, both trainings and all questions together, before TLS.",
+        "left",
+    )
     if any(one.party.startswith("aggregator-") for one in parties):
-        table.caption += " What aggregators tell each other is not counted: place 2 passes what it has of every report on to place 3."
+        table.caption += (
+            " What aggregators tell each other is not counted: place 2 passes what it has of "
+            "every report on to place 3."
+        )
     return table
 
 
 def facts_table(content: Mapping[str, Any]) -> Table:
-    """What was spent, who was killed, what the models are worth, and the same bytes, a line each."""
+    """What was spent, who was killed, what the models are worth, and the same bytes, a line
+    each."""
     table = Table.grid(padding=(0, 3, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column()
@@ -117,29 +155,62 @@ def facts_table(content: Mapping[str, Any]) -> Table:
 
 def facts(content: Mapping[str, Any]) -> dict[str, str]:
     """The same as words by name."""
-    training, serving, killed = content["spent"]["training"], content["spent"]["serving"], content["killed"]
-    errors = ", then ".join(f"{name.upper()} {value:.3f}" for one in content["trainings"] for name, value in one["metrics"].items())
-    spent = f"of {training['limit']:.3g} {training['unit']}, δ = {power(training['delta'])}, over {training['trainings']} trainings"
-    asked = f"of {serving['limit']:.3g} {serving['unit']}, δ = {power(serving['delta'])}, over {serving['answers']} answers"
+    training, serving, killed = (
+        content["spent"]["training"],
+        content["spent"]["serving"],
+        content["killed"],
+    )
+    errors = ", then ".join(
+        f"{name.upper()} {value:.3f}"
+        for one in content["trainings"]
+        for name, value in one["metrics"].items()
+    )
+    spent = (
+        f"of {training['limit']:.3g} {training['unit']}, δ = {power(training['delta'])}, over "
+        f"{training['trainings']} trainings"
+    )
+    asked = (
+        f"of {serving['limit']:.3g} {serving['unit']}, δ = {power(serving['delta'])}, over "
+        f"{serving['answers']} answers"
+    )
     found = {
         "training": f"ε = {training['epsilon']:.3g} {spent}",
         "serving": f"ε = {serving['epsilon']:.3g} {asked}",
         "models": f"{errors} on test, measured here and not private",
-        "killed": f"{killed['party']}, with kill -9 in round {killed['round']} of training {killed['training']}; another process went on",
+        "killed": (
+            f"{killed['party']}, with kill -9 in round {killed['round']} of training "
+            f"{killed['training']}; another process went on"
+        ),
     }
     if content["noise"] == "seeded":
-        found["noise"] = "seeded: an experiment on invented people. Whoever knows the seed can remove it; a deployment draws it anew"
+        found["noise"] = (
+            "seeded: an experiment on invented people. Whoever knows the seed can remove it; "
+            "a deployment draws it anew"
+        )
         found["bytes"] = _same(content)
     else:
-        found["noise"] = "the operating system's: no other training gives the same bytes, so none was compared"
+        found["noise"] = (
+            "the operating system's: no other training gives the same bytes, so none was compared"
+        )
     if content["aggregation"] == "three-party":
-        checked = "bounded by checks" if content["hostile_clients"] == "checked" else "not checked: the sites are trusted with them"
-        against = "ε is against the server with any one of the three; any two of them together can read every report"
-        found["three-party"] = f"not yet reviewed from outside. {against}. What clients share is {checked}"
+        checked = (
+            "bounded by checks"
+            if content["hostile_clients"] == "checked"
+            else "not checked: the sites are trusted with them"
+        )
+        against = (
+            "ε is against the server with any one of the three; any two of them together can "
+            "read every report"
+        )
+        found["three-party"] = (
+            f"not yet reviewed from outside. {against}. What clients share is {checked}"
+        )
     return found | ({"files": content["folder"]} if content["folder"] else {})
 
 
 def _same(content: Mapping[str, Any]) -> str:
     if content["same_bytes"]:
-        return "each model is the one that a single process trains from the same data, byte for byte"
+        return (
+            "each model is the one that a single process trains from the same data, byte for byte"
+        )
     return "A MODEL DIFFERS from the one that a single process trains from the same data"

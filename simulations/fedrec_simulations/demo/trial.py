@@ -1,4 +1,5 @@
-"""What a trial deployment trains, twice, and what one process makes of the same data without any fault."""
+"""What a trial deployment trains, twice, and what one process makes of the same data without any
+fault."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ class RepeatedJob(Job):
 
 @dataclass(frozen=True)
 class Alone:
-    """A training in one process, without any fault: its recipe and plan, the last state, and how many rounds it took."""
+    """A training in one process, without any fault: its recipe and plan, the last state, and how
+    many rounds it took."""
 
     prepared: Prepared
     state: State
@@ -53,7 +55,9 @@ class Alone:
 
 @dataclass(frozen=True)
 class Trial:
-    """A scenario, its people, and the folder where everything lies. Trainings are counted from 0."""
+    """A scenario, its people, and the folder where everything lies.
+
+    Trainings are counted from 0."""
 
     scenario: Scenario
     folder: Path
@@ -70,9 +74,13 @@ class Trial:
         return public_facts(self.scenario, self.people.dataset, self.people.split)
 
     def alone(self, training: int) -> Alone:
-        """What this process makes of a training's data, from the model that it made before where the recipe goes on from one."""
+        """What this process makes of a training's data, from the model that it made before where
+        the recipe goes on from one."""
         if training not in self._alone:
-            prepared, rounds = prepare(self.scenario, replace(self.facts, earlier=self._earlier(training))), 0
+            prepared, rounds = (
+                prepare(self.scenario, replace(self.facts, earlier=self._earlier(training))),
+                0,
+            )
             state = prepared.recipe.begin()
             for carried in loopback(self._job(training, prepared), state, []):
                 state, rounds = carried.state, rounds + 1
@@ -83,7 +91,9 @@ class Trial:
         if training == 0:
             return None
         items = self.people.dataset.catalogue.item_ids
-        return Earlier.of(self.alone(training - 1).state, self.facts.num_users, items=items, now=items)
+        return Earlier.of(
+            self.alone(training - 1).state, self.facts.num_users, items=items, now=items
+        )
 
     def files(self, training: int) -> PartyFiles[Shard]:
         """Settings and data of all parties at a training."""
@@ -110,11 +120,17 @@ class Trial:
         return asking.Device(url, self.folder / "person" / "state", *money, there.trust, 60.0)
 
     def same_bytes(self, there: Deployment, training: int) -> bool:
-        """Whether the model of a training is the one that this process makes of the same data, byte for byte."""
-        apart, mine = there.folder(training) / "model" / "model.safetensors", self.folder / "alone" / f"{training + 1}"
+        """Whether the model of a training is the one that this process makes of the same data, byte
+        for byte."""
+        apart, mine = (
+            there.folder(training) / "model" / "model.safetensors",
+            self.folder / "alone" / f"{training + 1}",
+        )
         alone = self.alone(training)
         save(mine, alone.prepared.recipe.model(alone.state), about={})
         return apart.read_bytes() == (mine / "model.safetensors").read_bytes()
 
     def _job(self, training: int, prepared: Prepared) -> RepeatedJob:
-        return RepeatedJob(self.scenario, self.facts, self.people.events(training), prepared, self.folder)
+        return RepeatedJob(
+            self.scenario, self.facts, self.people.events(training), prepared, self.folder
+        )

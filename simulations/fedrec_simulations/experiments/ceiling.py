@@ -1,7 +1,9 @@
-"""Non-private alternating least squares as a `Model`: a reference for private training, and no upper bound.
+"""Non-private alternating least squares as a `Model`: a reference for private training, and no
+upper bound.
 
-Ratings: variational ALS, whose ridges are posteriors' and hence need no tuning. Clicks, and lists of what people rate: Hu, Koren and
-Volinsky 2008, the same iteration as the package `implicit` (`fedrec bench als` compares them).
+Ratings: variational ALS, whose ridges are posteriors' and hence need no tuning. Clicks, and lists
+of what people rate: Hu, Koren and Volinsky 2008, the same iteration as the package `implicit`
+(`fedrec bench als` compares them).
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ class ClickCeiling:
 
     def user_vectors(self, history: Interactions) -> Float32s:
         """(n, d), each user folded in from its history."""
-        solved = solve_clicks(history.user_ptr, history.items, self.item_vectors, ridge=CLICK_RIDGE, alpha=CLICK_ALPHA)
+        solved = solve_clicks(
+            history.user_ptr, history.items, self.item_vectors, ridge=CLICK_RIDGE, alpha=CLICK_ALPHA
+        )
         return solved.astype(np.float32)
 
     def arrays(self) -> Mapping[str, npt.NDArray[np.generic]]:
@@ -46,7 +50,8 @@ class ClickCeiling:
 
 
 def als_model(split: Known, scenario: Scenario, *, ranking: bool = False) -> Model:
-    """Train on train alone; ratings keep the iteration with the smallest validation RMSE, and where `ranking`, carry a ranker."""
+    """Train on train alone; ratings keep the iteration with the smallest validation RMSE, and where
+    `ranking`, carry a ranker."""
     rng = Streams(scenario.seed).numpy("als-init")
     if split.train.kind == "clicks":
         return _of_clicks(split.train, rng)
@@ -62,10 +67,18 @@ def als_model(split: Known, scenario: Scenario, *, ranking: bool = False) -> Mod
     assert best is not None
     if not ranking:
         return best
-    some = evenly(split.train, most_events=MOST_EVENTS)  # lists are what ratings are measured by besides: a minute is enough for them
+    # lists are what ratings are measured by besides: a minute is enough for them
+    some = evenly(split.train, most_events=MOST_EVENTS)
     return replace(best, ranker=_of_clicks(some, Streams(scenario.seed).numpy("als-lists")))
 
 
 def _of_clicks(train: Interactions, rng: np.random.Generator) -> ClickCeiling:
-    *_, last = alternate_clicks(train, width=CLICK_WIDTH, ridge=CLICK_RIDGE, alpha=CLICK_ALPHA, iterations=ITERATIONS, rng=rng)
+    *_, last = alternate_clicks(
+        train,
+        width=CLICK_WIDTH,
+        ridge=CLICK_RIDGE,
+        alpha=CLICK_ALPHA,
+        iterations=ITERATIONS,
+        rng=rng,
+    )
     return ClickCeiling(last.model.V)

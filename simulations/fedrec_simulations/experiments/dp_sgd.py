@@ -1,14 +1,19 @@
-"""Plain DP-SGD on the whole model with Opacus: the baseline of AM-SSP App. E.1 (Krichene et al. 2024). Needs the `bench` extra.
+"""Plain DP-SGD on the whole model with Opacus: the baseline of AM-SSP App. E.1 (Krichene et al.
+2024). Needs the `bench` extra.
 
-The model is that of `local_stage`: a table of item vectors and biases, and per user a mean and a vector. A sample is a user with all its
-ratings; each step draws every user with probability q, takes the gradient of each one's loss in the table, clips it to norm 1, adds
-noise to the sum and moves the table (Abadi et al. 2016). A user's own vector is fit to its ratings and the current table inside its
-gradient (by the envelope theorem that is the gradient of the loss minimised over u), is released to nobody, and so needs no noise.
+The model is that of `local_stage`: a table of item vectors and biases, and per user a mean and a
+vector. A sample is a user with all its ratings; each step draws every user with probability q,
+takes the gradient of each one's loss in the table, clips it to norm 1, adds noise to the sum and
+moves the table (Abadi et al. 2016). A user's own vector is fit to its ratings and the current table
+inside its gradient (by the envelope theorem that is the gradient of the loss minimised over u), is
+released to nobody, and so needs no noise.
 
-Guarantee (user, add/remove), for a trusted curator who holds all ratings and tells nobody who was drawn: T steps of a Poisson-sampled
-Gaussian mechanism of sensitivity 1, since removing a user removes one clipped gradient; priced by Opacus' PRV accountant (Gopi et al.
-2021), or exactly by GDP where q = 1. It is no recipe for rounds: a federated aggregator hears from whom it hears and draws nobody in
-secret, and so cannot claim this amplification. Clipping examples in place of users would protect an example; that is refused.
+Guarantee (user, add/remove), for a trusted curator who holds all ratings and tells nobody who was
+drawn: T steps of a Poisson-sampled Gaussian mechanism of sensitivity 1, since removing a user
+removes one clipped gradient; priced by Opacus' PRV accountant (Gopi et al. 2021), or exactly by GDP
+where q = 1. It is no recipe for rounds: a federated aggregator hears from whom it hears and draws
+nobody in secret, and so cannot claim this amplification. Clipping examples in place of users would
+protect an example; that is refused.
 """
 
 from __future__ import annotations
@@ -42,7 +47,8 @@ _TOLERANCE = 0.01  # of epsilon: what PRV may be off, counted as spent
 
 @dataclass(frozen=True)
 class DpSgdSettings:
-    """`sample_rate` is q, `rate` Adam's; the clip norm is 1, which nearly every user's gradient exceeds. `chunk` bounds memory only."""
+    """`sample_rate` is q, `rate` Adam's; the clip norm is 1, which nearly every user's gradient
+    exceeds. `chunk` bounds memory only."""
 
     dimension: int
     steps: int
@@ -61,40 +67,59 @@ def settings_for(epsilon: float) -> DpSgdSettings:
 
 @dataclass(frozen=True)
 class DpSgd:
-    """A finished training: `guarantee` is what was truly spent, never more than what was asked for."""
+    """A finished training: `guarantee` is what was truly spent, never more than what was asked
+    for."""
 
     model: LocalStageModel
     guarantee: Guarantee
     noise_multiplier: float
 
 
-def train_dpsgd(data: Interactions, guarantee: Guarantee, settings: DpSgdSettings, *, streams: Streams) -> DpSgd:
-    """Train on all of `data` (ratings). Raises SettingsError for clicks, and where the guarantee is not for users."""
+def train_dpsgd(
+    data: Interactions, guarantee: Guarantee, settings: DpSgdSettings, *, streams: Streams
+) -> DpSgd:
+    """Train on all of `data` (ratings).
+
+    Raises SettingsError for clicks, and where the guarantee is not for users."""
     if guarantee.unit != "user" or guarantee.neighbours != "add/remove":
-        raise SettingsError(f"dp-sgd clips users; a guarantee per {guarantee.unit} needs another training", 'Set privacy.unit = "user".')
+        raise SettingsError(
+            f"dp-sgd clips users; a guarantee per {guarantee.unit} needs another training",
+            'Set privacy.unit = "user".',
+        )
     if data.kind != "ratings":
-        raise SettingsError("dp-sgd fits ratings, but this data holds clicks", 'Use recipe = "default" or "published".')
+        raise SettingsError(
+            "dp-sgd fits ratings, but this data holds clicks",
+            'Use recipe = "default" or "published".',
+        )
     noise = noise_multiplier(guarantee, settings)
     table = _trained(data, settings, noise, streams)
-    model = LocalStageModel.of(table[:, :-1], table[:, -1], offset=sum(data.value_range) / 2, user_ridge=settings.user_ridge)
+    model = LocalStageModel.of(
+        table[:, :-1],
+        table[:, -1],
+        offset=sum(data.value_range) / 2,
+        user_ridge=settings.user_ridge,
+    )
     return DpSgd(model, replace(guarantee, epsilon=spent(noise, settings, guarantee.delta)), noise)
 
 
 def spent(noise: float, settings: DpSgdSettings, delta: float) -> float:
-    """Epsilon of the whole training at `delta`: an upper bound by PRV; by GDP, exactly, where everybody takes part in every step."""
+    """Epsilon of the whole training at `delta`: an upper bound by PRV; by GDP, exactly, where
+    everybody takes part in every step."""
     if noise == 0:
         return math.inf
     if settings.sample_rate == 1:
         return epsilon_of(math.sqrt(settings.steps) / noise, delta)
     accountant = PRVAccountant()
     accountant.history = [(noise, settings.sample_rate, settings.steps)]
-    with warnings.catch_warnings():  # it asks RDP how far its grid must reach, and RDP warns where that is farther than need be
+    # it asks RDP how far its grid must reach, and RDP warns where that is farther than need be
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return float(accountant.get_epsilon(delta, eps_error=_TOLERANCE, delta_error=delta / 1000))
 
 
 def noise_multiplier(guarantee: Guarantee, settings: DpSgdSettings) -> float:
-    """The least noise std / clip norm with `spent` at most the guarantee's epsilon, to a thousandth; 0 without privacy."""
+    """The least noise std / clip norm with `spent` at most the guarantee's epsilon, to a
+    thousandth; 0 without privacy."""
     if not guarantee.private:
         return 0.0
     full = math.sqrt(settings.steps) / mu_for(guarantee.epsilon, guarantee.delta)
@@ -116,7 +141,8 @@ def noise_multiplier(guarantee: Guarantee, settings: DpSgdSettings) -> float:
 
 
 class UserLoss(nn.Module):
-    """Half the squared error of each user's ratings at its own best mean and vector; the table's rows are (v_j, b_j)."""
+    """Half the squared error of each user's ratings at its own best mean and vector; the table's
+    rows are (v_j, b_j)."""
 
     def __init__(self, table: Floats, user_ridge: float, offset: float) -> None:
         super().__init__()
@@ -139,7 +165,8 @@ class UserLoss(nn.Module):
 
 @dataclass(frozen=True)
 class Private:
-    """The loss with gradients per user, and Adam behind Opacus' clip and noise; gradients of at most `chunk` users are held at a time."""
+    """The loss with gradients per user, and Adam behind Opacus' clip and noise; gradients of at
+    most `chunk` users are held at a time."""
 
     module: Any
     optimizer: Any
@@ -149,19 +176,31 @@ class Private:
 def start(data: Interactions, settings: DpSgdSettings, streams: Streams) -> Floats:
     """(m, d + 1) random item vectors from the run's seed, no biases."""
     table = np.zeros((data.num_items, settings.dimension + 1))
-    table[:, :-1] = streams.numpy("dp-sgd-init").standard_normal((data.num_items, settings.dimension)) * settings.start_std
+    table[:, :-1] = (
+        streams.numpy("dp-sgd-init").standard_normal((data.num_items, settings.dimension))
+        * settings.start_std
+    )
     return table.astype(np.float32)
 
 
 @contextmanager
-def private(loss: UserLoss, expected: int, settings: DpSgdSettings, noise: float, streams: Streams) -> Iterator[Private]:
-    """Opacus around the loss and around Adam. Sums are divided by the `expected` number of users, which no draw changes.
+def private(
+    loss: UserLoss, expected: int, settings: DpSgdSettings, noise: float, streams: Streams
+) -> Iterator[Private]:
+    """Opacus around the loss and around Adam. Sums are divided by the `expected` number of users,
+    which no draw changes.
 
-    Opacus warns that its noise comes from a seed and that looked-up integers have no gradient: both are known here.
+    Opacus warns that its noise comes from a seed and that looked-up integers have no gradient: both
+    are known here.
     """
     generator = torch.Generator().manual_seed(int(streams.numpy("dp-sgd-noise").integers(2**62)))
     adam = torch.optim.Adam(loss.parameters(), lr=settings.rate)
-    bounds = {"noise_multiplier": noise, "max_grad_norm": 1.0, "expected_batch_size": expected, "loss_reduction": "mean"}
+    bounds = {
+        "noise_multiplier": noise,
+        "max_grad_norm": 1.0,
+        "expected_batch_size": expected,
+        "loss_reduction": "mean",
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         optimizer = DPOptimizer(adam, generator=generator, **bounds)
@@ -184,15 +223,26 @@ def _trained(data: Interactions, settings: DpSgdSettings, noise: float, streams:
     loss = UserLoss(start(data, settings, streams), settings.user_ridge, sum(data.value_range) / 2)
     with private(loss, max(1, round(n * q)), settings, noise, streams) as trained:
         for t in range(settings.steps):
-            step(trained, data, np.flatnonzero(streams.numpy("dp-sgd-users", round=t).random(n) < q))
+            step(
+                trained, data, np.flatnonzero(streams.numpy("dp-sgd-users", round=t).random(n) < q)
+            )
     return np.asarray(loss.table.weight.detach().numpy())
 
 
 def _padded(some: Interactions) -> tuple[Tensor, Tensor, Tensor]:
-    """Ratings (B + 1, L): the last user has none, so that a draw of nobody is a batch too; its gradient is 0."""
+    """Ratings (B + 1, L): the last user has none, so that a draw of nobody is a batch too; its
+    gradient is 0."""
     lengths = np.append(np.diff(some.user_ptr), 0)
     places = np.arange(len(some)) - np.repeat(some.user_ptr[:-1], lengths[:-1])
     shape = (len(lengths), max(1, int(lengths.max())))
-    items, values, present = np.zeros(shape, np.int64), np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-    items[some.users, places], values[some.users, places], present[some.users, places] = some.items, some.values, 1
+    items, values, present = (
+        np.zeros(shape, np.int64),
+        np.zeros(shape, np.float32),
+        np.zeros(shape, np.float32),
+    )
+    items[some.users, places], values[some.users, places], present[some.users, places] = (
+        some.items,
+        some.values,
+        1,
+    )
     return torch.from_numpy(items), torch.from_numpy(values), torch.from_numpy(present)

@@ -1,4 +1,5 @@
-"""Training in this process and in memory: what a quality row starts with, before it opens the test events once."""
+"""Training in this process and in memory: what a quality row starts with, before it opens the test
+events once."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def rounds(made: Prepared, events: Interactions, seed: int) -> Iterator[RoundDon
 
 
 def trained(scenario: Scenario, facts: PublicFacts, events: Interactions) -> Trained:
-    """What `fedrec simulate` trains, with the noise of the scenario's seed. Raises SettingsError where the recipe refuses its settings."""
+    """What `fedrec simulate` trains, with the noise of the scenario's seed.
+
+    Raises SettingsError where the recipe refuses its settings."""
     made, started = prepare(scenario, facts), time.perf_counter()
     *_, last = rounds(made, events, scenario.seed)
     return Trained(made, last.state, time.perf_counter() - started)

@@ -1,4 +1,5 @@
-"""Means over seeds with their 95% intervals: Student's t on what the seeds gave, paired where two systems share them."""
+"""Means over seeds with their 95% intervals: Student's t on what the seeds gave, paired where two
+systems share them."""
 
 from __future__ import annotations
 
@@ -32,11 +33,19 @@ class Interval:
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Of the mean of independent values: the t quantile of n - 1 degrees of freedom times the standard error."""
+    """Of the mean of independent values: the t quantile of n - 1 degrees of freedom times the
+    standard error."""
     mean, error = mean_and_error(values)
-    return Interval(mean, float(stats.t.ppf((1 + LEVEL) / 2, len(values) - 1)) * error if len(values) > 1 else math.nan)
+    return Interval(
+        mean,
+        float(stats.t.ppf((1 + LEVEL) / 2, len(values) - 1)) * error
+        if len(values) > 1
+        else math.nan,
+    )
 
 
 def paired(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
-    """Of the mean of ours - theirs, seed by seed. Raises ValueError where the seeds are not the same number."""
+    """Of the mean of ours - theirs, seed by seed.
+
+    Raises ValueError where the seeds are not the same number."""
     return interval([a - b for a, b in zip(ours, theirs, strict=True)])

@@ -1,9 +1,12 @@
-"""The tables and figures of the PrivateRec paper on a click log, with what the paper prints for MIND beside them.
+"""The tables and figures of the PrivateRec paper on a click log, with what the paper prints for
+MIND beside them.
 
-Protocol: that of `fedrec bench news` (`fedrec.data.clicklog`, split.seed 20), one seed; test users were looked at for these tables only.
-Learning rate, passes and the public start were chosen on validation users, at first of another division, whose validation users may be
-test users here. DP-FedRec at infinite epsilon is FedRec. Published figures are of MIND, which is other data: compare orders, not values.
-Every row is a run of `fedrec simulate` in a process of its own, kept in a folder: the benchmark goes on from there.
+Protocol: that of `fedrec bench news` (`fedrec.data.clicklog`, split.seed 20), one seed; test users
+were looked at for these tables only. Learning rate, passes and the public start were chosen on
+validation users, at first of another division, whose validation users may be test users here.
+DP-FedRec at infinite epsilon is FedRec. Published figures are of MIND, which is other data: compare
+orders, not values. Every row is a run of `fedrec simulate` in a process of its own, kept in a
+folder: the benchmark goes on from there.
 """
 
 from __future__ import annotations
@@ -38,11 +41,20 @@ _PRIVATE = ("local", "printed", "dp-fedrec")
 
 
 def _method(variant: str, epsilon: float, model: str = "nrms", **news: float) -> Method:
-    chosen = {key: value for key, value in news.items() if (key, value) not in {("padding", 0.0), ("basis", 5)}}
-    return Method(variant, epsilon, ({"model": model} if model != "nrms" else {}) | chosen, seeds=(1,))
+    chosen = {
+        key: value
+        for key, value in news.items()
+        if (key, value) not in {("padding", 0.0), ("basis", 5)}
+    }
+    return Method(
+        variant, epsilon, ({"model": model} if model != "nrms" else {}) | chosen, seeds=(1,)
+    )
 
 
-FIGURE_4 = (*(_method(v, e) for v in ("local", "printed") for e in (1.0, 10.0, 20.0)), _method("fedrec", math.inf))
+FIGURE_4 = (
+    *(_method(v, e) for v in ("local", "printed") for e in (1.0, 10.0, 20.0)),
+    _method("fedrec", math.inf),
+)
 FIGURE_5 = {B: tuple(_method("local", 10.0, basis=B, padding=p) for p in PADDINGS) for B in (3, 5)}
 FIGURE_6 = {v: tuple(_method(v, e) for e in (1.0, 5.0, 10.0, 20.0)) for v in _PRIVATE}
 FIGURE_7 = {v: tuple(_method(v, 10.0, basis=B) for B in BASES) for v in ("local", "printed")}
@@ -58,22 +70,40 @@ def methods() -> dict[str, Method]:
     """Every run that a table or a figure shows, once, by name: those of Table 1 first."""
     figures = (*FIGURE_6.values(), FIGURE_4, *FIGURE_7.values(), *FIGURE_5.values())
     others = [_method(v, e, "plm-nr") for e in (5.0, 1.0) for v in ("local", "dp-fedrec")]
-    listed = [*(m for model in MODELS for m in tables_of(model)), *(m for part in figures for m in part), *others]
+    listed = [
+        *(m for model in MODELS for m in tables_of(model)),
+        *(m for part in figures for m in part),
+        *others,
+    ]
     return {m.name: m for m in listed}
 
 
-def run(data: str, *, quick: bool = False, folder: Path = Path("runs/bench-paper/privaterec")) -> dict[str, Any]:
-    """Every run as a JSON-able dict. Data "planted" is the small planted set. Raises SettingsError without data."""
+def run(
+    data: str, *, quick: bool = False, folder: Path = Path("runs/bench-paper/privaterec")
+) -> dict[str, Any]:
+    """Every run as a JSON-able dict.
+
+    Data "planted" is the small planted set. Raises SettingsError without data."""
     if not data:
-        raise SettingsError("the news-paper benchmark needs a data folder", "Give MovieLens 1M: --data PATH/ml-1m.")
+        raise SettingsError(
+            "the news-paper benchmark needs a data folder", "Give MovieLens 1M: --data PATH/ml-1m."
+        )
     wanted = [_method("local", 10.0)] if quick else methods().values()
-    rows = rows_of({m.name: news_trial(data, m, SERVED, 1) for m in wanted}, RowFiles(folder_of(folder, data)))
-    return {"protocol": (__doc__ or "").split("\n\n")[1], "methods": {name: summary(row) for name, row in rows.items()}}
+    rows = rows_of(
+        {m.name: news_trial(data, m, SERVED, 1) for m in wanted}, RowFiles(folder_of(folder, data))
+    )
+    return {
+        "protocol": (__doc__ or "").split("\n\n")[1],
+        "methods": {name: summary(row) for name, row in rows.items()},
+    }
 
 
 def summary(found: Row) -> Row:
     """What is shown of one run."""
-    answers = {f"{answer['epsilon']}": {name: answer["metrics"][name] for name in _METRICS} for answer in found["serving"]["answers"]}
+    answers = {
+        f"{answer['epsilon']}": {name: answer["metrics"][name] for name in _METRICS}
+        for answer in found["serving"]["answers"]
+    }
     content = {
         "guarantee": found["guarantee"],
         "served": answers,
@@ -82,7 +112,11 @@ def summary(found: Row) -> Row:
         "rounds": found["rounds"],
         "seconds": found["training_seconds"],
         "bytes_up_per_client": found["bytes_up_per_client"],
-        "baselines": {name: metrics["auc"] for name, metrics in found["baselines"].items() if "served at" not in name},
+        "baselines": {
+            name: metrics["auc"]
+            for name, metrics in found["baselines"].items()
+            if "served at" not in name
+        },
     }
     return dict(finite(content))
 
@@ -93,27 +127,52 @@ def markdown(result: Row) -> str:
     first: Row = next(iter(found.values()))
     controls = "; ".join(f"{name} {_percent(auc)}" for name, auc in first["baselines"].items())
     parts = [
-        "**Tables 1 and 2.** AUC / MRR / nDCG@5 / nDCG@10 in percent. Training ε and serving ε are per click (replace).",
+        (
+            "**Tables 1 and 2.** AUC / MRR / nDCG@5 / nDCG@10 in percent. Training ε and serving "
+            "ε are per click (replace)."
+        ),
         _tables(found),
-        f"AUC without training: {controls}. A standard error of AUC over impressions is about {_percent(first['auc_stderr'])}.",
+        (
+            f"AUC without training: {controls}. A standard error of AUC over impressions is "
+            f"about {_percent(first['auc_stderr'])}."
+        ),
         _ordering(found),
         _ordering_served(found),
         "**Figure 4.** AUC of one model served at many ε.",
         _figure_4(found),
-        "**Figure 5.** AUC of `local` trained at ε = 10 with clicks hidden with probability p, in training and in serving.",
+        (
+            "**Figure 5.** AUC of `local` trained at ε = 10 with clicks hidden with probability "
+            "p, in training and in serving."
+        ),
         _figure_5(found),
         "The paper's best p is 0.5 at B = 5 and 0.2 at B = 3; it prints no values.",
-        "**Figure 6.** AUC served bare against ε of training. The paper prints one value: PrivateRec on NewsFeeds at ε = 5, 61.35.",
+        (
+            "**Figure 6.** AUC served bare against ε of training. The paper prints one value: "
+            "PrivateRec on NewsFeeds at ε = 5, 61.35."
+        ),
         _lines(found, FIGURE_6, [f"ε = {e:g}" for e in (1, 5, 10, 20)]),
-        "**Figure 7.** AUC served bare against the number of basis vectors B, at ε = 10. The paper's best is B = 3; it prints no values.",
+        (
+            "**Figure 7.** AUC served bare against the number of basis vectors B, at ε = 10. The "
+            "paper's best is B = 3; it prints no values."
+        ),
         _lines(found, FIGURE_7, [f"B = {B}" for B in BASES]),
     ]
     return "\n\n".join(parts)
 
 
 def _tables(found: Row) -> str:
-    head = ("model, variant, ε", "bare", "paper, MIND", "served at ε = 10", "paper, MIND", "swap", "seconds")
-    lines = [_line(model, m, found) for model in MODELS for m in tables_of(model) if m.name in found]
+    head = (
+        "model, variant, ε",
+        "bare",
+        "paper, MIND",
+        "served at ε = 10",
+        "paper, MIND",
+        "swap",
+        "seconds",
+    )
+    lines = [
+        _line(model, m, found) for model in MODELS for m in tables_of(model) if m.name in found
+    ]
     return table(head, lines)
 
 
@@ -125,8 +184,18 @@ def _line(model: str, method: Method, found: Row) -> list[str]:
         label += ", IGNORES THE HISTORY"
     bare, at_ten = (_all(row["served"][e]) for e in ("inf", "10.0"))
     published = (_published(model, method, serving) for serving in (math.inf, 10.0))
-    first, second = (_all(dict(zip(_METRICS, p.metrics.values(), strict=True))) if p else "–" for p in published)
-    return [label, bare, first, at_ten, second, _percent(row["history_swap_auc"]), f"{row['seconds']:.0f}"]
+    first, second = (
+        _all(dict(zip(_METRICS, p.metrics.values(), strict=True))) if p else "–" for p in published
+    )
+    return [
+        label,
+        bare,
+        first,
+        at_ten,
+        second,
+        _percent(row["history_swap_auc"]),
+        f"{row['seconds']:.0f}",
+    ]
 
 
 def _published(model: str, method: Method, serving: float) -> PublishedRow | None:
@@ -136,21 +205,32 @@ def _published(model: str, method: Method, serving: float) -> PublishedRow | Non
 
 
 _NO_VERDICT = (
-    "No verdict on either: one seed, other data than the paper's, `local` is our own form of the method with a public start, "
-    "and a row that ignores the history compares nothing. An earlier version of this page said that the orderings were not found."
+    "No verdict on either: one seed, other data than the paper's, `local` is our own form of the "
+    "method with a public start, "
+    "and a row that ignores the history compares nothing. An earlier version of this page said "
+    "that the orderings were not found."
 )
 
 
 def _ordering(found: Row) -> str:
     """The paper puts PrivateRec above DP-FedRec at every epsilon of training."""
-    seen = "; ".join(f"{words}: {_percent(ours)} and {_percent(theirs)}" for words, ours, theirs in _pairs(found))
-    return f"The paper puts PrivateRec above DP-FedRec. Here, `local` and DP-FedRec: {seen or 'not run'}."
+    seen = "; ".join(
+        f"{words}: {_percent(ours)} and {_percent(theirs)}" for words, ours, theirs in _pairs(found)
+    )
+    return (
+        "The paper puts PrivateRec above DP-FedRec. Here, `local` and DP-FedRec: "
+        f"{seen or 'not run'}."
+    )
 
 
 def _ordering_served(found: Row) -> str:
-    """The paper's other ordering: Table 2's first row of each model below PrivateRec, though FedRec trains without noise."""
+    """The paper's other ordering: Table 2's first row of each model below PrivateRec, though FedRec
+    trains without noise."""
     methods = {m: (_method("local", 10.0, m), _method("fedrec", math.inf, m)) for m in MODELS}
-    pairs = {m: (_auc(found, ours, "10.0"), _auc(found, theirs, "10.0")) for m, (ours, theirs) in methods.items()}
+    pairs = {
+        m: (_auc(found, ours, "10.0"), _auc(found, theirs, "10.0"))
+        for m, (ours, theirs) in methods.items()
+    }
     words = [
         f"{m.upper()} {_percent(ours)} and {_percent(theirs)}"
         for m, (ours, theirs) in pairs.items()
@@ -170,17 +250,26 @@ def _pairs(found: Row) -> Iterator[tuple[str, float, float]]:
 
 def _figure_4(found: Row) -> str:
     lines = [[m.name, *(_cell(found, m, f"{e}") for e in SERVED)] for m in FIGURE_4]
-    return table(("variant, ε of training", *("bare" if math.isinf(e) else f"ε = {e:g}" for e in SERVED)), lines)
+    return table(
+        ("variant, ε of training", *("bare" if math.isinf(e) else f"ε = {e:g}" for e in SERVED)),
+        lines,
+    )
 
 
 def _figure_5(found: Row) -> str:
     wanted = [(B, e, some) for B, some in FIGURE_5.items() for e in SERVED[1:4]]
-    lines = [[f"B = {B}, served at ε = {e:g}", *(_cell(found, m, f"{e}") for m in some)] for B, e, some in wanted]
+    lines = [
+        [f"B = {B}, served at ε = {e:g}", *(_cell(found, m, f"{e}") for m in some)]
+        for B, e, some in wanted
+    ]
     return table(("", *(f"p = {p:g}" for p in PADDINGS)), lines)
 
 
 def _lines(found: Row, figure: dict[str, tuple[Method, ...]], columns: Iterable[str]) -> str:
-    return table(("variant", *columns), [[name, *(_cell(found, m, "inf") for m in some)] for name, some in figure.items()])
+    return table(
+        ("variant", *columns),
+        [[name, *(_cell(found, m, "inf") for m in some)] for name, some in figure.items()],
+    )
 
 
 def _cell(found: Row, method: Method, served: str) -> str:

@@ -1,4 +1,5 @@
-"""What a long benchmark shows on stderr while it runs: rows done of all that it needs, and about how long the rest takes."""
+"""What a long benchmark shows on stderr while it runs: rows done of all that it needs, and about
+how long the rest takes."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from fedrec_simulations.console import progress_bar
 class Progress:
     """Rows done of all that are needed. `name`: the figure, or the last row.
 
-    left_s: nan where nothing is known, or left. complete: every row could be counted; where not, there are at least `total`.
+    left_s: nan where nothing is known, or left. complete: every row could be counted; where not,
+    there are at least `total`.
     """
 
     name: str
@@ -29,8 +31,14 @@ class Progress:
     @property
     def words(self) -> str:
         """ "figure1: 12 of 54 rows, about 1 h 20 min left"."""
-        said = f"{self.name}: {self.done} of {'' if self.complete else 'at least '}{self.total} rows"
-        return said if math.isnan(self.left_s) else f"{said}, {'about' if self.complete else 'at least'} {_duration(self.left_s)} left"
+        said = (
+            f"{self.name}: {self.done} of {'' if self.complete else 'at least '}{self.total} rows"
+        )
+        return (
+            said
+            if math.isnan(self.left_s)
+            else f"{said}, {'about' if self.complete else 'at least'} {_duration(self.left_s)} left"
+        )
 
 
 Tell = Callable[[Progress], None]
@@ -45,7 +53,8 @@ def _duration(seconds: float) -> str:
 
 
 class Pace:
-    """How long the rest takes, from how long rows of the same kind took; of a kind that was not made yet, as long as the others."""
+    """How long the rest takes, from how long rows of the same kind took; of a kind that was not
+    made yet, as long as the others."""
 
     def __init__(self) -> None:
         self._seconds = defaultdict[str, list[float]](list)
@@ -55,8 +64,12 @@ class Pace:
         self._seconds[kind].append(seconds)
 
     def left_s(self, kinds: Iterable[str], jobs: int) -> float:
-        """Seconds for rows of these kinds, `jobs` at a time; nan without rows to go by, or to make."""
-        means, missing = {kind: sum(each) / len(each) for kind, each in self._seconds.items()}, list(kinds)
+        """Seconds for rows of these kinds, `jobs` at a time; nan without rows to go by, or to
+        make."""
+        means, missing = (
+            {kind: sum(each) / len(each) for kind, each in self._seconds.items()},
+            list(kinds),
+        )
         if not means or not missing:
             return math.nan
         usual = sum(means.values()) / len(means)

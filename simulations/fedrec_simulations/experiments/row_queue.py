@@ -1,7 +1,9 @@
-"""Queue of trials: each is made once, in this process or in several, kept when it is done, and told of with the time that is left.
+"""Queue of trials: each is made once, in this process or in several, kept when it is done, and told
+of with the time that is left.
 
-A plan is a generator: it yields the trials that it needs next, by keys of its own, is sent their rows by the same keys, and returns what
-it makes of them. Where rows decide which others are needed, it yields the first ones as `Choices`.
+A plan is a generator: it yields the trials that it needs next, by keys of its own, is sent their
+rows by the same keys, and returns what it makes of them. Where rows decide which others are needed,
+it yields the first ones as `Choices`.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ Plan = Generator[Stage, dict[Any, Row], T]
 
 
 class Choices(dict[Any, Trial]):
-    """Trials whose rows decide which ones come next: until they are there, nobody knows how many."""
+    """Trials whose rows decide which ones come next: until they are there, nobody knows how
+    many."""
 
 
 def silent(progress: Progress) -> None:
@@ -35,18 +38,28 @@ def silent(progress: Progress) -> None:
 
 
 class RowQueue(Generic[T]):
-    """Carries several plans at once; a trial that two of them ask for, known by its name, is made once."""
+    """Carries several plans at once; a trial that two of them ask for, known by its name, is made
+    once."""
 
     _plans: Mapping[str, Plan[T]]
 
     def __init__(self, store: Store, *, jobs: int = 1, tell: Tell = silent) -> None:
-        """jobs: rows at a time, in processes where there are more than one. tell: hears after every row."""
+        """jobs: rows at a time, in processes where there are more than one. tell: hears after every
+        row."""
         self._store, self._jobs, self._tell, self._pace = store, jobs, tell, Pace()
-        self._stages, self._results, self._waiting = dict[str, Stage](), dict[str, T](), deque[tuple[str, Trial]]()
-        self._kinds, self._rows = dict[str, str](), dict[str, Row]()  # by name, of all that were asked for and of those that are there
+        self._stages, self._results, self._waiting = (
+            dict[str, Stage](),
+            dict[str, T](),
+            deque[tuple[str, Trial]](),
+        )
+        # by name, of all that were asked for and of those that are there
+        self._kinds, self._rows = dict[str, str](), dict[str, Row]()
 
     def results(self, plans: Mapping[str, Plan[T]]) -> dict[str, T]:
-        """What each plan returns. Raises what a trial raises, and RunError where a process that made rows was ended from outside."""
+        """What each plan returns.
+
+        Raises what a trial raises, and RunError where a process that made rows was ended from
+        outside."""
         self._plans = plans
         for name in plans:
             self._advance(name)
@@ -62,7 +75,9 @@ class RowQueue(Generic[T]):
                     row, seconds = future.result()
                     self._rows[trial.name] = self._store.keep(trial, row, seconds)
                     self._pace.note(trial.kind, seconds)
-                    for plan in [plan for plan, stage in self._stages.items() if self._there(stage)]:
+                    for plan in [
+                        plan for plan, stage in self._stages.items() if self._there(stage)
+                    ]:
                         self._advance(plan)
                     self._told(name or trial.name)
         return {name: self._results[name] for name in plans}
@@ -98,7 +113,9 @@ class RowQueue(Generic[T]):
             self._pace.note(trial.kind, seconds)
 
     def _told(self, name: str) -> None:
-        left_s = self._pace.left_s([kind for row, kind in self._kinds.items() if row not in self._rows], self._jobs)
+        left_s = self._pace.left_s(
+            [kind for row, kind in self._kinds.items() if row not in self._rows], self._jobs
+        )
         complete = not any(isinstance(stage, Choices) for stage in self._stages.values())
         self._tell(Progress(name or "rows", len(self._rows), len(self._kinds), left_s, complete))
 
@@ -108,13 +125,20 @@ def of_one_stage(trials: Stage) -> Plan[dict[Any, Row]]:
     return (yield trials)
 
 
-def rows_of(trials: Mapping[K, Trial], store: Store, *, jobs: int = 1, tell: Tell = silent) -> dict[K, Row]:
+def rows_of(
+    trials: Mapping[K, Trial], store: Store, *, jobs: int = 1, tell: Tell = silent
+) -> dict[K, Row]:
     """Rows by the keys of their trials."""
-    return RowQueue[dict[Any, Row]](store, jobs=jobs, tell=tell).results({"": of_one_stage(trials)})[""]
+    return RowQueue[dict[Any, Row]](store, jobs=jobs, tell=tell).results(
+        {"": of_one_stage(trials)}
+    )[""]
 
 
-def result_of(trials: Sequence[Trial], *, output: Path | None, jobs: int, summary: Summary, tell: Tell) -> dict[str, Any]:
-    """`summary` of all rows, with the rows; written to `output` after each, which holds those made before."""
+def result_of(
+    trials: Sequence[Trial], *, output: Path | None, jobs: int, summary: Summary, tell: Tell
+) -> dict[str, Any]:
+    """`summary` of all rows, with the rows; written to `output` after each, which holds those made
+    before."""
     kept = ResultFile(output, trials, summary)
     rows_of({trial.name: trial for trial in trials}, kept, jobs=jobs, tell=tell)
     return kept.content()

@@ -1,4 +1,5 @@
-"""Rows of benchmarks as JSON's types: where those of one data set are kept, their means, and how they are shown."""
+"""Rows of benchmarks as JSON's types: where those of one data set are kept, their means, and how
+they are shown."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ def folder_of(folder: Path, data: str) -> Path:
 
 
 def peak_rss_mb() -> float:
-    """Of this process, in MB; nan where the system does not say. VmHWM: Linux hands ru_maxrss down from the parent."""
+    """Of this process, in MB; nan where the system does not say.
+
+    VmHWM: Linux hands ru_maxrss down from the parent."""
     try:
         found = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
     except OSError:
@@ -30,7 +33,9 @@ def peak_rss_mb() -> float:
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     """Mean and its standard error, nan from fewer than two values."""
     n, mean = len(values), math.fsum(values) / len(values)
-    error = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1) / n) if n > 1 else math.nan
+    error = (
+        math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1) / n) if n > 1 else math.nan
+    )
     return mean, error
 
 
@@ -42,7 +47,12 @@ def table(header: Sequence[str], lines: Sequence[Sequence[str]], *, text: bool =
 
 def in_order(named: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Items by name, numbers in names by size: epsilon 5 before epsilon 20, and inf after them."""
-    return sorted(named.items(), key=lambda item: [float(part) if part.isdigit() else part for part in re.split(r"(\d+)", item[0])])
+    return sorted(
+        named.items(),
+        key=lambda item: [
+            float(part) if part.isdigit() else part for part in re.split(r"(\d+)", item[0])
+        ],
+    )
 
 
 def figure(value: Any, digits: int = 4) -> str:
@@ -57,5 +67,7 @@ def merged(*parts: Mapping[str, Any]) -> Row:
     result: Row = {}
     for part in parts:
         for key, value in part.items():
-            result[key] = merged(result.get(key, {}), value) if isinstance(value, Mapping) else value
+            result[key] = (
+                merged(result.get(key, {}), value) if isinstance(value, Mapping) else value
+            )
     return result

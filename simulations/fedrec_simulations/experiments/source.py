@@ -1,8 +1,10 @@
-"""Digest of the source that decides a row: the module that makes it, and every module of fedrec's that it imports, at any depth.
+"""Digest of the source that decides a row: the module that makes it, and every module of fedrec's
+that it imports, at any depth.
 
-Imports are read off the syntax trees: also those within functions, and what a registry loads by name; not those under TYPE_CHECKING. Of a
-module counts what the interpreter runs: neither comments nor docstrings nor layout. A changed constant anywhere on the way to a row makes
-it stale; a changed page, command or comment does not.
+Imports are read off the syntax trees: also those within functions, and what a registry loads by
+name; not those under TYPE_CHECKING. Of a module counts what the interpreter runs: neither comments
+nor docstrings nor layout. A changed constant anywhere on the way to a row makes it stale; a changed
+page, command or comment does not.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ BY_NAME = {"fedrec.registry": "fedrec.recipes", "fedrec.news.variant": "fedrec.n
 
 
 def source_digest(*of: Any) -> str:
-    """Eight letters of the SHA-256 of what decides the results of these functions and values (of a value, the module of its class)."""
+    """Eight letters of the SHA-256 of what decides the results of these functions and values (of a
+    value, the module of its class)."""
     roots = frozenset(name for value in of for name in _modules_of(value))
     return _digest(roots)
 
@@ -55,16 +58,23 @@ def reached(roots: frozenset[str]) -> set[str]:
 
 @cache
 def file_of(name: str) -> Path | None:
-    """A module of fedrec's, or a module that is no package's and asked for a row itself; None for all others."""
+    """A module of fedrec's, or a module that is no package's and asked for a row itself; None for
+    all others."""
     top, *parts = name.split(".")
     if not top.startswith("fedrec"):
         file = getattr(sys.modules.get(name), "__file__", None)
-        return Path(file) if file and "." not in name and "site-packages" not in file and not _is_standard(top) else None
+        return (
+            Path(file)
+            if file and "." not in name and "site-packages" not in file and not _is_standard(top)
+            else None
+        )
     spec = find_spec(top)
     if spec is None or not spec.submodule_search_locations:
         return None
     place = Path(next(iter(spec.submodule_search_locations))).joinpath(*parts)
-    return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
+    return next(
+        (file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None
+    )
 
 
 def _is_standard(top: str) -> bool:
@@ -80,13 +90,18 @@ def _read(name: str) -> tuple[str, tuple[str, ...]]:
 
 
 def understood(text: str, name: str, *, is_package: bool = False) -> tuple[str, tuple[str, ...]]:
-    """The tree of a module without docstrings, written out, and full names of all that it may import."""
+    """The tree of a module without docstrings, written out, and full names of all that it may
+    import."""
     tree = _Bare().visit(ast.parse(text))
     package = name if is_package else name.rpartition(".")[0]
     imports = [found for node in ast.walk(tree) for found in _imported(node, package)]
     if (loaded := BY_NAME.get(name)) is not None and (page := file_of(loaded)) is not None:
         imports += [f"{loaded}.{file.stem}" for file in page.parent.glob("*.py")]
-    parents = [".".join(full.split(".")[:k]) for full in (*imports, name) for k in range(1, full.count(".") + 1)]
+    parents = [
+        ".".join(full.split(".")[:k])
+        for full in (*imports, name)
+        for k in range(1, full.count(".") + 1)
+    ]
     return ast.dump(tree), tuple(dict.fromkeys([*imports, *parents]))
 
 
@@ -105,7 +120,11 @@ class _Bare(ast.NodeTransformer):
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         """Docstrings, also those behind a name."""
-        return None if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) else node
+        return (
+            None
+            if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+            else node
+        )
 
     def visit_If(self, node: ast.If) -> ast.AST | None:
         """`if TYPE_CHECKING:`."""

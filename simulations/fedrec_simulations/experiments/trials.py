@@ -1,6 +1,8 @@
-"""Trials, the rows they make, and where these are kept, so that a long benchmark may be stopped and no row is made twice.
+"""Trials, the rows they make, and where these are kept, so that a long benchmark may be stopped and
+no row is made twice.
 
-A kept row carries a digest of the source that decides it (`source`): figures of different code never share a table.
+A kept row carries a digest of the source that decides it (`source`): figures of different code
+never share a table.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ class Store(Protocol):
 
 @dataclass(frozen=True)
 class RowFiles:
-    """A file for each row, under its name and the digest of its source. A row that says why it was `refused` is not kept."""
+    """A file for each row, under its name and the digest of its source.
+
+    A row that says why it was `refused` is not kept."""
 
     folder: Path
 
@@ -73,11 +77,19 @@ class RowFiles:
 
 
 class ResultFile:
-    """Rows in the benchmark's own result, with the summary of all: the same command goes on with the file, on another machine too."""
+    """Rows in the benchmark's own result, with the summary of all: the same command goes on with
+    the file, on another machine too."""
 
     def __init__(self, output: Path | None, trials: Sequence[Trial], summary: Summary) -> None:
-        """output: None keeps rows in memory alone. A file that is absent or holds something else holds no rows."""
-        self._output, self._names, self._summary, self._rows = output, [trial.name for trial in trials], summary, dict[str, Row]()
+        """output: None keeps rows in memory alone.
+
+        A file that is absent or holds something else holds no rows."""
+        self._output, self._names, self._summary, self._rows = (
+            output,
+            [trial.name for trial in trials],
+            summary,
+            dict[str, Row](),
+        )
         known = _rows_in(output) if output is not None and output.exists() else {}
         for trial in trials:
             if trial.name in known and known[trial.name].get("made_by") == _made_by(trial):
@@ -98,7 +110,11 @@ class ResultFile:
     def content(self) -> dict[str, Any]:
         """The summary of all rows that are there, and the rows."""
         found = {name: self._rows[name] for name in self._names if name in self._rows}
-        return dict(finite({**self._summary(found), "missing": len(self._names) - len(found), "rows": found}))
+        return dict(
+            finite(
+                {**self._summary(found), "missing": len(self._names) - len(found), "rows": found}
+            )
+        )
 
 
 def _rows_in(output: Path) -> Mapping[str, Row]:

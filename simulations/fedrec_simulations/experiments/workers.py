@@ -23,7 +23,8 @@ P = ParamSpec("P")
 
 
 def in_own_process(make: Callable[..., T], *arguments: Any) -> T:
-    """`make(*arguments)` in a fresh process, so that its peak memory is its own; a worker makes it itself. `make` must be importable."""
+    """`make(*arguments)` in a fresh process, so that its peak memory is its own; a worker makes it
+    itself. `make` must be importable."""
     if parent_process() is not None:
         return make(*arguments)
     with workers(1) as process:
@@ -32,13 +33,19 @@ def in_own_process(make: Callable[..., T], *arguments: Any) -> T:
 
 @contextmanager
 def workers(jobs: int) -> Iterator[Executor]:
-    """Processes that make row after row, so that imports and compiled code are paid for once, with one BLAS thread and their share of
-    the cores each.
+    """Processes that make row after row, so that imports and compiled code are paid for once, with
+    one BLAS thread and their share of the cores each.
 
-    Whatever goes wrong in the block, Ctrl-C too, ends them at once. Raises RunError where something else has ended one.
+    Whatever goes wrong in the block, Ctrl-C too, ends them at once. Raises RunError where something
+    else has ended one.
     """
     others = set(active_children())
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_as_worker, initargs=(max(cores() // jobs, 1),)) as pool:
+    with ProcessPoolExecutor(
+        jobs,
+        mp_context=get_context("spawn"),
+        initializer=_as_worker,
+        initargs=(max(cores() // jobs, 1),),
+    ) as pool:
         try:
             yield pool
         except BaseException as failure:
@@ -47,7 +54,8 @@ def workers(jobs: int) -> Iterator[Executor]:
             pool.shutdown(cancel_futures=True)
             if isinstance(failure, BrokenProcessPool):
                 raise RunError(
-                    "a process that made rows was ended from outside", "Was memory short? Finished rows are kept: go on with fewer --jobs."
+                    "a process that made rows was ended from outside",
+                    "Was memory short? Finished rows are kept: go on with fewer --jobs.",
                 ) from None
             raise
 
@@ -66,14 +74,17 @@ class ThisProcess(Executor):
 
 
 def first_done(running: Collection[Future[T]]) -> set[Future[T]]:
-    """Those that are done, as soon as one is. It looks every second: with polars' handler of SIGINT a wait without end hears no Ctrl-C."""
+    """Those that are done, as soon as one is.
+
+    It looks every second: with polars' handler of SIGINT a wait without end hears no Ctrl-C."""
     while not (done := wait(running, timeout=1.0, return_when=FIRST_COMPLETED).done):
         pass
     return done
 
 
 def _as_worker(share: int) -> None:
-    """Ctrl-C is for the process that gave the work, which then ends this one; where that one is killed, this one goes too."""
+    """Ctrl-C is for the process that gave the work, which then ends this one; where that one is
+    killed, this one goes too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent_process(),), daemon=True).start()
     threadpool_limits(1)

@@ -1,7 +1,8 @@
-"""Sees every message, and checks at that moment what must hold then. What holds only at the end is in `verdict`.
+"""Sees every message, and checks at that moment what must hold then. What holds only at the end is
+in `verdict`.
 
-The auditor counts users itself, from the batches that reached the aggregator, and reads ledgers from the disk as they are
-at the moment when something leaves.
+The auditor counts users itself, from the batches that reached the aggregator, and reads ledgers
+from the disk as they are at the moment when something leaves.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from fedrec.federation.protocol import Opening, Phase, Receipt, Refusal, RoundSt
 from fedrec.federation.wire import read_header
 from fedrec.privacy.calibration import Plan
 from fedrec_simulations.faults.network import Message
-from fedrec_simulations.faults.reading import UserReport, client_book, digest_of, named, read_batch, release_book, within_radius
+from fedrec_simulations.faults.reading import (
+    UserReport,
+    client_book,
+    digest_of,
+    named,
+    read_batch,
+    release_book,
+    within_radius,
+)
 from fedrec_simulations.faults.script import AGGREGATOR
 
 Round = tuple[str, int]
@@ -49,8 +58,8 @@ class Broken:
 
 @dataclass
 class Collected:
-    """One attempt at a round as the auditor counts it. tampered: a report in it is not what its client sent. rejected: users by
-    code, as clients were told.
+    """One attempt at a round as the auditor counts it. tampered: a report in it is not what its
+    client sent. rejected: users by code, as clients were told.
     """
 
     attempt: int
@@ -80,7 +89,8 @@ class Collected:
 
 @dataclass
 class Auditor:
-    """`attempts`: all of every round, oldest first; `served`: bytes that left; `heads`: heads of the aggregator's ledger that were told."""
+    """`attempts`: all of every round, oldest first; `served`: bytes that left; `heads`: heads of
+    the aggregator's ledger that were told."""
 
     folder: Path
     clock: Callable[[], float]
@@ -95,7 +105,8 @@ class Auditor:
     _hashes: dict[Round, str] = field(default_factory=dict)
     _asked: dict[tuple[str, str, int], str] = field(default_factory=dict)
     _reports: dict[bytes, UserReport] = field(default_factory=dict)
-    _quorums: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))  # that each client was told, damaged ones too
+    # that each client was told, damaged ones too
+    _quorums: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def report_ids(self) -> set[bytes]:
         """Of everything that any client sent."""
@@ -115,7 +126,11 @@ class Auditor:
 
     def failed(self, message: Message, failure: Exception) -> None:
         """A party has only `FedRecError` to say no with."""
-        self._require(False, DEFECTS, f"{message.receiver} at {message.name}: {type(failure).__name__}: {failure}")
+        self._require(
+            False,
+            DEFECTS,
+            f"{message.receiver} at {message.name}: {type(failure).__name__}: {failure}",
+        )
 
     def handled(self, message: Message, answer: Any) -> None:
         """What the aggregator did."""
@@ -146,18 +161,34 @@ class Auditor:
 
     def _check_leaving(self, client: str, run: str, round: int, batch: bytes) -> None:
         digest = digest_of(batch)
-        entries = [entry for entry in client_book(self.folder / client) if (entry.run, entry.round) == (run, round)]
+        entries = [
+            entry
+            for entry in client_book(self.folder / client)
+            if (entry.run, entry.round) == (run, round)
+        ]
         self._require(
-            len(entries) == 1 and digest in {named(entries[0].question, quorum) for quorum in self._quorums[client]},
+            len(entries) == 1
+            and digest in {named(entries[0].question, quorum) for quorum in self._quorums[client]},
             CHARGED_FIRST,
-            f"a report of {client} for round {round} of {run} left with {len(entries)} entries in its ledger",
+            (
+                f"a report of {client} for round {round} of {run} left with {len(entries)} "
+                "entries in its ledger"
+            ),
         )
         question = entries[0].question if entries else digest
         before = self._asked.setdefault((client, run, round), question)
-        self._require(before == question, ONE_ANSWER, f"{client} answered two questions in round {round} of {run}")
+        self._require(
+            before == question,
+            ONE_ANSWER,
+            f"{client} answered two questions in round {round} of {run}",
+        )
         for one in self._read(run, round, batch):
             known = self._reports.setdefault(one.id, one)
-            self._require(_same(known, one), ONE_ANSWER, f"{client} sent two reports under one id in round {round} of {run}")
+            self._require(
+                _same(known, one),
+                ONE_ANSWER,
+                f"{client} sent two reports under one id in round {round} of {run}",
+            )
 
     def _read(self, run: str, round: int, batch: bytes) -> list[UserReport]:
         attempts = self.attempts.get((run, round), [])
@@ -169,29 +200,53 @@ class Auditor:
         run, round, batch = message.arguments
         collected, where = self._open.get((run, round)), f"round {round} of {run}"
         if collected is None:
-            self._require(receipt.accepted == 0, COUNTED_ONCE, f"{receipt.accepted} users were accepted in {where}, which is not open")
+            self._require(
+                receipt.accepted == 0,
+                COUNTED_ONCE,
+                f"{receipt.accepted} users were accepted in {where}, which is not open",
+            )
             return
         collected.rejected.update(receipt.rejected)
         if self.clock() >= collected.deadline_s:
             collected.frozen = True
         if collected.frozen:
-            self._require(receipt.accepted == 0, COUNTED_ONCE, f"{receipt.accepted} users were accepted in {where} after it closed")
+            self._require(
+                receipt.accepted == 0,
+                COUNTED_ONCE,
+                f"{receipt.accepted} users were accepted in {where} after it closed",
+            )
             return
         new, away = self._new(collected, message.sender, batch)
         if not receipt.accepted and set(receipt.rejected) <= _NO_TIME:
             return
-        seen = f"{receipt.accepted} users of {message.sender} were accepted in {where}, {len(new)} are new"
+        seen = (
+            f"{receipt.accepted} users of {message.sender} were accepted in {where}, {len(new)} "
+            "are new"
+        )
         self._require(receipt.accepted == len(new), COUNTED_ONCE, seen)
-        self._require(away is None or away == receipt.rejected, REASONS, f"in {where}: {dict(receipt.rejected)}, should be {away}")
+        self._require(
+            away is None or away == receipt.rejected,
+            REASONS,
+            f"in {where}: {dict(receipt.rejected)}, should be {away}",
+        )
         if receipt.accepted:
             self._count(collected, new, altered=message.altered)
 
-    def _new(self, collected: Collected, sender: str, batch: bytes) -> tuple[list[UserReport], dict[str, int] | None]:
-        """Users of a sound batch who are the sender's and not counted yet, and why others are not; None where it is no sound batch."""
-        reports = read_batch(batch, collected.blocks) if digest_of(batch) == collected.named else None
+    def _new(
+        self, collected: Collected, sender: str, batch: bytes
+    ) -> tuple[list[UserReport], dict[str, int] | None]:
+        """Users of a sound batch who are the sender's and not counted yet, and why others are not;
+        None where it is no sound batch."""
+        reports = (
+            read_batch(batch, collected.blocks) if digest_of(batch) == collected.named else None
+        )
         if reports is None:
             return [], None
-        owners, new, away = release_book(self.folder / AGGREGATOR).owners, list[UserReport](), Counter[str]()
+        owners, new, away = (
+            release_book(self.folder / AGGREGATOR).owners,
+            list[UserReport](),
+            Counter[str](),
+        )
         ids, tokens = set(collected.ids), set(collected.counted)
         for report in reports:
             if owners.get(report.token) != sender:
@@ -205,21 +260,43 @@ class Auditor:
         return new, dict(away)
 
     def _count(self, collected: Collected, new: list[UserReport], *, altered: bool) -> None:
-        collected.counted |= {report.token: within_radius(report, collected.releases) for report in new}
+        collected.counted |= {
+            report.token: within_radius(report, collected.releases) for report in new
+        }
         collected.ids |= {report.id for report in new}
         collected.tampered |= altered
         everybody = len(release_book(self.folder / AGGREGATOR).owners)
-        collected.frozen = len(collected.counted) >= max(everybody, self.min_cohort, collected.opening.quorum)
+        collected.frozen = len(collected.counted) >= max(
+            everybody, self.min_cohort, collected.opening.quorum
+        )
 
     def _check_release(self, asked: tuple[Any, ...], content: bytes) -> None:
         run, round = asked
         where, sha256 = f"round {round} of {run}", hashlib.sha256(content).hexdigest()
-        self._require(self.served.setdefault((run, round), content) == content, RELEASED_ONCE, f"two releases of {where} left")
-        self._require(self._hashes.setdefault((run, round), sha256) == sha256, RELEASED_ONCE, f"{where} was announced otherwise")
+        self._require(
+            self.served.setdefault((run, round), content) == content,
+            RELEASED_ONCE,
+            f"two releases of {where} left",
+        )
+        self._require(
+            self._hashes.setdefault((run, round), sha256) == sha256,
+            RELEASED_ONCE,
+            f"{where} was announced otherwise",
+        )
         book, attempts = release_book(self.folder / AGGREGATOR), self.attempts.get((run, round), [])
-        charged = {name for of_run, of_round, name, _ in book.charges() if (of_run, of_round) == (run, round)}
-        asked_for = {release.name for release in attempts[-1].releases} if attempts else {"(unknown)"}
-        self._require(charged == asked_for, CHARGED_FIRST, f"the release of {where} left, charged were {sorted(charged)}")
+        charged = {
+            name
+            for of_run, of_round, name, _ in book.charges()
+            if (of_run, of_round) == (run, round)
+        }
+        asked_for = (
+            {release.name for release in attempts[-1].releases} if attempts else {"(unknown)"}
+        )
+        self._require(
+            charged == asked_for,
+            CHARGED_FIRST,
+            f"the release of {where} left, charged were {sorted(charged)}",
+        )
         entry = book.released().get((run, round))
         self._require(
             entry is not None and entry["release_sha256"] == sha256,
@@ -235,7 +312,11 @@ class Auditor:
             self.heads.add(status.ledger_head)
         if status.release_sha256:
             known = self._hashes.setdefault(where, status.release_sha256)
-            self._require(known == status.release_sha256, RELEASED_ONCE, f"round {where[1]} of {where[0]} was announced with two hashes")
+            self._require(
+                known == status.release_sha256,
+                RELEASED_ONCE,
+                f"round {where[1]} of {where[0]} was announced with two hashes",
+            )
         if message.name == "open_round" and status.phase is Phase.OPEN:
             self._note_open(where, status, message.arguments[0])
         elif status.phase is not Phase.OPEN:
@@ -251,8 +332,16 @@ class Auditor:
         ):
             return  # found as it was
         last = attempts[-1].attempt if attempts else 0
-        self._require(status.attempt > last, ATTEMPTS_RISE, f"attempt {status.attempt} at round {where[1]} of {where[0]} follows {last}")
-        attempts.append(Collected(status.attempt, opening, self.clock() + min(opening.timeout_s, self.max_round_s)))
+        self._require(
+            status.attempt > last,
+            ATTEMPTS_RISE,
+            f"attempt {status.attempt} at round {where[1]} of {where[0]} follows {last}",
+        )
+        attempts.append(
+            Collected(
+                status.attempt, opening, self.clock() + min(opening.timeout_s, self.max_round_s)
+            )
+        )
         self._open[where] = attempts[-1]
 
     def _freeze(self, where: tuple[Any, ...]) -> None:
@@ -262,5 +351,9 @@ class Auditor:
 
 
 def _same(one: UserReport, other: UserReport) -> bool:
-    parts = zip((*one.coefficients, *one.vectors), (*other.coefficients, *other.vectors), strict=True)
-    return (one.token, one.items) == (other.token, other.items) and all(a.tolist() == b.tolist() for a, b in parts)
+    parts = zip(
+        (*one.coefficients, *one.vectors), (*other.coefficients, *other.vectors), strict=True
+    )
+    return (one.token, one.items) == (other.token, other.items) and all(
+        a.tolist() == b.tolist() for a, b in parts
+    )

@@ -1,15 +1,19 @@
-"""`fedrec faults --kill N`: kill -9 of real processes at random moments, and what must hold of what they leave.
+"""`fedrec faults --kill N`: kill -9 of real processes at random moments, and what must hold of what
+they leave.
 
-One deployment after the other trains twice, serves and is asked, while its processes are killed: aggregator, server, sites, their workers,
-Flower's own processes, serving, and a person's `fedrec recommend`. Each of the four parts of its life has its kills. Half of those in a
-training come after another round was released since the last: otherwise nearly all would meet processes that have only just begun. Who
-is killed and how long after that follows from the seed; what the processes are doing then is as random as the machine. Checked on what
-each deployment leaves:
+One deployment after the other trains twice, serves and is asked, while its processes are killed:
+aggregator, server, sites, their workers, Flower's own processes, serving, and a person's `fedrec
+recommend`. Each of the four parts of its life has its kills. Half of those in a training come after
+another round was released since the last: otherwise nearly all would meet processes that have only
+just begun. Who is killed and how long after that follows from the seed; what the processes are
+doing then is as random as the machine. Checked on what each deployment leaves:
 
 - every round counted everybody;
 - the aggregator charged each release once, and every site the same releases;
-- each model is, byte for byte, the one that a single process trains without any fault, with seeded noise;
-- the person's ledger was charged once for each history that was asked with, and the second answer is of the newest model;
+- each model is, byte for byte, the one that a single process trains without any fault, with seeded
+  noise;
+- the person's ledger was charged once for each history that was asked with, and the second answer
+  is of the newest model;
 - nobody ended with a defect (exit code 70).
 """
 
@@ -36,7 +40,13 @@ from fedrec_simulations.demo import evidence
 from fedrec_simulations.demo.parties import SERVER, SERVING, Deployment
 from fedrec_simulations.demo.trial import TRAININGS, K, Trial
 
-SCENARIO = ("data.preset=small", "privacy.noise=seeded", "recipe=published", "model.steps=5", "privacy.epsilon=3.5")
+SCENARIO = (
+    "data.preset=small",
+    "privacy.noise=seeded",
+    "recipe=published",
+    "model.steps=5",
+    "privacy.epsilon=3.5",
+)
 OF_THREE = ("privacy.aggregation=three-party", "privacy.hostile_clients=checked")
 """Besides, where three aggregate."""
 PERSON = "person"
@@ -53,7 +63,8 @@ _AT_ONCE = 0.3
 
 @dataclass
 class Tally:
-    """What came of the deployments so far. killed: by process; gave_up: who ended with words and was started again all the same."""
+    """What came of the deployments so far. killed: by process; gave_up: who ended with words and
+    was started again all the same."""
 
     deployments: int = 0
     rounds: int = 0
@@ -69,7 +80,9 @@ class Tally:
 
 
 class Assault(Supervisor):
-    """Parties that are killed while anybody waits, and started again whatever they said. `armed`: whether a kill may come."""
+    """Parties that are killed while anybody waits, and started again whatever they said.
+
+    `armed`: whether a kill may come."""
 
     def __init__(self, seed: int, kills: int, tally: Tally) -> None:
         super().__init__(most_starts=sys.maxsize)
@@ -127,23 +140,41 @@ class Assault(Supervisor):
         return float(self._rng.exponential(_PAUSE_S))
 
 
-def run(*, kills: int, seed: int, three_party: bool = False, tell: Callable[[str], None] = lambda words: None) -> str:
-    """Deployments until there were so many kills; a summary in words. `tell` hears of each deployment. three_party: three aggregators,
-    which check clients.
+def run(
+    *,
+    kills: int,
+    seed: int,
+    three_party: bool = False,
+    tell: Callable[[str], None] = lambda words: None,
+) -> str:
+    """Deployments until there were so many kills; a summary in words. `tell` hears of each
+    deployment. three_party: three aggregators, which check clients.
 
     Raises ProtocolError where something does not hold; that deployment's folder stays.
     """
-    tally, started, sets = Tally(), time.perf_counter(), SCENARIO + (OF_THREE if three_party else ())
+    tally, started, sets = (
+        Tally(),
+        time.perf_counter(),
+        SCENARIO + (OF_THREE if three_party else ()),
+    )
     while tally.kills < kills:
         number, folder = seed + tally.deployments, Path(tempfile.mkdtemp(prefix="fedrec-kills-"))
         if broken := _deployment(folder, sets, number, kills - tally.kills, tally):
-            raise ProtocolError(f"seed {number}, after {tally.kills} kills: {'; '.join(broken)}", f"Its folders and logs are in {folder}.")
+            raise ProtocolError(
+                f"seed {number}, after {tally.kills} kills: {'; '.join(broken)}",
+                f"Its folders and logs are in {folder}.",
+            )
         shutil.rmtree(folder)
-        tell(f"{tally.kills} of {kills} kills, {tally.deployments} deployments, {time.perf_counter() - started:.0f} s")
+        tell(
+            f"{tally.kills} of {kills} kills, {tally.deployments} deployments, "
+            f"{time.perf_counter() - started:.0f} s"
+        )
     return _summary(tally, seed, time.perf_counter() - started)
 
 
-def _deployment(folder: Path, sets: tuple[str, ...], seed: int, kills: int, tally: Tally) -> list[str]:
+def _deployment(
+    folder: Path, sets: tuple[str, ...], seed: int, kills: int, tally: Tally
+) -> list[str]:
     """What does not hold of one deployment, in words; it counts in `tally`."""
     company = Assault(seed, kills, tally)
     trial = Trial(load(None, sets), folder)
@@ -162,13 +193,21 @@ def _deployment(folder: Path, sets: tuple[str, ...], seed: int, kills: int, tall
 def _lived_through(trial: Trial, there: Deployment, company: Assault) -> None:
     there.start()
     names = [*there.parties, f"{SERVER}/superlink"]
-    names += [f"{shard.name}/{child}" for shard in there.files.shards for child in ("supernode", "worker")]
+    names += [
+        f"{shard.name}/{child}" for shard in there.files.shards for child in ("supernode", "worker")
+    ]
     training = {name: lambda name=name: there.pid(name) for name in names}
-    company.there, company.released = dict(training), lambda: sum(len(there.lines(number)) for number in range(len(there.runs)))
+    company.there, company.released = (
+        dict(training),
+        lambda: sum(len(there.lines(number)) for number in range(len(there.runs))),
+    )
     with company.striking("training"):
         _train(there)
     url = there.serve()
-    asking = {SERVING: lambda: there.pid(SERVING), PERSON: lambda: 0 if company.has_finished(PERSON) else company.pid(PERSON)}
+    asking = {
+        SERVING: lambda: there.pid(SERVING),
+        PERSON: lambda: 0 if company.has_finished(PERSON) else company.pid(PERSON),
+    }
     _ask(trial, there, url, 0, company, asking)
     company.there = {**training, SERVING: asking[SERVING]}
     with company.striking("training"):
@@ -183,15 +222,36 @@ def _train(there: Deployment) -> None:
         pass
 
 
-def _ask(trial: Trial, there: Deployment, url: str, training: int, company: Assault, asking: dict[str, Callable[[], int]]) -> None:
-    """`fedrec recommend` as a process, as often as it takes until one ends well, while it and serving are killed."""
+def _ask(
+    trial: Trial,
+    there: Deployment,
+    url: str,
+    training: int,
+    company: Assault,
+    asking: dict[str, Callable[[], int]],
+) -> None:
+    """`fedrec recommend` as a process, as often as it takes until one ends well, while it and
+    serving are killed."""
     state, trust = trial.folder / PERSON / "state", there.trust
-    verb = ["recommend", "--history", str(trial.history(training)), "--server", url, "--state", str(state), "-k", str(K), "--json"]
+    verb = [
+        "recommend",
+        "--history",
+        str(trial.history(training)),
+        "--server",
+        url,
+        "--state",
+        str(state),
+        "-k",
+        str(K),
+        "--json",
+    ]
     known = ["--ca", trust.ca, "--pin", trust.pin, "--timeout", "60"]
     company.start(PERSON, [*verb, *known], log=trial.folder / "person.log", ends=True)
     company.there = asking
     with company.striking("asking"):
-        company.wait_for(lambda: company.has_finished(PERSON) or None, what="answer", timeout_s=900.0)
+        company.wait_for(
+            lambda: company.has_finished(PERSON) or None, what="answer", timeout_s=900.0
+        )
 
 
 def _judged(trial: Trial, there: Deployment, tally: Tally) -> Iterator[str]:
@@ -203,25 +263,40 @@ def _judged(trial: Trial, there: Deployment, tally: Tally) -> Iterator[str]:
         tally.rounds, tally.attempts = tally.rounds + kept.rounds, tally.attempts + kept.attempts
         yield from kept.faults
         if kept.rounds != trial.alone(number).rounds:
-            yield f"{entry.run} has {kept.rounds} rounds, a single process {trial.alone(number).rounds}"
+            yield (
+                f"{entry.run} has {kept.rounds} rounds, a single process "
+                f"{trial.alone(number).rounds}"
+            )
         if not trial.same_bytes(there, number):
             yield f"the model of {entry.run} is not the one that a single process trains"
     if not evidence.spent_on_training(there)["ledgers_agree"]:
         yield "the ledgers of the sites are not the aggregator's"
     answers = read_answers(trial.folder / PERSON / "state" / "ledger.sqlite")
     if [answer.version for answer in answers] != [entry.version for entry in there.runs]:
-        yield f"answers were paid for of models {[answer.version for answer in answers]}, trained were {[e.version for e in there.runs]}"
+        yield (
+            f"answers were paid for of models {[answer.version for answer in answers]}, trained "
+            f"were {[e.version for e in there.runs]}"
+        )
 
 
 def _summary(tally: Tally, seed: int, took_s: float) -> str:
     killed = ", ".join(f"{name} {count}" for name, count in tally.killed.most_common())
     gave_up = ", ".join(f"{name} {count}" for name, count in tally.gave_up.most_common())
-    seeds, trainings = f"seeds {seed} to {seed + tally.deployments - 1}", TRAININGS * tally.deployments
+    seeds, trainings = (
+        f"seeds {seed} to {seed + tally.deployments - 1}",
+        TRAININGS * tally.deployments,
+    )
     lines = [
         f"{tally.kills} times kill -9 in {tally.deployments} deployments ({seeds}), {took_s:.0f} s",
         f"killed: {killed}; {tally.restarts} restarts",
         *([f"ended with words, and went on when started again: {gave_up}"] if gave_up else []),
-        f"{tally.rounds} rounds of {trainings} trainings, in {tally.attempts} attempts: everybody was counted in each, each release was",
-        "charged once by everybody, each model is a single process's byte for byte, and each answer was paid for once",
+        (
+            f"{tally.rounds} rounds of {trainings} trainings, in {tally.attempts} attempts: "
+            "everybody was counted in each, each release was"
+        ),
+        (
+            "charged once by everybody, each model is a single process's byte for byte, and each "
+            "answer was paid for once"
+        ),
     ]
     return "\n".join(lines)

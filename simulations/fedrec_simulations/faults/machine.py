@@ -1,7 +1,9 @@
-"""What a simulated party stands on: a clock that may jump, a disk that may be full, and a process that may end at any step.
+"""What a simulated party stands on: a clock that may jump, a disk that may be full, and a process
+that may end at any step.
 
-The code of the parties is the real one. Two things under it are replaced for as long as a simulation runs: the calls by which
-`fedrec.storage` makes a file durable, and the commits of the ledgers' databases.
+The code of the parties is the real one. Two things under it are replaced for as long as a
+simulation runs: the calls by which `fedrec.storage` makes a file durable, and the commits of the
+ledgers' databases.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ class Crash(BaseException):
 
 
 class Fate:
-    """Hands out a script's operations where and when they are due. `taken` counts messages by way and steps by party."""
+    """Hands out a script's operations where and when they are due.
+
+    `taken` counts messages by way and steps by party."""
 
     def __init__(self, script: Script) -> None:
         self.taken, self.struck = Counter[str](), list[Operation]()
@@ -47,7 +51,9 @@ class Fate:
 
 @dataclass
 class Clock:
-    """Seconds since 1970 that pass only when somebody waits; `passed` is told. `offsets_s`: how wrong each party's clock is."""
+    """Seconds since 1970 that pass only when somebody waits; `passed` is told.
+
+    `offsets_s`: how wrong each party's clock is."""
 
     now_s: float = 1_700_000_000.0
     offsets_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -65,7 +71,10 @@ class Clock:
 
 @dataclass
 class Machine:
-    """One party's computer. `missed`: messages to come that find nobody. `full`, `doubtful`: writes to come that fail. `gone`: for good."""
+    """One party's computer.
+
+    `missed`: messages to come that find nobody. `full`, `doubtful`: writes to come that fail.
+    `gone`: for good."""
 
     party: str
     fate: Fate
@@ -76,7 +85,9 @@ class Machine:
     gone: bool = False
 
     def step(self) -> None:
-        """A moment at which something may happen to this party. Raises Crash where its process ends."""
+        """A moment at which something may happen to this party.
+
+        Raises Crash where its process ends."""
         ends = False
         for operation in self.fate.next(self.party):
             match operation.kind:
@@ -95,7 +106,9 @@ class Machine:
 
     @contextmanager
     def durable(self) -> Iterator[None]:
-        """Around a write: a step before it, and one after it is on disk. Raises OSError where the disk fails."""
+        """Around a write: a step before it, and one after it is on disk.
+
+        Raises OSError where the disk fails."""
         self.step()
         if self.full:
             self.full -= 1
@@ -130,7 +143,9 @@ class Database:
     def __enter__(self) -> Database:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, failure: BaseException | None, trace: Any) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, trace: Any
+    ) -> None:
         if kind is None:
             self._durably(self._real.commit)
         else:
@@ -149,7 +164,9 @@ class Database:
 
 
 class _System:
-    """`os` as `fedrec.storage` sees it. Nothing is synced: processes end in a simulation, the machine below does not."""
+    """`os` as `fedrec.storage` sees it.
+
+    Nothing is synced: processes end in a simulation, the machine below does not."""
 
     def __init__(self, machine_of: Callable[[Path], Machine]) -> None:
         self._machine_of = machine_of
@@ -169,7 +186,8 @@ class _System:
 
 @contextmanager
 def simulated_disks(machine_of: Callable[[Path], Machine]) -> Iterator[None]:
-    """Every file that `fedrec.storage` writes is written by the machine that its path belongs to."""
+    """Every file that `fedrec.storage` writes is written by the machine that its path belongs
+    to."""
     below = vars(storage)
     real, below["os"] = below["os"], _System(machine_of)
     try:

@@ -1,6 +1,7 @@
 """Messages between simulated parties, and what befalls them on the way.
 
-A call is a message and its answer, as over gRPC: who hears nothing has waited, and does not know whether it arrived.
+A call is a message and its answer, as over gRPC: who hears nothing has waited, and does not know
+whether it arrived.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ class Process(Protocol):
 
 @dataclass
 class Host:
-    """A machine, and the process on it while there is one. `failure`: why it did not start the last time."""
+    """A machine, and the process on it while there is one.
+
+    `failure`: why it did not start the last time."""
 
     machine: Machine
     begin: Callable[[], Process]
@@ -106,7 +109,8 @@ class Watcher(Protocol):
         """Its receiver fell over it, with something else than words."""
 
     def handled(self, message: Message, answer: Any) -> None:
-        """Its receiver has done what it does; `answer` may be the exception that the caller gets."""
+        """Its receiver has done what it does; `answer` may be the exception that the caller
+        gets."""
 
     def stopped(self, party: str) -> None:
         """A party lost its memory."""
@@ -114,7 +118,9 @@ class Watcher(Protocol):
 
 @dataclass
 class Network:
-    """Carries calls to hosts. `turn(server)` lets the other run go on; `trace` tells what happened, line by line."""
+    """Carries calls to hosts.
+
+    `turn(server)` lets the other run go on; `trace` tells what happened, line by line."""
 
     fate: Fate
     clock: Clock
@@ -135,13 +141,19 @@ class Network:
         self.clock.now_s += _TRAVEL_S
         self.deliver_late()
         self.watcher.sent(message)
-        answer = self._carry(message, {operation.kind: operation for operation in self.fate.next(message.way)})
+        answer = self._carry(
+            message, {operation.kind: operation for operation in self.fate.next(message.way)}
+        )
         self.machines[message.sender].step()
         return answer
 
     def deliver_late(self, *, everything: bool = False) -> None:
         """Deliver what was delayed and is due now; nobody waits for its answer."""
-        due = [one for one in self._late if everything or (one[0] <= self._carried and one[1].receiver not in self._handling)]
+        due = [
+            one
+            for one in self._late
+            if everything or (one[0] <= self._carried and one[1].receiver not in self._handling)
+        ]
         for one in due:
             if one in self._late:
                 self._late.remove(one)
@@ -167,7 +179,9 @@ class Network:
             self._nothing_heard(message, "delayed")
         if Kind.REFUSE in struck:
             reason = _REASONS[int(struck[Kind.REFUSE].amount * len(_REASONS))]
-            return pack_answer(Answer(message.receiver, 0, refusal=reason, cause="as the script wants"))
+            return pack_answer(
+                Answer(message.receiver, 0, refusal=reason, cause="as the script wants")
+            )
         if Kind.DAMAGE in struck:
             message = damaged(message, struck[Kind.DAMAGE].amount)
         if Kind.REPEAT in struck:
@@ -180,9 +194,14 @@ class Network:
         return changed(answer, struck[Kind.GARBLE].amount) if Kind.GARBLE in struck else answer
 
     def _replay(self, sender: str, which: float) -> None:
-        """Under the sender's name, the last batch of another, or one of its own or of others before."""
+        """Under the sender's name, the last batch of another, or one of its own or of others
+        before."""
         others = [one for one in self._batches if one.sender != sender]
-        old = others[-1] if others and which < _OF_OTHERS else self._batches[int(which * len(self._batches))]
+        old = (
+            others[-1]
+            if others and which < _OF_OTHERS
+            else self._batches[int(which * len(self._batches))]
+        )
         self._unheard(replace(old, sender=sender, altered=sender != old.sender), "replayed")
 
     def _unheard(self, message: Message, note: str) -> None:
@@ -224,7 +243,8 @@ class Network:
             answer = process.handle(message)
         except FedRecError as failure:
             answer = failure
-        except Exception as failure:  # noted here: a caller that takes any failure as "no" would hide it
+        except Exception as failure:
+            # noted here: a caller that takes any failure as "no" would hide it
             self.watcher.failed(message, failure)
             raise
         self.watcher.handled(message, answer)
@@ -235,16 +255,30 @@ class Network:
 
 
 def damaged(message: Message, amount: float) -> Message:
-    """The message with one of its byte strings or arrays changed; one without any arrives as it is."""
-    places = [n for n, argument in enumerate(message.arguments) if isinstance(argument, bytes | Opening | dict)]
+    """The message with one of its byte strings or arrays changed; one without any arrives as it
+    is."""
+    places = [
+        n
+        for n, argument in enumerate(message.arguments)
+        if isinstance(argument, bytes | Opening | dict)
+    ]
     if message.name == "ask" and amount < _OF_QUORUMS:
-        return replace(message, arguments=(*message.arguments[:-1], message.arguments[-1] ^ (1 << int(amount * 997) % 6)), altered=True)
+        return replace(
+            message,
+            arguments=(
+                *message.arguments[:-1],
+                message.arguments[-1] ^ (1 << int(amount * 997) % 6),
+            ),
+            altered=True,
+        )
     if not places:
         return message
     place, arguments = places[int(amount * 997) % len(places)], list(message.arguments)
     match arguments[place]:
         case Opening() as opening if amount < _OF_QUORUMS:
-            arguments[place] = replace(opening, quorum=opening.quorum ^ (1 << int(amount * 997) % 6))
+            arguments[place] = replace(
+                opening, quorum=opening.quorum ^ (1 << int(amount * 997) % 6)
+            )
         case Opening() as opening:
             arguments[place] = replace(opening, header=changed(opening.header, amount))
         case dict() as arrays:
@@ -255,7 +289,8 @@ def damaged(message: Message, amount: float) -> Message:
 
 
 def changed(content: Any, amount: float) -> Any:
-    """Bytes with one bit flipped anywhere or in their first 44, cut, prolonged, or replaced; anything else as it is."""
+    """Bytes with one bit flipped anywhere or in their first 44, cut, prolonged, or replaced;
+    anything else as it is."""
     if not isinstance(content, bytes) or not content:
         return content
     how, where = divmod(amount * 6, 1.0)
@@ -298,8 +333,12 @@ def _told(answer: Any) -> str:
     if isinstance(answer, FedRecError):
         return f"failed, {answer.cause}"
     if isinstance(answer, RoundStatus):
-        return f"{answer.phase}, attempt {answer.attempt}, {answer.reported} of {answer.enrolled} users"
-    if isinstance(answer, LedgerGrowth):  # its hashes are of releases, whose noise is another every time
+        return (
+            f"{answer.phase}, attempt {answer.attempt}, {answer.reported} of {answer.enrolled} "
+            "users"
+        )
+    # its hashes are of releases, whose noise is another every time
+    if isinstance(answer, LedgerGrowth):
         return f"{len(answer.entries_sha256)} entries to {answer.head.number}"
     if isinstance(answer, bytes):
         return answer.decode() if answer.startswith(b"{") else f"{len(answer)} bytes"

@@ -1,7 +1,9 @@
-"""The real parties on simulated machines: the aggregator's core, participants, and the server's rounds.
+"""The real parties on simulated machines: the aggregator's core, participants, and the server's
+rounds.
 
-A crash drops the objects and keeps the folders. Between the parties goes what goes over gRPC and Flower: terms, questions and
-answers as bytes, refusals by code, and every other failure of a party as words.
+A crash drops the objects and keeps the folders. Between the parties goes what goes over gRPC and
+Flower: terms, questions and answers as bytes, refusals by code, and every other failure of a party
+as words.
 """
 
 from __future__ import annotations
@@ -12,7 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrec.errors import BudgetExceededError, FedRecError, PrivacyError, ProtocolError, RefusedError, UnreachableError
+from fedrec.errors import (
+    BudgetExceededError,
+    FedRecError,
+    PrivacyError,
+    ProtocolError,
+    RefusedError,
+    UnreachableError,
+)
 from fedrec.federation.protocol import (
     Answer,
     Budget,
@@ -26,7 +35,14 @@ from fedrec.federation.protocol import (
     RoundStatus,
     Terms,
 )
-from fedrec.federation.wire import pack_answer, pack_invitation, pack_terms, read_answer, read_invitation, read_terms
+from fedrec.federation.wire import (
+    pack_answer,
+    pack_invitation,
+    pack_terms,
+    read_answer,
+    read_invitation,
+    read_terms,
+)
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
@@ -61,13 +77,22 @@ class SimulatedLedger(ReleaseLedger):
 class AggregatorProcess:
     """The core as its service calls it."""
 
-    def __init__(self, folder: Path, machine: Machine, *, limit: Guarantee, limits: Limits, noise: Streams) -> None:
+    def __init__(
+        self, folder: Path, machine: Machine, *, limit: Guarantee, limits: Limits, noise: Streams
+    ) -> None:
         self.ledger = SimulatedLedger(folder, limit=limit, machine=machine)
-        self.core = Aggregator(self.ledger, limits, noise=noise, clock=machine.clock.of(machine.party))
+        self.core = Aggregator(
+            self.ledger, limits, noise=noise, clock=machine.clock.of(machine.party)
+        )
 
     def handle(self, message: Message) -> Any:
-        """Raises RefusedError with its code, and ProtocolError for every other failure, as over gRPC."""
-        desk: Any = self.core if message.sender.startswith("server") else self.core.client_desk(message.sender)
+        """Raises RefusedError with its code, and ProtocolError for every other failure, as over
+        gRPC."""
+        desk: Any = (
+            self.core
+            if message.sender.startswith("server")
+            else self.core.client_desk(message.sender)
+        )
         try:
             return getattr(desk, message.name)(*message.arguments)
         except RefusedError:
@@ -105,7 +130,9 @@ class ClientProcess:
         self.ledger = ClientLedger(path, limit=limit, clock=machine.clock.of(machine.party))
         self.ledger._database = Database(self.ledger._database, machine)  # type: ignore[assignment]
         desk = ReportDeskAfar(machine.party, network, tries)
-        self.participant = Participant(machine.party, users, self.ledger, desk, folder, users_per_batch=users_per_batch)
+        self.participant = Participant(
+            machine.party, users, self.ledger, desk, folder, users_per_batch=users_per_batch
+        )
 
     def handle(self, message: Message) -> bytes:
         """The answer's bytes; a message that cannot be read is answered with a refusal."""
@@ -118,7 +145,9 @@ class ClientProcess:
         except RefusedError as failure:
             return pack_answer(Answer(name, 0, refusal=failure.code, cause=failure.cause[:500]))
         except PrivacyError as failure:
-            return pack_answer(Answer(name, 0, refusal=Refusal.WRONG_PLAN, cause=failure.cause[:500]))
+            return pack_answer(
+                Answer(name, 0, refusal=Refusal.WRONG_PLAN, cause=failure.cause[:500])
+            )
 
     def close(self) -> None:
         """The folder is free for the next process."""
@@ -242,7 +271,10 @@ class BroadcastAfar:
         """As the protocol's."""
         header, plan = pack_invitation(invitation)
         arrays: Arrays = dict(invitation.question.public)
-        return [self._told(client, "ask", header, plan, arrays, invitation.quorum) for client in self.clients]
+        return [
+            self._told(client, "ask", header, plan, arrays, invitation.quorum)
+            for client in self.clients
+        ]
 
     def _told(self, client: str, name: str, *arguments: Any) -> Answer:
         try:

@@ -1,7 +1,9 @@
-"""What goes wrong in one simulated run: a list of operations drawn from a seed, that can be printed, replayed and shortened.
+"""What goes wrong in one simulated run: a list of operations drawn from a seed, that can be
+printed, replayed and shortened.
 
-An operation strikes the n-th message on a way ("client-1 > aggregator") or the n-th step of a party. A party's steps are
-the moments before and after everything it makes durable, sends or handles, so that a crash can happen at each of them.
+An operation strikes the n-th message on a way ("client-1 > aggregator") or the n-th step of a
+party. A party's steps are the moments before and after everything it makes durable, sends or
+handles, so that a crash can happen at each of them.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ T = TypeVar("T")
 
 
 class Kind(StrEnum):
-    """What befalls a message, a process, a disk or a clock. In brackets: what `Operation.amount` says."""
+    """What befalls a message, a process, a disk or a clock.
+
+    In brackets: what `Operation.amount` says."""
 
     LOSE = "lose"  # a message never arrives
     DEAF = "lose the answer"  # it arrives, its answer does not
@@ -42,7 +46,8 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, order=True)
 class Operation:
-    """`where` is a way ("client-1 > aggregator") or a party; `at` counts its messages or steps from 0."""
+    """`where` is a way ("client-1 > aggregator") or a party; `at` counts its messages or steps from
+    0."""
 
     where: str
     at: int
@@ -51,17 +56,20 @@ class Operation:
 
     def __str__(self) -> str:
         what = "message" if ">" in self.where else "step"
-        return f"{self.where}, {what} {self.at}: {self.kind.value}" + (f" {self.amount:g}" if self.amount else "")
+        return f"{self.where}, {what} {self.at}: {self.kind.value}" + (
+            f" {self.amount:g}" if self.amount else ""
+        )
 
 
 @dataclass(frozen=True)
 class Setup:
     """The parties of a run, and how patient they are.
 
-    steps: of the model, one round each after the first. absent_s: how long a round waits for a silent client. tries: how often
-    a call to the aggregator is made. max_epsilon: what clients and aggregator allow, over all runs; a run takes 5. min_share: of a run's
-    users, who must report in every round; whoever operates the servers lowers it where a client has left for good. trainings: of each
-    server, one after the other; each is a run.
+    steps: of the model, one round each after the first. absent_s: how long a round waits for a
+    silent client. tries: how often a call to the aggregator is made. max_epsilon: what clients and
+    aggregator allow, over all runs; a run takes 5. min_share: of a run's users, who must report in
+    every round; whoever operates the servers lowers it where a client has left for good. trainings:
+    of each server, one after the other; each is a run.
     """
 
     clients: int = 3
@@ -102,11 +110,17 @@ def script(seed: int) -> Script:
     rng, quorum = Streams(seed).numpy("fault-script"), Streams(seed).numpy("fault-script-quorum")
     setup = replace(_setup(rng), min_share=float(quorum.choice([0.0, 0.5, 0.8, 0.8, 0.8, 1.0])))
     if setup.runs == 1:
-        setup = replace(setup, trainings=int(Streams(seed).numpy("fault-script-trainings").choice([1, 1, 2])))
+        setup = replace(
+            setup, trainings=int(Streams(seed).numpy("fault-script-trainings").choice([1, 1, 2]))
+        )
     count = int(rng.choice([1, 2, 2, 3, 4, 6, 8, 10, 14]))
     operations = [_operation(rng, setup) for _ in range(count)]
     if quorum.random() < 1 / 6:
-        operations.append(Operation(_one(quorum, setup.client_names), int(quorum.integers(_STEPS["client"])), Kind.LEAVE))
+        operations.append(
+            Operation(
+                _one(quorum, setup.client_names), int(quorum.integers(_STEPS["client"])), Kind.LEAVE
+            )
+        )
     return Script(setup, tuple(sorted(operations)))
 
 
@@ -115,7 +129,9 @@ def shortened(failing: Script, fails: Callable[[Script], bool]) -> Script:
     size = len(failing.operations)
     while size:
         for start in range(0, len(failing.operations), size):
-            fewer = replace(failing, operations=failing.operations[:start] + failing.operations[start + size :])
+            fewer = replace(
+                failing, operations=failing.operations[:start] + failing.operations[start + size :]
+            )
             if fails(fewer):
                 failing = fewer
                 break
@@ -138,8 +154,26 @@ def _setup(rng: np.random.Generator) -> Setup:
 
 
 _MESSAGE_KINDS = {
-    ("server", "aggregator"): (Kind.LOSE, Kind.DEAF, Kind.REPEAT, Kind.DELAY, Kind.HANG, Kind.DAMAGE, Kind.TURN, Kind.TURN),
-    ("server", "client"): (Kind.LOSE, Kind.DEAF, Kind.REPEAT, Kind.DELAY, Kind.HANG, Kind.DAMAGE, Kind.GARBLE, Kind.REFUSE),
+    ("server", "aggregator"): (
+        Kind.LOSE,
+        Kind.DEAF,
+        Kind.REPEAT,
+        Kind.DELAY,
+        Kind.HANG,
+        Kind.DAMAGE,
+        Kind.TURN,
+        Kind.TURN,
+    ),
+    ("server", "client"): (
+        Kind.LOSE,
+        Kind.DEAF,
+        Kind.REPEAT,
+        Kind.DELAY,
+        Kind.HANG,
+        Kind.DAMAGE,
+        Kind.GARBLE,
+        Kind.REFUSE,
+    ),
     ("client", "aggregator"): (
         Kind.LOSE,
         Kind.DEAF,
@@ -162,13 +196,23 @@ def _operation(rng: np.random.Generator, setup: Setup) -> Operation:
     if rng.random() < 0.5:
         party = str(rng.choice([AGGREGATOR, AGGREGATOR, *setup.server_names, *setup.client_names]))
         kind = _one(rng, _PARTY_KINDS)
-        return Operation(party, int(rng.integers(setup.trainings * _STEPS[_role(party)])), kind, _amount(rng, kind))
+        return Operation(
+            party,
+            int(rng.integers(setup.trainings * _STEPS[_role(party)])),
+            kind,
+            _amount(rng, kind),
+        )
     sender, receiver = _one(rng, tuple(_MESSAGES))
     senders = setup.server_names if sender == "server" else setup.client_names
     receivers = setup.client_names if receiver == "client" else (AGGREGATOR,)
     kind = _one(rng, _MESSAGE_KINDS[sender, receiver])
     way = f"{_one(rng, senders)} > {_one(rng, receivers)}"
-    return Operation(way, int(rng.integers(setup.trainings * _MESSAGES[sender, receiver])), kind, _amount(rng, kind))
+    return Operation(
+        way,
+        int(rng.integers(setup.trainings * _MESSAGES[sender, receiver])),
+        kind,
+        _amount(rng, kind),
+    )
 
 
 def _one(rng: np.random.Generator, choices: Sequence[T]) -> T:

@@ -1,4 +1,5 @@
-"""One script, run to its end: the parties on their machines, an operator who starts again what ended, and the verdict."""
+"""One script, run to its end: the parties on their machines, an operator who starts again what
+ended, and the verdict."""
 
 from __future__ import annotations
 
@@ -34,7 +35,12 @@ from fedrec_server.trainings import Trainings
 from fedrec_simulations.faults.auditor import DEFECTS, Auditor, Broken
 from fedrec_simulations.faults.machine import Clock, Crash, Fate, Machine, simulated_disks
 from fedrec_simulations.faults.network import Host, Network, Process
-from fedrec_simulations.faults.parties import AggregatorProcess, BroadcastAfar, ClientProcess, ReleaseDeskAfar
+from fedrec_simulations.faults.parties import (
+    AggregatorProcess,
+    BroadcastAfar,
+    ClientProcess,
+    ReleaseDeskAfar,
+)
 from fedrec_simulations.faults.script import AGGREGATOR, Kind, Operation, Script, Setup
 from fedrec_simulations.faults.verdict import RecordedNoise, Trained, Verdict
 from fedrec_simulations.faults.visitor import Visitor
@@ -49,9 +55,11 @@ _ROUND_S, _GATHERING_S = 100.0, 30.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a script. endings: "model", or the words of the last failure, by run. complete: runs that equal the loopback's.
+    """What came of a script. endings: "model", or the words of the last failure, by run. complete:
+    runs that equal the loopback's.
 
-    struck: operations that met a message or a step. restarts: of any party. steps: taken by each party, messages by each way.
+    struck: operations that met a message or a step. restarts: of any party. steps: taken by each
+    party, messages by each way.
     """
 
     script: Script
@@ -68,14 +76,24 @@ class Outcome:
 def simulate(script: Script) -> Outcome:
     """Run a script; the same script gives the same outcome."""
     memory = Path("/dev/shm")
-    with TemporaryDirectory(prefix="fedrec-faults-", dir=memory if memory.is_dir() else None) as folder, quiet(), _small_bundles():
+    with (
+        TemporaryDirectory(
+            prefix="fedrec-faults-", dir=memory if memory.is_dir() else None
+        ) as folder,
+        quiet(),
+        _small_bundles(),
+    ):
         return _World(script, Path(folder)).outcome()
 
 
 @contextmanager
 def _small_bundles() -> Iterator[None]:
-    """Bundles of fewer synthetic users: what they recommend is not looked at here, and the others take most of a run's time."""
-    there, smaller = vars(model_bundles), partial(factorization_bundle, synthetic=SyntheticSettings(users=200))
+    """Bundles of fewer synthetic users: what they recommend is not looked at here, and the others
+    take most of a run's time."""
+    there, smaller = (
+        vars(model_bundles),
+        partial(factorization_bundle, synthetic=SyntheticSettings(users=200)),
+    )
     real, there["factorization_bundle"] = there["factorization_bundle"], smaller
     try:
         yield
@@ -98,16 +116,31 @@ def quiet() -> Iterator[None]:
 def population() -> Interactions:
     """Seven users, one to four ratings each."""
     rng = np.random.Generator(np.random.Philox(key=7))
-    pairs = [(k, int(j)) for k in range(USERS) for j in sorted(rng.choice(ITEMS, size=1 + k % 4, replace=False))]
+    pairs = [
+        (k, int(j))
+        for k in range(USERS)
+        for j in sorted(rng.choice(ITEMS, size=1 + k % 4, replace=False))
+    ]
     users, items = np.array(pairs).T
     values = 1.0 + (users + 2 * items) % 5
-    return Interactions.from_columns(users, items, values, num_users=USERS, num_items=ITEMS, value_range=(1.0, 5.0))
+    return Interactions.from_columns(
+        users, items, values, num_users=USERS, num_items=ITEMS, value_range=(1.0, 5.0)
+    )
 
 
 @cache
 def scenario(steps: int) -> Scenario:
     """The smallest training that has a round of counts and rounds of statistics."""
-    return load(None, ["recipe=published", "model.dimension=2", f"model.steps={steps}", "model.encoder=id", "privacy.epsilon=5"])
+    return load(
+        None,
+        [
+            "recipe=published",
+            "model.dimension=2",
+            f"model.steps={steps}",
+            "model.encoder=id",
+            "privacy.epsilon=5",
+        ],
+    )
 
 
 @cache
@@ -117,10 +150,13 @@ def _prepared(steps: int, num_users: int) -> Prepared:
 
 
 def _trained(run: str, folder: Path, steps: int, min_share: float) -> Trained:
-    """A client may lie about how many users it has; the plan is the same then, and the training is for that many."""
+    """A client may lie about how many users it has; the plan is the same then, and the training is
+    for that many."""
     notes = folder / "run.json"
     num_users = int(read_json(notes)["num_users"]) if notes.exists() else 0
-    return Trained(run, _prepared(steps, num_users or USERS), population(), folder, num_users, min_share)
+    return Trained(
+        run, _prepared(steps, num_users or USERS), population(), folder, num_users, min_share
+    )
 
 
 @cache
@@ -135,17 +171,28 @@ class _World:
     def __init__(self, script: Script, folder: Path) -> None:
         self.script, self.setup, self.folder = script, script.setup, folder
         self.fate, self.clock, self.noise = Fate(script), Clock(), RecordedNoise(0)
-        self.limit, limits = Guarantee(self.setup.max_epsilon, DELTA), Limits(min_cohort=self.setup.min_cohort)
+        self.limit, limits = (
+            Guarantee(self.setup.max_epsilon, DELTA),
+            Limits(min_cohort=self.setup.min_cohort),
+        )
         persons = tuple(f"{name}-person" for name in self.setup.server_names)
         parties = (AGGREGATOR, *self.setup.client_names, *self.setup.server_names, *persons)
         self.machines = {party: Machine(party, self.fate, self.clock) for party in parties}
-        self.auditor = Auditor(folder, self.clock.of(AGGREGATOR), limits.max_round_s, limits.min_cohort)
+        self.auditor = Auditor(
+            folder, self.clock.of(AGGREGATOR), limits.max_round_s, limits.min_cohort
+        )
         self.network = Network(self.fate, self.clock, {}, self.machines, self.auditor, self._turn)
-        self.network.hosts |= {AGGREGATOR: Host(self.machines[AGGREGATOR], lambda: self._aggregator(limits))}
         self.network.hosts |= {
-            name: self._client(name, *bounds) for name, bounds in zip(self.setup.client_names, _shards(self.setup), strict=True)
+            AGGREGATOR: Host(self.machines[AGGREGATOR], lambda: self._aggregator(limits))
         }
-        self.servers = {name: _Server(name, self.network, self.setup, folder / name, self._there) for name in self.setup.server_names}
+        self.network.hosts |= {
+            name: self._client(name, *bounds)
+            for name, bounds in zip(self.setup.client_names, _shards(self.setup), strict=True)
+        }
+        self.servers = {
+            name: _Server(name, self.network, self.setup, folder / name, self._there)
+            for name in self.setup.server_names
+        }
         self.clock.passed = self._tick
 
     def outcome(self) -> Outcome:
@@ -162,17 +209,33 @@ class _World:
                     server.stop()
         verdict = Verdict(self.auditor, self.noise, self.limit)
         runs = [
-            _trained(entry.run, server.folder / "runs" / entry.run, self.setup.steps, server.min_share)
+            _trained(
+                entry.run, server.folder / "runs" / entry.run, self.setup.steps, server.min_share
+            )
             for server in self.servers.values()
             for entry in server.entries
         ]
         served = [one for server in self.servers.values() for one in server.visitor.judge()]
         judged = [*verdict.judge(self.setup.client_names, runs), *served]
-        broken = [*defects, *self.auditor.broken, *judged, *self._endings_that_should_not_be(defects)]
-        finished = {entry.run for server in self.servers.values() for entry in server.entries if entry.finished_s}
+        broken = [
+            *defects,
+            *self.auditor.broken,
+            *judged,
+            *self._endings_that_should_not_be(defects),
+        ]
+        finished = {
+            entry.run
+            for server in self.servers.values()
+            for entry in server.entries
+            if entry.finished_s
+        }
         return Outcome(
             self.script,
-            {run: self._told(ending) for server in self.servers.values() for run, ending in server.endings().items()},
+            {
+                run: self._told(ending)
+                for server in self.servers.values()
+                for run, ending in server.endings().items()
+            },
             frozenset(verdict.complete & finished),
             verdict.released,
             tuple(self.fate.struck),
@@ -183,23 +246,31 @@ class _World:
         )
 
     def _starts(self) -> list[int]:
-        return [host.starts for host in self.network.hosts.values()] + [server.starts for server in self.servers.values()]
+        return [host.starts for host in self.network.hosts.values()] + [
+            server.starts for server in self.servers.values()
+        ]
 
     def _told(self, words: str) -> str:
         """Without the place of this run's folder, which is another every time."""
         return words.replace(f"{self.folder}/", "")
 
     def _run(self) -> None:
-        """Round by round in turns; whoever fails is started again after a repair, as often as something can have struck."""
+        """Round by round in turns; whoever fails is started again after a repair, as often as
+        something can have struck."""
         starts = len(self.script.operations) + 1 + self.setup.trainings
-        while going := [server for server in self.servers.values() if not server.done and server.starts < starts + server.crashes]:
+        while going := [
+            server
+            for server in self.servers.values()
+            if not server.done and server.starts < starts + server.crashes
+        ]:
             for server in going:
                 if server.advance():
                     self._repair()
         self.network.deliver_late(everything=True)
 
     def _repair(self) -> None:
-        ahead_s = max([0.0, *self.clock.offsets_s.values()])  # a ledger does not go back to before its last entry: its time must come
+        # a ledger does not go back to before its last entry: its time must come
+        ahead_s = max([0.0, *self.clock.offsets_s.values()])
         self.clock.wait(1.0 + ahead_s)
         for machine in self.machines.values():
             machine.repair()
@@ -227,11 +298,18 @@ class _World:
 
     def _endings_that_should_not_be(self, defects: Sequence[Broken]) -> Iterator[Broken]:
         # a limit of 5 has room for one training; of two runs at once each may have a part of it
-        room = self.setup.trainings if self.setup.max_epsilon > 5 else 1 if self.setup.runs == 1 else 0
-        misled = any(operation.kind is Kind.DAMAGE and "> client" in operation.where for operation in self.fate.struck)
+        room = (
+            self.setup.trainings if self.setup.max_epsilon > 5 else 1 if self.setup.runs == 1 else 0
+        )
+        misled = any(
+            operation.kind is Kind.DAMAGE and "> client" in operation.where
+            for operation in self.fate.struck
+        )
         for server in self.servers.values():
-            # a client that was misled about a run's terms or question stays with what it was told first, as it must
-            # nor can a run end without those who left, where the aggregator wants more than are there
+            # a client that was misled about a run's terms or question stays with what it was told
+            # first, as it must
+            # nor can a run end without those who left, where the aggregator wants more than are
+            # there
             too_few = self._there()[1] < self.setup.min_cohort
             if server.finished < room and not misled and not too_few and not defects:
                 yield Broken(ENDS, f"{server.run}: {server.ending}")
@@ -242,7 +320,13 @@ class _World:
         return self.machines[path.relative_to(self.folder).parts[0]]
 
     def _aggregator(self, limits: Limits) -> Process:
-        return AggregatorProcess(self.folder / AGGREGATOR, self.machines[AGGREGATOR], limit=self.limit, limits=limits, noise=self.noise)
+        return AggregatorProcess(
+            self.folder / AGGREGATOR,
+            self.machines[AGGREGATOR],
+            limit=self.limit,
+            limits=limits,
+            noise=self.noise,
+        )
 
     def _client(self, name: str, first: int, last: int) -> Host:
         data, machine = population().users_subset(np.arange(first, last)), self.machines[name]
@@ -267,9 +351,17 @@ def _shards(setup: Setup) -> list[tuple[int, int]]:
 
 
 class _Server:
-    """The server's rounds, and the operator who starts them again: with a smaller `min_share` where a client has left for good."""
+    """The server's rounds, and the operator who starts them again: with a smaller `min_share` where
+    a client has left for good."""
 
-    def __init__(self, name: str, network: Network, setup: Setup, folder: Path, there: Callable[[], tuple[int, int]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        network: Network,
+        setup: Setup,
+        folder: Path,
+        there: Callable[[], tuple[int, int]],
+    ) -> None:
         self.name, self.run, self.folder = name, name.replace("server", "run"), folder
         self.ending, self.starts, self.crashes, self.min_share = "", 0, 0, setup.min_share
         self.visitor = Visitor(folder, folder.parent / f"{name}-person")
@@ -293,12 +385,16 @@ class _Server:
     def endings(self) -> dict[str, str]:
         """Of every training that was to be: "model", or the words of the last failure."""
         last, begun = self.ending, [entry.run for entry in self.entries]
-        to_be = (self.run, *(f"{self.run}-{number}" for number in range(2, self._setup.trainings + 1)))
+        to_be = (
+            self.run,
+            *(f"{self.run}-{number}" for number in range(2, self._setup.trainings + 1)),
+        )
         runs = [*begun, *to_be[len(begun) :]]
         return {run: "model" if number < self.finished else last for number, run in enumerate(runs)}
 
     def advance(self) -> bool:
-        """One more round, or the end; True where it failed with words and something may need repair."""
+        """One more round, or the end; True where it failed with words and something may need
+        repair."""
         if self._at_work:
             return False
         self._at_work, machine = True, self._network.machines[self.name]
@@ -331,13 +427,24 @@ class _Server:
         sleep, clock = self._network.clock.wait, lambda: self._network.clock.now_s
         clients, users = self._there()
         if clients < self._setup.clients and "too few to release" in self.ending:
-            self.min_share = min(self.min_share, users / int(read_json(run_folder(self.folder) / "run.json")["num_users"]))
+            self.min_share = min(
+                self.min_share,
+                users / int(read_json(run_folder(self.folder) / "run.json")["num_users"]),
+            )
         runs, desk = Runs(self.folder), ReleaseDeskAfar(self.name, self._network, self._setup.tries)
         last = runs.last
-        # the first training is asked for by a start, each further one by --again; after the last, a start finds nothing to do
+        # the first training is asked for by a start, each further one by --again; after the last, a
+        # start finds nothing to do
         again = last is not None and not last.open and self.finished < self._setup.trainings
         schedule = Schedule(self.folder, again=again, clock=clock, monotonic=clock)
-        trainings = Trainings(runs, schedule, guarantee_of(scenario(self._setup.steps)), desk.budget, name=self.run, clock=clock)
+        trainings = Trainings(
+            runs,
+            schedule,
+            guarantee_of(scenario(self._setup.steps)),
+            desk.budget,
+            name=self.run,
+            clock=clock,
+        )
         for entry in trainings.each(sleep):
             yield from run_rounds(
                 scenario(self._setup.steps),
@@ -345,8 +452,16 @@ class _Server:
                 desk,
                 BroadcastAfar(self.name, self._network, self._setup.client_names),
                 trainings.folder,
-                gathering=Gathering(expected_users=users, min_clients=clients, timeout_s=_GATHERING_S, sleep=sleep, clock=clock),
-                patience=Patience(round_s=_ROUND_S, min_share=self.min_share, sleep=sleep, clock=clock),
+                gathering=Gathering(
+                    expected_users=users,
+                    min_clients=clients,
+                    timeout_s=_GATHERING_S,
+                    sleep=sleep,
+                    clock=clock,
+                ),
+                patience=Patience(
+                    round_s=_ROUND_S, min_share=self.min_share, sleep=sleep, clock=clock
+                ),
                 absent_s=self._setup.absent_s,
                 run=entry.run,
                 planned=trainings.planned,

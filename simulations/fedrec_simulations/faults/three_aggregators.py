@@ -1,15 +1,19 @@
-"""Three aggregators under faults: the real ones over ledgers on simulated disks, real clients and the server's real rounds, in one process.
+"""Three aggregators under faults: the real ones over ledgers on simulated disks, real clients and
+the server's real rounds, in one process.
 
-From a seed: messages and answers that are lost on every way, aggregators that end at any moment and miss calls, full disks, clients and
-the server started again, clients that stay silent for a while. A moment is before and after every durable write and every answer. Then
-all is repaired, and the training goes on to its end. `at_each_moment` ends one aggregator at one moment of a checked training instead, at
-each in turn. Checked, with code of its own:
+From a seed: messages and answers that are lost on every way, aggregators that end at any moment and
+miss calls, full disks, clients and the server started again, clients that stay silent for a while.
+A moment is before and after every durable write and every answer. Then all is repaired, and the
+training goes on to its end. `at_each_moment` ends one aggregator at one moment of a checked
+training instead, at each in turn. Checked, with code of its own:
 
 - what leaves an aggregator for a round is the same bytes for ever, and of one attempt at all three;
-- the three together are the exact sum of a set of users of the stated size, and the noise of all three: nobody twice, no mask left over;
+- the three together are the exact sum of a set of users of the stated size, and the noise of all
+  three: nobody twice, no mask left over;
 - a round has its quorum, every ledger charged every release once and published every round once;
-- the training ends once everything is repaired. Where clients are checked, in every third run, it may stop: at a round in which a
-  quorum is missed because clients shared in `ATTEMPTS` attempts, all for which checks are charged, and of which no output left.
+- the training ends once everything is repaired. Where clients are checked, in every third run, it
+  may stop: at a round in which a quorum is missed because clients shared in `ATTEMPTS` attempts,
+  all for which checks are charged, and of which no output left.
 """
 
 from __future__ import annotations
@@ -87,8 +91,12 @@ class Chances(Fate):
     def __init__(self, rng: np.random.Generator) -> None:
         super().__init__(Script(Setup(), ()))
         self.rng, self.repaired, self.counts = rng, False, Counter[str]()
-        self.loss, self.crash = (float(rng.choice(rates)) for rates in ([0.0, 0.02, 0.1], [0.0, 0.01, 0.05]))
-        self.full, self.end = (float(rng.choice(rates)) for rates in ([0.0, 0.0, 0.01], [0.0, 0.01]))
+        self.loss, self.crash = (
+            float(rng.choice(rates)) for rates in ([0.0, 0.02, 0.1], [0.0, 0.01, 0.05])
+        )
+        self.full, self.end = (
+            float(rng.choice(rates)) for rates in ([0.0, 0.0, 0.01], [0.0, 0.01])
+        )
         self.silent = float(rng.choice([0.0, 0.0, 0.1]))
         self.kill = float(rng.choice([0.0, 0.0, 0.002, 0.01]))
 
@@ -111,7 +119,8 @@ class Chances(Fate):
 
 
 class OneKill(Chances):
-    """No fault but one: the process of `party` ends at its moment number `at`. moments: how many it had."""
+    """No fault but one: the process of `party` ends at its moment number `at`. moments: how many it
+    had."""
 
     def __init__(self, party: str, at: int) -> None:
         super().__init__(np.random.default_rng(0))
@@ -132,7 +141,9 @@ class OneKill(Chances):
 
 @dataclass
 class Way:
-    """To an aggregator: a desk of the server, of a client, or of a peer. Calls and answers may be lost, and the callee may end."""
+    """To an aggregator: a desk of the server, of a client, or of a peer.
+
+    Calls and answers may be lost, and the callee may end."""
 
     world: World
     place: int
@@ -148,7 +159,8 @@ class Way:
 class World:
     """One run in `folder`; chances: of faults, by the seed where none are given.
 
-    refused: clients that shared in as many attempts at a round as are charged, by round. stopped: the round at which the training did.
+    refused: clients that shared in as many attempts at a round as are charged, by round. stopped:
+    the round at which the training did.
     """
 
     def __init__(self, seed: int, folder: Path, chances: Chances | None = None) -> None:
@@ -156,14 +168,19 @@ class World:
         self.folder, self.clock, rng = folder, Clock(), Streams(seed).numpy("three-faults")
         self.chances = Chances(rng) if chances is None else chances
         self.share, self.min_share = int(rng.integers(1, 3)), float(rng.choice([0.5, 1.0]))
-        self.machines = [Machine(f"aggregator-{place}", self.chances, self.clock) for place in range(PLACES)]
+        self.machines = [
+            Machine(f"aggregator-{place}", self.chances, self.clock) for place in range(PLACES)
+        ]
         self.cores: list[ThreePartyAggregator | None] = [None] * PLACES
         self.ledgers: list[ReleaseLedger | None] = [None] * PLACES
         self.outputs: dict[tuple[int, int], set[bytes]] = {}
         self.asked: dict[int, Question] = {}
         self.broken = list[str]()
         kind, scale = population().kind, population().value_range
-        self.prepared, self.terms = prepared(self.checked), Terms(RUN, client_recipe(scenario(self.checked)), kind, scale, ITEMS)
+        self.prepared, self.terms = (
+            prepared(self.checked),
+            Terms(RUN, client_recipe(scenario(self.checked)), kind, scale, ITEMS),
+        )
         self.clients = list[Participant]()
         self.stack = ExitStack()
 
@@ -208,7 +225,11 @@ class World:
 
     def call(self, way: Way, name: str, asked: Sequence[Any], named: dict[str, Any]) -> Any:
         """One message and its answer."""
-        if way.caller < 0 and not way.sender and self.chances.happens("server restart", self.chances.end):
+        if (
+            way.caller < 0
+            and not way.sender
+            and self.chances.happens("server restart", self.chances.end)
+        ):
             raise ServerEndsError
         if self.chances.happens("lost", self.chances.loss):
             raise _gone()
@@ -261,21 +282,31 @@ class World:
             if name == "standing":
                 said: Standing = core.standing(*asked)
                 return replace(said, held=None), said.held is not None
-            return getattr(core, name)(*asked, **({"caller": way.caller} if name in {"key", "explicit"} else {}))
+            return getattr(core, name)(
+                *asked, **({"caller": way.caller} if name in {"key", "explicit"} else {})
+            )
         of: Any = core.share_desk(way.sender) if way.sender else core
         return getattr(of, name)(*asked, **named)
 
     def _client(self, number: int) -> Participant:
         shard = shards(population(), CLIENTS)[number]
-        ledger = self.stack.enter_context(closing(ClientLedger(self.folder / shard.name / "ledger.sqlite", limit=PROMISE)))
+        ledger = self.stack.enter_context(
+            closing(ClientLedger(self.folder / shard.name / "ledger.sqlite", limit=PROMISE))
+        )
         desks: list[Any] = [Way(self, place, sender=shard.name) for place in range(PLACES)]
         three = ThreeWay(desks, NAMES, patience_s=0.5, sleep=self.sleep, clock=self.clock.of("any"))
         users = LocalUsers(shard.events, ITEMS, shard.user_ids)
-        return Participant(shard.name, users, ledger, three, self.folder / shard.name, users_per_batch=self.share)
+        return Participant(
+            shard.name, users, ledger, three, self.folder / shard.name, users_per_batch=self.share
+        )
 
     def _machine_of(self, path: Path) -> Machine:
         place = next((i for i in range(PLACES) if f"aggregator-{i}" in path.parts), None)
-        return self.machines[place] if place is not None else Machine("others", Fate(Script(Setup(), ())), self.clock)
+        return (
+            self.machines[place]
+            if place is not None
+            else Machine("others", Fate(Script(Setup(), ())), self.clock)
+        )
 
     # --- the clients and the server's rounds ---
 
@@ -324,10 +355,23 @@ class World:
         if any(answer.refusal for answer in joined):
             raise _gone()
         patience = Patience(
-            20.0, attempts=4, pause_s=0.1, short_attempts=3, min_share=self.min_share, sleep=self.sleep, clock=self.clock.of("any")
+            20.0,
+            attempts=4,
+            pause_s=0.1,
+            short_attempts=3,
+            min_share=self.min_share,
+            sleep=self.sleep,
+            clock=self.clock.of("any"),
         )
         ways: list[Any] = [Way(self, place) for place in range(PLACES)]
-        link = AggregatedLink(self.terms, self.prepared.plan, ThreeDesk(ways, self.clock.of("any")), self, patience, head)
+        link = AggregatedLink(
+            self.terms,
+            self.prepared.plan,
+            ThreeDesk(ways, self.clock.of("any")),
+            self,
+            patience,
+            head,
+        )
         link.num_users = population().num_users
         return link.answer(question), link.ledger_head
 
@@ -345,7 +389,9 @@ class World:
             if self.cores[place] is None:
                 self.start(place)
         for round, question in self.asked.items():
-            contents = [next(iter(self.outputs.get((place, round), {b""}))) for place in range(PLACES)]
+            contents = [
+                next(iter(self.outputs.get((place, round), {b""}))) for place in range(PLACES)
+            ]
             if round == self.stopped:
                 self._judge_stop(round, contents)
             elif all(contents):
@@ -355,7 +401,11 @@ class World:
         for place, ledger in enumerate(self.ledgers):
             assert ledger is not None
             charged = Counter((charge.round, charge.release) for charge in ledger.spends().charges)
-            expected = {(round, spec.name) for round, question in self.asked.items() for spec in question.releases}
+            expected = {
+                (round, spec.name)
+                for round, question in self.asked.items()
+                for spec in question.releases
+            }
             last = {key for key in expected if key[0] == self.stopped}
             if not expected - last <= set(charged) <= expected or not set(charged.values()) <= {1}:
                 self.broken.append(f"aggregator {place} charged {dict(charged)}")
@@ -380,13 +430,20 @@ class World:
             self.broken.append(f"round {round} cannot be released, and an output of it left")
         for name in self.refused[round]:
             with closing(sqlite3.connect(self.folder / name / "ledger.sqlite")) as ledger:
-                (shared,) = ledger.execute("SELECT COUNT(*) FROM attempts WHERE round = ?", (round,)).fetchone()
+                (shared,) = ledger.execute(
+                    "SELECT COUNT(*) FROM attempts WHERE round = ?", (round,)
+                ).fetchone()
             if shared != ATTEMPTS:
-                self.broken.append(f"{name} refused round {round} after {shared} attempts of {ATTEMPTS}")
+                self.broken.append(
+                    f"{name} refused round {round} after {shared} attempts of {ATTEMPTS}"
+                )
 
     def _by_user(self, question: Question) -> list[list[npt.NDArray[np.int64]]]:
         step, data = self.prepared.steps[question.step], population()
-        return [list(exact_sums(step(question, data.users_subset(np.array([k]))), question.blocks)) for k in range(data.num_users)]
+        return [
+            list(exact_sums(step(question, data.users_subset(np.array([k]))), question.blocks))
+            for k in range(data.num_users)
+        ]
 
 
 def run(*, runs: int, seed: int) -> str:
@@ -395,18 +452,26 @@ def run(*, runs: int, seed: int) -> str:
     for number in range(seed, seed + runs):
         _count(tally, number, _lived(number))
     struck = ", ".join(f"{what} {count}" for what, count in sorted(tally.struck.items()))
-    lines = [f"{tally.runs} runs with three aggregators (seeds {seed} to {seed + runs - 1}), {time.perf_counter() - started:.0f} s", struck]
+    lines = [
+        (
+            f"{tally.runs} runs with three aggregators (seeds {seed} to {seed + runs - 1}), "
+            f"{time.perf_counter() - started:.0f} s"
+        ),
+        struck,
+    ]
     if tally.stopped:
         seeds = ", ".join(map(str, tally.stopped))
         lines.append(
-            f"{len(tally.stopped)} stopped at a round in which clients had shared {ATTEMPTS} times, nothing of which left (seeds {seeds})"
+            f"{len(tally.stopped)} stopped at a round in which clients had shared {ATTEMPTS} "
+            f"times, nothing of which left (seeds {seeds})"
         )
     return "\n".join([*lines, _released(tally)])
 
 
 def at_each_moment(*, every: int = 1, first: int = 1) -> str:
-    """One aggregator ends at one moment of a checked training, at each in turn; a summary in words. Raises ProtocolError where a rule does
-    not hold, or where such a training stops. every, first: moments `first`, `first + every`, ... alone, as a sample."""
+    """One aggregator ends at one moment of a checked training, at each in turn; a summary in words.
+    Raises ProtocolError where a rule does not hold, or where such a training stops. every, first:
+    moments `first`, `first + every`, ... alone, as a sample."""
     tally, started, moments = Tally(), time.perf_counter(), dict[str, int]()
     for place in range(PLACES):
         party = f"aggregator-{place}"
@@ -415,22 +480,35 @@ def at_each_moment(*, every: int = 1, first: int = 1) -> str:
         for at in range(first, undisturbed.moments + 1, every):
             _count(tally, 0, _lived(0, OneKill(party, at)), f"{party} ended at moment {at}")
     if tally.stopped:
-        raise ProtocolError(f"one crash stopped {len(tally.stopped)} trainings", "A training must go on after it.")
+        raise ProtocolError(
+            f"one crash stopped {len(tally.stopped)} trainings", "A training must go on after it."
+        )
     had = ", ".join(f"{party} {count}" for party, count in moments.items())
-    head = f"{tally.runs} checked trainings, {tally.struck['kill']} ends of one aggregator, {time.perf_counter() - started:.0f} s"
+    head = (
+        f"{tally.runs} checked trainings, {tally.struck['kill']} ends of one aggregator, "
+        f"{time.perf_counter() - started:.0f} s"
+    )
     return "\n".join([head, f"moments of an undisturbed training: {had}", _released(tally)])
 
 
 def _lived(seed: int, chances: Chances | None = None) -> World:
     memory = Path("/dev/shm")
-    with TemporaryDirectory(prefix="fedrec-faults-", dir=memory if memory.is_dir() else None) as folder, quiet():
+    with (
+        TemporaryDirectory(
+            prefix="fedrec-faults-", dir=memory if memory.is_dir() else None
+        ) as folder,
+        quiet(),
+    ):
         world = World(seed, Path(folder), chances)
         world.run()
     return world
 
 
 def _count(tally: Tally, seed: int, world: World, where: str = "") -> None:
-    tally.runs, tally.released = tally.runs + 1, tally.released + len(world.asked) - (world.stopped >= 0)
+    tally.runs, tally.released = (
+        tally.runs + 1,
+        tally.released + len(world.asked) - (world.stopped >= 0),
+    )
     tally.struck.update(world.chances.counts)
     if world.stopped >= 0:
         tally.stopped.append(seed)
@@ -440,7 +518,10 @@ def _count(tally: Tally, seed: int, world: World, where: str = "") -> None:
 
 
 def _released(tally: Tally) -> str:
-    return f"{tally.released} rounds: each released once, as the exact sum of its users and three noises, and charged once by each"
+    return (
+        f"{tally.released} rounds: each released once, as the exact sum of its users and three "
+        "noises, and charged once by each"
+    )
 
 
 ITEMS = tuple(f"item-{j}" for j in range(5))
@@ -448,20 +529,34 @@ ITEMS = tuple(f"item-{j}" for j in range(5))
 
 @cache
 def scenario(checked: bool = False) -> Scenario:
-    """A round of counts and one of statistics, over three aggregators, which check clients or not."""
-    sets = ["recipe=published", "model.dimension=2", "model.steps=1", "model.encoder=id", "privacy.epsilon=5"]
+    """A round of counts and one of statistics, over three aggregators, which check clients or
+    not."""
+    sets = [
+        "recipe=published",
+        "model.dimension=2",
+        "model.steps=1",
+        "model.encoder=id",
+        "privacy.epsilon=5",
+    ]
     hostile = "checked" if checked else "trusted-sites"
-    return load(None, [*sets, "privacy.aggregation=three-party", f"privacy.hostile_clients={hostile}"])
+    return load(
+        None, [*sets, "privacy.aggregation=three-party", f"privacy.hostile_clients={hostile}"]
+    )
 
 
 @cache
 def prepared(checked: bool = False) -> Prepared:
     """For everybody."""
     data = population()
-    return prepare(scenario(checked), PublicFacts(data.num_users, data.num_items, data.kind, data.value_range, None, Streams(0)))
+    return prepare(
+        scenario(checked),
+        PublicFacts(data.num_users, data.num_items, data.kind, data.value_range, None, Streams(0)),
+    )
 
 
-def _subsets(by_user: Sequence[list[npt.NDArray[np.int64]]], users: int) -> Iterator[list[npt.NDArray[np.int64]]]:
+def _subsets(
+    by_user: Sequence[list[npt.NDArray[np.int64]]], users: int
+) -> Iterator[list[npt.NDArray[np.int64]]]:
     for some in itertools.combinations(by_user, users):
         yield [np.sum(parts, axis=0) for parts in zip(*some, strict=True)]
 

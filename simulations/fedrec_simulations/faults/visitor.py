@@ -1,4 +1,5 @@
-"""A serving process that looks at a server's folder whenever it may have changed, and a person who asks each new model."""
+"""A serving process that looks at a server's folder whenever it may have changed, and a person who
+asks each new model."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ from fedrec_server.serving.settings import RankingTable
 from fedrec_server.serving.store import Model, found, load
 from fedrec_simulations.faults.auditor import Broken
 
-SERVED_WHOLE = "whoever serves a server's folder finds a whole bundle of a training that it knows, and at last the newest"
+SERVED_WHOLE = (
+    "whoever serves a server's folder finds a whole bundle of a training that it knows, and at "
+    "last the newest"
+)
 PAID_ONCE = "a person pays once for each history that is asked with"
 
 
@@ -34,7 +38,8 @@ class Visitor:
     _seen: object = None
 
     def look(self) -> None:
-        """Take a new bundle over, if one is there, and ask with one click more than the last time."""
+        """Take a new bundle over, if one is there, and ask with one click more than the last
+        time."""
         there = found(self.state)
         if there == self._seen:
             return
@@ -42,7 +47,11 @@ class Visitor:
         try:
             model = load(self.state, RankingTable(), demo=True)
             if model.version not in [entry.version for entry in Runs(self.state).entries]:
-                self.broken.append(Broken(SERVED_WHOLE, f"version {model.version} is of no training of this folder"))
+                self.broken.append(
+                    Broken(
+                        SERVED_WHOLE, f"version {model.version} is of no training of this folder"
+                    )
+                )
             self.versions.append(model.version)
             self._ask(model)
         except FedRecError as failure:
@@ -53,11 +62,15 @@ class Visitor:
         finished = Runs(self.state).finished
         newest = [] if finished is None or not finished.version else [finished.version]
         if self.versions[-1:] != newest:
-            self.broken.append(Broken(SERVED_WHOLE, f"served were {self.versions}, the newest is {newest}"))
+            self.broken.append(
+                Broken(SERVED_WHOLE, f"served were {self.versions}, the newest is {newest}")
+            )
         path = self.device / "ledger.sqlite"
         paid = [answer.version for answer in read_answers(path)] if path.exists() else []
         if paid != self.versions:
-            self.broken.append(Broken(PAID_ONCE, f"paid were answers of {paid}, asked was of {self.versions}"))
+            self.broken.append(
+                Broken(PAID_ONCE, f"paid were answers of {paid}, asked was of {self.versions}")
+            )
         return self.broken
 
     def _ask(self, model: Model) -> None:
@@ -65,7 +78,12 @@ class Visitor:
         with Recommender(_Direct(model), self.device, epsilon=5.0, limit=20.0) as person:
             first, again = (person.recommend(history, k=2) for _ in range(2))
         if not first.fresh or again.fresh or first.bundle.version != model.version:
-            self.broken.append(Broken(PAID_ONCE, f"an answer of {first.bundle.version}: fresh {first.fresh}, then {again.fresh}"))
+            self.broken.append(
+                Broken(
+                    PAID_ONCE,
+                    f"an answer of {first.bundle.version}: fresh {first.fresh}, then {again.fresh}",
+                )
+            )
 
 
 @dataclass

@@ -15,7 +15,10 @@ from fedrec.storage import finite, write_bytes, write_json
 from fedrec_simulations.experiments.intervals import interval
 from fedrec_simulations.leaderboard.board import Entry, Section
 
-NOT_PRIVATE = "A guarantee covers its model alone. The numbers beside it are measured on the data without noise: they are not private."
+NOT_PRIVATE = (
+    "A guarantee covers its model alone. The numbers beside it are measured on the data without "
+    "noise: they are not private."
+)
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Leaderboard</title>
@@ -31,9 +34,10 @@ code {{ overflow-wrap: anywhere; }}
 <p>{first}</p>
 {body}
 </body></html>
-"""
+"""  # noqa: E501
 _FIRST = (
-    "Rows are ranked only beside rows of the same protocol, unit, neighbours and epsilon. Ranks are shared where 95% intervals overlap; "
+    "Rows are ranked only beside rows of the same protocol, unit, neighbours and epsilon. Ranks "
+    "are shared where 95% intervals overlap; "
     "published results are shown and not ranked."
 )
 
@@ -47,7 +51,8 @@ def as_text(found: Sequence[Section]) -> str:
         header, lines = _shown(section)
         widths = [max(len(line[n]) for line in (header, *lines)) for n in range(len(header))]
         table = "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in (header, *lines)
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in (header, *lines)
         )
         parts.append(f"{section.protocol.title}, {section.words}\n{table}")
     return "\n\n".join([*parts, NOT_PRIVATE])
@@ -59,20 +64,30 @@ def as_page(found: Sequence[Section]) -> str:
     for section in found:
         if section.protocol.name != last:
             last = section.protocol.name
-            data, rules = section.protocol.data, "".join(f"<li>{escape(rule)}</li>" for rule in section.protocol.rules)
+            data, rules = (
+                section.protocol.data,
+                "".join(f"<li>{escape(rule)}</li>" for rule in section.protocol.rules),
+            )
             parts.append(
-                f"<h2>{escape(section.protocol.title)}</h2><p>Data: {escape(data.title)}, {escape(data.source)}</p><ul>{rules}</ul>"
+                f"<h2>{escape(section.protocol.title)}</h2><p>Data: {escape(data.title)}, "
+                f"{escape(data.source)}</p><ul>{rules}</ul>"
             )
         header, lines = _shown(section)
         head = "".join(f"<th>{escape(name)}</th>" for name in header)
-        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>"
+            for line in lines
+        )
         label = escape(f"{section.protocol.title}, {section.words}", quote=True)
         parts.append(
-            f'<h3>{escape(section.words)}</h3><div class="wide" tabindex="0" role="region" aria-label="{label}">'
+            f'<h3>{escape(section.words)}</h3><div class="wide" tabindex="0" role="region" '
+            f'aria-label="{label}">'
             f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{_made(section)}"
         )
     parts.append(f"<p>{NOT_PRIVATE}</p>")
-    return _PAGE.format(first=escape(_FIRST if found else "There is no row."), body="\n".join(parts))
+    return _PAGE.format(
+        first=escape(_FIRST if found else "There is no row."), body="\n".join(parts)
+    )
 
 
 def as_json(found: Sequence[Section]) -> list[dict[str, Any]]:
@@ -115,11 +130,14 @@ def write(path: Path, found: Sequence[Section]) -> None:
     elif path.suffix == ".json":
         write_json(path, as_json(found))
     else:
-        raise SettingsError(f"{path}: no leaderboard has the suffix {path.suffix!r}", "Use .html, .csv or .json.")
+        raise SettingsError(
+            f"{path}: no leaderboard has the suffix {path.suffix!r}", "Use .html, .csv or .json."
+        )
 
 
 _COLUMNS = (
-    "protocol", "unit", "neighbours", "epsilon", "serving_epsilon", "delta", "established", "rank", "unranked", "source", "system",
+    "protocol", "unit", "neighbours", "epsilon", "serving_epsilon", "delta", "established", "rank",
+    "unranked", "source", "system",
     "metric", "mean", "half", "seeds", "noise", "code", "split", "sha256",
 )  # fmt: skip
 
@@ -128,9 +146,12 @@ def _cells(section: Section, entry: Entry) -> list[object]:
     row, promised, half = entry.row, entry.row.guarantee, entry.value.half
     return [
         row.protocol, promised.unit, promised.neighbours, f"{promised.epsilon:g}",
-        "" if row.serving_epsilon is None else f"{row.serving_epsilon:g}", f"{promised.delta:g}", promised.established,
-        "" if entry.rank is None else entry.rank, entry.unranked, row.source, row.system, section.protocol.metric, entry.value.mean,
-        "" if math.isnan(half) else half, " ".join(map(str, row.seeds)), row.noise, "" if row.code is None else row.code.sha256,
+        "" if row.serving_epsilon is None else f"{row.serving_epsilon:g}", f"{promised.delta:g}",
+        promised.established,
+        "" if entry.rank is None else entry.rank, entry.unranked, row.source, row.system,
+        section.protocol.metric, entry.value.mean,
+        "" if math.isnan(half) else half, " ".join(map(str, row.seeds)), row.noise,
+        "" if row.code is None else row.code.sha256,
         row.split.sha256, row.digest,
     ]  # fmt: skip
 
@@ -140,17 +161,40 @@ def _shown(section: Section) -> tuple[list[str], list[list[str]]]:
     header = [
         "rank",
         "system",
-        *(f"{name} ({protocol.best})" if name == protocol.metric else name for name in (protocol.metric, *protocol.also)),
+        *(
+            f"{name} ({protocol.best})" if name == protocol.metric else name
+            for name in (protocol.metric, *protocol.also)
+        ),
     ]
     lines = []
     for entry in section.entries:
         row = entry.row
         place = "–" if entry.rank is None else str(entry.rank)
-        values = [_measured(row.metrics.get(name, ())) for name in (protocol.metric, *protocol.also)]
-        seeded = "seeded: an experiment" if row.noise == "seeded" and math.isfinite(row.guarantee.epsilon) else ""
-        about = "; ".join(part for part in (entry.unranked, row.guarantee.note, seeded, row.reference) if part)
-        made = "" if row.code is None else f"{row.code.name} {row.code.version}, {row.code.sha256[:8]}"
-        lines.append([place, row.system, *values, f"{row.guarantee.delta:g}", str(len(row.seeds) or ""), made, about])
+        values = [
+            _measured(row.metrics.get(name, ())) for name in (protocol.metric, *protocol.also)
+        ]
+        seeded = (
+            "seeded: an experiment"
+            if row.noise == "seeded" and math.isfinite(row.guarantee.epsilon)
+            else ""
+        )
+        about = "; ".join(
+            part for part in (entry.unranked, row.guarantee.note, seeded, row.reference) if part
+        )
+        made = (
+            "" if row.code is None else f"{row.code.name} {row.code.version}, {row.code.sha256[:8]}"
+        )
+        lines.append(
+            [
+                place,
+                row.system,
+                *values,
+                f"{row.guarantee.delta:g}",
+                str(len(row.seeds) or ""),
+                made,
+                about,
+            ]
+        )
     return [*header, "δ", "seeds", "code", "remarks"], lines
 
 
@@ -163,7 +207,10 @@ def _measured(values: Sequence[float]) -> str:
 
 def _made(section: Section) -> str:
     lines = "".join(
-        f"<li>{escape(entry.row.system)}, seeds {', '.join(map(str, entry.row.seeds))}: <code>{escape(entry.row.command)}</code></li>"
+        (
+            f"<li>{escape(entry.row.system)}, seeds {', '.join(map(str, entry.row.seeds))}: "
+            f"<code>{escape(entry.row.command)}</code></li>"
+        )
         for entry in section.entries
         if entry.row.command
     )

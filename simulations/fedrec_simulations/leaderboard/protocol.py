@@ -1,8 +1,10 @@
-"""Protocols: what all rows of one table share: data, split, largest delta, headline metric, and the settings that they leave no choice.
+"""Protocols: what all rows of one table share: data, split, largest delta, headline metric, and the
+settings that they leave no choice.
 
-A protocol is a TOML file. Those in `protocols/` come with fedrec; a folder of rows may hold more. Where the data were at hand its split is
-known by the digest of its parts, and a row must have that one. Elsewhere the number of rows read is known from the data's own description,
-and rows are ranked only among those of one split.
+A protocol is a TOML file. Those in `protocols/` come with fedrec; a folder of rows may hold more.
+Where the data were at hand its split is known by the digest of its parts, and a row must have that
+one. Elsewhere the number of rows read is known from the data's own description, and rows are ranked
+only among those of one split.
 """
 
 from __future__ import annotations
@@ -24,11 +26,14 @@ _NAME = r"^[a-z0-9][a-z0-9.-]{0,63}$"
 class Strict(BaseModel):
     """Unknown keys are refused, values frozen, infinity allowed and written as a string."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True, ser_json_inf_nan="strings")
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=True, ser_json_inf_nan="strings"
+    )
 
 
 class ProtocolData(Strict):
-    """Which data: `rows` is how many lines of ratings, clicks or impressions its files have, 0 where a row need not say."""
+    """Which data: `rows` is how many lines of ratings, clicks or impressions its files have, 0
+    where a row need not say."""
 
     title: str = Field(min_length=1)
     source: str = Field(min_length=1)
@@ -36,7 +41,9 @@ class ProtocolData(Strict):
 
 
 class ProtocolSplit(Strict):
-    """How it is divided: `settings.json` of a run has this kind and seed. `sha256`: of the parts; empty where it is not known yet."""
+    """How it is divided: `settings.json` of a run has this kind and seed.
+
+    `sha256`: of the parts; empty where it is not known yet."""
 
     kind: str
     seed: int = Field(1, ge=0)
@@ -55,7 +62,9 @@ class Protocol(Strict):
     best: Literal["lowest", "highest"]
     also: tuple[str, ...] = ()
     least_seeds: int = Field(3, ge=2)
-    settings: dict[str, Any] = Field(default_factory=dict, description='"table.key" = value, as a run must have it')
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description='"table.key" = value, as a run must have it'
+    )
     rules: tuple[str, ...] = ()
 
     @model_validator(mode="after")
@@ -72,20 +81,28 @@ def read_protocol(path: Path) -> Protocol:
     except OSError as failure:
         raise DataError(f"{path}: {failure.strerror or failure}", "Give a protocol file.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
-        raise DataError(f"{path} is not TOML: {failure}", "Correct the line; strings need quotes.") from None
+        raise DataError(
+            f"{path} is not TOML: {failure}", "Correct the line; strings need quotes."
+        ) from None
     try:
         return Protocol.model_validate(content)
     except ValidationError as failure:
-        raise DataError(f"{path}: {first_of(failure)}", "docs/leaderboard.md lists the keys of a protocol.") from None
+        raise DataError(
+            f"{path}: {first_of(failure)}", "docs/leaderboard.md lists the keys of a protocol."
+        ) from None
 
 
 def protocols(folders: Sequence[Path] = ()) -> dict[str, Protocol]:
-    """Those that come with fedrec, then those in `folders`, by name. Raises DataError on two of one name that differ."""
+    """Those that come with fedrec, then those in `folders`, by name.
+
+    Raises DataError on two of one name that differ."""
     found = dict[str, Protocol]()
     for path in (path for folder in (SHIPPED, *folders) for path in sorted(folder.glob("*.toml"))):
         protocol = read_protocol(path)
         if found.setdefault(protocol.name, protocol) != protocol:
-            raise DataError(f"{path}: another protocol is called {protocol.name}", "Give it another name.")
+            raise DataError(
+                f"{path}: another protocol is called {protocol.name}", "Give it another name."
+            )
     return found
 
 

@@ -1,4 +1,5 @@
-"""Rows of the leaderboard as files: one system at one guarantee under one protocol, measured or taken from a publication."""
+"""Rows of the leaderboard as files: one system at one guarantee under one protocol, measured or
+taken from a publication."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ _Digest = Annotated[str, Field(pattern=SHA256)]
 
 
 class RowData(Strict):
-    """What was read: a name, and the SHA-256 of every file by its name. Empty for a published row."""
+    """What was read: a name, and the SHA-256 of every file by its name.
+
+    Empty for a published row."""
 
     name: str
     files: dict[str, _Digest] = Field(default_factory=dict)
@@ -55,10 +58,12 @@ class RowCode(Strict):
 
 
 class Row(Strict):
-    """One row. `metrics`: one value for each seed, in the order of `seeds`; of a published row the one that is printed.
+    """One row. `metrics`: one value for each seed, in the order of `seeds`; of a published row the
+    one that is printed.
 
-    `serving_epsilon`: of each served answer, where those are noised too. `models`: SHA-256 of what was trained, taken before the test rows
-    were read, one for each seed. `reference`: of a published row, where it is printed and how that was read.
+    `serving_epsilon`: of each served answer, where those are noised too. `models`: SHA-256 of what
+    was trained, taken before the test rows were read, one for each seed. `reference`: of a
+    published row, where it is printed and how that was read.
     """
 
     format: Literal["fedrec-leaderboard/1"]
@@ -82,12 +87,19 @@ class Row(Strict):
         for name, values in self.metrics.items():
             if not all(math.isfinite(value) for value in values):
                 raise ValueError(f"metrics.{name} must be finite numbers, found {list(values)}")
-        if math.isnan(self.guarantee.epsilon) or (self.serving_epsilon is not None and math.isnan(self.serving_epsilon)):
+        if math.isnan(self.guarantee.epsilon) or (
+            self.serving_epsilon is not None and math.isnan(self.serving_epsilon)
+        ):
             raise ValueError("an epsilon is a number or inf, found nan")
         return self._measured() if self.source == "measured" else self._published()
 
     def _measured(self) -> Row:
-        for name, said in {"split.sha256": self.split.sha256, "seeds": self.seeds, "command": self.command, "noise": self.noise}.items():
+        for name, said in {
+            "split.sha256": self.split.sha256,
+            "seeds": self.seeds,
+            "command": self.command,
+            "noise": self.noise,
+        }.items():
             if not said:
                 raise ValueError(f"a measured row says its {name}")
         if self.code is None:
@@ -95,15 +107,23 @@ class Row(Strict):
         if len(set(self.seeds)) != len(self.seeds):
             raise ValueError(f"each seed counts once, found {list(self.seeds)}")
         if len(self.models) != len(self.seeds):
-            raise ValueError(f"a measured row has a model for each seed, found {len(self.models)} for {len(self.seeds)} seeds")
+            raise ValueError(
+                f"a measured row has a model for each seed, found {len(self.models)} for "
+                f"{len(self.seeds)} seeds"
+            )
         for name, values in self.metrics.items():
             if len(values) != len(self.seeds):
-                raise ValueError(f"metrics.{name} has one value for each seed, found {len(values)} for {len(self.seeds)} seeds")
+                raise ValueError(
+                    f"metrics.{name} has one value for each seed, found {len(values)} for "
+                    f"{len(self.seeds)} seeds"
+                )
         return self
 
     def _published(self) -> Row:
         if not self.reference:
-            raise ValueError("a published row says its reference: where it is printed, and how it was read")
+            raise ValueError(
+                "a published row says its reference: where it is printed, and how it was read"
+            )
         if self.seeds or self.models or self.code is not None:
             raise ValueError("a published row has no seeds, models or code: it was not run here")
         if any(len(values) != 1 for values in self.metrics.values()):
@@ -122,38 +142,58 @@ class Row(Strict):
 
 def write_row(folder: Path, row: Row) -> Path:
     """Write `PROTOCOL-SYSTEM-DIGEST.row.json`; the same row has the same file. Returns its path."""
-    name = "".join(letter if letter.isalnum() or letter in ".-" else "-" for letter in f"{row.protocol}-{row.system}").lower()
+    name = "".join(
+        letter if letter.isalnum() or letter in ".-" else "-"
+        for letter in f"{row.protocol}-{row.system}"
+    ).lower()
     path = folder / f"{name}-{row.digest[:10]}{SUFFIX}"
     write_json(path, {**row.content(), "sha256": row.digest})
     return path
 
 
 def read_row(path: Path) -> Row:
-    """Raises DataError on a file that is no row, names an unknown key, lacks one, or was changed after it was written."""
+    """Raises DataError on a file that is no row, names an unknown key, lacks one, or was changed
+    after it was written."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as failure:
         raise DataError(f"{path}: {failure.strerror or failure}", "Check the path.") from None
     except ValueError as failure:
-        raise DataError(f"{path} is not JSON: {failure}", f"Rows are files of {FORMAT}, as `fedrec bench submit` writes them.") from None
+        raise DataError(
+            f"{path} is not JSON: {failure}",
+            f"Rows are files of {FORMAT}, as `fedrec bench submit` writes them.",
+        ) from None
     if not isinstance(content, dict):
-        raise DataError(f"{path} is no row: expected a JSON object", f"Rows are files of {FORMAT}, as `fedrec bench submit` writes them.")
+        raise DataError(
+            f"{path} is no row: expected a JSON object",
+            f"Rows are files of {FORMAT}, as `fedrec bench submit` writes them.",
+        )
     said = content.pop("sha256", None)
     try:
         row = Row.model_validate(content)
     except ValidationError as failure:
-        raise DataError(f"{path}: {first_of(failure)}", "docs/leaderboard.md lists the keys of a row.") from None
+        raise DataError(
+            f"{path}: {first_of(failure)}", "docs/leaderboard.md lists the keys of a row."
+        ) from None
     if said != row.digest:
-        raise DataError(f"{path} was changed after it was written: its sha256 is not that of its content", "Submit the run again.")
+        raise DataError(
+            f"{path} was changed after it was written: its sha256 is not that of its content",
+            "Submit the run again.",
+        )
     return row
 
 
 def read_rows(folders: Sequence[Path]) -> list[Row]:
-    """All rows below the folders, each once. Raises DataError where a folder is missing or a row is wrong."""
+    """All rows below the folders, each once.
+
+    Raises DataError where a folder is missing or a row is wrong."""
     found = dict[str, Row]()
     for folder in folders:
         if not folder.is_dir():
-            raise DataError(f"{folder} is no folder", "Give folders of rows, as `fedrec bench submit` writes them.")
+            raise DataError(
+                f"{folder} is no folder",
+                "Give folders of rows, as `fedrec bench submit` writes them.",
+            )
         for path in sorted(folder.rglob(f"*{SUFFIX}")):
             row = read_row(path)
             found.setdefault(row.digest, row)

@@ -1,6 +1,8 @@
-"""What is counted once, and baselines without privacy, from sums over parts: sizes, item counts, means, item and user biases.
+"""What is counted once, and baselines without privacy, from sums over parts: sizes, item counts,
+means, item and user biases.
 
-Sums are integers on a grid of 2^-20 of a rating, so that they are the same in any order; biases are then off by less than one millionth.
+Sums are integers on a grid of 2^-20 of a rating, so that they are the same in any order; biases are
+then off by less than one millionth.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ RIDGE, DAMPING, SWEEPS = 5.0, 5.0, 10
 
 @dataclass
 class Sizes:
-    """users: of train. events: of train, validation and test. able: users with test events. counts (m,): train events of each item.
+    """users: of train. events: of train, validation and test. able: users with test events. counts
+    (m,): train events of each item.
 
     totals (m,): sums of values by item, in units of 2^-20.
     """
@@ -85,11 +88,16 @@ class SweepTask:
         """See `protocol.Task`."""
         train = part.split.train
         own = self.method.user_biases(train)
-        return ItemTotals(_by_item(train, train.values.astype(np.float64) - self.method.mean - own[train.users]))
+        return ItemTotals(
+            _by_item(train, train.values.astype(np.float64) - self.method.mean - own[train.users])
+        )
 
 
-def bias_methods(engine: Engine, sizes: Sizes, value_range: tuple[float, float], told: Told) -> Iterator[tuple[str, BiasMethod]]:
-    """Global mean, item mean and item + user bias, as `evaluation.baselines` defines them; the last takes nine passes over all parts."""
+def bias_methods(
+    engine: Engine, sizes: Sizes, value_range: tuple[float, float], told: Told
+) -> Iterator[tuple[str, BiasMethod]]:
+    """Global mean, item mean and item + user bias, as `evaluation.baselines` defines them; the last
+    takes nine passes over all parts."""
     mean, nothing = sizes.mean, np.zeros(len(sizes.counts))
     flat = BiasMethod(mean, nothing, None, value_range)
     yield "global mean", flat

@@ -1,8 +1,11 @@
-"""Test errors of any number of methods from sums over parts: means, standard errors, and errors of differences.
+"""Test errors of any number of methods from sums over parts: means, standard errors, and errors of
+differences.
 
-Per user and method a few numbers are kept: squared and absolute errors summed over the user's test events, metrics of its list. Their
-sums, and the sums of products of two methods', give every mean, every standard error with users as the independent draws, and that of
-every difference, as `evaluation.ratings` and `evaluation.ranking` define them. All are integers on a grid: the same in any order.
+Per user and method a few numbers are kept: squared and absolute errors summed over the user's test
+events, metrics of its list. Their sums, and the sums of products of two methods', give every mean,
+every standard error with users as the independent draws, and that of every difference, as
+`evaluation.ratings` and `evaluation.ranking` define them. All are integers on a grid: the same in
+any order.
 """
 
 from __future__ import annotations
@@ -19,7 +22,15 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.keyed_hash import below
 from fedrec.data.splits import Fold
 from fedrec.evaluation.popularity import popularity_buckets
-from fedrec.evaluation.ranking import METRICS, PAIRED, RankingMetrics, RankingReport, exposure_of, statistics_of, values_of
+from fedrec.evaluation.ranking import (
+    METRICS,
+    PAIRED,
+    RankingMetrics,
+    RankingReport,
+    exposure_of,
+    statistics_of,
+    values_of,
+)
 from fedrec.evaluation.ratings import RatingMetrics
 from fedrec.evaluation.toplists import top_items
 from fedrec.randomness import Streams
@@ -31,14 +42,16 @@ from fedrec_simulations.partitions.protocol import on_grid
 BUCKETS = 5
 _BITS = 20
 _OF_ERRORS, _OF_LISTS = 12, 24
-"""Bits of products: of errors summed over a user's events, which may be thousands, and of metrics in [0, 1]."""
+"""Bits of products: of errors summed over a user's events, which may be thousands, and of metrics
+in [0, 1]."""
 _SLICES = BUCKETS + 1
 """All items, then the popularity buckets, rarest first."""
 
 
 @dataclass
 class Moments:
-    """Of (users, K) numbers: how many users, sums (K,) in units of 2^-20, sums of products (K, K) in units of 2^-bits; Python integers."""
+    """Of (users, K) numbers: how many users, sums (K,) in units of 2^-20, sums of products (K, K)
+    in units of 2^-bits; Python integers."""
 
     users: int
     first: npt.NDArray[np.object_]
@@ -48,13 +61,16 @@ class Moments:
     @staticmethod
     def of(values: Float64s, bits: int) -> Moments:
         """Of these users' numbers."""
-        values = on_grid(values, _BITS) / 2.0**_BITS  # products of what is summed, so that both say the same
+        # products of what is summed, so that both say the same
+        values = on_grid(values, _BITS) / 2.0**_BITS
         k = values.shape[1]
         second = np.zeros((k, k), object)
         for a in range(k):
             for b in range(a + 1):
                 second[a, b] = second[b, a] = int(on_grid(values[:, a] * values[:, b], bits).sum())
-        first = np.array([int(total) for total in on_grid(values, _BITS).sum(axis=0)] + [None], object)[:-1]
+        first = np.array(
+            [int(total) for total in on_grid(values, _BITS).sum(axis=0)] + [None], object
+        )[:-1]
         return Moments(len(values), first, second, bits)
 
     def merge(self, other: Moments) -> None:
@@ -76,9 +92,11 @@ class Moments:
 
 @dataclass
 class TestSums:
-    """ratings: by slice, of each method's squared and absolute errors, and events. lists: by slice, cutoff and metric, of each method.
+    """ratings: by slice, of each method's squared and absolute errors, and events. lists: by slice,
+    cutoff and metric, of each method.
 
-    exposure: by method and cutoff, how often each item is listed. ranked, skipped: users with targets and without.
+    exposure: by method and cutoff, how often each item is listed. ranked, skipped: users with
+    targets and without.
     """
 
     __test__ = False  # no test of pytest's
@@ -105,7 +123,8 @@ class TestSums:
 
 @dataclass(frozen=True)
 class TestTask:
-    """rated, listed: what predicts, and what makes lists, by name. counts: (m,) train events. share: of users whose lists are made.
+    """rated, listed: what predicts, and what makes lists, by name. counts: (m,) train events.
+    share: of users whose lists are made.
 
     validation: on the validation fold. most_users: of a part, its first so many; 0 for all.
     """
@@ -138,14 +157,21 @@ class TestTask:
             predicted = method.predictions(fold)
             errors = np.zeros(len(targets)) if predicted is None else predicted - targets.values
             if not bool(np.isfinite(errors).all()):
-                raise ValueError(f"{int((~np.isfinite(errors)).sum())} predictions are not finite numbers")
+                raise ValueError(
+                    f"{int((~np.isfinite(errors)).sum())} predictions are not finite numbers"
+                )
             columns += [errors**2, np.abs(errors)]
         for number, inside in self._slices(targets):
             users = targets.users[inside]
-            own = [np.bincount(users, weights=column[inside], minlength=targets.num_users) for column in columns]
+            own = [
+                np.bincount(users, weights=column[inside], minlength=targets.num_users)
+                for column in columns
+            ]
             own.append(np.asarray(np.bincount(users, minlength=targets.num_users), np.float64))
             kept = own[-1] > 0
-            found.ratings[number] = Moments.of(np.asarray(np.column_stack(own)[kept], np.float64), _OF_ERRORS)
+            found.ratings[number] = Moments.of(
+                np.asarray(np.column_stack(own)[kept], np.float64), _OF_ERRORS
+            )
 
     def _list(self, fold: Fold, found: TestSums) -> None:
         wanted, targets = np.diff(fold.targets.user_ptr) > 0, fold.targets
@@ -163,31 +189,48 @@ class TestTask:
                 found.exposure[name, k] = exposure_of(made[name][wanted], targets.num_items, k=k)
         for number, inside in self._slices(targets):
             some = targets.select(inside)
-            values = np.stack([values_of(lists, some, cutoffs=self.cutoffs) for lists in made.values()], axis=-1)
+            values = np.stack(
+                [values_of(lists, some, cutoffs=self.cutoffs) for lists in made.values()], axis=-1
+            )
             for c, k in enumerate(self.cutoffs):
                 for place, metric in enumerate(METRICS):
                     found.lists[number, k, metric] = Moments.of(values[:, c, place], _OF_LISTS)
 
     def _slices(self, targets: Interactions) -> list[tuple[int, npt.NDArray[np.bool_]]]:
         bucket = popularity_buckets(self.counts, buckets=BUCKETS)[targets.items]
-        return [(0, np.ones(len(targets), np.bool_)), *((b + 1, bucket == b) for b in range(BUCKETS))]
+        return [
+            (0, np.ones(len(targets), np.bool_)),
+            *((b + 1, bucket == b) for b in range(BUCKETS)),
+        ]
 
     def _sampled(self, fold: Fold) -> Fold:
         """All users, or a sample by a hash of their ids: the same for every method."""
         if self.share >= 1:
             return fold
-        kept = np.flatnonzero(below(fold.targets.user_draws(Streams(0).key("ranked-users")), self.share))
+        kept = np.flatnonzero(
+            below(fold.targets.user_draws(Streams(0).key("ranked-users")), self.share)
+        )
         return Fold(fold.history.users_subset(kept), fold.targets.users_subset(kept))
 
 
 def outcomes(task: TestTask, sums: TestSums) -> dict[str, Outcome]:
-    """Every method's outcome. Influences have as many numbers as there are methods, and the norms and distances of the users' own."""
-    rated = {name: [_rating(task, sums, number, k) for number in range(_SLICES)] for k, name in enumerate(task.rated)}
+    """Every method's outcome.
+
+    Influences have as many numbers as there are methods, and the norms and distances of the users'
+    own."""
+    rated = {
+        name: [_rating(task, sums, number, k) for number in range(_SLICES)]
+        for k, name in enumerate(task.rated)
+    }
     listed = {name: _report(task, sums, name, k) for k, name in enumerate(task.listed)}
     found = dict[str, Outcome]()
     for name in dict.fromkeys((*task.rated, *task.listed)):
         whole, *buckets = rated.get(name, [None] * _SLICES)
-        found[name] = Outcome(whole, tuple(b for b in buckets if b is not None), listed.get(name) if sums.ranked else None)
+        found[name] = Outcome(
+            whole,
+            tuple(b for b in buckets if b is not None),
+            listed.get(name) if sums.ranked else None,
+        )
     return found
 
 
@@ -200,23 +243,46 @@ def _rating(task: TestTask, sums: TestSums, number: int, k: int) -> RatingMetric
     rmse = np.sqrt(mse)
     per = np.where(rmse > 0, rmse, 1.0)
     with_n = products[rows, -1]
-    gram = products[np.ix_(rows, rows)] - np.outer(mse, with_n) - np.outer(with_n, mse) + np.outer(mse, mse) * products[-1, -1]
+    gram = (
+        products[np.ix_(rows, rows)]
+        - np.outer(mse, with_n)
+        - np.outer(with_n, mse)
+        + np.outer(mse, mse) * products[-1, -1]
+    )
     influence = _vectors(gram / (4 * n * n * np.outer(per, per)))[k]
     if rmse[k] == 0:
         influence = np.zeros(methods)
     events = round(float(n))
-    return RatingMetrics(float(rmse[k]), float(total[2 * k + 1] / n), float(np.linalg.norm(influence)), events, moments.users, influence)
+    return RatingMetrics(
+        float(rmse[k]),
+        float(total[2 * k + 1] / n),
+        float(np.linalg.norm(influence)),
+        events,
+        moments.users,
+        influence,
+    )
 
 
 def _report(task: TestTask, sums: TestSums, name: str, k: int) -> RankingReport:
-    each = [{cutoff: _ranking(sums, number, cutoff, k) for cutoff in task.cutoffs} for number in range(_SLICES)]
+    each = [
+        {cutoff: _ranking(sums, number, cutoff, k) for cutoff in task.cutoffs}
+        for number in range(_SLICES)
+    ]
     nothing = np.zeros(len(task.counts), np.int64)
-    lists = {cutoff: statistics_of(sums.exposure.get((name, cutoff), nothing), task.counts, k=cutoff) for cutoff in task.cutoffs}
+    lists = {
+        cutoff: statistics_of(sums.exposure.get((name, cutoff), nothing), task.counts, k=cutoff)
+        for cutoff in task.cutoffs
+    }
     return RankingReport(each[0], lists, tuple(each[1:]), sums.ranked, sums.skipped)
 
 
 def _ranking(sums: TestSums, number: int, cutoff: int, k: int) -> RankingMetrics:
-    means, errors, influences, users = dict[str, float](), dict[str, float](), dict[str, npt.NDArray[np.float32]](), 0
+    means, errors, influences, users = (
+        dict[str, float](),
+        dict[str, float](),
+        dict[str, npt.NDArray[np.float32]](),
+        0,
+    )
     for metric in METRICS:
         moments = sums.lists.get((number, cutoff, metric))
         n = users = 0 if moments is None else moments.users
@@ -225,9 +291,18 @@ def _ranking(sums: TestSums, number: int, cutoff: int, k: int) -> RankingMetrics
             influences[metric] = np.zeros(0, np.float32)
             continue
         mean = moments.sums / n
-        gram = (moments.products - n * np.outer(mean, mean)) / (n * (n - 1)) if n > 1 else np.full_like(moments.products, np.nan)
-        means[metric], errors[metric] = float(mean[k]), math.sqrt(max(float(gram[k, k]), 0.0)) if n > 1 else math.nan
-        influences[metric] = (_vectors(gram)[k] if n > 1 else np.full(len(mean), np.nan)).astype(np.float32)
+        gram = (
+            (moments.products - n * np.outer(mean, mean)) / (n * (n - 1))
+            if n > 1
+            else np.full_like(moments.products, np.nan)
+        )
+        means[metric], errors[metric] = (
+            float(mean[k]),
+            math.sqrt(max(float(gram[k, k]), 0.0)) if n > 1 else math.nan,
+        )
+        influences[metric] = (_vectors(gram)[k] if n > 1 else np.full(len(mean), np.nan)).astype(
+            np.float32
+        )
     kept = {metric: influences[metric] for metric in PAIRED}
     return RankingMetrics(k=cutoff, users=users, **means, further={}, stderr=errors, influence=kept)
 

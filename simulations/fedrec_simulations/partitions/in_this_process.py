@@ -1,4 +1,5 @@
-"""The engine of one process: one part after another, so that memory is bounded by a part, the cache and the sums."""
+"""The engine of one process: one part after another, so that memory is bounded by a part, the cache
+and the sums."""
 
 from __future__ import annotations
 

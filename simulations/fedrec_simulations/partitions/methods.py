@@ -1,4 +1,5 @@
-"""Whatever is evaluated, as a value that crosses to other machines: predictions of ratings and scores for lists of a part's users."""
+"""Whatever is evaluated, as a value that crosses to other machines: predictions of ratings and
+scores for lists of a part's users."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class Method(Protocol):
 
 @dataclass(frozen=True)
 class ModelMethod:
-    """A model. exchanged: every user gets another's vector, of the same part: the control of what a history is worth.
+    """A model. exchanged: every user gets another's vector, of the same part: the control of what a
+    history is worth.
 
     Of a part with one user that is its own.
     """
@@ -48,13 +50,17 @@ class ModelMethod:
     def scores(self, history: Interactions) -> Scores | None:
         """See `Method`."""
         ranker = ranker_of(self.model)
-        found = dot_product(np.asarray(ranker.user_vectors(history), np.float32), np.asarray(ranker.item_vectors, np.float32))
+        found = dot_product(
+            np.asarray(ranker.user_vectors(history), np.float32),
+            np.asarray(ranker.item_vectors, np.float32),
+        )
         return of_another_user(found, history.num_users) if self.exchanged else found
 
 
 @dataclass(frozen=True)
 class BiasMethod:
-    """mean + b_j + c_k within the scale, c_k solved from the user's own history; user_ridge None for no c_k."""
+    """mean + b_j + c_k within the scale, c_k solved from the user's own history; user_ridge None
+    for no c_k."""
 
     mean: float
     item_bias: Float64s
@@ -67,12 +73,17 @@ class BiasMethod:
             return np.zeros(history.num_users)
         residuals = history.values.astype(np.float64) - self.mean - self.item_bias[history.items]
         n = np.diff(history.user_ptr)
-        return np.bincount(history.users, weights=residuals, minlength=history.num_users) / (n + self.user_ridge)
+        return np.bincount(history.users, weights=residuals, minlength=history.num_users) / (
+            n + self.user_ridge
+        )
 
     def predictions(self, fold: Fold) -> Float64s | None:
         """See `Method`."""
         own = self.user_biases(fold.history)
-        return np.clip(self.mean + self.item_bias[fold.targets.items] + own[fold.targets.users], *self.value_range)
+        return np.clip(
+            self.mean + self.item_bias[fold.targets.items] + own[fold.targets.users],
+            *self.value_range,
+        )
 
     def scores(self, history: Interactions) -> Scores | None:
         """See `Method`."""

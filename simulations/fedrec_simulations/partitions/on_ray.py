@@ -1,8 +1,10 @@
-"""The engine on Ray: one actor for each core of the cluster maps parts, keeps those it has read, and adds up; sums are merged in a tree.
+"""The engine on Ray: one actor for each core of the cluster maps parts, keeps those it has read,
+and adds up; sums are merged in a tree.
 
-A task is put into Ray's object store once and travels once to each node. An actor adds the sums of its parts to one total, which leaves it
-when all parts are done. Where an actor is lost, the parts in its total are mapped again by others, so that each part counts exactly
-once; where a total is lost on its way, the pass is done again. Cores of nodes that join get actors while a pass runs.
+A task is put into Ray's object store once and travels once to each node. An actor adds the sums of
+its parts to one total, which leaves it when all parts are done. Where an actor is lost, the parts
+in its total are mapped again by others, so that each part counts exactly once; where a total is
+lost on its way, the pass is done again. Cores of nodes that join get actors while a pass runs.
 """
 
 from __future__ import annotations
@@ -24,7 +26,15 @@ from fedrec.numerics.threads import use_at_most
 from fedrec_simulations.partitions.parts import Parts
 from fedrec_simulations.partitions.protocol import Task, Told, merged
 
-PACKAGES = ("fedrec", "fedrec_aggregator", "fedrec_cli", "fedrec_client", "fedrec_server", "fedrec_simulations", "fedrec_transport")
+PACKAGES = (
+    "fedrec",
+    "fedrec_aggregator",
+    "fedrec_cli",
+    "fedrec_client",
+    "fedrec_server",
+    "fedrec_simulations",
+    "fedrec_transport",
+)
 _TICK_S = 0.5
 """How often nodes that joined are looked for."""
 _ATTEMPTS = 3
@@ -37,7 +47,8 @@ def _ray() -> Any:
 
 
 class Worker:
-    """What runs in an actor: parts of the data set, the task of the pass, and the total of the parts mapped in it."""
+    """What runs in an actor: parts of the data set, the task of the pass, and the total of the
+    parts mapped in it."""
 
     def __init__(self, source: Parts) -> None:
         use_at_most(1)
@@ -52,8 +63,11 @@ class Worker:
         return os.getpid()
 
     def map(self, key: str, task: Sequence[Any], index: int) -> int:
-        """Add a part's sums to the total of the pass. task: of one reference, which is fetched once."""
-        if key != self._pass:  # copied: arrays of the object store cannot be written, for which kernels would be compiled anew
+        """Add a part's sums to the total of the pass. task: of one reference, which is fetched
+        once."""
+        # copied: arrays of the object store cannot be written, for which kernels would be compiled
+        # anew
+        if key != self._pass:
             self._pass, self._task, self._total = key, copy.deepcopy(_ray().get(task[0])), None
         self._total = merged(self._total, self._task.map(self._source.read(index)))  # type: ignore[attr-defined]
         return index
@@ -74,7 +88,9 @@ class OnRay:
 
     def __init__(self, source: Parts) -> None:
         self._ray, self._source = _ray(), source
-        self._actor = self._ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD")(Worker)
+        self._actor = self._ray.remote(
+            num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
+        )(Worker)
         self._merge = self._ray.remote(num_cpus=0)(_merged_copy)
         self._ready, self._starting = list[Any](), dict[Any, Any]()
         self._reader = dict[int, Any]()  # which actor has read a part
@@ -83,19 +99,27 @@ class OnRay:
 
     @classmethod
     def start(cls, source: Parts, address: str = "", *, ship: bool = False) -> OnRay:
-        """Join the cluster at `address`, or start Ray on this machine. ship: send this package instead of using that of the nodes.
+        """Join the cluster at `address`, or start Ray on this machine. ship: send this package
+        instead of using that of the nodes.
 
         Raises RunError where there is no such cluster.
         """
         require("cluster", "--runtime ray")
-        environment: dict[str, Any] = {"env_vars": {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}}
+        environment: dict[str, Any] = {
+            "env_vars": {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+        }
         if ship:
             environment["py_modules"] = [_folder(name) for name in PACKAGES]
         try:
             local: dict[str, Any] = {} if address else {"include_dashboard": False}
-            _ray().init(address=address or "local", runtime_env=environment, log_to_driver=False, **local)
+            _ray().init(
+                address=address or "local", runtime_env=environment, log_to_driver=False, **local
+            )
         except (ConnectionError, RuntimeError, ValueError) as failure:
-            raise RunError(f"no Ray cluster at {address or 'this machine'}: {str(failure).splitlines()[0]}", "Check --address.") from None
+            raise RunError(
+                f"no Ray cluster at {address or 'this machine'}: {str(failure).splitlines()[0]}",
+                "Check --address.",
+            ) from None
         return cls(source)
 
     @property
@@ -117,20 +141,32 @@ class OnRay:
             totals = [actor.take.remote(key) for actor in held]
             while len(totals) > 1:
                 pairs = zip(totals[::2], totals[1::2], strict=False)
-                totals = [*(self._merge.remote(*pair) for pair in pairs), *(totals[-1:] if len(totals) % 2 else [])]
+                totals = [
+                    *(self._merge.remote(*pair) for pair in pairs),
+                    *(totals[-1:] if len(totals) % 2 else []),
+                ]
             try:
                 return self._ray.get(totals[0])
             except self._ray.exceptions.RayTaskError as failure:
                 if not isinstance(failure.cause, self._ray.exceptions.RayError):
                     raise self._cause(failure) from None
-            except self._ray.exceptions.RayError:  # an actor or a node was lost with a total: nothing of the pass counts
+            except self._ray.exceptions.RayError:
+                # an actor or a node was lost with a total: nothing of the pass counts
                 pass
             self._forget_lost()
-        raise RunError(f"workers of the Ray cluster were lost in {_ATTEMPTS} passes", "Look at ray status; more memory may be needed.")
+        raise RunError(
+            f"workers of the Ray cluster were lost in {_ATTEMPTS} passes",
+            "Look at ray status; more memory may be needed.",
+        )
 
     def _mapped(self, key: str, task: Any, asked: Sequence[int], told: Told) -> list[Any]:
         """The actors that hold totals, of all parts that were asked, each once."""
-        waiting, running, held, done = deque(asked), dict[Any, tuple[Any, int]](), dict[Any, list[int]](), 0
+        waiting, running, held, done = (
+            deque(asked),
+            dict[Any, tuple[Any, int]](),
+            dict[Any, list[int]](),
+            0,
+        )
         while waiting or running:
             self._grow(must=not running)
             busy = {actor for actor, _ in running.values()}
@@ -165,7 +201,8 @@ class OnRay:
         return found
 
     def _grow(self, *, must: bool) -> None:
-        """An actor for each core of the cluster; those that are up are ready. must: wait for one where there is none."""
+        """An actor for each core of the cluster; those that are up are ready. must: wait for one
+        where there is none."""
         cores = max(1, int(self._ray.cluster_resources().get("CPU", 1)))
         for _ in range(cores - len(self._ready) - len(self._starting)):
             actor = self._actor.remote(self._source)
@@ -177,18 +214,25 @@ class OnRay:
                 break
             self._join(up[0], self._starting.pop(up[0]))
         if must and not self._ready:
-            raise RunError(f"no worker of the Ray cluster came up in {_NO_WORKER_S:g} s", "Look at ray status: others may use all cores.")
+            raise RunError(
+                f"no worker of the Ray cluster came up in {_NO_WORKER_S:g} s",
+                "Look at ray status: others may use all cores.",
+            )
 
     def _join(self, reference: Any, actor: Any) -> None:
         try:
             version = self._ray.get(reference)
         except self._ray.exceptions.RayError as failure:
             if "ModuleNotFoundError" in str(failure):
-                raise RunError("nodes of the Ray cluster do not have fedrec", "Install it there, or give --ship-package.") from None
+                raise RunError(
+                    "nodes of the Ray cluster do not have fedrec",
+                    "Install it there, or give --ship-package.",
+                ) from None
             return  # lost while it started
         if version != __version__:
             raise RunError(
-                f"a node of the Ray cluster has fedrec {version}, and this is {__version__}", "Install one version, or give --ship-package."
+                f"a node of the Ray cluster has fedrec {version}, and this is {__version__}",
+                "Install one version, or give --ship-package.",
             )
         self._ready.append(actor)
         self.started += 1
@@ -206,7 +250,9 @@ class OnRay:
 
     def _cause(self, failure: Any) -> BaseException:
         return (
-            failure.cause if isinstance(failure.cause, FedRecError) else RunError(f"a worker failed: {failure.cause!r}", "See Ray's logs.")
+            failure.cause
+            if isinstance(failure.cause, FedRecError)
+            else RunError(f"a worker failed: {failure.cause!r}", "See Ray's logs.")
         )
 
     def close(self) -> None:

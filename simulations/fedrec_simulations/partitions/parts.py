@@ -1,4 +1,5 @@
-"""One part, read and divided as the scenario says; and a cache of divided parts that holds so many bytes at most."""
+"""One part, read and divided as the scenario says; and a cache of divided parts that holds so many
+bytes at most."""
 
 from __future__ import annotations
 
@@ -20,7 +21,11 @@ from fedrec_simulations.data.partitioning import require_partitionable
 
 CACHE_BYTES = 512 << 20
 """Divided parts that one worker keeps."""
-_SPLITS = {"random": random_split, "held-out-users": held_out_users, "leave-last-out": leave_last_out}
+_SPLITS = {
+    "random": random_split,
+    "held-out-users": held_out_users,
+    "leave-last-out": leave_last_out,
+}
 
 
 @dataclass(frozen=True)
@@ -34,9 +39,19 @@ class PartSplit:
     def size_bytes(self) -> int:
         """Memory of its arrays; parts that train and folds share count once."""
         folds = (self.split.validation, self.split.test)
-        arrays = {id(events): events for events in (self.split.train, *(f.history for f in folds), *(f.targets for f in folds))}
+        arrays = {
+            id(events): events
+            for events in (
+                self.split.train,
+                *(f.history for f in folds),
+                *(f.targets for f in folds),
+            )
+        }
         return sum(
-            12 * len(events) + 8 * len(events.user_ptr) + (8 * len(events) if events.times is not None else 0) for events in arrays.values()
+            12 * len(events)
+            + 8 * len(events.user_ptr)
+            + (8 * len(events) if events.times is not None else 0)
+            for events in arrays.values()
         )
 
 
@@ -57,34 +72,49 @@ class Parts:
         return open_partitions(self.scenario.data.path)
 
     def read(self, index: int) -> PartSplit:
-        """A part, divided, from memory where it is kept. Raises DataError where its file is missing or damaged."""
+        """A part, divided, from memory where it is kept.
+
+        Raises DataError where its file is missing or damaged."""
         if index in self._kept:
             self._kept.move_to_end(index)
             return self._kept[index]
         part = self.data.read_part(index)
         kind, threshold = self.scenario.data.kind, self.scenario.data.click_threshold
         events, test, validation = (
-            None if e is None else events_as_kind(e, kind, threshold) for e in (part.events, part.test, part.validation)
+            None if e is None else events_as_kind(e, kind, threshold)
+            for e in (part.events, part.test, part.validation)
         )
         assert events is not None
         found = PartSplit(index, without_times(self._divided(events, test, validation)))
         self._kept[index] = found
-        while sum(kept.size_bytes for kept in self._kept.values()) > self.cache_bytes and self._kept:
+        while (
+            sum(kept.size_bytes for kept in self._kept.values()) > self.cache_bytes and self._kept
+        ):
             self._kept.popitem(last=False)
         return found
 
-    def _divided(self, events: Interactions, test: Interactions | None, validation: Interactions | None) -> Split:
+    def _divided(
+        self, events: Interactions, test: Interactions | None, validation: Interactions | None
+    ) -> Split:
         chosen = self.scenario.split
         if chosen.kind == "given":
             assert test is not None
             share = chosen.validation_share
-            return given(events, test, seed=chosen.seed, validation=validation, validation_share=share, some_users=True)
+            return given(
+                events,
+                test,
+                seed=chosen.seed,
+                validation=validation,
+                validation_share=share,
+                some_users=True,
+            )
         if chosen.kind == "temporal":
             return temporal(events, seed=chosen.seed, cuts=chosen.cuts, some_users=True)
         return _SPLITS[chosen.kind](events, seed=chosen.seed, some_users=True)
 
     def require_usable(self) -> None:
-        """Raises SettingsError where the scenario asks for what no part can decide, or for a split that the data does not have."""
+        """Raises SettingsError where the scenario asks for what no part can decide, or for a split
+        that the data does not have."""
         require_partitionable(self.scenario)
         chosen, given_parts = self.scenario.split, self.data.given
         if chosen.kind == "temporal" and chosen.cuts is None:
@@ -94,19 +124,29 @@ class Parts:
             )
         if (chosen.kind == "given") != bool(given_parts):
             came = "comes with its own test rows" if given_parts else "has no test rows of its own"
-            raise SettingsError(f"this data {came}", f"{'Set' if given_parts else 'Change'} split.kind = given.")
+            raise SettingsError(
+                f"this data {came}", f"{'Set' if given_parts else 'Change'} split.kind = given."
+            )
         if "validation" in given_parts and chosen.validation_share:
-            raise SettingsError("split.validation_share keeps training rows back, but this data has validation rows", "Leave it out.")
+            raise SettingsError(
+                (
+                    "split.validation_share keeps training rows back, but this data has "
+                    "validation rows"
+                ),
+                "Leave it out.",
+            )
         if chosen.kind in {"temporal", "leave-last-out"} and not self.data.timed:
             raise SettingsError(
-                f"split.kind = {chosen.kind} needs times, and this data has none", "Choose the random or the held-out-users split."
+                f"split.kind = {chosen.kind} needs times, and this data has none",
+                "Choose the random or the held-out-users split.",
             )
 
     def public(self) -> Dataset:
         """The data set without its users: catalogue, features, provenance."""
         data = self.data
         empty = Interactions(
-            np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), data.num_items, data.value_range, data.kind,
+            np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), data.num_items,
+            data.value_range, data.kind,
             user_words=np.zeros(0, np.uint64), item_words=data.item_words,
         )  # fmt: skip
         events = events_as_kind(empty, self.scenario.data.kind, self.scenario.data.click_threshold)
@@ -121,7 +161,10 @@ def without_times(split: Split) -> Split:
     def bare(events: Interactions) -> Interactions:
         return seen.setdefault(id(events), replace(events, times=None))
 
-    folds = (replace(fold, history=bare(fold.history), targets=bare(fold.targets)) for fold in (split.validation, split.test))
+    folds = (
+        replace(fold, history=bare(fold.history), targets=bare(fold.targets))
+        for fold in (split.validation, split.test)
+    )
     train = bare(split.train)
     validation, test = folds
     return replace(split, train=train, validation=validation, test=test, cuts=None)

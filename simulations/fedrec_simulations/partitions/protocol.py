@@ -1,11 +1,15 @@
-"""The protocol that every engine carries out: `map` a task over parts, `merge` what came of them; `finish` is the caller's.
+"""The protocol that every engine carries out: `map` a task over parts, `merge` what came of them;
+`finish` is the caller's.
 
     map:    task.map(part)     on any machine that can read the part
     merge:  sums.merge(other)  anywhere, in any order and any tree: all sums are integers
-    finish: of a round, `rounds.finish`: the ledger is charged and noise drawn once, by whoever drives
+    finish: of a round, `rounds.finish`: the ledger is charged and noise drawn once, by whoever
+    drives
 
-An engine is one function, `Engine.reduce`. Whoever writes one for Dask or Spark writes that function: `delayed(task.map)` of each part and
-`delayed(merged)` of pairs, or `rdd.map(task.map).treeReduce(merged)`. Parts lost with a worker are mapped again: a task changes nothing.
+An engine is one function, `Engine.reduce`. Whoever writes one for Dask or Spark writes that
+function: `delayed(task.map)` of each part and `delayed(merged)` of pairs, or
+`rdd.map(task.map).treeReduce(merged)`. Parts lost with a worker are mapped again: a task changes
+nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +49,9 @@ class Engine(Protocol):
         """How many parts there are."""
 
     def reduce(self, task: Task, told: Told, *, only: int | None = None) -> Any:
-        """The merged sums of all parts, each counted exactly once, or of the part `only`. Raises FedRecError as the parts' reader does."""
+        """The merged sums of all parts, each counted exactly once, or of the part `only`.
+
+        Raises FedRecError as the parts' reader does."""
 
     def close(self) -> None:
         """End what the engine started."""
@@ -60,5 +66,6 @@ def merged(one: Any, other: Any) -> Any:
 
 
 def on_grid(values: npt.NDArray[np.floating], bits: int) -> npt.NDArray[np.int64]:
-    """Multiples of 2^-bits nearest to the values: what is added up in integers is the same in any order."""
+    """Multiples of 2^-bits nearest to the values: what is added up in integers is the same in any
+    order."""
     return np.rint(np.asarray(values, np.float64) * 2.0**bits).astype(np.int64)

@@ -1,4 +1,5 @@
-"""One round: devices of a part report (map), reports are summed (merge), the ledger is charged and noise is drawn once (finish)."""
+"""One round: devices of a part report (map), reports are summed (merge), the ledger is charged and
+noise is drawn once (finish)."""
 
 from __future__ import annotations
 
@@ -48,9 +49,13 @@ class RoundTask:
     plan: Plan
 
     def map(self, part: PartSplit) -> RoundSums:
-        """Each user's bounded report, checked against its radius as an aggregator does, and summed."""
+        """Each user's bounded report, checked against its radius as an aggregator does, and
+        summed."""
         steps = client_steps(self.recipe, self.kind)
-        devices = Loopback(part.split.train, steps, self.plan, SystemStreams(), Ledger(self.plan.guarantee))  # which draws nothing here
+        # which draws nothing here
+        devices = Loopback(
+            part.split.train, steps, self.plan, SystemStreams(), Ledger(self.plan.guarantee)
+        )
         sums = ExactSums(self.question.blocks)
         for reports in devices.checked(self.question):
             sums.add(reports)
@@ -58,9 +63,17 @@ class RoundTask:
 
 
 def finish(
-    question: Question, sums: RoundSums, plan: Plan, ledger: Ledger, *, noise: Streams | SystemStreams, charge: Charge | None
+    question: Question,
+    sums: RoundSums,
+    plan: Plan,
+    ledger: Ledger,
+    *,
+    noise: Streams | SystemStreams,
+    charge: Charge | None,
 ) -> tuple[Release, Ledger]:
-    """Charge what the round costs, then draw its noise, once. Raises BudgetExceededError before any is drawn."""
+    """Charge what the round costs, then draw its noise, once.
+
+    Raises BudgetExceededError before any is drawn."""
     return release(question, sums.sums.blocks, plan, ledger, noise=noise, charge=charge)
 
 
@@ -81,27 +94,50 @@ class EngineLink:
     def answer(self, question: Question) -> Release:
         """One round over all parts."""
         sums = self.engine.reduce(RoundTask(self.recipe, self.kind, question, self.plan), self.told)
-        answer, self.ledger = finish(question, sums, self.plan, self.ledger, noise=self.noise, charge=self.charge)
+        answer, self.ledger = finish(
+            question, sums, self.plan, self.ledger, noise=self.noise, charge=self.charge
+        )
         self.bytes_up += sums.bytes_up
         return answer
 
 
 def over(engine: Engine, told: Told) -> Runtime:
-    """The runtime of a partitioned data set: the same state machine, messages and noise as `runtimes.loopback`."""
+    """The runtime of a partitioned data set: the same state machine, messages and noise as
+    `runtimes.loopback`."""
 
     def carry(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
         plan, ledger = job.prepared.plan, Ledger(job.limit)
         for name in released:
             ledger = ledger.add(plan.event(name))
-        link = EngineLink(engine, client_recipe(job.scenario), job.facts.kind, plan, job.noise, ledger, job.charge, told)
+        link = EngineLink(
+            engine,
+            client_recipe(job.scenario),
+            job.facts.kind,
+            plan,
+            job.noise,
+            ledger,
+            job.charge,
+            told,
+        )
         started, sent = time.perf_counter(), 0
         before = told_before(job.prepared.recipe, state, Checkpoints(job.folder / "checkpoints").at)
         for done in train(job.prepared.recipe, link, state):
             question = done.question
             names = tuple(release.name for release in question.releases)
-            down = invitation_bytes(Invitation(job.run, plan, question, coded(question.public, before)))
+            down = invitation_bytes(
+                Invitation(job.run, plan, question, coded(question.public, before))
+            )
             seconds, up = time.perf_counter() - started, link.bytes_up - sent
-            yield Carried(question.round, question.step, names, up, down, seconds, done.state, done.answer.noise_std)
+            yield Carried(
+                question.round,
+                question.step,
+                names,
+                up,
+                down,
+                seconds,
+                done.state,
+                done.answer.noise_std,
+            )
             started, sent, before = time.perf_counter(), link.bytes_up, question.public
 
     return carry

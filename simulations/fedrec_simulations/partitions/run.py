@@ -1,4 +1,5 @@
-"""`fedrec simulate` over partitioned data: training, evaluation, baselines and controls, none of which needs the data in one place."""
+"""`fedrec simulate` over partitioned data: training, evaluation, baselines and controls, none of
+which needs the data in one place."""
 
 from __future__ import annotations
 
@@ -30,7 +31,12 @@ from fedrec_simulations.outcomes import MOST_SCORES, Outcome, judged_by
 from fedrec_simulations.partitions.baselines import CountTask, Sizes, bias_methods
 from fedrec_simulations.partitions.evaluation import TestTask, outcomes
 from fedrec_simulations.partitions.in_this_process import InThisProcess
-from fedrec_simulations.partitions.methods import ItemItemMethod, Method, ModelMethod, PopularityMethod
+from fedrec_simulations.partitions.methods import (
+    ItemItemMethod,
+    Method,
+    ModelMethod,
+    PopularityMethod,
+)
 from fedrec_simulations.partitions.parts import Parts
 from fedrec_simulations.partitions.protocol import Engine, Task
 from fedrec_simulations.partitions.rounds import over
@@ -46,9 +52,17 @@ _VALIDATED = 1_000
 
 
 def run(
-    scenario: Scenario, *, name: str, cast: RuntimeChoice, resume: bool = False, quiet: bool = False, on_round: OnRound | None = None
+    scenario: Scenario,
+    *,
+    name: str,
+    cast: RuntimeChoice,
+    resume: bool = False,
+    quiet: bool = False,
+    on_round: OnRound | None = None,
 ) -> dict[str, Any]:
-    """What `simulate.run` does, over parts. Raises SettingsError where the data is not partitioned or the scenario needs it whole."""
+    """What `simulate.run` does, over parts.
+
+    Raises SettingsError where the data is not partitioned or the scenario needs it whole."""
     console, started = Console(stderr=True, quiet=quiet), time.perf_counter()
     if not scenario.data.path or not is_partitioned(scenario.data.path):
         what = scenario.data.path or "planted data"
@@ -57,7 +71,9 @@ def run(
             "Run fedrec data partition, and give its folder as data.path.",
         )
     if scenario.privacy.shares == "real":
-        raise SettingsError(f"privacy.shares says nothing to --runtime {cast.runtime}", "Leave one of the two out.")
+        raise SettingsError(
+            f"privacy.shares says nothing to --runtime {cast.runtime}", "Leave one of the two out."
+        )
     parts = Parts(scenario)
     parts.require_usable()
     folder = open_folder(scenario, name, cast, resume=resume)
@@ -72,51 +88,116 @@ def run(
             folder / "data.json",
             {
                 "provenance": dataset.provenance.describe(),
-                "split": {**described, "events": {"train": sizes.train, "validation": sizes.validation, "test": sizes.test}},
+                "split": {
+                    **described,
+                    "events": {
+                        "train": sizes.train,
+                        "validation": sizes.validation,
+                        "test": sizes.test,
+                    },
+                },
                 "parts": [vars(part) for part in parts.data.parts],
             },
         )
-        return _trained(scenario, cast, folder, dataset, first, sizes, work, started=started, quiet=quiet, on_round=on_round)
+        return _trained(
+            scenario,
+            cast,
+            folder,
+            dataset,
+            first,
+            sizes,
+            work,
+            started=started,
+            quiet=quiet,
+            on_round=on_round,
+        )
 
 
 def _trained(
-    scenario: Scenario, cast: RuntimeChoice, folder: Any, dataset: Dataset, some: Split, sizes: Sizes, work: _Passes, *,
+    scenario: Scenario, cast: RuntimeChoice, folder: Any, dataset: Dataset, some: Split,
+    sizes: Sizes, work: _Passes, *,
     started: float, quiet: bool, on_round: OnRound | None,
 ) -> dict[str, Any]:  # fmt: skip
     """Train at every epsilon, evaluate everything in one pass, and write the run."""
     events = dataset.interactions
     features = dataset.features if dataset.features.bags else None
-    facts = PublicFacts(sizes.users, events.num_items, events.kind, events.value_range, features, Streams(scenario.seed))
+    facts = PublicFacts(
+        sizes.users,
+        events.num_items,
+        events.kind,
+        events.value_range,
+        features,
+        Streams(scenario.seed),
+    )
     if scenario.compare.published and facts.kind == "clicks":
-        raise SettingsError("compare.published is for ratings, but this data holds clicks", "Leave it out.")
+        raise SettingsError(
+            "compare.published is for ratings, but this data holds clicks", "Leave it out."
+        )
     budget = budget_of(scenario.privacy, dataset.provenance.files)
     given = Work(
-        facts, replace(some, train=events, validation=Fold(events, events)), folder, work.console, over(work.engine, lambda done, of: None),
+        facts, replace(some, train=events, validation=Fold(events, events)), folder, work.console,
+        over(work.engine, lambda done, of: None),
         budget, on_round, _validation(work, sizes, facts.kind),
     )  # fmt: skip
     trained = {e: train_one(scenario.with_epsilon(e), given, folder) for e in epsilons_of(scenario)}
     theirs = dict[float, Trained]()
     if scenario.compare.published:
         rule = scenario.as_published(features=facts.features is not None)
-        theirs = {e: train_one(rule.with_epsilon(e), given, folder / "published") for e in epsilons_of(scenario)}
+        theirs = {
+            e: train_one(rule.with_epsilon(e), given, folder / "published")
+            for e in epsilons_of(scenario)
+        }
     rivals, models, limits = _rivals(scenario, some, sizes, dataset, work)
-    own = {f"epsilon {e:g}": t.model for e, t in trained.items()} | {f"published {e:g}": t.model for e, t in theirs.items()}
+    own = {f"epsilon {e:g}": t.model for e, t in trained.items()} | {
+        f"published {e:g}": t.model for e, t in theirs.items()
+    }
     found = _tested(scenario, {**rivals, **_of_models(own)}, sizes, events.kind, some, work)
     shown = {name: found[name] for name in rivals}
     k, published = max(scenario.evaluation.cutoffs), dict[float, tuple[Trained, Outcome]]()
     for e, t in theirs.items():
-        published[e] = (t, judged_by(found[f"published {e:g}"], {**shown, SHUFFLED: found[f"{SHUFFLED}, published {e:g}"]}, k=k))
+        published[e] = (
+            t,
+            judged_by(
+                found[f"published {e:g}"],
+                {**shown, SHUFFLED: found[f"{SHUFFLED}, published {e:g}"]},
+                k=k,
+            ),
+        )
     outcome = {
         e: judged_by(
             found[f"epsilon {e:g}"],
-            {**shown, **({BY_RULE: published[e][1]} if e in published else {}), SHUFFLED: found[f"{SHUFFLED}, epsilon {e:g}"]},
+            {
+                **shown,
+                **({BY_RULE: published[e][1]} if e in published else {}),
+                SHUFFLED: found[f"{SHUFFLED}, epsilon {e:g}"],
+            },
             k=k,
         )
         for e in trained
     }
-    kept = {name: rival for name, rival in shown.items() if scenario.compare.baselines or name in {ALS, ITEM_ITEM}}
-    whole = RunSizes(sizes.users, sizes.train, sizes.test, sizes.able, sizes.counts, work.engine.parts)
-    done = Run(scenario, cast, folder, dataset, some, trained, outcome, kept, models, published, budget, limits, whole)
+    kept = {
+        name: rival
+        for name, rival in shown.items()
+        if scenario.compare.baselines or name in {ALS, ITEM_ITEM}
+    }
+    whole = RunSizes(
+        sizes.users, sizes.train, sizes.test, sizes.able, sizes.counts, work.engine.parts
+    )
+    done = Run(
+        scenario,
+        cast,
+        folder,
+        dataset,
+        some,
+        trained,
+        outcome,
+        kept,
+        models,
+        published,
+        budget,
+        limits,
+        whole,
+    )
     return write_run(done, facts, work.console, started=started, quiet=quiet)
 
 
@@ -134,7 +215,9 @@ class _Passes:
     def counted(self, words: str) -> Iterator[Callable[[int, int], None]]:
         with progress_bar(self.console) as progress:
             task = progress.add_task(words, total=self.engine.parts)
-            yield lambda done, of: progress.update(task, completed=done, total=of, description=f"{words}, part {done}/{of}")
+            yield lambda done, of: progress.update(
+                task, completed=done, total=of, description=f"{words}, part {done}/{of}"
+            )
 
 
 def _engine(cast: RuntimeChoice, parts: Parts) -> Engine:
@@ -150,7 +233,10 @@ def _require_events(sizes: Sizes, scenario: Scenario) -> None:
     needed = [name for name in empty if name != "validation" or scenario.split.kind != "given"]
     if needed:
         raise DataError(
-            f"{sizes.train + sizes.validation + sizes.test} events leave no {' and no '.join(needed)} in a {scenario.split.kind} split",
+            (
+                f"{sizes.train + sizes.validation + sizes.test} events leave no "
+                f"{' and no '.join(needed)} in a {scenario.split.kind} split"
+            ),
             "Use more data, or another split or seed.",
         )
 
@@ -161,7 +247,9 @@ def _validation(work: _Passes, sizes: Sizes, kind: str) -> Callable[[Model], flo
     def validate(model: Model) -> float:
         one: Mapping[str, Method] = {"model": ModelMethod(model)}
         rated, listed = (one, {}) if kind == "ratings" else ({}, one)
-        task = TestTask(rated, listed, sizes.counts, (20,), 1.0, validation=True, most_users=_VALIDATED)
+        task = TestTask(
+            rated, listed, sizes.counts, (20,), 1.0, validation=True, most_users=_VALIDATED
+        )
         found = outcomes(task, work.engine.reduce(task, lambda done, of: None, only=0))["model"]
         if found.ratings is not None:
             return found.ratings.rmse
@@ -173,41 +261,75 @@ def _validation(work: _Passes, sizes: Sizes, kind: str) -> Callable[[Model], flo
 def _of_models(models: Mapping[str, Model]) -> dict[str, Method]:
     """Each beside its control with users exchanged."""
     methods: dict[str, Method] = {name: ModelMethod(model) for name, model in models.items()}
-    return methods | {f"{SHUFFLED}, {name}": ModelMethod(model, exchanged=True) for name, model in models.items()}
+    return methods | {
+        f"{SHUFFLED}, {name}": ModelMethod(model, exchanged=True) for name, model in models.items()
+    }
 
 
-def _tested(scenario: Scenario, methods: Mapping[str, Method], sizes: Sizes, kind: str, some: Split, work: _Passes) -> dict[str, Outcome]:
-    """One pass over all test events for all methods. Held-out users' ratings are not predicted by others', as in one process."""
+def _tested(
+    scenario: Scenario,
+    methods: Mapping[str, Method],
+    sizes: Sizes,
+    kind: str,
+    some: Split,
+    work: _Passes,
+) -> dict[str, Outcome]:
+    """One pass over all test events for all methods.
+
+    Held-out users' ratings are not predicted by others', as in one process."""
     ranking = scenario.evaluation.ranking or kind == "clicks"
-    biases = {name for name, method in methods.items() if not isinstance(method, ModelMethod | PopularityMethod | ItemItemMethod)}
-    rated = {name: m for name, m in methods.items() if kind == "ratings" and not isinstance(m, PopularityMethod | ItemItemMethod)}
+    biases = {
+        name
+        for name, method in methods.items()
+        if not isinstance(method, ModelMethod | PopularityMethod | ItemItemMethod)
+    }
+    rated = {
+        name: m
+        for name, m in methods.items()
+        if kind == "ratings" and not isinstance(m, PopularityMethod | ItemItemMethod)
+    }
     if some.test.users is not None:
         rated = {name: m for name, m in rated.items() if not name.startswith(SHUFFLED)}
     listed = {name: m for name, m in methods.items() if ranking and name not in biases}
     most = MOST_SCORES["clicks" if kind == "clicks" else "ratings"] // max(len(sizes.counts), 1)
-    task = TestTask(rated, listed, sizes.counts, scenario.evaluation.cutoffs, min(1.0, most / max(sizes.able, 1)))
+    task = TestTask(
+        rated,
+        listed,
+        sizes.counts,
+        scenario.evaluation.cutoffs,
+        min(1.0, most / max(sizes.able, 1)),
+    )
     return outcomes(task, work.reduce("evaluating", task))
 
 
 def _rivals(
     scenario: Scenario, some: Split, sizes: Sizes, dataset: Dataset, work: _Passes
 ) -> tuple[dict[str, Method], dict[str, Model], dict[str, str]]:
-    """Everything without privacy; what learns from more than sums learns from some users, which its limits say."""
+    """Everything without privacy; what learns from more than sums learns from some users, which its
+    limits say."""
     methods, models, limits = dict[str, Method](), dict[str, Model](), dict[str, str]()
     ranking = scenario.evaluation.ranking or some.train.kind == "clicks"
     if some.train.kind == "ratings":
         with work.counted("baselines") as told:
-            methods |= dict(bias_methods(work.engine, sizes, dataset.interactions.value_range, told))
+            methods |= dict(
+                bias_methods(work.engine, sizes, dataset.interactions.value_range, told)
+            )
     if ranking:
         methods["popularity"] = PopularityMethod(sizes.counts)
     if not scenario.compare.als:
         return methods, models, limits
-    fewer = f"learned from {some.train.num_users:,} users" if some.train.num_users < sizes.users else ""
+    fewer = (
+        f"learned from {some.train.num_users:,} users" if some.train.num_users < sizes.users else ""
+    )
     if ranking:
         with stage(work.console, "item-item without privacy"):
             similar = item_item(some.train, some.validation)
         methods[ITEM_ITEM] = ItemItemMethod(similar)
-        limits |= {ITEM_ITEM: words} if (words := ", ".join(filter(None, (similar.limits, fewer)))) else {}
+        limits |= (
+            {ITEM_ITEM: words}
+            if (words := ", ".join(filter(None, (similar.limits, fewer))))
+            else {}
+        )
     with stage(work.console, "ALS without privacy"):
         models[ALS] = als_model(some, scenario, ranking=ranking)
     methods[ALS] = ModelMethod(models[ALS])
@@ -216,22 +338,37 @@ def _rivals(
 
 
 def _some_users(parts: Parts, sizes: Sizes, console: Console) -> Split:
-    """The users of the first parts, about as many as have `MOST_EVENTS` events together: parts are random samples of users."""
+    """The users of the first parts, about as many as have `MOST_EVENTS` events together: parts are
+    random samples of users."""
     with stage(console, "reading users for references"):
         read, events = list[Split](), 0
         for index in range(len(parts.data.parts)):
-            read.append(Parts(parts.scenario, cache_bytes=0).read(index).split if index else parts.read(index).split)
+            read.append(
+                Parts(parts.scenario, cache_bytes=0).read(index).split
+                if index
+                else parts.read(index).split
+            )
             events += len(read[-1].train)
             if events >= MOST_EVENTS:
                 break
         if len(read) == 1:
             return read[0]
         folds = (
-            Fold(_joined([getattr(s, name).history for s in read]), _joined([getattr(s, name).targets for s in read]), _users(read, name))
+            Fold(
+                _joined([getattr(s, name).history for s in read]),
+                _joined([getattr(s, name).targets for s in read]),
+                _users(read, name),
+            )
             for name in ("validation", "test")
         )
         validation, test = folds
-        return replace(read[0], train=_joined([s.train for s in read]), validation=validation, test=test, train_users=None)
+        return replace(
+            read[0],
+            train=_joined([s.train for s in read]),
+            validation=validation,
+            test=test,
+            train_users=None,
+        )
 
 
 def _users(read: Sequence[Split], name: str) -> Any:

@@ -1,8 +1,10 @@
-"""The report's charts, drawn by hand as SVG: metric against epsilon, and by round; dots.py has the others.
+"""The report's charts, drawn by hand as SVG: metric against epsilon, and by round; dots.py has the
+others.
 
-Each is drawn twice, for a desk and for a phone, and the page shows one of them: text keeps its size on both. Lines are
-labelled where they end; colours come from the page (`s1` ... `s6`, told apart by colour-blind readers and by their labels), and a
-method has the same in every chart. Each wide drawing carries its numbers, which `fedrec figures` writes out.
+Each is drawn twice, for a desk and for a phone, and the page shows one of them: text keeps its size
+on both. Lines are labelled where they end; colours come from the page (`s1` ... `s6`, told apart by
+colour-blind readers and by their labels), and a method has the same in every chart. Each wide
+drawing carries its numbers, which `fedrec figures` writes out.
 """
 
 from __future__ import annotations
@@ -16,7 +18,19 @@ from markupsafe import Markup
 from fedrec_simulations.report import wording
 from fedrec_simulations.report.colours import chosen
 from fedrec_simulations.report.content import Convergence, LineChart, Point, PrivacyCurve, Series
-from fedrec_simulations.report.svg import Scale, as_csv, decimals, element, line, path, picture, sparse, spread, text, ticks
+from fedrec_simulations.report.svg import (
+    Scale,
+    as_csv,
+    decimals,
+    element,
+    line,
+    path,
+    picture,
+    sparse,
+    spread,
+    text,
+    ticks,
+)
 
 WIDE, NARROW = 720.0, 344.0
 LINE_HEIGHT = 15.0
@@ -39,7 +53,9 @@ class _Frame:
     @staticmethod
     def of(width: float, *, height: float) -> _Frame:
         """Ticks to the left, two lines of text below, labels to the right."""
-        return _Frame(width, height, 44.0, width - (172.0 if width > 500 else 106.0), 18.0, height - 56.0)
+        return _Frame(
+            width, height, 44.0, width - (172.0 if width > 500 else 106.0), 18.0, height - 56.0
+        )
 
     @property
     def wide(self) -> bool:
@@ -49,19 +65,36 @@ class _Frame:
 def both_widths(draw: Callable[[float, str], Markup], name: str) -> Markup:
     """A drawing at desk and at phone width; the page's style shows the one that fits."""
     wide, narrow = draw(WIDE, f"{name}-wide"), draw(NARROW, f"{name}-narrow")
-    return Markup('<div class="only-wide">{}</div><div class="only-narrow">{}</div>').format(wide, narrow)
+    return Markup('<div class="only-wide">{}</div><div class="only-narrow">{}</div>').format(
+        wide, narrow
+    )
 
 
 def privacy_curve(curve: PrivacyCurve, *, name: str = "curve") -> Markup:
-    """The metric of each line against epsilon (logarithmic), baselines as dashed levels. `name` must be unique on the page."""
+    """The metric of each line against epsilon (logarithmic), baselines as dashed levels.
+
+    `name` must be unique on the page."""
     promise = f"ε {wording.unit(curve)}"
-    lines = {label: tuple(Point(p.epsilon, p.value, p.spread) for p in points) for label, points in curve.lines.items()}
-    axis, title = f"{promise}, δ = {wording.power(curve.delta)}", f"{curve.metric} against {promise}"
-    return lines_against(LineChart(title, axis, lines, curve.baselines, log=True, lower_is_better=curve.lower_is_better), name=name)
+    lines = {
+        label: tuple(Point(p.epsilon, p.value, p.spread) for p in points)
+        for label, points in curve.lines.items()
+    }
+    axis, title = (
+        f"{promise}, δ = {wording.power(curve.delta)}",
+        f"{curve.metric} against {promise}",
+    )
+    return lines_against(
+        LineChart(
+            title, axis, lines, curve.baselines, log=True, lower_is_better=curve.lower_is_better
+        ),
+        name=name,
+    )
 
 
 def lines_against(chart: LineChart, *, name: str) -> Markup:
-    """Lines with bars, labelled where they end; more than six take the colours again, dashed. `name` must be unique on the page."""
+    """Lines with bars, labelled where they end; more than six take the colours again, dashed.
+
+    `name` must be unique on the page."""
     return both_widths(lambda width, at: _lines(chart, width, at), name)
 
 
@@ -71,16 +104,27 @@ def convergence(chart: Convergence) -> Markup:
 
 
 def _lines(chart: LineChart, width: float, name: str) -> Markup:
-    lines = [Series(label, tuple(p.x for p in points), tuple(p.value for p in points)) for label, points in chart.lines.items()]
+    lines = [
+        Series(label, tuple(p.x for p in points), tuple(p.value for p in points))
+        for label, points in chart.lines.items()
+    ]
     places = sorted({x for series in lines for x in series.x})
     f = _Frame.of(width, height=400.0)
     x = _horizontal(f, places, chart.log)
-    reach = [p.value + side * p.spread for points in chart.lines.values() for p in points for side in (-1, 1)]
+    reach = [
+        p.value + side * p.spread
+        for points in chart.lines.values()
+        for p in points
+        for side in (-1, 1)
+    ]
     y = _vertical(f, reach + [value for _, value in chart.baselines])
     metric = chart.title.partition(" against ")[0]
     parts = [*_grid(f, y), text(0.0, 8.0, metric, class_="axis")]
     marks = places if chart.log or len(places) <= _MARKS else ticks(places[0], places[-1])
-    parts += [text(x(v), f.bottom + 18, f"{v:.4g}", anchor="middle", class_="tick") for v in sparse(marks, x, gap=_MARK_GAP)]
+    parts += [
+        text(x(v), f.bottom + 18, f"{v:.4g}", anchor="middle", class_="tick")
+        for v in sparse(marks, x, gap=_MARK_GAP)
+    ]
     rows = [chart.axis] if f.wide else textwrap.wrap(chart.axis, 44)
     for row, words in enumerate(rows):
         at = f.bottom + 40 - 4 * (len(rows) > 1) + row * LINE_HEIGHT
@@ -97,17 +141,30 @@ def _lines(chart: LineChart, width: float, name: str) -> Markup:
     parts += _polylines(lines, x, y)
     parts += _point_values(lines, x, y) if len(lines) <= _VALUED and not bars else []
     parts += _end_labels(f, y, lines, chart.baselines)
-    better = {None: "", True: " lower is better.", False: " higher is better."}[chart.lower_is_better]
+    better = {None: "", True: " lower is better.", False: " higher is better."}[
+        chart.lower_is_better
+    ]
     spoken = f"{_spoken(lines, chart.baselines)}{better}"
-    drawn = [(label, p.x, p.value, p.spread or None) for label, points in chart.lines.items() for p in points]
+    drawn = [
+        (label, p.x, p.value, p.spread or None)
+        for label, points in chart.lines.items()
+        for p in points
+    ]
     numbers = _numbers((chart.axis, metric, "half width of the bar"), drawn, chart.baselines)
     return picture(
-        parts, width=f.width, height=f.height, name=name, title=chart.title, description=spoken, numbers=numbers if f.wide else None
+        parts,
+        width=f.width,
+        height=f.height,
+        name=name,
+        title=chart.title,
+        description=spoken,
+        numbers=numbers if f.wide else None,
     )
 
 
 def _beside(s: int, count: int) -> float:
-    """Pixels that a bar stands beside its point, so that those of several lines do not cover each other."""
+    """Pixels that a bar stands beside its point, so that those of several lines do not cover each
+    other."""
     return 3.0 * (s - (count + 1) / 2)
 
 
@@ -123,16 +180,39 @@ def _convergence(chart: Convergence, width: float, name: str) -> Markup:
     f = _Frame.of(width, height=300.0)
     steps = sorted({x for series in chart.lines for x in series.x})
     x = Scale(steps[0], steps[-1], f.left + 8, f.right - 8)
-    y = _vertical(f, [v for series in chart.lines for v in series.y] + [value for _, value in chart.baselines])
+    y = _vertical(
+        f, [v for series in chart.lines for v in series.y] + [value for _, value in chart.baselines]
+    )
     parts = [*_grid(f, y), text(0.0, 8.0, chart.metric, class_="axis")]
-    parts += [text(x(step), f.bottom + 18, f"{step:g}", anchor="middle", class_="tick") for step in sparse(steps, x)]
-    parts.append(text((f.left + f.right) / 2, f.bottom + 40, "round", anchor="middle", class_="axis"))
-    parts += _levels(f, y, chart.baselines) + _polylines(chart.lines, x, y) + _end_labels(f, y, chart.lines, chart.baselines)
+    parts += [
+        text(x(step), f.bottom + 18, f"{step:g}", anchor="middle", class_="tick")
+        for step in sparse(steps, x)
+    ]
+    parts.append(
+        text((f.left + f.right) / 2, f.bottom + 40, "round", anchor="middle", class_="axis")
+    )
+    parts += (
+        _levels(f, y, chart.baselines)
+        + _polylines(chart.lines, x, y)
+        + _end_labels(f, y, chart.lines, chart.baselines)
+    )
     title = f"{chart.metric} by round"
-    rows = [(series.name, step, value) for series in chart.lines for step, value in zip(series.x, series.y, strict=True)]
+    rows = [
+        (series.name, step, value)
+        for series in chart.lines
+        for step, value in zip(series.x, series.y, strict=True)
+    ]
     numbers = _numbers(("round", chart.metric), rows, chart.baselines) if f.wide else None
     spoken = _spoken(chart.lines, chart.baselines)
-    return picture(parts, width=width, height=f.height, name=name, title=title, description=spoken, numbers=numbers)
+    return picture(
+        parts,
+        width=width,
+        height=f.height,
+        name=name,
+        title=title,
+        description=spoken,
+        numbers=numbers,
+    )
 
 
 def _vertical(f: _Frame, values: Sequence[float]) -> Scale:
@@ -145,12 +225,19 @@ def _grid(f: _Frame, y: Scale) -> list[Markup]:
     marks = ticks(y.low, y.high)
     digits = decimals(marks)
     lines = [line(f.left, y(v), f.right, y(v), class_="grid") for v in marks]
-    return lines + [text(f.left - 8, y(v) + 4, f"{v:.{digits}f}", anchor="end", class_="tick") for v in marks]
+    return lines + [
+        text(f.left - 8, y(v) + 4, f"{v:.{digits}f}", anchor="end", class_="tick") for v in marks
+    ]
 
 
-def _numbers(header: Sequence[str], rows: Sequence[Sequence[object]], baselines: Sequence[tuple[str, float]]) -> str:
+def _numbers(
+    header: Sequence[str], rows: Sequence[Sequence[object]], baselines: Sequence[tuple[str, float]]
+) -> str:
     """Rows of (line, x, value, ...), and one for each level, which has no x."""
-    return as_csv(("line", *header), [*rows, *((name, None, value, *("" for _ in header[2:])) for name, value in baselines)])
+    return as_csv(
+        ("line", *header),
+        [*rows, *((name, None, value, *("" for _ in header[2:])) for name, value in baselines)],
+    )
 
 
 def _error_bar(x: float, y: Scale, value: float, deviation: float, slot: int) -> Markup:
@@ -172,9 +259,11 @@ def _polylines(lines: Sequence[Series], x: Scale, y: Scale) -> list[Markup]:
 
 
 def _point_values(lines: Sequence[Series], x: Scale, y: Scale) -> list[Markup]:
-    """Values at the points, as far as there is room: above the line that is highest on the page, below the others.
+    """Values at the points, as far as there is room: above the line that is highest on the page,
+    below the others.
 
-    The last value of a line stands in its label; a steep neighbour pushes the number to the other side.
+    The last value of a line stands in its label; a steep neighbour pushes the number to the other
+    side.
     """
     if not lines:
         return []
@@ -188,13 +277,20 @@ def _point_values(lines: Sequence[Series], x: Scale, y: Scale) -> list[Markup]:
             anchor = _free_side([side * point[1] for point in points], at) if at else "middle"
             left, top = points[at]
             parts.append(
-                text(left, top + (-10 if side < 0 else 20), wording.number(series.y[at], digits=3), anchor=anchor, class_="value halo")
+                text(
+                    left,
+                    top + (-10 if side < 0 else 20),
+                    wording.number(series.y[at], digits=3),
+                    anchor=anchor,
+                    class_="value halo",
+                )
             )
     return parts
 
 
 def _roomy(places: Sequence[float], *, before: float, gap: float = 36.0) -> list[int]:
-    """Indices of places at least `gap` apart, from the left, that end half a gap before the limit."""
+    """Indices of places at least `gap` apart, from the left, that end half a gap before the
+    limit."""
     kept: list[int] = []
     for at, place in enumerate(places):
         if (not kept or place - places[kept[-1]] >= gap) and place <= before - gap / 2:
@@ -203,30 +299,46 @@ def _roomy(places: Sequence[float], *, before: float, gap: float = 36.0) -> list
 
 
 def _free_side(depths: Sequence[float], at: int) -> str:
-    """Where a number may grow from its point, if the line is steep (12 pixels) towards the number's side on the left or right."""
+    """Where a number may grow from its point, if the line is steep (12 pixels) towards the number's
+    side on the left or right."""
     steep = depths[at] + 12
     left, right = at > 0 and depths[at - 1] > steep, at + 1 < len(depths) and depths[at + 1] > steep
     return "middle" if left == right else "start" if left else "end"
 
 
-def _end_labels(f: _Frame, y: Scale, lines: Sequence[Series], baselines: Sequence[tuple[str, float]]) -> list[Markup]:
-    """Names and last values to the right of where lines and levels end, wrapped, and moved apart where they would touch."""
+def _end_labels(
+    f: _Frame, y: Scale, lines: Sequence[Series], baselines: Sequence[tuple[str, float]]
+) -> list[Markup]:
+    """Names and last values to the right of where lines and levels end, wrapped, and moved apart
+    where they would touch."""
     slots = chosen(series.name for series in lines)
-    ends = [(s.name, s.y[-1], f"t{slots[s.name][0]}") for s in lines] + [(name, value, "quiet") for name, value in baselines]
+    ends = [(s.name, s.y[-1], f"t{slots[s.name][0]}") for s in lines] + [
+        (name, value, "quiet") for name, value in baselines
+    ]
     rows = [textwrap.wrap(name, 23 if f.wide else 13) for name, _, _ in ends]
     for row, (_, value, _) in zip(rows, ends, strict=True):
         shown = wording.number(value, digits=3)
-        row[-1:] = [f"{row[-1]} {shown}"] if len(row[-1]) < (19 if f.wide else 9) else [row[-1], shown]
+        row[-1:] = (
+            [f"{row[-1]} {shown}"] if len(row[-1]) < (19 if f.wide else 9) else [row[-1], shown]
+        )
     sizes = [LINE_HEIGHT * len(row) + 3 for row in rows]
     wanted = [y(value) - LINE_HEIGHT / 2 for _, value, _ in ends]
     tops = spread(wanted, sizes, low=f.top - 10, high=max(f.bottom, f.top - 10 + sum(sizes)))
     parts = []
     for row, (_, value, class_), top in zip(rows, ends, tops, strict=True):
-        parts.append(path([(f.right + 2, y(value)), (f.right + 10, top + LINE_HEIGHT / 2)], class_="leader"))
-        parts += [text(f.right + 14, top + 12 + LINE_HEIGHT * i, words, class_=f"label {class_}") for i, words in enumerate(row)]
+        parts.append(
+            path([(f.right + 2, y(value)), (f.right + 10, top + LINE_HEIGHT / 2)], class_="leader")
+        )
+        parts += [
+            text(f.right + 14, top + 12 + LINE_HEIGHT * i, words, class_=f"label {class_}")
+            for i, words in enumerate(row)
+        ]
     return parts
 
 
 def _spoken(lines: Sequence[Series], baselines: Sequence[tuple[str, float]]) -> str:
-    said = [f"{s.name}: " + ", ".join(f"{b:.3f} at {a:g}" for a, b in zip(s.x, s.y, strict=True)) + "." for s in lines]
+    said = [
+        f"{s.name}: " + ", ".join(f"{b:.3f} at {a:g}" for a, b in zip(s.x, s.y, strict=True)) + "."
+        for s in lines
+    ]
     return " ".join(said + [f"{name}: {value:.3f}." for name, value in baselines])

@@ -1,7 +1,7 @@
 """Colour of each method: one everywhere, in the pages' charts and in matplotlib's pictures.
 
-A page has colours of its own for light and dark (`--c1` ... in page.css); pictures take those of the light page. All have a contrast
-of 4.5:1 or more against the page.
+A page has colours of its own for light and dark (`--c1` ... in page.css); pictures take those of
+the light page. All have a contrast of 4.5:1 or more against the page.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ LIGHT = ("#0067a5", "#b34a06", "#00806a", "#a8558a", "#6a4fb0", "#756000")
 
 
 def chosen(names: Iterable[str]) -> dict[str, tuple[int, bool]]:
-    """Number of each line's colour, and whether the line is dashed because a line before it has that colour.
+    """Number of each line's colour, and whether the line is dashed because a line before it has
+    that colour.
 
     Known methods have their own; others take the first that no line has.
     """

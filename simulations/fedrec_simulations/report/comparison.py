@@ -1,4 +1,5 @@
-"""Comparison of runs as a table, a page, a CSV or a figure; of runs that differ in their seed alone, means with intervals."""
+"""Comparison of runs as a table, a page, a CSV or a figure; of runs that differ in their seed
+alone, means with intervals."""
 
 from __future__ import annotations
 
@@ -28,34 +29,51 @@ def half(metric: str) -> str:
 
 def metrics_of(frame: pl.DataFrame) -> list[str]:
     """The columns that are metrics."""
-    return [column for column in frame.columns if column not in _ABOUT and not column.endswith(_HALF)]
+    return [
+        column for column in frame.columns if column not in _ABOUT and not column.endswith(_HALF)
+    ]
 
 
 def over_runs(frame: pl.DataFrame) -> pl.DataFrame:
-    """Means over runs of one scenario that differ in their seed alone, a row for each method and epsilon.
+    """Means over runs of one scenario that differ in their seed alone, a row for each method and
+    epsilon.
 
-    Columns: run (how many there were, in words), method, epsilon, delta, unit, noise, private, runs, and for each metric its mean and, in
-    the column `half(metric)`, the half width of the 95% interval; null where every run measured the same, as methods without a seed do.
+    Columns: run (how many there were, in words), method, epsilon, delta, unit, noise, private,
+    runs, and for each metric its mean and, in the column `half(metric)`, the half width of the 95%
+    interval; null where every run measured the same, as methods without a seed do.
     """
     rows = []
     for (method, epsilon), group in frame.group_by("method", "epsilon", maintain_order=True):
-        row: dict[str, object] = {"run": f"{group.height} seeds", "method": method, "epsilon": epsilon, "runs": group.height}
+        row: dict[str, object] = {
+            "run": f"{group.height} seeds",
+            "method": method,
+            "epsilon": epsilon,
+            "runs": group.height,
+        }
         row |= {name: group[name][0] for name in ("delta", "unit", "noise", "private")}
         for metric in metrics_of(frame):
             values = group[metric].drop_nulls().to_list()
             found = interval(values) if values else None
             row[metric] = found.mean if found else None
-            row[half(metric)] = None if found is None or math.isnan(found.half) or len(set(values)) == 1 else found.half
+            row[half(metric)] = (
+                None
+                if found is None or math.isnan(found.half) or len(set(values)) == 1
+                else found.half
+            )
         rows.append(row)
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
 def metric_of(frame: pl.DataFrame, name: str) -> str:
-    """The asked metric, or rmse, or NDCG at the longest cutoff. Raises SettingsError on one that no run has."""
+    """The asked metric, or rmse, or NDCG at the longest cutoff.
+
+    Raises SettingsError on one that no run has."""
     known = metrics_of(frame)
     if name and name not in known:
         raise SettingsError(f"no run has a metric {name!r}", f"There are: {', '.join(known)}.")
-    lists = sorted((c for c in known if c.startswith("ndcg@")), key=lambda c: int(c.partition("@")[2]))
+    lists = sorted(
+        (c for c in known if c.startswith("ndcg@")), key=lambda c: int(c.partition("@")[2])
+    )
     return name or ("rmse" if "rmse" in known else lists[-1] if lists else known[0])
 
 
@@ -65,13 +83,36 @@ def ordered(frame: pl.DataFrame, metric: str) -> pl.DataFrame:
 
 
 def _shown(frame: pl.DataFrame, metric: str) -> tuple[list[str], list[list[str]]]:
-    lists = [c for c in ("rmse", "mae", *(c for c in metrics_of(frame) if c.startswith(("ndcg@", "recall_capped@")))) if c in frame.columns]
+    lists = [
+        c
+        for c in (
+            "rmse",
+            "mae",
+            *(c for c in metrics_of(frame) if c.startswith(("ndcg@", "recall_capped@"))),
+        )
+        if c in frame.columns
+    ]
     metrics = [metric, *(c for c in lists if c != metric)][:5]
     rows = []
     for row in ordered(frame, metric).iter_rows(named=True):
-        promised = "no privacy" if math.isinf(row["epsilon"]) else f"ε {row['epsilon']:g} per {row['unit']}, δ {row['delta']:g}"
-        noise = " (seeded: an experiment)" if row["noise"] == "seeded" and not math.isinf(row["epsilon"]) else ""
-        rows.append([row["run"], row["method"], promised + noise, *(_measured(row.get(m), row.get(half(m))) for m in metrics)])
+        promised = (
+            "no privacy"
+            if math.isinf(row["epsilon"])
+            else f"ε {row['epsilon']:g} per {row['unit']}, δ {row['delta']:g}"
+        )
+        noise = (
+            " (seeded: an experiment)"
+            if row["noise"] == "seeded" and not math.isinf(row["epsilon"])
+            else ""
+        )
+        rows.append(
+            [
+                row["run"],
+                row["method"],
+                promised + noise,
+                *(_measured(row.get(m), row.get(half(m))) for m in metrics),
+            ]
+        )
     return ["run", "method", "guarantee", *metrics], rows
 
 
@@ -86,18 +127,30 @@ def table(frame: pl.DataFrame, metric: str) -> str:
     header, rows = _shown(frame, metric)
     widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
     lines = [header, *rows]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
 
 
-def page(frame: pl.DataFrame, metric: str, *, notes: Sequence[str] = (), runs: Sequence[Path] = ()) -> str:
-    """One HTML page that needs no network, the answer first. notes: what must be said with it; runs: folders whose reports it names."""
+def page(
+    frame: pl.DataFrame, metric: str, *, notes: Sequence[str] = (), runs: Sequence[Path] = ()
+) -> str:
+    """One HTML page that needs no network, the answer first. notes: what must be said with it;
+    runs: folders whose reports it names."""
     header, rows = _shown(frame, metric)
     best = ordered(frame.filter(pl.col("private")), metric).head(1).to_dicts()
     first = "No run here is private."
     if best:
         ours, found = best[0], _measured(best[0][metric], best[0].get(half(metric)))
-        first = f"Best private method by {metric}: {ours['method']} of {ours['run']}, {found} at ε {ours['epsilon']:g} per {ours['unit']}."
-    covered = "A guarantee covers its model alone. Metrics are measured on the data without noise: they are not private."
+        first = (
+            f"Best private method by {metric}: {ours['method']} of {ours['run']}, {found} at ε "
+            f"{ours['epsilon']:g} per {ours['unit']}."
+        )
+    covered = (
+        "A guarantee covers its model alone. Metrics are measured on the data without noise: "
+        "they are not private."
+    )
     return render(
         TablePage(
             title="Comparison of runs",
@@ -113,39 +166,62 @@ def page(frame: pl.DataFrame, metric: str, *, notes: Sequence[str] = (), runs: S
 
 
 def _chart(frame: pl.DataFrame, metric: str) -> Markup | None:
-    """The metric of each private method against epsilon, methods without privacy as levels; None where no private one has the metric."""
+    """The metric of each private method against epsilon, methods without privacy as levels; None
+    where no private one has the metric."""
     lines = {
         method: tuple(
             Point(row["epsilon"], row["mean"], row["half"] or 0.0)
-            for row in points.filter(pl.col("mean").is_not_null()).sort("epsilon").iter_rows(named=True)
+            for row in points.filter(pl.col("mean").is_not_null())
+            .sort("epsilon")
+            .iter_rows(named=True)
         )
         for method, points in _points(frame, metric).items()
     }
     if not lines:
         return None
     axis, lower = f"ε per {_units(frame)}", metric.partition("@")[0] in _ERRORS
-    chart = LineChart(f"{metric} against {axis}", axis, lines, tuple(_levels(frame, metric).items()), log=True, lower_is_better=lower)
+    chart = LineChart(
+        f"{metric} against {axis}",
+        axis,
+        lines,
+        tuple(_levels(frame, metric).items()),
+        log=True,
+        lower_is_better=lower,
+    )
     return lines_against(chart, name="comparison")
 
 
 def _points(frame: pl.DataFrame, metric: str) -> dict[str, pl.DataFrame]:
-    """Of each private method: epsilon, mean, and half width of the interval, over runs that differ in their seed."""
+    """Of each private method: epsilon, mean, and half width of the interval, over runs that differ
+    in their seed."""
     ours = frame.filter(pl.col("private") & pl.col(metric).is_not_null())
     methods = ours["method"].unique(maintain_order=True)
     means = ours if half(metric) in frame.columns else over_runs(ours)
-    return {m: means.filter(pl.col("method") == m).select("epsilon", mean=metric, half=half(metric)) for m in methods}
+    return {
+        m: means.filter(pl.col("method") == m).select("epsilon", mean=metric, half=half(metric))
+        for m in methods
+    }
 
 
 def _levels(frame: pl.DataFrame, metric: str) -> dict[str, float]:
     theirs = frame.filter(~pl.col("private") & pl.col(metric).is_not_null())
-    return dict(theirs.group_by("method", maintain_order=True).agg(pl.col(metric).mean()).iter_rows())
+    return dict(
+        theirs.group_by("method", maintain_order=True).agg(pl.col(metric).mean()).iter_rows()
+    )
 
 
 def _units(frame: pl.DataFrame) -> str:
     return ", ".join(sorted(set(frame.filter(pl.col("private"))["unit"].to_list())))
 
 
-def write(frame: pl.DataFrame, metric: str, path: Path, *, notes: Sequence[str] = (), runs: Sequence[Path] = ()) -> None:
+def write(
+    frame: pl.DataFrame,
+    metric: str,
+    path: Path,
+    *,
+    notes: Sequence[str] = (),
+    runs: Sequence[Path] = (),
+) -> None:
     """By the suffix. Raises SettingsError on an unknown one, or where matplotlib is missing."""
     if path.suffix == ".html":
         write_bytes(path, page(frame, metric, notes=notes, runs=runs).encode())
@@ -154,7 +230,10 @@ def write(frame: pl.DataFrame, metric: str, path: Path, *, notes: Sequence[str] 
     elif path.suffix in {".pdf", ".svg", ".png"}:
         _draw(frame, metric, path)
     else:
-        raise SettingsError(f"{path}: no picture or table has the suffix {path.suffix!r}", "Use .html, .csv, .pdf, .svg or .png.")
+        raise SettingsError(
+            f"{path}: no picture or table has the suffix {path.suffix!r}",
+            "Use .html, .csv, .pdf, .svg or .png.",
+        )
 
 
 def _draw(frame: pl.DataFrame, metric: str, path: Path) -> None:
@@ -162,9 +241,16 @@ def _draw(frame: pl.DataFrame, metric: str, path: Path) -> None:
 
     points = _points(frame, metric)
     if not points:
-        raise SettingsError(f"no private run has {metric}: there is no line to draw", "Name another --metric.")
-    within = (pl.col("mean") - pl.col("half")).alias("low"), (pl.col("mean") + pl.col("half")).alias("high")
+        raise SettingsError(
+            f"no private run has {metric}: there is no line to draw", "Name another --metric."
+        )
+    within = (
+        (pl.col("mean") - pl.col("half")).alias("low"),
+        (pl.col("mean") + pl.col("half")).alias("high"),
+    )
     lines = {method: found.with_columns(*within) for method, found in points.items()}
-    axes = draw_curve(lines, _levels(frame, metric), metric=metric, x_label=f"ε per {_units(frame)}")
+    axes = draw_curve(
+        lines, _levels(frame, metric), metric=metric, x_label=f"ε per {_units(frame)}"
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     axes.get_figure().savefig(path)  # type: ignore[union-attr]

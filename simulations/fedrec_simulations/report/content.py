@@ -1,6 +1,8 @@
-"""What a report says, as plain frozen values. Everything but the title and the data's description may be left out.
+"""What a report says, as plain frozen values. Everything but the title and the data's description
+may be left out.
 
-An epsilon is never a bare number here: it comes in a `Guarantee`, or in a curve that names unit, neighbours and delta.
+An epsilon is never a bare number here: it comes in a `Guarantee`, or in a curve that names unit,
+neighbours and delta.
 """
 
 from __future__ import annotations
@@ -36,10 +38,12 @@ class Opinion:
 
 @dataclass(frozen=True)
 class Promise:
-    """A guarantee, what it covers, the accountant that established it, and second opinions. `name` tells it from others on the page.
+    """A guarantee, what it covers, the accountant that established it, and second opinions. `name`
+    tells it from others on the page.
 
-    compared: the two inputs that cannot be told apart; spent: what all runs on the same data have cost so far, a sentence each. against:
-    adversary and promise, where they differ by adversary; warnings: what is missing of them.
+    compared: the two inputs that cannot be told apart; spent: what all runs on the same data have
+    cost so far, a sentence each. against: adversary and promise, where they differ by adversary;
+    warnings: what is missing of them.
     """
 
     guarantee: Guarantee
@@ -66,7 +70,8 @@ class TextTable:
 
 @dataclass(frozen=True)
 class Method:
-    """One row of the table of methods. bytes: per client over the whole run, None where nothing is sent.
+    """One row of the table of methods. bytes: per client over the whole run, None where nothing is
+    sent.
 
     instead: words in the place of the guarantee's, where nothing was trained that could have one.
     """
@@ -100,12 +105,16 @@ class Series:
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y) or not self.x:
-            raise ValueError(f"series {self.name!r} has {len(self.x)} x and {len(self.y)} y: expected equally many, at least one")
+            raise ValueError(
+                f"series {self.name!r} has {len(self.x)} x and {len(self.y)} y: expected "
+                "equally many, at least one"
+            )
 
 
 @dataclass(frozen=True)
 class PrivacyCurve:
-    """A metric against epsilon, all points with the same delta, unit and neighbours; baselines are (name, value).
+    """A metric against epsilon, all points with the same delta, unit and neighbours; baselines are
+    (name, value).
 
     each: what one point is, levels: what the baselines are, in words.
     """
@@ -123,7 +132,10 @@ class PrivacyCurve:
     def __post_init__(self) -> None:
         for name, points in self.lines.items():
             if not points or not all(0 < point.epsilon < math.inf for point in points):
-                raise ValueError(f"line {name!r} needs points of positive, finite epsilon; what has none is a baseline")
+                raise ValueError(
+                    f"line {name!r} needs points of positive, finite epsilon; what has none "
+                    "is a baseline"
+                )
 
 
 @dataclass(frozen=True)
@@ -164,12 +176,16 @@ class BucketBars:
 
     def __post_init__(self) -> None:
         if len({len(values) for values in self.methods.values()}) != 1:
-            raise ValueError(f"all methods need the same number of buckets, found { {k: len(v) for k, v in self.methods.items()} }")
+            raise ValueError(
+                "all methods need the same number of buckets, found "
+                f"{ {k: len(v) for k, v in self.methods.items()} }"
+            )
 
 
 @dataclass(frozen=True)
 class BudgetLine:
-    """One release: its share of the budget (of mu squared, adding up to 1) and the noise std in real units."""
+    """One release: its share of the budget (of mu squared, adding up to 1) and the noise std in
+    real units."""
 
     release: str
     share: float
@@ -186,13 +202,20 @@ class Convergence:
     baselines: tuple[tuple[str, float], ...] = ()
 
 
-TO_THE_AGGREGATOR = "All of it goes to the aggregator, which adds noise to the sum over all users; the server sees only that."
-TO_THREE = "Shares of it go to three aggregators, none of which can read it alone; each adds noise to its part of the sum over all users."
+TO_THE_AGGREGATOR = (
+    "All of it goes to the aggregator, which adds noise to the sum over all users; the server "
+    "sees only that."
+)
+TO_THREE = (
+    "Shares of it go to three aggregators, none of which can read it alone; each adds noise to "
+    "its part of the sum over all users."
+)
 
 
 @dataclass(frozen=True)
 class Departure:
-    """One thing that left a client's device: for which release, of what shape, how many bytes, what is in it, and who sees it."""
+    """One thing that left a client's device: for which release, of what shape, how many bytes, what
+    is in it, and who sees it."""
 
     release: str
     shape: str
@@ -203,7 +226,8 @@ class Departure:
 
 @dataclass(frozen=True)
 class ExampleReport:
-    """The integers that one planted (invented) user sent: `payload` are the very bytes, `integers` named groups of them."""
+    """The integers that one planted (invented) user sent: `payload` are the very bytes, `integers`
+    named groups of them."""
 
     who: str
     integers: Mapping[str, tuple[int, ...]]
@@ -237,7 +261,10 @@ _CAME = {
 
 @dataclass(frozen=True)
 class ReportContent:
-    """The page, top to bottom. `metrics` orders the table's columns; empty parts leave no trace on the page. seeded: whether noise is."""
+    """The page, top to bottom.
+
+    `metrics` orders the table's columns; empty parts leave no trace on the page. seeded: whether
+    noise is."""
 
     title: str
     data: str
@@ -262,7 +289,8 @@ class ReportContent:
 
     @property
     def compared(self) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
-        """Controls of the main model by metric and by what came of it, all in the order of the verdicts."""
+        """Controls of the main model by metric and by what came of it, all in the order of the
+        verdicts."""
         mine = [verdict for verdict in self.verdicts if not verdict.metric.startswith("epsilon ")]
         found: dict[str, dict[str, tuple[str, ...]]] = {verdict.metric: {} for verdict in mine}
         for verdict in mine:

@@ -1,4 +1,5 @@
-"""Charts of dots on an axis of values: a metric by popularity of the items, and what an audit found beside what is claimed."""
+"""Charts of dots on an axis of values: a metric by popularity of the items, and what an audit found
+beside what is claimed."""
 
 from __future__ import annotations
 
@@ -14,11 +15,22 @@ from fedrec_simulations.report import wording
 from fedrec_simulations.report.charts import LINE_HEIGHT, both_widths
 from fedrec_simulations.report.colours import chosen
 from fedrec_simulations.report.content import BucketBars
-from fedrec_simulations.report.svg import Scale, as_csv, decimals, element, line, picture, sparse, text, ticks
+from fedrec_simulations.report.svg import (
+    Scale,
+    as_csv,
+    decimals,
+    element,
+    line,
+    picture,
+    sparse,
+    text,
+    ticks,
+)
 
 
 def bucket_dots(chart: BucketBars, *, name: str) -> Markup:
-    """A group for each bucket, rarest first, a dot for each method; the axis spans the values, so that differences are seen."""
+    """A group for each bucket, rarest first, a dot for each method; the axis spans the values, so
+    that differences are seen."""
     return both_widths(lambda width, at: _dots(chart, width, at), name)
 
 
@@ -26,45 +38,84 @@ def bucket_names(count: int) -> tuple[str, ...]:
     """ "rarest 20%", "20-40%", ..., "most popular 20%"."""
     edges = [round(100 * b / count) for b in range(count + 1)]
     between = tuple(f"{a}–{b}%" for a, b in itertools.pairwise(edges[1:-1]))
-    return (f"rarest {edges[1]}%", *between, f"most popular {100 - edges[-2]}%") if count > 1 else ("all items",)
+    return (
+        (f"rarest {edges[1]}%", *between, f"most popular {100 - edges[-2]}%")
+        if count > 1
+        else ("all items",)
+    )
 
 
 def _dots(chart: BucketBars, width: float, name: str) -> Markup:
     wide = width > 500
     left, right, lane, gap = (132.0 if wide else 84.0), width - 48.0, 15.0, 14.0
     labels = bucket_names(len(next(iter(chart.methods.values()))))
-    finite = [v for values in chart.methods.values() for v in values if math.isfinite(v)] or [0.0, 1.0]
+    finite = [v for values in chart.methods.values() for v in values if math.isfinite(v)] or [
+        0.0,
+        1.0,
+    ]
     room = (max(finite) - min(finite)) * 0.08 or abs(finite[0]) * 0.05 or 1.0
     x = Scale(min(finite) - room, max(finite) + room, left, right)
     marks, slots = ticks(x.low, x.high), chosen(chart.methods)
     parts, top = _keys(slots, 100 if wide else 48)
     height = len(labels) * (len(chart.methods) * lane + gap) + top
     parts += [line(x(v), top - 6, x(v), height - gap, class_="grid") for v in marks]
-    parts += [text(x(v), height + 6, f"{v:.{decimals(marks)}f}", anchor="middle", class_="tick") for v in sparse(marks, x, gap=36.0)]
-    parts.append(text((left + right) / 2, height + 26, chart.metric, anchor="middle", class_="axis"))
+    parts += [
+        text(x(v), height + 6, f"{v:.{decimals(marks)}f}", anchor="middle", class_="tick")
+        for v in sparse(marks, x, gap=36.0)
+    ]
+    parts.append(
+        text((left + right) / 2, height + 26, chart.metric, anchor="middle", class_="axis")
+    )
     for b, label in enumerate(labels):
         middle = top + len(chart.methods) * lane / 2 + 4
         short = label if wide else label.replace("most popular", "top")
         parts.append(text(left - 12, middle, short, anchor="end", class_="tick"))
         for method, values in chart.methods.items():
             if math.isfinite(values[b]):
-                parts.append(element("circle", cx=x(values[b]), cy=top + lane / 2, r=4.5, class_=f"dot f{slots[method][0]}"))
+                parts.append(
+                    element(
+                        "circle",
+                        cx=x(values[b]),
+                        cy=top + lane / 2,
+                        r=4.5,
+                        class_=f"dot f{slots[method][0]}",
+                    )
+                )
             at = x(values[b]) + 9 if math.isfinite(values[b]) else left + 6
-            parts.append(text(at, top + lane / 2 + 4, wording.number(values[b], digits=3), class_="value halo"))
+            parts.append(
+                text(
+                    at, top + lane / 2 + 4, wording.number(values[b], digits=3), class_="value halo"
+                )
+            )
             top += lane
         top += gap
     spoken = " ".join(
-        f"{m}: {', '.join(f'{n} {wording.number(v, digits=3)}' for n, v in zip(labels, vs, strict=True))}."
+        (
+            f"{m}: "
+            + ", ".join(
+                f"{n} {wording.number(v, digits=3)}" for n, v in zip(labels, vs, strict=True)
+            )
+            + "."
+        )
         for m, vs in chart.methods.items()
     )
     title = f"{chart.metric} by popularity of the item"
     rows = [(m, n, v) for m, vs in chart.methods.items() for n, v in zip(labels, vs, strict=True)]
     numbers = as_csv(("method", "items", chart.metric), rows) if wide else None
-    return picture(parts, width=width, height=height + 34, name=name, title=title, description=spoken, numbers=numbers)
+    return picture(
+        parts,
+        width=width,
+        height=height + 34,
+        name=name,
+        title=title,
+        description=spoken,
+        numbers=numbers,
+    )
 
 
 def _keys(slots: Mapping[str, tuple[int, bool]], letters: int) -> tuple[list[Markup], float]:
-    """Colour and name of each method, above the dots when there are several; and where these begin."""
+    """Colour and name of each method, above the dots when there are several; and where these
+    begin."""
     parts, top = list[Markup](), 6.0
     for name, (slot, _) in slots.items() if len(slots) > 1 else ():
         parts.append(element("circle", cx=6.0, cy=top + 7, r=4.5, class_=f"dot f{slot}"))
@@ -76,7 +127,8 @@ def _keys(slots: Mapping[str, tuple[int, bool]], letters: int) -> tuple[list[Mar
 
 @dataclass(frozen=True)
 class Attacked:
-    """One attack: the claimed epsilon, and what was found to be at least it; None where nothing was."""
+    """One attack: the claimed epsilon, and what was found to be at least it; None where nothing
+    was."""
 
     attack: str
     claimed: float
@@ -84,36 +136,77 @@ class Attacked:
 
 
 def claims(attacks: Sequence[Attacked], *, axis: str, name: str) -> Markup:
-    """A row for each attack: a dot at the bound, a stroke at the claim. A dot to the right of its stroke refutes the claim."""
+    """A row for each attack: a dot at the bound, a stroke at the claim.
+
+    A dot to the right of its stroke refutes the claim."""
     return both_widths(lambda width, at: _claims(attacks, axis, width, at), name)
 
 
 def _claims(attacks: Sequence[Attacked], axis: str, width: float, name: str) -> Markup:
     wide = width > 500
-    left, right, lane, top = (188.0 if wide else 118.0), width - 48.0, (28.0 if wide else 40.0), 30.0
+    left, right, lane, top = (
+        (188.0 if wide else 118.0),
+        width - 48.0,
+        (28.0 if wide else 40.0),
+        30.0,
+    )
     shown = [a for a in attacks if math.isfinite(a.claimed)]
-    x = Scale(0.0, 1.08 * max((v for a in shown for v in (a.claimed, a.found or 0.0)), default=1.0), left, right)
+    x = Scale(
+        0.0,
+        1.08 * max((v for a in shown for v in (a.claimed, a.found or 0.0)), default=1.0),
+        left,
+        right,
+    )
     marks, height = ticks(x.low, x.high), top + lane * len(shown)
     parts = [line(x(v), top - 4, x(v), height, class_="grid") for v in marks]
-    parts += [text(x(v), height + 18, f"{v:.{decimals(marks)}f}", anchor="middle", class_="tick") for v in sparse(marks, x, gap=36.0)]
+    parts += [
+        text(x(v), height + 18, f"{v:.{decimals(marks)}f}", anchor="middle", class_="tick")
+        for v in sparse(marks, x, gap=36.0)
+    ]
     parts.append(text((left + right) / 2, height + 38, axis, anchor="middle", class_="axis"))
     parts += [line(left, 4.0, left, 18.0, class_="line s2"), text(left + 8, 15.0, "claimed")]
-    parts += [element("circle", cx=left + 76, cy=11.0, r=4.5, class_="dot f1"), text(left + 86, 15.0, "at least, as the attack proves")]
+    parts += [
+        element("circle", cx=left + 76, cy=11.0, r=4.5, class_="dot f1"),
+        text(left + 86, 15.0, "at least, as the attack proves"),
+    ]
     for row, attack in enumerate(shown):
         middle = top + lane * (row + 0.5)
         words = textwrap.wrap(attack.attack, 30 if wide else 18)
         first = middle + 4 - LINE_HEIGHT * (len(words) - 1) / 2
-        parts += [text(left - 12, first + LINE_HEIGHT * n, part, anchor="end", class_="tick") for n, part in enumerate(words)]
-        parts.append(line(x(attack.claimed), middle - 9, x(attack.claimed), middle + 9, class_="line s2"))
+        parts += [
+            text(left - 12, first + LINE_HEIGHT * n, part, anchor="end", class_="tick")
+            for n, part in enumerate(words)
+        ]
+        parts.append(
+            line(x(attack.claimed), middle - 9, x(attack.claimed), middle + 9, class_="line s2")
+        )
         if attack.found is not None:
             parts.append(element("circle", cx=x(attack.found), cy=middle, r=4.5, class_="dot f1"))
             side = -9 if attack.found < attack.claimed else 9
             parts.append(
-                text(x(attack.found) + side, middle + 4, f"{attack.found:.3g}", anchor="end" if side < 0 else "start", class_="value halo")
+                text(
+                    x(attack.found) + side,
+                    middle + 4,
+                    f"{attack.found:.3g}",
+                    anchor="end" if side < 0 else "start",
+                    class_="value halo",
+                )
             )
-    spoken = " ".join(f"{a.attack}: claimed {a.claimed:.4g}, at least {'–' if a.found is None else f'{a.found:.4g}'}." for a in shown)
+    spoken = " ".join(
+        (
+            f"{a.attack}: claimed {a.claimed:.4g}, at least "
+            f"{'–' if a.found is None else f'{a.found:.4g}'}."
+        )
+        for a in shown
+    )
     rows = [(a.attack, a.claimed, a.found) for a in attacks]
     numbers = as_csv(("attack", "claimed epsilon", "epsilon is at least"), rows) if wide else None
     return picture(
-        parts, width=width, height=height + 46, name=name, title="Claimed ε and what attacks prove", description=spoken, numbers=numbers
+        parts,
+        width=width,
+        height=height + 46,
+        name=name,
+        title="Claimed ε and what attacks prove",
+        description=spoken,
+        numbers=numbers,
     )

@@ -1,6 +1,8 @@
-"""What the PrivateRec paper prints for MIND (Liu et al. 2022, Tables 1 and 2), in shares of 1 instead of percent.
+"""What the PrivateRec paper prints for MIND (Liu et al. 2022, Tables 1 and 2), in shares of 1
+instead of percent.
 
-Its promises are nominal: Laplace noise, one round, a sensitivity and a gradient whose errata are in fedrec/NOTATION.md.
+Its promises are nominal: Laplace noise, one round, a sensitivity and a gradient whose errata are in
+fedrec/NOTATION.md.
 """
 
 from __future__ import annotations
@@ -30,24 +32,33 @@ class PublishedRow:
     @property
     def note(self) -> str:
         """How it was served."""
-        return "served without noise" if math.isinf(self.serving) else f"served at nominal ε = {self.serving:g}"
+        return (
+            "served without noise"
+            if math.isinf(self.serving)
+            else f"served at nominal ε = {self.serving:g}"
+        )
 
     def guarantee(self, delta: float) -> Guarantee:
         """What the paper claims."""
         if math.isinf(self.training):
             return non_private(delta, "click", "replace")
-        return Guarantee(self.training, delta, "click", "replace", established=False, note="published, per round")
+        return Guarantee(
+            self.training, delta, "click", "replace", established=False, note="published, per round"
+        )
 
 
 def published_rows(data: str, variant: str, model: str) -> tuple[PublishedRow, ...]:
-    """Rows of Tables 1 and 2 for MIND: beside any run on MIND, and beside the paper's own variants on other data too."""
+    """Rows of Tables 1 and 2 for MIND: beside any run on MIND, and beside the paper's own variants
+    on other data too."""
     beside = data == "MIND" or require(variant).encoders
     return tuple(row for row in TABLES if row.model == model) if beside else ()
 
 
 def _row(model: str, method: str, training: float, serving: float, *percent: float) -> PublishedRow:
     names = ("AUC", "MRR", "nDCG@5", "nDCG@10")
-    return PublishedRow(model, method, training, serving, {n: p / 100 for n, p in zip(names, percent, strict=True)})
+    return PublishedRow(
+        model, method, training, serving, {n: p / 100 for n, p in zip(names, percent, strict=True)}
+    )
 
 
 _FREE = math.inf

@@ -1,4 +1,5 @@
-"""The report as one HTML file that needs nothing else: no script, no font, no picture from anywhere."""
+"""The report as one HTML file that needs nothing else: no script, no font, no picture from
+anywhere."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ _MARKS = {"better": "✓", "not clearly better": "≈", "no better": "✗", "can
 
 
 def write(path: Path, content: ReportContent) -> None:
-    """Write the page in UTF-8, whole or not at all. Raises OSError where the file cannot be written."""
+    """Write the page in UTF-8, whole or not at all.
+
+    Raises OSError where the file cannot be written."""
     draft = path.with_name(path.name + ".part")
     draft.write_text(render(content), encoding="utf-8")
     draft.replace(path)
@@ -40,11 +43,15 @@ def render(content: ReportContent) -> str:
                 for name, curve in (("curve", content.curve), ("lists-curve", content.lists_curve))
                 if curve
             ],
-            convergence_chart=charts.convergence(content.convergence) if content.convergence else "",
+            convergence_chart=charts.convergence(content.convergence)
+            if content.convergence
+            else "",
             bucket_charts=[_bucket_chart(chart, at) for at, chart in enumerate(content.buckets)],
             largest_share=max((part.share for part in content.budget), default=1.0) or 1.0,
             hex_rows=rows,
-            shown_bytes=min(len(content.example.payload), wording.HEX_WIDTH * len(rows)) if content.example else 0,
+            shown_bytes=min(len(content.example.payload), wording.HEX_WIDTH * len(rows))
+            if content.example
+            else 0,
             marks=_MARKS,
             nan=math.nan,
         )
@@ -54,7 +61,10 @@ def render(content: ReportContent) -> str:
 
 def _contents(page: str) -> str:
     """Links to the page's sections, from their headings."""
-    parts = "".join(f'<li><a href="#{anchor}">{title}</a></li>' for anchor, title in re.findall(r'<h2 id="([\w-]+)">([^<]*)</h2>', page))
+    parts = "".join(
+        f'<li><a href="#{anchor}">{title}</a></li>'
+        for anchor, title in re.findall(r'<h2 id="([\w-]+)">([^<]*)</h2>', page)
+    )
     return f'<nav aria-label="Contents"><ul class="contents">{parts}</ul></nav>' if parts else ""
 
 
@@ -67,7 +77,13 @@ def _bucket_chart(chart: BucketBars, at: int) -> dict[str, object]:
 
 
 def _environment() -> Environment:
-    environment = Environment(loader=_loader(), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        loader=_loader(),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     filters: dict[str, Any] = {
         "unit": wording.unit,
         "power": wording.power,
@@ -90,7 +106,8 @@ def _loader() -> PackageLoader:
 
 def stylesheet() -> str:
     """The page's style, for every page that has its charts."""
-    environment = Environment(autoescape=True)  # only to read a file beside the template, wherever the package is installed
+    # only to read a file beside the template, wherever the package is installed
+    environment = Environment(autoescape=True)
     return _loader().get_source(environment, "page.css")[0]
 
 

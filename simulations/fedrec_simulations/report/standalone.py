@@ -6,9 +6,14 @@ from importlib import resources
 
 
 def standalone(drawn: str) -> str:
-    """The first picture of a chart (the wide one) as a file, with what it takes from the report's page: colours, light and dark."""
+    """The first picture of a chart (the wide one) as a file, with what it takes from the report's
+    page: colours, light and dark."""
     picture = drawn[drawn.index("<svg ") : drawn.index("</svg>") + len("</svg>")]
-    css = resources.files("fedrec_simulations.report").joinpath("page.css").read_text(encoding="utf-8")
+    css = (
+        resources.files("fedrec_simulations.report")
+        .joinpath("page.css")
+        .read_text(encoding="utf-8")
+    )
     colours = css[: css.index("* {")]
     rules = "\n".join(rule for rule in css.splitlines() if rule.startswith(("svg ", ".s1", ".f1")))
     style = f"<style>\n{colours}{rules}\nsvg {{ color: var(--ink); }}\n</style>"

@@ -1,4 +1,6 @@
-"""The few shapes that the charts are drawn from. Colours are classes of the page, so that charts follow light and dark."""
+"""The few shapes that the charts are drawn from.
+
+Colours are classes of the page, so that charts follow light and dark."""
 
 from __future__ import annotations
 
@@ -30,16 +32,25 @@ class Scale:
 
 
 def element(tag: str, content: str | None = None, **attributes: object) -> Markup:
-    """An SVG element, everything escaped; `class_` becomes class, underscores hyphens, numbers two decimals."""
+    """An SVG element, everything escaped; `class_` becomes class, underscores hyphens, numbers two
+    decimals."""
     words = {
-        name.rstrip("_").replace("_", "-"): f"{v:.2f}".rstrip("0").rstrip(".") if isinstance(v, float) else v
+        name.rstrip("_").replace("_", "-"): f"{v:.2f}".rstrip("0").rstrip(".")
+        if isinstance(v, float)
+        else v
         for name, v in attributes.items()
     }
-    inside = "".join(f' {name}="{escape(value)}"' for name, value in words.items() if value is not None)
-    return Markup(f"<{tag}{inside}/>" if content is None else f"<{tag}{inside}>{escape(content)}</{tag}>")
+    inside = "".join(
+        f' {name}="{escape(value)}"' for name, value in words.items() if value is not None
+    )
+    return Markup(
+        f"<{tag}{inside}/>" if content is None else f"<{tag}{inside}>{escape(content)}</{tag}>"
+    )
 
 
-def text(x: float, y: float, words: str, *, anchor: str = "start", class_: str | None = None) -> Markup:
+def text(
+    x: float, y: float, words: str, *, anchor: str = "start", class_: str | None = None
+) -> Markup:
     """One line of text whose baseline starts, centres or ends at (x, y)."""
     return element("text", words, x=x, y=y, text_anchor=anchor, class_=class_)
 
@@ -55,12 +66,23 @@ def path(points: Sequence[tuple[float, float]], *, class_: str) -> Markup:
 
 
 def picture(
-    parts: Sequence[Markup], *, width: float, height: float, name: str, title: str, description: str, numbers: str | None = None
+    parts: Sequence[Markup],
+    *,
+    width: float,
+    height: float,
+    name: str,
+    title: str,
+    description: str,
+    numbers: str | None = None,
 ) -> Markup:
-    """An accessible SVG; `name` must be unique on the page. numbers: what is drawn, as CSV, for `fedrec figures`."""
+    """An accessible SVG; `name` must be unique on the page. numbers: what is drawn, as CSV, for
+    `fedrec figures`."""
     head = element("title", title, id=f"{name}-t") + element("desc", description, id=f"{name}-d")
     head += element("metadata", numbers) if numbers else Markup()
-    opening = f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-labelledby="{escape(name)}-t {escape(name)}-d">'
+    opening = (
+        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-labelledby="{escape(name)}-t '
+        f'{escape(name)}-d">'
+    )
     return Markup(opening) + head + Markup("").join(parts) + Markup("</svg>")
 
 
@@ -78,7 +100,9 @@ def ticks(low: float, high: float, *, about: int = 5) -> list[float]:
     span = max(high - low, 1e-12)
     power = 10.0 ** math.floor(math.log10(span / about))
     step = min((m * power for m in (1, 2, 5, 10)), key=lambda s: abs(span / s - about))
-    return [k * step for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+    return [
+        k * step for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    ]
 
 
 def sparse(values: Sequence[float], x: Scale, *, gap: float = 24.0) -> list[float]:
@@ -96,10 +120,14 @@ def decimals(values: Sequence[float]) -> int:
     return max(0, -math.floor(math.log10(min(gaps)) + 1e-9)) if gaps else 2
 
 
-def spread(wanted: Sequence[float], sizes: Sequence[float], *, low: float, high: float) -> list[float]:
-    """Tops of boxes of the given sizes, near the wanted tops, without overlap, in their order, within [low, high] if they fit.
+def spread(
+    wanted: Sequence[float], sizes: Sequence[float], *, low: float, high: float
+) -> list[float]:
+    """Tops of boxes of the given sizes, near the wanted tops, without overlap, in their order,
+    within [low, high] if they fit.
 
-    Each box is put where it wants to be or under the last one; then those that stick out below are pushed up again.
+    Each box is put where it wants to be or under the last one; then those that stick out below are
+    pushed up again.
     """
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
     tops, floor = [0.0] * len(wanted), low

@@ -18,8 +18,11 @@ _FOOTER = "<footer>fedrec figures PAGE writes the chart as PDF, SVG, PNG and CSV
 
 @dataclass(frozen=True)
 class TablePage:
-    """What the page says. answer: one sentence; bad: whether it is a warning; numbers: columns of numbers; notes: paragraphs below the
-    table; links: (address, words) of further pages."""  # fmt: skip
+    """What the page says.
+
+    answer: one sentence; bad: whether it is a warning; numbers: columns of numbers; notes:
+    paragraphs below the table; links: (address, words) of further pages.
+    """
 
     title: str
     answer: str
@@ -36,11 +39,20 @@ class TablePage:
 
 
 def render(page: TablePage) -> str:
-    """One HTML file that needs no network and no script. Everything that comes from data is escaped."""
-    head = "".join(f"<th scope=col{_class(n, page)}>{escape(name)}</th>" for n, name in enumerate(page.head))
-    body = "\n".join(f"<tr{' class=warn' if at in page.warned else ''}>{_cells(row, page)}</tr>" for at, row in enumerate(page.rows))
+    """One HTML file that needs no network and no script.
+
+    Everything that comes from data is escaped."""
+    head = "".join(
+        f"<th scope=col{_class(n, page)}>{escape(name)}</th>" for n, name in enumerate(page.head)
+    )
+    body = "\n".join(
+        f"<tr{' class=warn' if at in page.warned else ''}>{_cells(row, page)}</tr>"
+        for at, row in enumerate(page.rows)
+    )
     notes = "\n".join(f'<p class="note">{escape(note)}</p>' for note in page.notes)
-    links = "".join(f'<li><a href="{escape(address)}">{escape(words)}</a></li>' for address, words in page.links)
+    links = "".join(
+        f'<li><a href="{escape(address)}">{escape(words)}</a></li>' for address, words in page.links
+    )
     further = f"<section><h2>Reports of the runs</h2><ul>{links}</ul></section>" if links else ""
     return f"""<!doctype html>
 <html lang="en">

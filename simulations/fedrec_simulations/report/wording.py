@@ -1,4 +1,5 @@
-"""Numbers in words a reader can trust: an epsilon always beside its unit and neighbours, bytes in decimal units."""
+"""Numbers in words a reader can trust: an epsilon always beside its unit and neighbours, bytes in
+decimal units."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ _UNITS = {
 
 def power(value: float) -> str:
     """1e-5 as 10⁻⁵ and 2.5e-6 as 2.5·10⁻⁶."""
-    mantissa, _, exponent = f"{value:.3g}".partition("e") if value >= 1e-4 else f"{value:.2e}".partition("e")
+    mantissa, _, exponent = (
+        f"{value:.3g}".partition("e") if value >= 1e-4 else f"{value:.2e}".partition("e")
+    )
     if not exponent:
         return mantissa
     number = f"{float(mantissa):g}"
@@ -50,7 +53,9 @@ def in_plain_words(promise: Guarantee) -> str:
         return "Nothing is promised: whoever sees the output may learn what was in the data."
     change = "been exchanged for another" if promise.neighbours == "replace" else "been left out"
     factor = math.exp(promise.epsilon) if promise.epsilon < 700 else math.inf
-    size = power(factor) if factor >= 1e6 else f"{factor:,.3g}" if factor < 1000 else f"{factor:,.0f}"
+    size = (
+        power(factor) if factor >= 1e6 else f"{factor:,.3g}" if factor < 1000 else f"{factor:,.0f}"
+    )
     return (
         f"Had {_UNITS[promise.unit]} {change}, no outcome would have become more than {size} times "
         f"as likely or unlikely, up to a probability of {power(promise.delta)}."
@@ -65,10 +70,16 @@ def opinion(promise: Promise, second: Opinion) -> str:
     if math.isinf(epsilon) and first > LARGEST_CHECKED:
         return f"not computed above epsilon = {LARGEST_CHECKED:g}"
     if math.isnan(epsilon) or epsilon < first * (1 - _AGREE):
-        return "DISAGREES: it lies below the first accountant. Trust neither until that is explained."
+        return (
+            "DISAGREES: it lies below the first accountant. Trust neither until that is explained."
+        )
     if epsilon <= first * (1 + _AGREE):
         return "agrees"
-    return "over-estimates, with no finite bound" if math.isinf(epsilon) else f"over-estimates by {epsilon / first - 1:.1%}"
+    return (
+        "over-estimates, with no finite bound"
+        if math.isinf(epsilon)
+        else f"over-estimates by {epsilon / first - 1:.1%}"
+    )
 
 
 def number(value: float, *, digits: int = 4) -> str:

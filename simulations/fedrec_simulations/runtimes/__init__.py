@@ -1,1 +1,2 @@
-"""Runtimes: who carries a training's messages, in one process, over Flower, or between real processes."""
+"""Runtimes: who carries a training's messages, in one process, over Flower, or between real
+processes."""

@@ -1,9 +1,10 @@
 """Choice of a runtime: who carries a training's messages. All give the same bytes.
 
-A runtime takes a job and a state, and yields every round after it. `loopback` plays all parts in one loop;
-`in_process.flower` runs real parties (aggregator, server, clients with ledgers) over Flower's `Grid` in this process, or
-`ray_engine.ray` over Flower's simulation engine; `processes.processes` starts each as a process of its own. `partitions` and `ray` take
-partitioned data instead (`fedrec_simulations.partitions`): in this process part by part, or on a Ray cluster.
+A runtime takes a job and a state, and yields every round after it. `loopback` plays all parts in
+one loop; `in_process.flower` runs real parties (aggregator, server, clients with ledgers) over
+Flower's `Grid` in this process, or `ray_engine.ray` over Flower's simulation engine;
+`processes.processes` starts each as a process of its own. `partitions` and `ray` take partitioned
+data instead (`fedrec_simulations.partitions`): in this process part by part, or on a Ray cluster.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ Backend = Literal["grid", "ray"]
 
 @dataclass(frozen=True)
 class RuntimeChoice:
-    """What `fedrec simulate` was asked for: a runtime, how many clients share the users, what plays Flower's nodes, and Ray's address.
+    """What `fedrec simulate` was asked for: a runtime, how many clients share the users, what plays
+    Flower's nodes, and Ray's address.
 
-    In loopback, and over partitions, every user is a client. address: of a Ray cluster, "" to start Ray on this machine. ship: whether its
-    nodes are sent this package. Raises SettingsError where there is less than one client, and where Ray is asked for and is not installed
-    or has nothing to do.
+    In loopback, and over partitions, every user is a client. address: of a Ray cluster, "" to start
+    Ray on this machine. ship: whether its nodes are sent this package. Raises SettingsError where
+    there is less than one client, and where Ray is asked for and is not installed or has nothing to
+    do.
     """
 
     runtime: Name = "loopback"
@@ -38,16 +41,29 @@ class RuntimeChoice:
 
     def __post_init__(self) -> None:
         if self.clients < 1:
-            raise SettingsError(f"clients must be at least 1, found {self.clients}", "Give --clients a positive number.")
+            raise SettingsError(
+                f"clients must be at least 1, found {self.clients}",
+                "Give --clients a positive number.",
+            )
         if self.backend == "ray" and self.runtime != "flower":
-            raise SettingsError(f"--backend ray says nothing to --runtime {self.runtime}", "Add --runtime flower, or leave --backend out.")
+            raise SettingsError(
+                f"--backend ray says nothing to --runtime {self.runtime}",
+                "Add --runtime flower, or leave --backend out.",
+            )
         if self.runtime == "ray":
             require("cluster", "--runtime ray")
-        elif self.runtime not in {"loopback", "partitions"}:  # before anything is read, or an older run's folder replaced
-            require("ray" if self.backend == "ray" else "deploy", f"--runtime {self.runtime}" + self.backend_flag)
+        elif self.runtime not in {"loopback", "partitions"}:
+            # before anything is read, or an older run's folder replaced
+            require(
+                "ray" if self.backend == "ray" else "deploy",
+                f"--runtime {self.runtime}" + self.backend_flag,
+            )
         for flag, said in (("--address", self.address), ("--ship-package", self.ship)):
             if said and self.runtime != "ray":
-                raise SettingsError(f"{flag} says nothing to --runtime {self.runtime}", f"Add --runtime ray, or leave {flag} out.")
+                raise SettingsError(
+                    f"{flag} says nothing to --runtime {self.runtime}",
+                    f"Add --runtime ray, or leave {flag} out.",
+                )
 
     @property
     def backend_flag(self) -> str:
@@ -63,7 +79,9 @@ class RuntimeChoice:
     def described(self) -> dict[str, Any]:
         """For a run's record."""
         plain = {"runtime": self.runtime, "clients": self.clients, "backend": self.backend}
-        return plain | ({"address": self.address, "ship": self.ship} if self.runtime == "ray" else {})
+        return plain | (
+            {"address": self.address, "ship": self.ship} if self.runtime == "ray" else {}
+        )
 
     @property
     def suffix(self) -> str:
@@ -74,7 +92,9 @@ class RuntimeChoice:
         return "" if self.runtime == "loopback" else f"-{self.runtime}{backend}-{self.clients}"
 
     def carrier(self, catalogue: Catalogue) -> Runtime:
-        """The runtime itself. Raises ValueError where it takes partitions: `partitions.run.run` carries those."""
+        """The runtime itself.
+
+        Raises ValueError where it takes partitions: `partitions.run.run` carries those."""
         if self.partitioned:
             raise ValueError(f"runtime {self.runtime!r} takes partitions")
         if self.backend == "ray":

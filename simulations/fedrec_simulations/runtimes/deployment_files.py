@@ -1,8 +1,11 @@
-"""What the parties of a rehearsal are given: settings, certificates, each client its shard, the server what is public.
+"""What the parties of a rehearsal are given: settings, certificates, each client its shard, the
+server what is public.
 
-    RUN/certificates/   RUN/settings/*.toml   RUN/shards/*.safetensors   RUN/public/   RUN/<party>/  (its state and its log)
+    RUN/certificates/   RUN/settings/*.toml   RUN/shards/*.safetensors   RUN/public/   RUN/<party>/
+                        (its state and its log)
 
-Real files of a real deployment on one machine: mutual TLS on loopback, an authority of its own, free ports.
+Real files of a real deployment on one machine: mutual TLS on loopback, an authority of its own,
+free ports.
 """
 
 from __future__ import annotations
@@ -60,12 +63,14 @@ Part = TypeVar("Part", bound=Held)
 
 
 NOT_FOR_PARTIES = ("run", "compare")
-"""Tables of a scenario that parties are not given: where a run folder lies, and comparisons, which are made where the data is."""
+"""Tables of a scenario that parties are not given: where a run folder lies, and comparisons, which
+are made where the data is."""
 
 
 @dataclass(frozen=True)
 class Holdings(Generic[Part]):
-    """Who holds what: ratings or news. formats: of `public` and of `data` in settings; client: further settings of every client."""
+    """Who holds what: ratings or news. formats: of `public` and of `data` in settings; client:
+    further settings of every client."""
 
     shards: Sequence[Part]
     num_users: int
@@ -117,7 +122,9 @@ class PartyFiles(Generic[Part]):
         """Their names as parties, in the order of their places."""
         if not self.holdings.aggregated:
             return ()
-        return tuple(f"aggregator-{place}" for place in PLACES) if self.of_three else ("aggregator",)
+        return (
+            tuple(f"aggregator-{place}" for place in PLACES) if self.of_three else ("aggregator",)
+        )
 
     def state(self, party: str) -> Path:
         """A party's own folder."""
@@ -132,13 +139,20 @@ class PartyFiles(Generic[Part]):
         return self.state(party) / "process.log"
 
     def prepare(self) -> None:
-        """Certificates, shards, public data and the scenario: what does not depend on who listens where."""
+        """Certificates, shards, public data and the scenario: what does not depend on who listens
+        where."""
         held = self.shards
-        write_development_certificates(self._certificates, clients=[shard.name for shard in held], three_aggregators=self.of_three)
+        write_development_certificates(
+            self._certificates,
+            clients=[shard.name for shard in held],
+            three_aggregators=self.of_three,
+        )
         write_pins(self._certificates)
         self.holdings.write_public(self.root / "public")
         self.write_shards()
-        self._write("scenario", self.job.scenario.model_dump(mode="json", exclude=set(NOT_FOR_PARTIES)))
+        self._write(
+            "scenario", self.job.scenario.model_dump(mode="json", exclude=set(NOT_FOR_PARTIES))
+        )
 
     def write_shards(self) -> None:
         """Each client's data, in place of what it had before."""
@@ -152,13 +166,21 @@ class PartyFiles(Generic[Part]):
     def write_three(self, addresses: Sequence[str]) -> None:
         """Settings of three aggregators, which listen there and know each other."""
         for own, party in enumerate(self.aggregators):
-            peers = [{"place": i + 1, "address": address} for i, address in enumerate(addresses) if i != own]
+            peers = [
+                {"place": i + 1, "address": address}
+                for i, address in enumerate(addresses)
+                if i != own
+            ]
             three = {"place": own + 1, "peers": peers}
             self._write(party, self._of_aggregator(party, addresses[own]) | {"three_party": three})
 
     def _of_aggregator(self, party: str, listen: str) -> dict[str, Any]:
         job, limit = self.job, self.job.limit
-        seeded = {"noise": "seeded", "seed": job.scenario.seed} if job.scenario.privacy.noise == "seeded" else {"noise": "system"}
+        seeded = (
+            {"noise": "seeded", "seed": job.scenario.seed}
+            if job.scenario.privacy.noise == "seeded"
+            else {"noise": "system"}
+        )
         return {
             "listen": listen,
             "state": str(self.state(party)),
@@ -167,12 +189,18 @@ class PartyFiles(Generic[Part]):
             "simulation": True,
             "tls": {**self._pair(party), "client_ca": str(self._authority)},
             "clients": [{"name": shard.name} for shard in self.shards],
-            "privacy": {"max_epsilon": limit.epsilon, "delta": limit.delta, "without_noise": not limit.private, **seeded},
+            "privacy": {
+                "max_epsilon": limit.epsilon,
+                "delta": limit.delta,
+                "without_noise": not limit.private,
+                **seeded,
+            },
             "limits": asdict(limits(self.holdings.num_users, self.holdings.num_items)),
         }
 
     def write_server(self, *, listen: str, aggregator: str) -> None:
-        """Settings of the server, whose gate listens there. aggregator: where it listens, or all three of them, with commas."""
+        """Settings of the server, whose gate listens there. aggregator: where it listens, or all
+        three of them, with commas."""
         content = {
             "state": str(self.state("server")),
             "pins": self._pins,
@@ -180,10 +208,18 @@ class PartyFiles(Generic[Part]):
             "run": self.job.run,
             "rehearsal": self.job.scenario.privacy.noise == "seeded",
             "public": {"path": str(self.root / "public"), "format": self.holdings.formats[0]},
-            "rounds": {"checkpoints": 0},  # what a simulation reports of each round is read off them
-            "gathering": {"expected_users": self.holdings.num_users, "min_clients": len(self.shards)},
+            # what a simulation reports of each round is read off them
+            "rounds": {"checkpoints": 0},
+            "gathering": {
+                "expected_users": self.holdings.num_users,
+                "min_clients": len(self.shards),
+            },
             **self._aggregator(aggregator, "server"),
-            "superlink": {"listen": listen, **self._pair("server"), "client_ca": str(self._authority)},
+            "superlink": {
+                "listen": listen,
+                **self._pair("server"),
+                "client_ca": str(self._authority),
+            },
         }
         self._write("server", content)
 
@@ -197,17 +233,29 @@ class PartyFiles(Generic[Part]):
             "metrics": ANY_PORT,
             "keep_sent": True,  # a rehearsal is there to be looked at
             "data": {"path": str(self._shard(shard)), "format": self.holdings.formats[1]},
-            "privacy": {"max_epsilon": limit.epsilon, "delta": limit.delta, "allow_not_established": True, **self.holdings.privacy},
+            "privacy": {
+                "max_epsilon": limit.epsilon,
+                "delta": limit.delta,
+                "allow_not_established": True,
+                **self.holdings.privacy,
+            },
             **self._aggregator(aggregator, own),
             **self.holdings.client,
-            "superlink": {"address": gate, "root_certificates": str(self._authority), **self._pair(own)},
+            "superlink": {
+                "address": gate,
+                "root_certificates": str(self._authority),
+                **self._pair(own),
+            },
         }
         self._write(shard.name, content)
 
     def _aggregator(self, address: str, party: str) -> dict[str, Any]:
         if not self.holdings.aggregated:
             return {}
-        ways = [{"address": each, "ca": str(self._authority), **self._pair(party)} for each in address.split(",")]
+        ways = [
+            {"address": each, "ca": str(self._authority), **self._pair(party)}
+            for each in address.split(",")
+        ]
         return {"aggregators": ways} if self.of_three else {"aggregator": ways[0]}
 
     @property
@@ -223,7 +271,10 @@ class PartyFiles(Generic[Part]):
         return self._certificates / "ca.pem"
 
     def _pair(self, name: str) -> dict[str, str]:
-        return {"certificate": str(self._certificates / f"{name}.pem"), "key": str(self._certificates / f"{name}-key.pem")}
+        return {
+            "certificate": str(self._certificates / f"{name}.pem"),
+            "key": str(self._certificates / f"{name}-key.pem"),
+        }
 
     def _shard(self, shard: Part) -> Path:
         return self.root / "shards" / f"{shard.name}.safetensors"
@@ -235,9 +286,16 @@ class PartyFiles(Generic[Part]):
 def toml(content: Mapping[str, Any], *, table: str = "") -> str:
     """A table of plain values, lists and tables as TOML; keys that are None are left out."""
     tables = {key: value for key, value in content.items() if isinstance(value, Mapping)}
-    lines = [f"{_key(key)} = {_value(value)}" for key, value in content.items() if key not in tables and value is not None]
+    lines = [
+        f"{_key(key)} = {_value(value)}"
+        for key, value in content.items()
+        if key not in tables and value is not None
+    ]
     head = [f"[{table}]"] if table else []
-    parts = [toml(value, table=f"{table}.{_key(key)}" if table else _key(key)) for key, value in tables.items()]
+    parts = [
+        toml(value, table=f"{table}.{_key(key)}" if table else _key(key))
+        for key, value in tables.items()
+    ]
     return "\n".join([*head, *lines, "", *parts])
 
 

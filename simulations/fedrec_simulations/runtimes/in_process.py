@@ -1,7 +1,8 @@
 """The runtime `flower`: real parties in one process, which meet at the same seam as over a network.
 
-The server's loop, every client's ledger and checks, the aggregator's core and its release ledger are those of a
-deployment. Rounds are Flower messages over `grid.InProcessGrid`; the aggregator's desks are called directly.
+The server's loop, every client's ledger and checks, the aggregator's core and its release ledger
+are those of a deployment. Rounds are Flower messages over `grid.InProcessGrid`; the aggregator's
+desks are called directly.
 """
 
 from __future__ import annotations
@@ -46,9 +47,12 @@ SLOWEST_ROUND_S = 3_600.0
 
 
 def no_patience() -> Patience:
-    """Everybody is asked once: its clock has passed the longest round whenever it is looked at again."""
+    """Everybody is asked once: its clock has passed the longest round whenever it is looked at
+    again."""
     looks = itertools.count()
-    return Patience(SLOWEST_ROUND_S, attempts=1, short_attempts=1, clock=lambda: next(looks) * SLOWEST_ROUND_S)
+    return Patience(
+        SLOWEST_ROUND_S, attempts=1, short_attempts=1, clock=lambda: next(looks) * SLOWEST_ROUND_S
+    )
 
 
 @dataclass(frozen=True)
@@ -60,11 +64,17 @@ class Parties:
 
     def grid(self) -> InProcessGrid:
         """One node for each client."""
-        return InProcessGrid({node: client_app(each) for node, each in enumerate(self.participants, start=FIRST_NODE)})
+        return InProcessGrid(
+            {
+                node: client_app(each)
+                for node, each in enumerate(self.participants, start=FIRST_NODE)
+            }
+        )
 
 
 def limits(users: int, items: int) -> Limits:
-    """A rehearsal needs every user in every round: with fewer it would not give the loopback's bytes."""
+    """A rehearsal needs every user in every round: with fewer it would not give the loopback's
+    bytes."""
     return Limits(
         min_cohort=users,
         max_users_per_sender=users,
@@ -77,15 +87,29 @@ def limits(users: int, items: int) -> Limits:
 
 @contextmanager
 def parties(job: Job, catalogue: Catalogue, *, clients: int) -> Iterator[Parties]:
-    """An aggregator and `clients` clients with their ledgers under `job.folder`, where they go on after an interruption."""
+    """An aggregator and `clients` clients with their ledgers under `job.folder`, where they go on
+    after an interruption."""
     with ExitStack() as stack:
         aggregator, desk_of = aggregation(job, job.data.num_users, job.data.num_items, stack)
         participants = list[Participant]()
         for shard in shards(job.data, clients):
-            folder, users = job.folder / shard.name, LocalUsers(shard.events, catalogue.item_ids, shard.user_ids)
-            own = stack.enter_context(closing(ClientLedger(folder / "ledger.sqlite", limit=job.limit)))
+            folder, users = (
+                job.folder / shard.name,
+                LocalUsers(shard.events, catalogue.item_ids, shard.user_ids),
+            )
+            own = stack.enter_context(
+                closing(ClientLedger(folder / "ledger.sqlite", limit=job.limit))
+            )
             participants.append(
-                Participant(shard.name, users, own, desk_of(shard.name), folder, keep_sent=True, allow_not_established=True)
+                Participant(
+                    shard.name,
+                    users,
+                    own,
+                    desk_of(shard.name),
+                    folder,
+                    keep_sent=True,
+                    allow_not_established=True,
+                )
             )
         yield Parties(aggregator, tuple(participants))
 
@@ -94,7 +118,8 @@ Aggregated = tuple[ReleaseDesk, Callable[[str], ReportDesk | ThreeWay]]
 
 
 def aggregation(job: Job | NewsJob, users: int, items: int, stack: ExitStack) -> Aggregated:
-    """The aggregator, or three of them as one, for so many users and items; and the desk of each client by name.
+    """The aggregator, or three of them as one, for so many users and items; and the desk of each
+    client by name.
 
     Three protect nobody from the one process that plays them.
     """
@@ -114,10 +139,18 @@ def _three(job: Job | NewsJob, bounds: Limits, stack: ExitStack) -> Aggregated:
             core.tick()
 
     for place, name in enumerate(PLACES):
-        ledger = stack.enter_context(closing(ReleaseLedger(job.folder / f"aggregator-{name}", limit=job.limit)))
+        ledger = stack.enter_context(
+            closing(ReleaseLedger(job.folder / f"aggregator-{name}", limit=job.limit))
+        )
         peers = {i: CoreAsPeer(cores, i, caller=place) for i in range(3) if i != place}
-        cores.append(ThreePartyAggregator(ledger, bounds, noise=job.noise, place=place, names=names, peers=peers, sleep=sleep))
-    return ThreeDesk(cores), lambda client: ThreeWay([core.share_desk(client) for core in cores], names, sleep=sleep)
+        cores.append(
+            ThreePartyAggregator(
+                ledger, bounds, noise=job.noise, place=place, names=names, peers=peers, sleep=sleep
+            )
+        )
+    return ThreeDesk(cores), lambda client: ThreeWay(
+        [core.share_desk(client) for core in cores], names, sleep=sleep
+    )
 
 
 def flower(catalogue: Catalogue, *, clients: int) -> Runtime:
@@ -125,8 +158,11 @@ def flower(catalogue: Catalogue, *, clients: int) -> Runtime:
 
     def carry(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
         server = job.folder / "server"
-        yield from kept_rounds(server, after=int(state["round"]))  # what an interrupted run's server kept last
-        public = PublicData(catalogue.item_ids, job.facts.kind, job.facts.value_range, job.facts.features)
+        # what an interrupted run's server kept last
+        yield from kept_rounds(server, after=int(state["round"]))
+        public = PublicData(
+            catalogue.item_ids, job.facts.kind, job.facts.value_range, job.facts.features
+        )
         gathering = Gathering(expected_users=job.data.num_users, min_clients=clients, timeout_s=0.0)
         with parties(job, catalogue, clients=clients) as cast:
             broadcast = FlowerBroadcast(cast.grid(), SLOWEST_ROUND_S)

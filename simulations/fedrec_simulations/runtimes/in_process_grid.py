@@ -1,7 +1,9 @@
-"""Flower's `Grid` in one process: nodes are ClientApps that are called where they stand. No network, no SuperLink, no Ray.
+"""Flower's `Grid` in one process: nodes are ClientApps that are called where they stand. No
+network, no SuperLink, no Ray.
 
-What runs over a SuperLink runs here unchanged: our own ServerApp and ClientApp, and Flower's strategies
-(`FedAdam(...).start(grid=...)`). A node keeps its `Context` between messages, and may host any number of users.
+What runs over a SuperLink runs here unchanged: our own ServerApp and ClientApp, and Flower's
+strategies (`FedAdam(...).start(grid=...)`). A node keeps its `Context` between messages, and may
+host any number of users.
 """
 
 from __future__ import annotations
@@ -19,14 +21,16 @@ App = Callable[[Message, Context], Message]
 """What a `ClientApp` is to a node."""
 
 RUN_ID = 1
-"""Flower keeps a process's run in one place (`TaskIdentity`, which `Message` reads): all grids of a process share it."""
+"""Flower keeps a process's run in one place (`TaskIdentity`, which `Message` reads): all grids of a
+process share it."""
 
 
 class InProcessGrid(Grid):
     """Nodes in this process, called one after the other in the order of the messages.
 
-    A node that raises answers with Flower's error "ClientApp raised an exception", as over a SuperLink; a node that is not
-    there answers "node unavailable". Messages are copied on the way, so that no node sees what another did to its own.
+    A node that raises answers with Flower's error "ClientApp raised an exception", as over a
+    SuperLink; a node that is not there answers "node unavailable". Messages are copied on the way,
+    so that no node sees what another did to its own.
     """
 
     def __init__(self, apps: Mapping[int, App]) -> None:
@@ -35,7 +39,11 @@ class InProcessGrid(Grid):
         self._apps = dict(apps)
         self._contexts = {node: Context(RUN_ID, node, {}, RecordDict(), {}) for node in apps}
         self._replies, self._sent = dict[str, Message](), 0
-        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, RUN_ID, SUPERLINK_NODE_ID
+        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = (
+            1,
+            RUN_ID,
+            SUPERLINK_NODE_ID,
+        )
 
     def set_run(self, run: Run) -> None:
         """Only the one run there is. Raises ValueError on another."""
@@ -51,7 +59,14 @@ class InProcessGrid(Grid):
         """What a node keeps between messages."""
         return self._contexts[node]
 
-    def create_message(self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None) -> Message:
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
         """Deprecated by Flower, still part of its interface: `Message(...)` does the same."""
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
@@ -67,9 +82,13 @@ class InProcessGrid(Grid):
         """The replies that were not pulled before."""
         return [self._replies.pop(name) for name in list(message_ids) if name in self._replies]
 
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
         """All replies, in order; nodes are called here and now, so there is nothing to wait for."""
-        return [reply for message in messages for reply in self.pull_messages([self._deliver(message)])]
+        return [
+            reply for message in messages for reply in self.pull_messages([self._deliver(message)])
+        ]
 
     def _deliver(self, message: Message) -> str:
         self._sent += 1
@@ -82,13 +101,21 @@ class InProcessGrid(Grid):
     def _called(self, message: Message) -> Message:
         node = message.metadata.dst_node_id
         if node not in self._apps:
-            return Message(Error(ErrorCode.NODE_UNAVAILABLE, f"there is no node {node}"), reply_to=message)
+            return Message(
+                Error(ErrorCode.NODE_UNAVAILABLE, f"there is no node {node}"), reply_to=message
+            )
         try:
-            return self._apps[node](deepcopy(message), self._contexts[node])  # arrays' bytes cannot change and are not copied
-        except Exception as failure:  # whatever an app raises is that node's failure, never the round's
-            return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, type(failure).__name__), reply_to=message)
+            # arrays' bytes cannot change and are not copied
+            return self._apps[node](deepcopy(message), self._contexts[node])
+        except Exception as failure:
+            # whatever an app raises is that node's failure, never the round's
+            return Message(
+                Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, type(failure).__name__),
+                reply_to=message,
+            )
 
 
 def _named(message: Message, name: str) -> str:
-    message.metadata.__dict__["_message_id"] = name  # as Flower's own in-memory grid does: there is no setter
+    # as Flower's own in-memory grid does: there is no setter
+    message.metadata.__dict__["_message_id"] = name
     return name

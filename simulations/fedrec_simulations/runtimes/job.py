@@ -1,4 +1,5 @@
-"""Job of a runtime: one training with its private data, every round of it that was carried, and the shards of its clients."""
+"""Job of a runtime: one training with its private data, every round of it that was carried, and the
+shards of its clients."""
 
 from __future__ import annotations
 
@@ -27,9 +28,11 @@ from fedrec_server.runs import run_folder
 
 @dataclass(frozen=True)
 class Job:
-    """One training: its scenario and what follows from it, the private data of all users, and a folder for what the runtime keeps.
+    """One training: its scenario and what follows from it, the private data of all users, and a
+    folder for what the runtime keeps.
 
-    charge: told of every release before its noise is drawn, by the loopback; of the others' releases all together before the first.
+    charge: told of every release before its noise is drawn, by the loopback; of the others'
+    releases all together before the first.
     """
 
     scenario: Scenario
@@ -42,7 +45,11 @@ class Job:
     @property
     def noise(self) -> Streams | SystemStreams:
         """Where the aggregator's noise comes from."""
-        return Streams(self.scenario.seed) if self.scenario.privacy.noise == "seeded" else SystemStreams()
+        return (
+            Streams(self.scenario.seed)
+            if self.scenario.privacy.noise == "seeded"
+            else SystemStreams()
+        )
 
     @property
     def run(self) -> str:
@@ -60,13 +67,16 @@ def limit_of(plan: Plan) -> Guarantee:
     promised = plan.guarantee
     if promised.established:
         return Guarantee(promised.epsilon, promised.delta, promised.unit)
-    spent = epsilon_of(compose([plan.event(release.name) for release in plan.releases]), promised.delta)
+    spent = epsilon_of(
+        compose([plan.event(release.name) for release in plan.releases]), promised.delta
+    )
     return Guarantee(max(promised.epsilon, spent * (1 + 1e-6)), promised.delta, promised.unit)
 
 
 @dataclass(frozen=True)
 class Carried:
-    """One round: what was asked and released, bytes that left all devices together, bytes each got, seconds, and the state it led to.
+    """One round: what was asked and released, bytes that left all devices together, bytes each got,
+    seconds, and the state it led to.
 
     noise_std: by block, as the release states what was drawn.
     """
@@ -87,11 +97,13 @@ def run_id(scenario: Scenario) -> str:
 
 
 Runtime = Callable[[Job, State, Sequence[str]], Generator[Carried, None, None]]
-"""From a job, the state to go on from and the names of what was released before it, every further round. Closing it ends all parties."""
+"""From a job, the state to go on from and the names of what was released before it, every further
+round. Closing it ends all parties."""
 
 
 def kept_rounds(server: Path, *, after: int) -> Iterator[Carried]:
-    """The rounds that a server's newest training holds from number `after` on, as far as their checkpoint is there too."""
+    """The rounds that a server's newest training holds from number `after` on, as far as their
+    checkpoint is there too."""
     parties, server = server.parent, run_folder(server)
     lines = server / "rounds.jsonl"
     for text in lines.read_text().splitlines()[after:] if lines.exists() else ():
@@ -101,23 +113,39 @@ def kept_rounds(server: Path, *, after: int) -> Iterator[Carried]:
             return
         names, up = tuple(line["releases"]), _bytes_sent(parties, line["round"])
         drawn = stated_noise(server / "releases" / f"round-{line['round']:03d}.safetensors")
-        yield Carried(line["round"], line["step"], names, up, line["bytes_down"], line["seconds"], read_arrays(path), drawn)
+        yield Carried(
+            line["round"],
+            line["step"],
+            names,
+            up,
+            line["bytes_down"],
+            line["seconds"],
+            read_arrays(path),
+            drawn,
+        )
 
 
 def stated_noise(release: Path) -> dict[str, float]:
     """Noise std by block, as a kept release states it (`wire.pack_release`)."""
     with safe_open(release, framework="np") as file:
-        return {name: float.fromhex(std) for name, std in json.loads((file.metadata() or {})["noise_std"]).items()}
+        return {
+            name: float.fromhex(std)
+            for name, std in json.loads((file.metadata() or {})["noise_std"]).items()
+        }
 
 
 def _bytes_sent(parties: Path, round: int) -> int:
     """By all clients in a round; each keeps its own count, and the server hears of none."""
-    return sum(read_json(note)["bytes_sent"] for note in parties.glob(f"client-*/sent/*/round-{round:03d}.json"))
+    return sum(
+        read_json(note)["bytes_sent"]
+        for note in parties.glob(f"client-*/sent/*/round-{round:03d}.json")
+    )
 
 
 @dataclass(frozen=True)
 class Shard:
-    """What one client holds: consecutive users, the first of which has the number `first_user` among all."""
+    """What one client holds: consecutive users, the first of which has the number `first_user`
+    among all."""
 
     name: str
     first_user: int
@@ -125,13 +153,21 @@ class Shard:
 
     @property
     def user_ids(self) -> tuple[str, ...]:
-        """Users are named by their number among all: a split may have left out some that the data names."""
+        """Users are named by their number among all: a split may have left out some that the data
+        names."""
         return tuple(str(self.first_user + k) for k in range(self.events.num_users))
 
 
 def shards(data: Interactions, clients: int) -> list[Shard]:
-    """All users, divided as evenly as possible. Raises SettingsError where a client would have none."""
+    """All users, divided as evenly as possible.
+
+    Raises SettingsError where a client would have none."""
     if clients > data.num_users:
-        raise SettingsError(f"{clients} clients cannot share {data.num_users} users", "Give fewer --clients.")
+        raise SettingsError(
+            f"{clients} clients cannot share {data.num_users} users", "Give fewer --clients."
+        )
     parts = np.array_split(np.arange(data.num_users), clients)
-    return [Shard(f"client-{number}", int(part[0]), data.users_subset(part)) for number, part in enumerate(parts, start=1)]
+    return [
+        Shard(f"client-{number}", int(part[0]), data.users_subset(part))
+        for number, part in enumerate(parts, start=1)
+    ]

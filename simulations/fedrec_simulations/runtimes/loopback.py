@@ -17,7 +17,8 @@ from fedrec_simulations.runtimes.job import Carried, Job
 
 
 def loopback(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
-    """Everybody in this process; bytes are what the same messages take on the wire, by `Loopback.checked` and `wire.invitation_bytes`."""
+    """Everybody in this process; bytes are what the same messages take on the wire, by
+    `Loopback.checked` and `wire.invitation_bytes`."""
     plan = job.prepared.plan
     ledger = Ledger(job.limit)
     for name in released:
@@ -28,7 +29,18 @@ def loopback(job: Job, state: State, released: Sequence[str]) -> Generator[Carri
     told = told_before(job.prepared.recipe, state, Checkpoints(job.folder / "checkpoints").at)
     for done in train(job.prepared.recipe, link, state):
         names = tuple(release.name for release in done.question.releases)
-        down = invitation_bytes(Invitation(job.run, plan, done.question, coded(done.question.public, told)))
+        down = invitation_bytes(
+            Invitation(job.run, plan, done.question, coded(done.question.public, told))
+        )
         seconds, up = time.perf_counter() - started, devices.bytes_up - sent
-        yield Carried(done.question.round, done.question.step, names, up, down, seconds, done.state, done.answer.noise_std)
+        yield Carried(
+            done.question.round,
+            done.question.step,
+            names,
+            up,
+            down,
+            seconds,
+            done.state,
+            done.answer.noise_std,
+        )
         started, sent, told = time.perf_counter(), devices.bytes_up, done.question.public

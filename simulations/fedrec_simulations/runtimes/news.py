@@ -1,4 +1,5 @@
-"""Runtimes of a training of news: this process alone, Flower in this process, or real processes; the same runtimes as for ratings."""
+"""Runtimes of a training of news: this process alone, Flower in this process, or real processes;
+the same runtimes as for ratings."""
 
 from __future__ import annotations
 
@@ -20,10 +21,16 @@ def carrier(scenario: Scenario, cast: RuntimeChoice) -> NewsRuntime:
         return loopback
     news = scenario.news
     if not of(scenario).on_devices:
-        raise SettingsError(f'news.variant = "{news.variant}" has no devices: it collects the clicks', "Run it without --runtime.")
+        raise SettingsError(
+            f'news.variant = "{news.variant}" has no devices: it collects the clicks',
+            "Run it without --runtime.",
+        )
     if news.word_vectors or news.language_model:
         named = "word_vectors" if news.word_vectors else "language_model"
-        raise SettingsError(f"--runtime {cast.runtime} does not send news.{named} to clients", "Leave out one of the two.")
+        raise SettingsError(
+            f"--runtime {cast.runtime} does not send news.{named} to clients",
+            "Leave out one of the two.",
+        )
     if cast.backend == "ray":
         from fedrec_simulations.runtimes.news_ray_engine import ray
 
@@ -39,4 +46,9 @@ def carrier(scenario: Scenario, cast: RuntimeChoice) -> NewsRuntime:
 
 def loopback(job: NewsJob) -> Generator[Progress | TrainedNews, None, None]:
     """Everybody in this process."""
-    yield from train_news(job.scenario, job.catalogue, LocalClients(job.scenario, job.catalogue, job.train), kept=Kept(job.folder))
+    yield from train_news(
+        job.scenario,
+        job.catalogue,
+        LocalClients(job.scenario, job.catalogue, job.train),
+        kept=Kept(job.folder),
+    )

@@ -1,4 +1,5 @@
-"""The runtime `flower` for news: real parties in one process, which meet over Flower's messages as over a network (`in_process`)."""
+"""The runtime `flower` for news: real parties in one process, which meet over Flower's messages as
+over a network (`in_process`)."""
 
 from __future__ import annotations
 
@@ -19,33 +20,53 @@ from fedrec_client.readers import LocalReaders
 from fedrec_server.flower import FlowerBroadcast
 from fedrec_server.gathering import Gathering
 from fedrec_server.news import run_news
-from fedrec_simulations.runtimes.in_process import FIRST_NODE, SLOWEST_ROUND_S, Aggregated, aggregation
+from fedrec_simulations.runtimes.in_process import (
+    FIRST_NODE,
+    SLOWEST_ROUND_S,
+    Aggregated,
+    aggregation,
+)
 from fedrec_simulations.runtimes.in_process_grid import InProcessGrid
 from fedrec_simulations.runtimes.news_job import NewsJob, NewsRuntime, NewsShard, news_shards
 
 
 @dataclass(frozen=True)
 class NewsParties:
-    """Clients, and for `central` an aggregator or three as one, as long as the context that made them."""
+    """Clients, and for `central` an aggregator or three as one, as long as the context that made
+    them."""
 
     aggregator: ReleaseDesk | None
     participants: tuple[Answering, ...]
 
     def grid(self) -> InProcessGrid:
         """One node for each client."""
-        return InProcessGrid({node: client_app(each) for node, each in enumerate(self.participants, start=FIRST_NODE)})
+        return InProcessGrid(
+            {
+                node: client_app(each)
+                for node, each in enumerate(self.participants, start=FIRST_NODE)
+            }
+        )
 
 
 @contextmanager
 def news_parties(job: NewsJob, *, clients: int) -> Iterator[NewsParties]:
-    """`clients` clients with their ledgers under `job.folder`, where they go on after an interruption."""
+    """`clients` clients with their ledgers under `job.folder`, where they go on after an
+    interruption."""
     with ExitStack() as stack:
-        summed = None if of(job.scenario).plan is None else aggregation(job, job.train.num_users, job.train.num_news, stack)
-        participants = tuple(_participant(job, shard, summed, stack) for shard in news_shards(job.train, clients))
+        summed = (
+            None
+            if of(job.scenario).plan is None
+            else aggregation(job, job.train.num_users, job.train.num_news, stack)
+        )
+        participants = tuple(
+            _participant(job, shard, summed, stack) for shard in news_shards(job.train, clients)
+        )
         yield NewsParties(summed and summed[0], participants)
 
 
-def _participant(job: NewsJob, shard: NewsShard, summed: Aggregated | None, stack: ExitStack) -> Answering:
+def _participant(
+    job: NewsJob, shard: NewsShard, summed: Aggregated | None, stack: ExitStack
+) -> Answering:
     folder, users = job.folder / shard.name, readers(job, shard)
     if summed is not None:
         own = stack.enter_context(closing(ClientLedger(folder / "ledger.sqlite", limit=job.limit)))
@@ -65,13 +86,22 @@ def flower(*, clients: int) -> NewsRuntime:
     """Carries a job by `clients` Flower nodes in this process."""
 
     def carry(job: NewsJob) -> Generator[Progress | TrainedNews, None, None]:
-        gathering = Gathering(expected_users=job.train.num_users, min_clients=clients, timeout_s=0.0)
+        gathering = Gathering(
+            expected_users=job.train.num_users, min_clients=clients, timeout_s=0.0
+        )
         with news_parties(job, clients=clients) as cast:
             broadcast = FlowerBroadcast(cast.grid(), SLOWEST_ROUND_S)
             patience = Patience(SLOWEST_ROUND_S, attempts=1)
             server = job.folder / "server"
             yield from run_news(
-                job.scenario, job.catalogue, cast.aggregator, broadcast, server, gathering=gathering, patience=patience, run=job.run
+                job.scenario,
+                job.catalogue,
+                cast.aggregator,
+                broadcast,
+                server,
+                gathering=gathering,
+                patience=patience,
+                run=job.run,
             )
 
     return carry

@@ -1,4 +1,5 @@
-"""Job of a runtime for news: one training with its private clicks, and the shards of its clients."""
+"""Job of a runtime for news: one training with its private clicks, and the shards of its
+clients."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from fedrec.settings import Scenario
 
 @dataclass(frozen=True)
 class NewsJob:
-    """One training: its scenario, what is public, the private clicks of all users, and a folder for what the runtime keeps."""
+    """One training: its scenario, what is public, the private clicks of all users, and a folder for
+    what the runtime keeps."""
 
     scenario: Scenario
     catalogue: Catalogue
@@ -34,23 +36,31 @@ class NewsJob:
     @property
     def noise(self) -> Streams | SystemStreams:
         """Where the aggregator's noise comes from."""
-        return Streams(self.scenario.seed) if self.scenario.privacy.noise == "seeded" else SystemStreams()
+        return (
+            Streams(self.scenario.seed)
+            if self.scenario.privacy.noise == "seeded"
+            else SystemStreams()
+        )
 
     @property
     def limit(self) -> Guarantee:
-        """What every party of a rehearsal allows: exactly this run, and anything where it only reproduces a paper."""
+        """What every party of a rehearsal allows: exactly this run, and anything where it only
+        reproduces a paper."""
         guarantee = promised(self.scenario)
         epsilon = float("inf") if not promise(self.scenario).established else guarantee.epsilon
         return Guarantee(epsilon, guarantee.delta, guarantee.unit, guarantee.neighbours)
 
 
 NewsRuntime = Callable[[NewsJob], Generator[Progress | TrainedNews, None, None]]
-"""Carries a job from where its folder is; the last thing it yields is the trained model. Closing it ends all parties."""
+"""Carries a job from where its folder is; the last thing it yields is the trained model.
+
+Closing it ends all parties."""
 
 
 @dataclass(frozen=True)
 class NewsShard:
-    """What one client holds: consecutive users, named as the loopback names them, so that seeded noise is the same."""
+    """What one client holds: consecutive users, named as the loopback names them, so that seeded
+    noise is the same."""
 
     name: str
     first_user: int
@@ -65,6 +75,11 @@ class NewsShard:
 def news_shards(train: Impressions, clients: int) -> list[NewsShard]:
     """All users, divided evenly. Raises SettingsError where a client would have none."""
     if clients > train.num_users:
-        raise SettingsError(f"{clients} clients cannot share {train.num_users} users", "Give fewer --clients.")
+        raise SettingsError(
+            f"{clients} clients cannot share {train.num_users} users", "Give fewer --clients."
+        )
     users = np.array_split(np.arange(train.num_users), clients)
-    return [NewsShard(f"client-{k}", int(mine[0]), train.users_subset(mine)) for k, mine in enumerate(users, start=1)]
+    return [
+        NewsShard(f"client-{k}", int(mine[0]), train.users_subset(mine))
+        for k, mine in enumerate(users, start=1)
+    ]

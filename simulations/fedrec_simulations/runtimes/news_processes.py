@@ -1,7 +1,9 @@
-"""The runtime `processes` for news: a server, clients and, for `central`, an aggregator as processes of their own on this machine.
+"""The runtime `processes` for news: a server, clients and, for `central`, an aggregator as
+processes of their own on this machine.
 
-As for ratings (`processes`), the parent takes part in no message. The trained model is what the server kept: training is gone through
-once more here from the server's last step, over a fleet that nobody can ask.
+As for ratings (`processes`), the parent takes part in no message. The trained model is what the
+server kept: training is gone through once more here from the server's last step, over a fleet that
+nobody can ask.
 """
 
 from __future__ import annotations
@@ -63,12 +65,17 @@ def holdings(job: NewsJob, clients: int) -> Holdings[NewsShard]:
         lambda path, shard: write_news_shard(path, readers(job, shard)),
         aggregated=aggregated,
         client={"rehearsal_seed": job.scenario.seed} if seeded and not aggregated else {},
-        privacy={"unit": job.limit.unit, "open_categories": list(job.scenario.news.open_categories)},
+        privacy={
+            "unit": job.limit.unit,
+            "open_categories": list(job.scenario.news.open_categories),
+        },
     )
 
 
 def followed(server: Path, company: Supervisor) -> Iterator[Progress]:
-    """What the server says of its steps, until it has finished. Raises RunError as `Supervisor.look` does."""
+    """What the server says of its steps, until it has finished.
+
+    Raises RunError as `Supervisor.look` does."""
     told = 0
     while True:
         finished = company.has_finished("server")
@@ -85,8 +92,12 @@ def followed(server: Path, company: Supervisor) -> Iterator[Progress]:
 
 
 def kept_news(job: NewsJob, server: Path) -> TrainedNews:
-    """What the server of a finished training kept in its folder. Raises RunError where it is not finished."""
-    *_, last = train_news(job.scenario, job.catalogue, Finished(job.train.num_users), kept=Kept(server))
+    """What the server of a finished training kept in its folder.
+
+    Raises RunError where it is not finished."""
+    *_, last = train_news(
+        job.scenario, job.catalogue, Finished(job.train.num_users), kept=Kept(server)
+    )
     assert isinstance(last, TrainedNews)
     return last
 
@@ -119,4 +130,7 @@ class Finished:
 
 
 def _unfinished() -> RunError:
-    return RunError("the server ended well, but what it kept is not a finished training", "Run it again with --resume.")
+    return RunError(
+        "the server ended well, but what it kept is not a finished training",
+        "Run it again with --resume.",
+    )

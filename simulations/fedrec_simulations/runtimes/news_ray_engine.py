@@ -1,4 +1,5 @@
-"""News on Flower's own simulation engine: clients' nodes are played by Ray's actors, as for ratings (`ray_engine`)."""
+"""News on Flower's own simulation engine: clients' nodes are played by Ray's actors, as for ratings
+(`ray_engine`)."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from fedrec_simulations.runtimes.ray_engine import rays_folder, start_aggregator
 
 
 def ray(*, clients: int) -> NewsRuntime:
-    """Carries a job by `clients` nodes on Ray's actors, of which there are as many as this machine has cores, or fewer."""
+    """Carries a job by `clients` nodes on Ray's actors, of which there are as many as this machine
+    has cores, or fewer."""
 
     def carry(job: NewsJob) -> Generator[Progress | TrainedNews, None, None]:
         check(job.scenario, job)

@@ -1,7 +1,9 @@
-"""The runtime `processes`: an aggregator, a server and clients as processes of their own on this machine, followed from outside.
+"""The runtime `processes`: an aggregator, a server and clients as processes of their own on this
+machine, followed from outside.
 
-The parent writes what an operator would write, starts the commands an operator would start, and reads what they keep. It
-takes part in no message: the model comes from the server's checkpoints. A party that dies is started again at the same address.
+The parent writes what an operator would write, starts the commands an operator would start, and
+reads what they keep. It takes part in no message: the model comes from the server's checkpoints. A
+party that dies is started again at the same address.
 """
 
 from __future__ import annotations
@@ -30,7 +32,12 @@ def processes(catalogue: Catalogue, *, clients: int) -> Runtime:
     """Carries a job by an aggregator, a server and `clients` clients."""
 
     def carry(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
-        check(job.scenario, PublicData(catalogue.item_ids, job.facts.kind, job.facts.value_range, job.facts.features))
+        check(
+            job.scenario,
+            PublicData(
+                catalogue.item_ids, job.facts.kind, job.facts.value_range, job.facts.features
+            ),
+        )
         files, company = PartyFiles(job, ratings(job, catalogue, clients)), Supervisor()
         try:
             start(files, company)
@@ -42,47 +49,76 @@ def processes(catalogue: Catalogue, *, clients: int) -> Runtime:
 
 
 def start(files: PartyFiles[Any], company: Supervisor, *, server: Sequence[str] = ()) -> None:
-    """Start all parties, each when it can be told where the others are; a party keeps the port it got, so that it is found again.
+    """Start all parties, each when it can be told where the others are; a party keeps the port it
+    got, so that it is found again.
 
     server: further words of the server's command.
     """
     files.prepare()
     aggregator = start_aggregator(files, company) if files.holdings.aggregated else ""
     files.write_server(listen=ANY_PORT, aggregator=aggregator)
-    verb = ["server", "--settings", str(files.settings("server")), "--scenario", str(files.settings("scenario")), *server]
+    verb = [
+        "server",
+        "--settings",
+        str(files.settings("server")),
+        "--scenario",
+        str(files.settings("scenario")),
+        *server,
+    ]
     gate = _listening(files, company, "server", verb, files.state("server") / "server.json", "gate")
     files.write_server(listen=gate, aggregator=aggregator)
     for shard in files.shards:
         files.write_client(shard, gate=gate, aggregator=aggregator)
-        company.start(shard.name, ["client", "--settings", str(files.settings(shard.name))], log=files.log(shard.name))
+        company.start(
+            shard.name,
+            ["client", "--settings", str(files.settings(shard.name))],
+            log=files.log(shard.name),
+        )
 
 
 def start_aggregator(files: PartyFiles[Any], company: Supervisor) -> str:
-    """The address where it listens, and listens again when it is started again; of three, with commas between them."""
+    """The address where it listens, and listens again when it is started again; of three, with
+    commas between them."""
     if files.of_three:
         return ",".join(_start_three(files, company))
     files.write_aggregator(listen=ANY_PORT)
     told = files.state("aggregator") / "address.json"
-    address = _listening(files, company, "aggregator", ["aggregator", "--settings", str(files.settings("aggregator"))], told, "address")
+    address = _listening(
+        files,
+        company,
+        "aggregator",
+        ["aggregator", "--settings", str(files.settings("aggregator"))],
+        told,
+        "address",
+    )
     files.write_aggregator(listen=address)
     return address
 
 
 def _start_three(files: PartyFiles[Any], company: Supervisor) -> list[str]:
-    """Each must know where the others are before any listens, so that their ports are chosen here."""
+    """Each must know where the others are before any listens, so that their ports are chosen
+    here."""
     addresses = free_addresses(len(files.aggregators))
     files.write_three(addresses)
     for party in files.aggregators:
         (files.state(party) / "address.json").unlink(missing_ok=True)
-        company.start(party, ["aggregator", "--settings", str(files.settings(party))], log=files.log(party))
+        company.start(
+            party, ["aggregator", "--settings", str(files.settings(party))], log=files.log(party)
+        )
     for party in files.aggregators:
         told = files.state(party) / "address.json"
-        company.wait_for(lambda told=told: _address(told, "address"), what=f"{party} that listens", timeout_s=_UP_S)  # type: ignore[misc]
+        company.wait_for(
+            lambda told=told: _address(told, "address"),  # type: ignore[misc]
+            what=f"{party} that listens",
+            timeout_s=_UP_S,
+        )
     return addresses
 
 
 def free_addresses(count: int) -> list[str]:
-    """Ports of loopback that nobody uses now. Another program may take one before it is used: whoever finds it taken ends, and says so."""
+    """Ports of loopback that nobody uses now.
+
+    Another program may take one before it is used: whoever finds it taken ends, and says so."""
     with ExitStack() as stack:
         lines = [stack.enter_context(socket.socket()) for _ in range(count)]
         for line in lines:
@@ -91,7 +127,9 @@ def free_addresses(count: int) -> list[str]:
 
 
 def follow(files: PartyFiles[Any], company: Supervisor, *, after: int) -> Iterator[Carried]:
-    """Every round from number `after` on, when the server has kept it, until it has finished. Raises RunError as `Supervisor.look` does."""
+    """Every round from number `after` on, when the server has kept it, until it has finished.
+
+    Raises RunError as `Supervisor.look` does."""
     server = files.state("server")
     while True:
         finished = company.has_finished("server")  # first: what is kept by then is everything
@@ -104,11 +142,20 @@ def follow(files: PartyFiles[Any], company: Supervisor, *, after: int) -> Iterat
         company.rest()
 
 
-def _listening(files: PartyFiles[Any], company: Supervisor, party: str, verb: Sequence[str], told: Path, key: str) -> str:
+def _listening(
+    files: PartyFiles[Any],
+    company: Supervisor,
+    party: str,
+    verb: Sequence[str],
+    told: Path,
+    key: str,
+) -> str:
     """The address that a party writes into `told` when it listens."""
     told.unlink(missing_ok=True)
     company.start(party, verb, log=files.log(party), ends=party == "server")
-    return company.wait_for(lambda: _address(told, key), what=f"{party} that listens", timeout_s=_UP_S)
+    return company.wait_for(
+        lambda: _address(told, key), what=f"{party} that listens", timeout_s=_UP_S
+    )
 
 
 def _address(told: Path, key: str) -> str | None:

@@ -1,10 +1,13 @@
-"""The runtime `flower` on Flower's own simulation engine: clients' nodes are played by Ray's actors, which are processes.
+"""The runtime `flower` on Flower's own simulation engine: clients' nodes are played by Ray's
+actors, which are processes.
 
-    server's rounds (a child) --Flower's messages, through Ray--> actor: participant --gRPC, TLS--> aggregator (a child)
+    server's rounds (a child) --Flower's messages, through Ray--> actor: participant --gRPC, TLS-->
+    aggregator (a child)
 
-Settings, certificates and state folders are those of `processes`; there is no SuperLink and no SuperNode. Any actor may get any
-node's next message, so it keeps nothing in between: it opens the node's client in its state folder, answers, and closes it.
-Ray changes the process that it runs in, hence the child: its environment, its signals, and files that it leaves open.
+Settings, certificates and state folders are those of `processes`; there is no SuperLink and no
+SuperNode. Any actor may get any node's next message, so it keeps nothing in between: it opens the
+node's client in its state folder, answers, and closes it. Ray changes the process that it runs in,
+hence the child: its environment, its signals, and files that it leaves open.
 """
 
 from __future__ import annotations
@@ -66,10 +69,16 @@ Options = dict[str, ConfigRecordValues]
 
 
 def ray(catalogue: Catalogue, *, clients: int) -> Runtime:
-    """Carries a job by `clients` nodes on Ray's actors, of which there are as many as this machine has cores, or fewer."""
+    """Carries a job by `clients` nodes on Ray's actors, of which there are as many as this machine
+    has cores, or fewer."""
 
     def carry(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
-        check(job.scenario, PublicData(catalogue.item_ids, job.facts.kind, job.facts.value_range, job.facts.features))
+        check(
+            job.scenario,
+            PublicData(
+                catalogue.item_ids, job.facts.kind, job.facts.value_range, job.facts.features
+            ),
+        )
         files, company = PartyFiles(job, ratings(job, catalogue, clients)), Supervisor()
         with rays_folder() as folder:  # cleaned here: whoever is killed leaves it
             try:
@@ -83,19 +92,31 @@ def ray(catalogue: Catalogue, *, clients: int) -> Runtime:
 
 
 def rays_folder() -> TemporaryDirectory[str]:
-    """Where Ray keeps sockets and logs. Not in a run's folder: a socket's path has at most 107 bytes."""
+    """Where Ray keeps sockets and logs.
+
+    Not in a run's folder: a socket's path has at most 107 bytes."""
     return TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)
 
 
 def start_server(files: PartyFiles[Any], company: Supervisor, folder: str) -> None:
-    """The child in which Ray runs, with the server's rounds and all clients' nodes; `folder` is Ray's."""
-    chosen = {"--scenario": files.settings("scenario"), "--settings": files.settings("server"), "--ray": folder}
-    verb = ["engine", *(str(word) for pair in chosen.items() for word in pair), *map(str, files_of_clients(files))]
+    """The child in which Ray runs, with the server's rounds and all clients' nodes; `folder` is
+    Ray's."""
+    chosen = {
+        "--scenario": files.settings("scenario"),
+        "--settings": files.settings("server"),
+        "--ray": folder,
+    }
+    verb = [
+        "engine",
+        *(str(word) for pair in chosen.items() for word in pair),
+        *map(str, files_of_clients(files)),
+    ]
     company.start("server", verb, log=files.log("server"), ends=True)
 
 
 def start_aggregator_for(files: PartyFiles[Any], company: Supervisor) -> None:
-    """Write all settings, those of server and clients when it is known where the aggregator listens; some news needs none."""
+    """Write all settings, those of server and clients when it is known where the aggregator
+    listens; some news needs none."""
     files.prepare()
     address = start_aggregator(files, company) if files.holdings.aggregated else ""
     files.write_server(listen=ANY_PORT, aggregator=address)
@@ -111,14 +132,21 @@ def files_of_clients(files: PartyFiles[Any]) -> list[Path]:
 # --- the server's process ---
 
 
-def run(scenario: Scenario, settings: ServerSettings, clients: Sequence[Path], folder: Path) -> None:
-    """As `serve`, and SIGTERM ends it at once: Ray's own processes see it gone, and the rounds go on after the last checkpoint."""
-    with ThreadPoolExecutor(1) as thread:  # in the main thread, Ray would answer SIGTERM by waiting for its other threads
+def run(
+    scenario: Scenario, settings: ServerSettings, clients: Sequence[Path], folder: Path
+) -> None:
+    """As `serve`, and SIGTERM ends it at once: Ray's own processes see it gone, and the rounds go
+    on after the last checkpoint."""
+    # in the main thread, Ray would answer SIGTERM by waiting for its other threads
+    with ThreadPoolExecutor(1) as thread:
         thread.submit(serve, scenario, settings, clients, folder).result()
 
 
-def serve(scenario: Scenario, settings: ServerSettings, clients: Sequence[Path], folder: Path) -> None:
-    """Train to the end, as `fedrec server` would, with a node for each of these clients' settings files; `folder` is Ray's.
+def serve(
+    scenario: Scenario, settings: ServerSettings, clients: Sequence[Path], folder: Path
+) -> None:
+    """Train to the end, as `fedrec server` would, with a node for each of these clients' settings
+    files; `folder` is Ray's.
 
     Changes the process it runs in for good. Raises FedRecError where the run cannot begin or go on.
     """
@@ -128,19 +156,42 @@ def serve(scenario: Scenario, settings: ServerSettings, clients: Sequence[Path],
         if over.wait(seconds):
             raise CancelledError
 
-    gathering, patience = replace(settings.whom_to_wait_for(), sleep=sleep), replace(settings.patience(), sleep=sleep)
-    carry = _news(scenario, settings) if scenario.recipe == "privaterec" else _ratings(scenario, settings)
+    gathering, patience = (
+        replace(settings.whom_to_wait_for(), sleep=sleep),
+        replace(settings.patience(), sleep=sleep),
+    )
+    carry = (
+        _news(scenario, settings)
+        if scenario.recipe == "privaterec"
+        else _ratings(scenario, settings)
+    )
 
     def rounds(broadcast: Broadcast) -> None:
         with ExitStack() as stack:
-            desk, _ = desk_and_budget(scenario, settings, Metrics("server", __version__), Retry(sleep=sleep), stack)
-            for _ in carry(desk, broadcast, Path(settings.state), gathering=gathering, patience=patience, run=settings.run or None):
+            desk, _ = desk_and_budget(
+                scenario, settings, Metrics("server", __version__), Retry(sleep=sleep), stack
+            )
+            for _ in carry(
+                desk,
+                broadcast,
+                Path(settings.state),
+                gathering=gathering,
+                patience=patience,
+                run=settings.run or None,
+            ):
                 pass  # whoever follows reads them in the folder
 
-    # Nothing is lost between threads of one process: who is silent works, and a second question would find the ledger in use.
+    # Nothing is lost between threads of one process: who is silent works, and a second question
+    # would find the ledger in use.
     app = server_app(rounds, timeout_s=SLOWEST_ROUND_S, again_s=2 * SLOWEST_ROUND_S, sleep=sleep)
     try:
-        play(app, answering(clients), folder, num_nodes=len(clients), actors=min(len(clients), os.cpu_count() or 1))
+        play(
+            app,
+            answering(clients),
+            folder,
+            num_nodes=len(clients),
+            actors=min(len(clients), os.cpu_count() or 1),
+        )
     finally:
         over.set()  # where the engine gave up, the rounds still wait for it
 
@@ -153,14 +204,19 @@ def _news(scenario: Scenario, settings: ServerSettings) -> Callable[..., Iterato
     from fedrec_server.news import run_news  # brings torch
     from fedrec_server.public_news import read_public_news
 
-    return partial(run_news, scenario, read_public_news(Path(settings.public.path), settings.public.format, scenario))
+    return partial(
+        run_news,
+        scenario,
+        read_public_news(Path(settings.public.path), settings.public.format, scenario),
+    )
 
 
 def play(server: ServerApp, nodes: ClientApp, folder: Path, *, num_nodes: int, actors: int) -> None:
-    """Run a ServerApp with `num_nodes` nodes on `actors` of Ray's actors, to its end; `folder` is Flower's and Ray's, and short.
+    """Run a ServerApp with `num_nodes` nodes on `actors` of Ray's actors, to its end; `folder` is
+    Flower's and Ray's, and short.
 
-    Changes the process it runs in for good. Raises what the ServerApp raises, RunError where the engine gives up,
-    SettingsError without Ray.
+    Changes the process it runs in for good. Raises what the ServerApp raises, RunError where the
+    engine gives up, SettingsError without Ray.
     """
     require("ray", "--backend ray")
     telemetry.FLWR_TELEMETRY_ENABLED = "0"  # was read from the environment when Flower was imported
@@ -170,12 +226,20 @@ def play(server: ServerApp, nodes: ClientApp, folder: Path, *, num_nodes: int, a
 
     quiet: Options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
     one: Options = {"num_cpus": 1, "num_gpus": 0.0}
-    config = {"init_args": quiet | {"num_cpus": actors, "_temp_dir": str(folder)}, "client_resources": one}
+    config = {
+        "init_args": quiet | {"num_cpus": actors, "_temp_dir": str(folder)},
+        "client_resources": one,
+    }
     try:
         run_simulation(server, nodes, num_nodes, backend_config=config)
     except RuntimeError as failure:
-        remedy = "If memory is short, give it more, or fewer --clients. Without --backend, no Ray is needed."
-        raise RunError(f"Flower's simulation engine gave up: {_first(failure)}", remedy) from failure
+        remedy = (
+            "If memory is short, give it more, or fewer --clients. Without --backend, no Ray is "
+            "needed."
+        )
+        raise RunError(
+            f"Flower's simulation engine gave up: {_first(failure)}", remedy
+        ) from failure
 
 
 def _first(failure: BaseException) -> BaseException:
@@ -187,7 +251,8 @@ def _first(failure: BaseException) -> BaseException:
 
 
 def answering(clients: Sequence[Path]) -> ClientApp:
-    """The app of all nodes: node number n answers for the client whose settings file is the n-th."""
+    """The app of all nodes: node number n answers for the client whose settings file is the
+    n-th."""
     installed = ClientApp()
 
     def answer(message: Message, context: Context) -> Message:
@@ -203,4 +268,6 @@ def _answered(clients: Sequence[Path], message: Message, context: Context) -> Me
     folder = Path(chosen.state)
     with ExitStack() as stack:
         stack.callback(logs.close, logs.configure("client", file=folder / "process.log"))
-        return client_app(open_participant(chosen, folder, stack), held=HeldArrays(folder / HELD))(message, context)
+        return client_app(open_participant(chosen, folder, stack), held=HeldArrays(folder / HELD))(
+            message, context
+        )

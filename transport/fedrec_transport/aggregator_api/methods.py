@@ -1,4 +1,5 @@
-"""The calls of the service by name, with the bounds both ends share, and the seam's messages as the service's."""
+"""The calls of the service by name, with the bounds both ends share, and the seam's messages as the
+service's."""
 
 from __future__ import annotations
 
@@ -8,7 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from google.protobuf.message import Message
 
-from fedrec.federation.protocol import Budget, LedgerGrowth, LedgerHead, Phase, Refusal, RoundStatus, refused
+from fedrec.federation.protocol import (
+    Budget,
+    LedgerGrowth,
+    LedgerHead,
+    Phase,
+    Refusal,
+    RoundStatus,
+    refused,
+)
 from fedrec_transport.aggregator_api import aggregator_pb2 as pb
 
 if TYPE_CHECKING:  # it brings scipy, which a client at rest does without
@@ -20,7 +29,8 @@ FRAME_BYTES = 256 * 2**10
 """Data in one frame of a report or a release."""
 
 MESSAGE_BYTES = 2**20 + 2**16
-"""The largest message either end takes: a question's header of a mebibyte and what stands beside it. gRPC refuses more unread."""
+"""The largest message either end takes: a question's header of a mebibyte and what stands beside
+it. gRPC refuses more unread."""
 
 TOKENS_PER_MESSAGE = 16_384
 """Pseudonyms in one enrolment message."""
@@ -73,7 +83,9 @@ FREEZE_LEAF = Method("FreezeLeaf", "aggregator", pb.FreezeLeafRequest, pb.Releas
 def growth_message(growth: LedgerGrowth) -> pb.GetGrowthReply:
     """A ledger's growth for the wire."""
     entries = [bytes.fromhex(entry) for entry in growth.entries_sha256]
-    return pb.GetGrowthReply(number=growth.head.number, head=growth.head.head, entries_sha256=entries, more=growth.more)
+    return pb.GetGrowthReply(
+        number=growth.head.number, head=growth.head.head, entries_sha256=entries, more=growth.more
+    )
 
 
 def read_growth(message: pb.GetGrowthReply) -> LedgerGrowth:
@@ -84,29 +96,46 @@ def read_growth(message: pb.GetGrowthReply) -> LedgerGrowth:
 
 def read_budget(message: pb.GetBudgetReply) -> Budget:
     """A budget from the wire. Raises RefusedError on a word or a number that is none."""
-    plain = {field.name: getattr(message, field.name) for field in pb.GetBudgetReply.DESCRIPTOR.fields}
-    if message.noise not in ("system", "seeded") or not all(plain[name] >= 0 for name in plain if name not in ("noise", "unit")):
-        raise refused(Refusal.MALFORMED, "the aggregator's budget is none", "Use the same version of fedrec everywhere.")
+    plain = {
+        field.name: getattr(message, field.name) for field in pb.GetBudgetReply.DESCRIPTOR.fields
+    }
+    if message.noise not in ("system", "seeded") or not all(
+        plain[name] >= 0 for name in plain if name not in ("noise", "unit")
+    ):
+        raise refused(
+            Refusal.MALFORMED,
+            "the aggregator's budget is none",
+            "Use the same version of fedrec everywhere.",
+        )
     return Budget(**plain)
 
 
 def status_message(status: RoundStatus) -> pb.RoundStatus:
     """A round's status for the wire."""
-    return pb.RoundStatus(**{**vars(status), "phase": status.phase.value, "rejected": dict(status.rejected)})
+    return pb.RoundStatus(
+        **{**vars(status), "phase": status.phase.value, "rejected": dict(status.rejected)}
+    )
 
 
 def read_status(message: pb.RoundStatus) -> RoundStatus:
-    """A round's status from the wire. Raises RefusedError on a phase that this version does not know."""
+    """A round's status from the wire.
+
+    Raises RefusedError on a phase that this version does not know."""
     try:
         phase = Phase(message.phase)
     except ValueError:
-        raise refused(Refusal.MALFORMED, f"unknown phase {message.phase!r}", "Use the same version of fedrec everywhere.") from None
+        raise refused(
+            Refusal.MALFORMED,
+            f"unknown phase {message.phase!r}",
+            "Use the same version of fedrec everywhere.",
+        ) from None
     plain = {field.name: getattr(message, field.name) for field in pb.RoundStatus.DESCRIPTOR.fields}
     return RoundStatus(**{**plain, "phase": phase, "rejected": dict(message.rejected)})
 
 
 def standing_message(standing: Standing, *, time_s: int) -> pb.GetStandingReply:
-    """An aggregator's standing and clock for a peer; the list of whom it holds travels by itself."""
+    """An aggregator's standing and clock for a peer; the list of whom it holds travels by
+    itself."""
     plain = {**vars(standing), "has_held": standing.held is not None, "time_s": time_s}
     del plain["held"], plain["coin"]
     plain["coin_own"], plain["coin_following"] = standing.coin or (b"", b"")
@@ -114,21 +143,43 @@ def standing_message(standing: Standing, *, time_s: int) -> pb.GetStandingReply:
 
 
 def read_standing(message: pb.GetStandingReply) -> tuple[Standing, bool]:
-    """A peer's standing, and whether it has a list. Raises RefusedError where a nonce, ticket or hash has another length."""
+    """A peer's standing, and whether it has a list.
+
+    Raises RefusedError where a nonce, ticket or hash has another length."""
     from fedrec.sharing.protocol import Standing
 
-    words = {name: getattr(message, name) for name in ("nonce", "ticket", "agreed", "opened", "accepted", "ready")}
+    words = {
+        name: getattr(message, name)
+        for name in ("nonce", "ticket", "agreed", "opened", "accepted", "ready")
+    }
     coin = bytes(message.coin_own), bytes(message.coin_following)
-    if any(len(word) not in {0, 32} for word in (*words.values(), *coin)) or len(coin[0]) != len(coin[1]):
-        raise refused(Refusal.MALFORMED, "the peer's standing is none", "Use the same version of fedrec everywhere.")
-    return Standing(message.attempt, coin=coin if coin[0] else None, published=message.published, **words), message.has_held
+    if any(len(word) not in {0, 32} for word in (*words.values(), *coin)) or len(coin[0]) != len(
+        coin[1]
+    ):
+        raise refused(
+            Refusal.MALFORMED,
+            "the peer's standing is none",
+            "Use the same version of fedrec everywhere.",
+        )
+    return Standing(
+        message.attempt, coin=coin if coin[0] else None, published=message.published, **words
+    ), message.has_held
 
 
 def leaf_message(standing: LeafStanding) -> pb.LeafReply:
     """A leaf's standing for the wire."""
-    plain: dict[str, Any] = {name: value for name, value in vars(standing).items() if name not in {"range", "head", "rejected"}}
+    plain: dict[str, Any] = {
+        name: value
+        for name, value in vars(standing).items()
+        if name not in {"range", "head", "rejected"}
+    }
     owned, known = standing.range, standing.head
-    where: dict[str, Any] = {"first": owned.first, "last": owned.last, "number": known.number, "head": known.head}
+    where: dict[str, Any] = {
+        "first": owned.first,
+        "last": owned.last,
+        "number": known.number,
+        "head": known.head,
+    }
     return pb.LeafReply(**plain, **where, rejected=dict(standing.rejected))
 
 
@@ -141,8 +192,15 @@ def read_leaf(message: pb.LeafReply) -> LeafStanding:
     try:
         owned = TokenRange(message.first, message.last)
     except ValueError as failure:
-        raise refused(Refusal.MALFORMED, str(failure), "Use the same version of fedrec everywhere.") from None
-    return LeafStanding(range=owned, head=LedgerHead(message.number, message.head), rejected=dict(message.rejected), **plain)
+        raise refused(
+            Refusal.MALFORMED, str(failure), "Use the same version of fedrec everywhere."
+        ) from None
+    return LeafStanding(
+        range=owned,
+        head=LedgerHead(message.number, message.head),
+        rejected=dict(message.rejected),
+        **plain,
+    )
 
 
 def plan_bytes(plan: Plan) -> bytes:

@@ -1,8 +1,10 @@
-"""Trainings behind the figures of Ada-DPALS (Krichene et al. 2023): DPALS with uniform and tail sampling, Ada-DPALS, and ALS.
+"""Trainings behind the figures of Ada-DPALS (Krichene et al. 2023): DPALS with uniform and tail
+sampling, Ada-DPALS, and ALS.
 
-Every method is the published recipe without item features (`simulations/ada_dpals_*.toml`), made sound: exact accounting, and counts
-charged. Ratings: random 80/10/10, RMSE. Clicks: ratings of 4 and more, held-out users, Recall@20. Settings were chosen on
-the validation part of MovieLens 1M's first split, those of Ada-DPALS at mu = 1/4 for all mu; test is read once, after training.
+Every method is the published recipe without item features (`simulations/ada_dpals_*.toml`), made
+sound: exact accounting, and counts charged. Ratings: random 80/10/10, RMSE. Clicks: ratings of 4
+and more, held-out users, Recall@20. Settings were chosen on the validation part of MovieLens 1M's
+first split, those of Ada-DPALS at mu = 1/4 for all mu; test is read once, after training.
 """
 
 from __future__ import annotations
@@ -46,9 +48,11 @@ BUCKETS, NEIGHBOURS = 5, 20
 ALS_WIDTH, ALS_PASSES, ALS_RIDGES = 16, 10, (3.0, 6.0, 12.0)
 UNIFORM, TAIL, EQ_12 = "DPALS (uniform)", "DPALS (tail)", "Ada-DPALS, eq. 12 (mu = 1/4)"
 CUTOFFS = (20, 40, 60, 80, 100)
-"""Of recall in the buckets: 20 for the most frequent items and 20 more for each bucket further down the tail (the paper's footnote 3)."""
+"""Of recall in the buckets: 20 for the most frequent items and 20 more for each bucket further down
+the tail (the paper's footnote 3)."""
 FILMS = ("Shawshank Redemption, The (1994)", "Pinocchio (1940)", "Interstellar (2014)")
-"""Queries of Tables 3 and 4 with plain names; to those that the data has come a frequent, a less frequent and a middling item."""
+"""Queries of Tables 3 and 4 with plain names; to those that the data has come a frequent, a less
+frequent and a middling item."""
 
 
 def ada(mu: str | float) -> str:
@@ -61,13 +65,19 @@ METHODS: Mapping[str, Row] = {
     TAIL: {"weights": "constant", "sampling": "tail"},
     EQ_12: {"weights": "clipped", "weight_exponent": 0.25},
 }
-"""What a scenario's [model] says; the last clips weights as printed, the others scale every user to its whole budget."""
+"""What a scenario's [model] says; the last clips weights as printed, the others scale every user to
+its whole budget."""
 
 
 def _weighting(method: str) -> Row:
     if method in METHODS:
         return METHODS[method]
-    return {"weights": "normalised", "weight_exponent": float(Fraction(method.removeprefix("Ada-DPALS (mu = ").removesuffix(")")))}
+    return {
+        "weights": "normalised",
+        "weight_exponent": float(
+            Fraction(method.removeprefix("Ada-DPALS (mu = ").removesuffix(")"))
+        ),
+    }
 
 
 def metric_of(kind: Kind) -> str:
@@ -82,8 +92,16 @@ def loaded(work: Work, seed: int) -> tuple[Dataset, SealedSplit]:
 
 def trained_trial(work: Work, method: str, epsilon: float, seed: int) -> Trial:
     """One finished training."""
-    digest = scenario_of(work.start, method, epsilon, seed).digest()[:8]  # other settings are another row
-    return Trial.of(f"{work.kind}-{method}-epsilon{epsilon:g}-{seed}-{digest}", one_run, work, method, epsilon, seed)
+    # other settings are another row
+    digest = scenario_of(work.start, method, epsilon, seed).digest()[:8]
+    return Trial.of(
+        f"{work.kind}-{method}-epsilon{epsilon:g}-{seed}-{digest}",
+        one_run,
+        work,
+        method,
+        epsilon,
+        seed,
+    )
 
 
 def reference_trial(work: Work, seed: int) -> Trial:
@@ -93,8 +111,15 @@ def reference_trial(work: Work, seed: int) -> Trial:
 
 def scenario_of(start: Start, method: str, epsilon: float, seed: int) -> Scenario:
     """What `fedrec simulate` would be told, from a figure's scenario."""
-    told = {"recipe": "published", "seed": seed, "split": {"seed": seed}, "privacy": {"epsilon": epsilon}}
-    return start.laid_over(start.settings(_family(method), epsilon), told, {"model": _weighting(method)})
+    told = {
+        "recipe": "published",
+        "seed": seed,
+        "split": {"seed": seed},
+        "privacy": {"epsilon": epsilon},
+    }
+    return start.laid_over(
+        start.settings(_family(method), epsilon), told, {"model": _weighting(method)}
+    )
 
 
 def _family(method: str) -> str:
@@ -108,13 +133,22 @@ def one_run(work: Work, method: str, epsilon: float, seed: int) -> Row:
     done = trained(scenario, public_facts(scenario, dataset, sealed), sealed.train)
     model, counts = done.model, _counts(sealed)
     ours, theirs = np.asarray(model.item_vectors), _reference_vectors(work, seed)
-    content = {"guarantee": str(done.prepared.plan.guarantee), "neighbours": _neighbours(ours, dataset, counts)}
+    content = {
+        "guarantee": str(done.prepared.plan.guarantee),
+        "neighbours": _neighbours(ours, dataset, counts),
+    }
     opened = sealed.open(model.arrays())
-    return content | {"overlap": _overlaps(ours, theirs, counts), "model_sha256": opened.model_sha256} | measured(model, opened.split)
+    return (
+        content
+        | {"overlap": _overlaps(ours, theirs, counts), "model_sha256": opened.model_sha256}
+        | measured(model, opened.split)
+    )
 
 
 def _reference_name(work: Work, seed: int) -> str:
-    divided = scenario_of(work.start, ada("1/4"), 1.0, seed).model_dump_json(include={"data", "split"})
+    divided = scenario_of(work.start, ada("1/4"), 1.0, seed).model_dump_json(
+        include={"data", "split"}
+    )
     return f"{work.kind}-als-{seed}-{hashlib.sha256(divided.encode()).hexdigest()[:8]}"
 
 
@@ -127,35 +161,52 @@ def reference_run(work: Work, seed: int) -> Row:
         model = als_model(sealed, scenario_of(work.start, ada("1/4"), math.inf, seed))
     V = np.asarray(model.item_vectors, np.float32)
     write_arrays(_reference_path(work, seed), {"V": V})
-    content: Row = {"guarantee": "no privacy", "neighbours": _neighbours(V, dataset, _counts(sealed))}
+    content: Row = {
+        "guarantee": "no privacy",
+        "neighbours": _neighbours(V, dataset, _counts(sealed)),
+    }
     opened = sealed.open({"V": V})
     simple = baselines(opened.split.test, opened.split.train, cutoffs=(20,))
     content["model_sha256"] = opened.model_sha256
-    content["baselines"] = {name: outcome.metrics()[metric_of(work.kind)] for name, outcome in simple.items()}
+    content["baselines"] = {
+        name: outcome.metrics()[metric_of(work.kind)] for name, outcome in simple.items()
+    }
     return content | measured(model, opened.split)
 
 
 def _als(split: SealedSplit, rng: np.random.Generator) -> Model:
-    """The paper's own ALS, without biases, so that its vectors compare with the private ones; lambda is chosen on validation."""
+    """The paper's own ALS, without biases, so that its vectors compare with the private ones;
+    lambda is chosen on validation."""
     fold, found = split.validation, list[tuple[float, Model]]()
     for ridge in ALS_RIDGES:
         model = _als_with(ridge, split.train, rng)
-        found.append((rating_metrics(predict(model, fold.history, fold.targets), fold.targets).rmse, model))
+        found.append(
+            (rating_metrics(predict(model, fold.history, fold.targets), fold.targets).rmse, model)
+        )
     return min(found, key=lambda pair: pair[0])[1]
 
 
 def _als_with(ridge: float, train: Interactions, rng: np.random.Generator) -> Model:
-    order, mean = order_by_item(train.user_ptr, train.items, train.num_items), float(train.values.mean(dtype=np.float64))
+    order, mean = (
+        order_by_item(train.user_ptr, train.items, train.num_items),
+        float(train.values.mean(dtype=np.float64)),
+    )
     y = train.values - np.float32(mean)
     V = (0.1 * rng.standard_normal((train.num_items, ALS_WIDTH))).astype(np.float32)
     for _ in range(ALS_PASSES):
         U = solve_rows(train.user_ptr, train.items, V, ridge=ridge, targets=y)
-        V = solve_rows(order.item_ptr, order.users, U, ridge=ridge, targets=y, positions=order.positions).astype(np.float32)
+        V = solve_rows(
+            order.item_ptr, order.users, U, ridge=ridge, targets=y, positions=order.positions
+        ).astype(np.float32)
     return PublishedModel(V, mean, ridge, click_weight=1.0)
 
 
 def _reference_path(work: Work, seed: int) -> Path:
-    return work.folder / "als" / f"{_reference_name(work, seed)}-{source_digest(reference_run)}.safetensors"
+    return (
+        work.folder
+        / "als"
+        / f"{_reference_name(work, seed)}-{source_digest(reference_run)}.safetensors"
+    )
 
 
 def _reference_vectors(work: Work, seed: int) -> Floats:
@@ -174,7 +225,9 @@ def _bucket_values(outcome: Outcome) -> list[float]:
     """RMSE, or recall at a cutoff that grows down the tail, rarest items first."""
     if outcome.ranking is None:
         return [bucket.rmse for bucket in outcome.rating_buckets]
-    return [bucket[CUTOFFS[-1 - b]].recall_capped for b, bucket in enumerate(outcome.ranking.buckets)]
+    return [
+        bucket[CUTOFFS[-1 - b]].recall_capped for b, bucket in enumerate(outcome.ranking.buckets)
+    ]
 
 
 def item_counts(work: Work, seed: int) -> npt.NDArray[np.int64]:
@@ -197,7 +250,10 @@ def _neighbours(V: Floats, dataset: Dataset, counts: npt.NDArray[np.int64]) -> l
     """Six items of largest inner product beside each query, with counts in train."""
     names = dataset.catalogue.titles or dataset.catalogue.item_ids
     lists = neighbour_lists(V, k=min(6, len(V) - 1))
-    named = [{"item": names[j], "frequency": int(counts[j]), "list": [names[i] for i in lists[j]]} for j in _queries(names, counts)]
+    named = [
+        {"item": names[j], "frequency": int(counts[j]), "list": [names[i] for i in lists[j]]}
+        for j in _queries(names, counts)
+    ]
     return [dict(n) for n in named]
 
 

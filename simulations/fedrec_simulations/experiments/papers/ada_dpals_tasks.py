@@ -1,9 +1,11 @@
-"""Ada-DPALS App. C: does a budget that adapts to the sizes of tasks help? Figure 5, on its planted tasks, by Algorithms 1 and 2.
+"""Ada-DPALS App. C: does a budget that adapts to the sizes of tasks help? Figure 5, on its planted
+tasks, by Algorithms 1 and 2.
 
-Test RMSE of m = 100 linear tasks against mu, at skew a = 1 and 2. Exact sizes decide the weights, as in the paper: the guarantee takes
-them for public knowledge and says so; one point of ours has them estimated instead (App. B). On validation are chosen the ridge, from the
-one release of a run, and Gamma of noisy gradient descent, from a run for each; test is read once. The paper's text names neither
-epsilons nor values.
+Test RMSE of m = 100 linear tasks against mu, at skew a = 1 and 2. Exact sizes decide the weights,
+as in the paper: the guarantee takes them for public knowledge and says so; one point of ours has
+them estimated instead (App. B). On validation are chosen the ridge, from the one release of a run,
+and Gamma of noisy gradient descent, from a run for each; test is read once. The paper's text names
+neither epsilons nor values.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ Algorithm = Literal["SSP", "noisy gradient"]
 
 @dataclass(frozen=True)
 class Point:
-    """One point of the figure before its seeds; `estimated`: sizes are released privately, not taken as public."""
+    """One point of the figure before its seeds; `estimated`: sizes are released privately, not
+    taken as public."""
 
     algorithm: Algorithm
     skew: float
@@ -56,14 +59,22 @@ class Point:
     @property
     def series(self) -> str:
         """Of the legend."""
-        return f"{self.algorithm}, a = {self.skew:g}, epsilon = {self.epsilon:g}" + (f", {ESTIMATED}" if self.estimated else "")
+        return f"{self.algorithm}, a = {self.skew:g}, epsilon = {self.epsilon:g}" + (
+            f", {ESTIMATED}" if self.estimated else ""
+        )
 
 
 def planted_task_lines(work: Work) -> Plan[list[Line]]:
     """Figure 5b-e; of a small part one skew, one epsilon, three mu, and a tenth of the users."""
     shape, asked = TaskShape(users=1_000) if work.quick else TaskShape(), list(_points(work))
-    found = yield from by_seed(work.seeds, {point: partial(_trial, point, replace(shape, skew=point.skew)) for point in asked})
-    return [Line("rmse", p.series, p.mu, [row["rmse"] for row in rows], rows[0]["guarantee"]) for p, rows in found.items()]
+    found = yield from by_seed(
+        work.seeds,
+        {point: partial(_trial, point, replace(shape, skew=point.skew)) for point in asked},
+    )
+    return [
+        Line("rmse", p.series, p.mu, [row["rmse"] for row in rows], rows[0]["guarantee"])
+        for p, rows in found.items()
+    ]
 
 
 def _points(work: Work) -> Iterator[Point]:
@@ -78,7 +89,8 @@ def _points(work: Work) -> Iterator[Point]:
 
 def _trial(point: Point, shape: TaskShape, seed: int) -> Trial:
     method = point.algorithm + ("-estimated" if point.estimated else "")
-    name = f"tasks-{method}-{shape.users}-a{point.skew:g}-epsilon{point.epsilon:g}-delta{point.delta:g}-mu{point.mu:g}-{seed}"
+    budget = f"epsilon{point.epsilon:g}-delta{point.delta:g}-mu{point.mu:g}"
+    name = f"tasks-{method}-{shape.users}-a{point.skew:g}-{budget}-{seed}"
     return Trial.of(name, one_run, point, shape, seed)
 
 
@@ -87,7 +99,11 @@ def one_run(point: Point, shape: TaskShape, seed: int) -> Row:
     planted = planted_tasks(shape, streams=Streams(seed))
     sealed = SealedSplit(random_split(planted.data.labels, seed=seed))
     known = TaskData(sealed.train, planted.data.features)
-    sizes = None if point.estimated else np.bincount(sealed.train.items, minlength=shape.tasks).astype(np.float64)
+    sizes = (
+        None
+        if point.estimated
+        else np.bincount(sealed.train.items, minlength=shape.tasks).astype(np.float64)
+    )
     fit = _by_ssp if point.algorithm == "SSP" else _by_descent
     guarantee, thetas = fit(point, known, sizes, seed)
     fold = sealed.validation.targets
@@ -98,23 +114,35 @@ def one_run(point: Point, shape: TaskShape, seed: int) -> Row:
     return found | {"guarantee": str(guarantee), "model_sha256": opened.model_sha256}
 
 
-def _by_ssp(point: Point, known: TaskData, sizes: Float64s | None, seed: int) -> tuple[Guarantee, dict[float, Float64s]]:
+def _by_ssp(
+    point: Point, known: TaskData, sizes: Float64s | None, seed: int
+) -> tuple[Guarantee, dict[float, Float64s]]:
     """theta by ridge, all from one release."""
     settings = TaskRidgeSettings(known.features.shape[1], Adaptive(point.mu), ridge=1.0)
-    plan = task_ridge.plan_for(Guarantee(point.epsilon, point.delta), settings, public_sizes=sizes is not None)
+    plan = task_ridge.plan_for(
+        Guarantee(point.epsilon, point.delta), settings, public_sizes=sizes is not None
+    )
     recipe = TaskRidge(plan, settings, known.num_users, known.labels.num_items, sizes)
     state = _trained(recipe, task_ridge.client_steps(settings), known, seed)
     return plan.guarantee, {ridge: recipe.theta(state, ridge=ridge) for ridge in RIDGES}
 
 
-def _by_descent(point: Point, known: TaskData, sizes: Float64s | None, seed: int) -> tuple[Guarantee, dict[float, Float64s]]:
+def _by_descent(
+    point: Point, known: TaskData, sizes: Float64s | None, seed: int
+) -> tuple[Guarantee, dict[float, Float64s]]:
     """theta by Gamma, a private run each."""
     thetas = dict[float, Float64s]()
     for radius in GRADIENT_RADII:
-        settings = TaskDescentSettings(known.features.shape[1], point.mu, STEPS, rate=1.0, gradient_radius=radius)
-        plan = task_descent.plan_for(Guarantee(point.epsilon, point.delta), settings, public_sizes=sizes is not None)
+        settings = TaskDescentSettings(
+            known.features.shape[1], point.mu, STEPS, rate=1.0, gradient_radius=radius
+        )
+        plan = task_descent.plan_for(
+            Guarantee(point.epsilon, point.delta), settings, public_sizes=sizes is not None
+        )
         recipe = TaskDescent(plan, settings, known.num_users, known.labels.num_items, sizes)
-        thetas[radius] = recipe.theta(_trained(recipe, task_descent.client_steps(settings), known, seed))
+        thetas[radius] = recipe.theta(
+            _trained(recipe, task_descent.client_steps(settings), known, seed)
+        )
     return plan.guarantee, thetas
 
 

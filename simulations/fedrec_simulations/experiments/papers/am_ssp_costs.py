@@ -1,8 +1,10 @@
-"""What AM-SSP costs beside DP-SGD (Krichene et al. 2024, Prop. 2 and App. C): Figures 5 and 6 by formula, and the same measured.
+"""What AM-SSP costs beside DP-SGD (Krichene et al. 2024, Prop. 2 and App. C): Figures 5 and 6 by
+formula, and the same measured.
 
-Visits: how many forward and backward passes of the item encoder an epoch of DP-SGD takes, if a batch shares those of an item (Alg. 6).
-Costs: eq. 9, with 1 for every constant that O() hides. Measured are our own Alg. 5 and Alg. 6 on the features of the data:
-seconds of the statistics (float32, in one process), of an epoch over items, and of an epoch over examples from a few batches.
+Visits: how many forward and backward passes of the item encoder an epoch of DP-SGD takes, if a
+batch shares those of an item (Alg. 6). Costs: eq. 9, with 1 for every constant that O() hides.
+Measured are our own Alg. 5 and Alg. 6 on the features of the data: seconds of the statistics
+(float32, in one process), of an epoch over items, and of an epoch over examples from a few batches.
 """
 
 from __future__ import annotations
@@ -25,29 +27,41 @@ from fedrec.factorization.item_statistics import ItemStatistics, item_statistics
 from fedrec.factorization.optimizers import GradientDescent
 
 EXAMPLES, ITEMS, DIMENSION = 1_000_000, 1_000, 64
-"""D and m of Figures 5 and 6; they do not name d, which the panel c = d needs: 64 is the paper's largest."""
+"""D and m of Figures 5 and 6; they do not name d, which the panel c = d needs: 64 is the paper's
+largest."""
 
 
 def power_law(alpha: float, *, num_items: int = ITEMS, examples: int = EXAMPLES) -> Float64s:
-    """(m,) counts proportional to rank^-alpha, most frequent first. The paper says density x^-alpha, not of what; rank is ours."""
+    """(m,) counts proportional to rank^-alpha, most frequent first.
+
+    The paper says density x^-alpha, not of what; rank is ours."""
     shares = np.arange(1, num_items + 1, dtype=np.float64) ** -alpha
     return np.asarray(examples * shares / shares.sum())
 
 
 def visits(counts: npt.NDArray[np.number], batch: int) -> float:
-    """beta / m: expected batches of `batch` examples in which an item appears, per epoch, drawn with replacement (App. C)."""
+    """beta / m: expected batches of `batch` examples in which an item appears, per epoch, drawn
+    with replacement (App. C)."""
     D = float(counts.sum())
-    return float(np.mean(D / batch * -np.expm1(batch * np.log1p(-np.asarray(counts, np.float64) / D))))
+    return float(
+        np.mean(D / batch * -np.expm1(batch * np.log1p(-np.asarray(counts, np.float64) / D)))
+    )
 
 
-def counted_visits(items: Integers, batch: int, num_items: int, *, rng: np.random.Generator) -> float:
+def counted_visits(
+    items: Integers, batch: int, num_items: int, *, rng: np.random.Generator
+) -> float:
     """The same, counted in one epoch of batches of the events whose items are `items`."""
     drawn = rng.choice(items, len(items) // batch * batch)
     return len(np.unique(np.arange(len(drawn)) // batch * num_items + drawn)) / num_items
 
 
-def cost_ratio(*, visits: float, epochs: float, pass_cost: float, dimension: int, examples_per_item: float) -> float:
-    """Eq. 9: cost of SSP2 / cost of DP-SGD, m / beta (1 + d^2 / c + D d^2 / (c e m)); `pass_cost` is c."""
+def cost_ratio(
+    *, visits: float, epochs: float, pass_cost: float, dimension: int, examples_per_item: float
+) -> float:
+    """Eq.
+
+    9: cost of SSP2 / cost of DP-SGD, m / beta (1 + d^2 / c + D d^2 / (c e m)); `pass_cost` is c."""
     d2 = dimension**2
     return (1 + d2 / pass_cost + examples_per_item * d2 / (pass_cost * epochs)) / visits
 
@@ -62,10 +76,12 @@ def shared_step(
     radius: float,
     rng: np.random.Generator,
 ) -> EncoderGradient:
-    """Alg. 6 l. 4-8 on examples (item, u, y): each item's passes once, each example clipped to `radius`, noise on every parameter.
+    """Alg. 6 l. 4-8 on examples (item, u, y): each item's passes once, each example clipped to
+    `radius`, noise on every parameter.
 
-    To be measured, not to be trusted: it clips examples, not users, and nobody accounts for its noise. The norm of an example's
-    gradient needs no gradient: ||r||^2 (1 + ||h_j||^2) + sum_c ||x_jc||^2 ||W_c r||^2, r = (u v_j - y) u (Goodfellow 2015).
+    To be measured, not to be trusted: it clips examples, not users, and nobody accounts for its
+    noise. The norm of an example's gradient needs no gradient: ||r||^2 (1 + ||h_j||^2) + sum_c
+    ||x_jc||^2 ||W_c r||^2, r = (u v_j - y) u (Goodfellow 2015).
     """
     seen, at = np.unique(items, return_inverse=True)
     batch = inputs.batch(seen)
@@ -82,47 +98,82 @@ def shared_step(
     return _noised(g, theta, radius, rng)
 
 
-def _noised(g: EncoderGradient, theta: EncoderParameters, std: float, rng: np.random.Generator) -> EncoderGradient:
-    """All parameters, those of features that no item of the batch has too: no gradient stays sparse."""
-    dense = [std * rng.standard_normal(a.shape, np.float32) for a in (theta.embeddings, theta.dense, theta.bias)]
+def _noised(
+    g: EncoderGradient, theta: EncoderParameters, std: float, rng: np.random.Generator
+) -> EncoderGradient:
+    """All parameters, those of features that no item of the batch has too: no gradient stays
+    sparse."""
+    dense = [
+        std * rng.standard_normal(a.shape, np.float32)
+        for a in (theta.embeddings, theta.dense, theta.bias)
+    ]
     dense[0][g.features] += g.embeddings
-    return EncoderGradient(np.arange(len(theta.embeddings)), dense[0], dense[1] + g.dense, dense[2] + g.bias)
+    return EncoderGradient(
+        np.arange(len(theta.embeddings)), dense[0], dense[1] + g.dense, dense[2] + g.bias
+    )
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds: of the statistics, of an SSP2 epoch by items per batch (0 for all), of a DP-SGD epoch by examples per batch."""
+    """Seconds: of the statistics, of an SSP2 epoch by items per batch (0 for all), of a DP-SGD
+    epoch by examples per batch."""
 
     statistics: float
     by_items: Mapping[int, float]
     by_examples: Mapping[int, float]
 
 
-def measure(data: Interactions, inputs: ItemInputs, dimension: int, *, item_batches: tuple[int, ...], batches: tuple[int, ...]) -> Measured:
-    """On this machine, of random user vectors and the data's own items: times depend on sizes, not on values."""
+def measure(
+    data: Interactions,
+    inputs: ItemInputs,
+    dimension: int,
+    *,
+    item_batches: tuple[int, ...],
+    batches: tuple[int, ...],
+) -> Measured:
+    """On this machine, of random user vectors and the data's own items: times depend on sizes, not
+    on values."""
     rng = np.random.default_rng(0)
     theta = encoder.init(inputs, dimension, rng=rng)
     U = rng.standard_normal((data.num_users, dimension)).astype(np.float32) / np.float32(dimension)
-    y, order = data.values.astype(np.float32) - np.float32(np.mean(data.values)), order_by_item(data.user_ptr, data.items, data.num_items)
+    y, order = (
+        data.values.astype(np.float32) - np.float32(np.mean(data.values)),
+        order_by_item(data.user_ptr, data.items, data.num_items),
+    )
     stats = item_statistics(order, U, y)
     return Measured(
         _least_seconds(lambda: item_statistics(order, U, y)),
-        {size: _least_seconds(partial(_item_epoch, theta, inputs, stats, size)) for size in item_batches},
         {
-            size: _least_seconds(partial(_example_step, theta, inputs, data.items, data.users, U, y, size)) * len(data) / size
+            size: _least_seconds(partial(_item_epoch, theta, inputs, stats, size))
+            for size in item_batches
+        },
+        {
+            size: _least_seconds(
+                partial(_example_step, theta, inputs, data.items, data.users, U, y, size)
+            )
+            * len(data)
+            / size
             for size in batches
         },
     )
 
 
-def _item_epoch(theta: EncoderParameters, inputs: ItemInputs, stats: ItemStatistics, size: int) -> None:
+def _item_epoch(
+    theta: EncoderParameters, inputs: ItemInputs, stats: ItemStatistics, size: int
+) -> None:
     steps = -(-inputs.num_items // size) if size else 1
     descent = Descent(steps, Constant(1e-6), optimizer=GradientDescent(), batch_items=size or None)
     gradient.ssp2(theta, inputs, stats, descent=descent, ridge=1.0, rng=np.random.default_rng(0))
 
 
 def _example_step(
-    theta: EncoderParameters, inputs: ItemInputs, items: Integers, users: Integers, U: Float32s, y: Float32s, size: int
+    theta: EncoderParameters,
+    inputs: ItemInputs,
+    items: Integers,
+    users: Integers,
+    U: Float32s,
+    y: Float32s,
+    size: int,
 ) -> None:
     rng = np.random.default_rng(0)
     chosen = rng.integers(len(items), size=size)
@@ -142,13 +193,25 @@ def _least_seconds(call: Callable[[], object], turns: int = 3) -> float:
     return min(seconds)
 
 
-def visits_rows(data_counts: Integers, items: Integers, batches: Sequence[int]) -> Iterator[tuple[str, str, float, float]]:
-    """Figure 5 as (metric, series, x, value): counts of power laws, visits against batch size, and those of the data, counted too."""
+def visits_rows(
+    data_counts: Integers, items: Integers, batches: Sequence[int]
+) -> Iterator[tuple[str, str, float, float]]:
+    """Figure 5 as (metric, series, x, value): counts of power laws, visits against batch size, and
+    those of the data, counted too."""
     for alpha in (0.1, 0.3, 1.0):
         counts, series = power_law(alpha), f"alpha = {alpha:g}"
-        yield from (("count", series, float(rank), float(counts[rank - 1])) for rank in (1, 10, 100, ITEMS))
-        yield from (("visits per item", series, float(size), visits(counts, size)) for size in batches)
+        yield from (
+            ("count", series, float(rank), float(counts[rank - 1])) for rank in (1, 10, 100, ITEMS)
+        )
+        yield from (
+            ("visits per item", series, float(size), visits(counts, size)) for size in batches
+        )
     rng = np.random.default_rng(0)
     for size in (size for size in batches if 100 <= size <= len(items)):
         yield "visits per item", "this data, by formula", float(size), visits(data_counts, size)
-        yield "visits per item", "this data, counted", float(size), counted_visits(items, size, len(data_counts), rng=rng)
+        yield (
+            "visits per item",
+            "this data, counted",
+            float(size),
+            counted_visits(items, size, len(data_counts), rng=rng),
+        )

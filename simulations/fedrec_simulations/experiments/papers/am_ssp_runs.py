@@ -1,8 +1,10 @@
-"""Trainings behind the figures of AM-SSP (Krichene et al. 2024): its curves as scenarios, trained on one split and tested once.
+"""Trainings behind the figures of AM-SSP (Krichene et al. 2024): its curves as scenarios, trained
+on one split and tested once.
 
-Ratings: random 80/10/10, RMSE. Clicks: ratings of 4 and more, held-out users, Recall@20. Everything is made sound, users as the unit:
-exact accounting, counts and mean charged, every resample of SSP1 charged in full. One curve is as printed, with Theorem 2 for
-its calibration, and says so in its guarantee. Settings were chosen on validation of the first split; test is read once, after training.
+Ratings: random 80/10/10, RMSE. Clicks: ratings of 4 and more, held-out users, Recall@20. Everything
+is made sound, users as the unit: exact accounting, counts and mean charged, every resample of SSP1
+charged in full. One curve is as printed, with Theorem 2 for its calibration, and says so in its
+guarantee. Settings were chosen on validation of the first split; test is read once, after training.
 """
 
 from __future__ import annotations
@@ -43,9 +45,11 @@ STEPS = 16
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a figure: its label, its recipe, and what its scenario says beyond the figure's own lines.
+    """One line of a figure: its label, its recipe, and what its scenario says beyond the figure's
+    own lines.
 
-    line: the curve whose [figure] settings it takes; empty for those of its label, if there are any.
+    line: the curve whose [figure] settings it takes; empty for those of its label, if there are
+    any.
     """
 
     label: str
@@ -59,9 +63,15 @@ class Curve:
 LOOPBACK = Curve("DP-ALS (id only)", model={"encoder": "id"}, features=False)
 SSP = Curve("AM-SSP")
 SSP1 = Curve("AM-SSP by SSP1, 16 resamples", line="AM-SSP", model={"resamples": STEPS})
-PRINTED = Curve("AM-SSP as printed (Theorem 2)", line="AM-SSP", model={"weights": "printed"}, accountant="am-ssp")
+PRINTED = Curve(
+    "AM-SSP as printed (Theorem 2)",
+    line="AM-SSP",
+    model={"weights": "printed"},
+    accountant="am-ssp",
+)
 DPSGD = Curve("AM-DPSGD with biases, our rewrite", recipe="am-dpsgd")
-"""With item biases and centred users, which the paper's model, and AM-SSP here, is without; a linear encoder in full batches."""
+"""With item biases and centred users, which the paper's model, and AM-SSP here, is without; a
+linear encoder in full batches."""
 OURS = Curve("our default", recipe="default")
 PLAIN = "DP-SGD with biases, trusted curator"
 """No recipe: `dp_sgd` trains where all ratings lie, and owes its sampling to that."""
@@ -72,8 +82,17 @@ def scenario_of(start: Start, curve: Curve, epsilon: float, seed: int) -> Scenar
     model = {**start.settings(curve.line or curve.label, epsilon).get("model", {}), **curve.model}
     if model.get("resamples", 1) > 1:  # SSP1 needs a step for every release
         model["encoder_steps"] = max(model.get("encoder_steps", 0), model["resamples"])
-    privacy = {"epsilon": epsilon, "accountant": curve.accountant if math.isfinite(epsilon) else "gdp"}
-    told = {"recipe": curve.recipe, "seed": seed, "split": {"seed": seed}, "privacy": privacy, "data": {"features": curve.features}}
+    privacy = {
+        "epsilon": epsilon,
+        "accountant": curve.accountant if math.isfinite(epsilon) else "gdp",
+    }
+    told = {
+        "recipe": curve.recipe,
+        "seed": seed,
+        "split": {"seed": seed},
+        "privacy": privacy,
+        "data": {"features": curve.features},
+    }
     return start.laid_over(told, {"model": model} if model else {}, leave=frozenset({"model"}))
 
 
@@ -88,10 +107,19 @@ def prepared(start: Start, curve: Curve, epsilon: float, seed: int) -> Prepared:
     return prepare(scenario, public_facts(scenario, *loaded(start, seed)))
 
 
-def curve_trial(work: Work, name: str, make: Callable[..., Row], curve: Curve, epsilon: float, seed: int) -> Trial:
+def curve_trial(
+    work: Work, name: str, make: Callable[..., Row], curve: Curve, epsilon: float, seed: int
+) -> Trial:
     """`make(start, curve, epsilon, seed)`, kept by name and by all that its scenario says."""
     digest = scenario_of(work.start, curve, epsilon, seed).digest()[:8]
-    return Trial.of(f"{work.kind}-{name}-epsilon{epsilon:g}-{seed}-{digest}", make, work.start, curve, epsilon, seed)
+    return Trial.of(
+        f"{work.kind}-{name}-epsilon{epsilon:g}-{seed}-{digest}",
+        make,
+        work.start,
+        curve,
+        epsilon,
+        seed,
+    )
 
 
 def one_run(start: Start, curve: Curve, epsilon: float, seed: int) -> Row:
@@ -100,7 +128,11 @@ def one_run(start: Start, curve: Curve, epsilon: float, seed: int) -> Row:
     dataset, sealed = loaded(start, seed)
     done = trained(scenario, public_facts(scenario, dataset, sealed), sealed.train)
     opened = sealed.open(done.model.arrays())
-    content = {"guarantee": str(done.prepared.plan.guarantee), "model_sha256": opened.model_sha256, "seconds": done.seconds}
+    content = {
+        "guarantee": str(done.prepared.plan.guarantee),
+        "model_sha256": opened.model_sha256,
+        "seconds": done.seconds,
+    }
     return content | measured(done.model, opened.split)
 
 
@@ -110,15 +142,25 @@ def central_run(start: Start, curve: Curve, epsilon: float, seed: int) -> Row:
 
     privacy, sealed = scenario_of(start, curve, epsilon, seed).privacy, loaded(start, seed)[1]
     started = time.perf_counter()
-    done = train_dpsgd(sealed.train, Guarantee(epsilon, privacy.delta), settings_for(epsilon), streams=Streams(seed))
+    done = train_dpsgd(
+        sealed.train,
+        Guarantee(epsilon, privacy.delta),
+        settings_for(epsilon),
+        streams=Streams(seed),
+    )
     seconds = time.perf_counter() - started
     opened = sealed.open(done.model.arrays())
-    content = {"guarantee": f"{done.guarantee}; trusted curator", "model_sha256": opened.model_sha256, "seconds": seconds}
+    content = {
+        "guarantee": f"{done.guarantee}; trusted curator",
+        "model_sha256": opened.model_sha256,
+        "seconds": seconds,
+    }
     return content | measured(done.model, opened.split)
 
 
 def resampled(resamples: int, share: float) -> Curve:
-    """Figure 4: one item update of 16 steps, on noise drawn `resamples` times (1: SSP2, 16: SSP1) with `share` of the examples each."""
+    """Figure 4: one item update of 16 steps, on noise drawn `resamples` times (1: SSP2, 16: SSP1)
+    with `share` of the examples each."""
     once: Row = {"steps": 1, "encoder_steps": STEPS, "resamples": resamples, "example_share": share}
     return Curve(f"AM-SSP, {resamples} resamples of {share:g}", line="AM-SSP", model=once)
 
@@ -141,14 +183,17 @@ def _last(start: Start, curve: Curve, epsilon: float, seed: int) -> float:
 
 
 def timed(start: Start, curve: Curve, epsilon: float, seed: int) -> Row:
-    """Figures 3 and 8: quality on validation against seconds of training. A run on planted data compiles first."""
+    """Figures 3 and 8: quality on validation against seconds of training.
+
+    A run on planted data compiles first."""
     deque(watched(replace(start, data="planted"), curve, epsilon, seed), maxlen=0)
     guarantee = str(prepared(start, curve, epsilon, seed).plan.guarantee)
     return {"points": list(watched(start, curve, epsilon, seed)), "guarantee": guarantee}
 
 
 def watched(start: Start, curve: Curve, epsilon: float, seed: int) -> Iterator[Row]:
-    """After every round: seconds of training so far, without those of measuring, and quality on the validation fold."""
+    """After every round: seconds of training so far, without those of measuring, and quality on the
+    validation fold."""
     made, split = prepared(start, curve, epsilon, seed), loaded(start, seed)[1]
     to_come, seconds = rounds(made, split.train, seed), 0.0
     counts = np.bincount(split.train.items, minlength=split.train.num_items)
@@ -158,12 +203,24 @@ def watched(start: Start, curve: Curve, epsilon: float, seed: int) -> Iterator[R
         seconds += time.perf_counter() - started
         if done is None:
             return
-        yield {"seconds": seconds, "value": quality(made.recipe.model(done.state), split.validation, counts)}
+        yield {
+            "seconds": seconds,
+            "value": quality(made.recipe.model(done.state), split.validation, counts),
+        }
 
 
 def quality(model: Model, fold: Fold, counts: npt.NDArray[np.integer]) -> float:
     """RMSE of ratings, Recall@20 of clicks."""
     if fold.targets.kind == "ratings":
         return rating_metrics(predict(model, fold.history, fold.targets), fold.targets).rmse
-    scores = dot_product(np.asarray(model.user_vectors(fold.history), np.float32), np.asarray(model.item_vectors, np.float32))
-    return evaluate_ranking(scores, history=fold.history, targets=fold.targets, train_counts=counts, cutoffs=(20,)).at[20].recall_capped
+    scores = dot_product(
+        np.asarray(model.user_vectors(fold.history), np.float32),
+        np.asarray(model.item_vectors, np.float32),
+    )
+    return (
+        evaluate_ranking(
+            scores, history=fold.history, targets=fold.targets, train_counts=counts, cutoffs=(20,)
+        )
+        .at[20]
+        .recall_capped
+    )

@@ -1,9 +1,12 @@
-"""Trainings behind the figures of DP-CMF (Curmei et al. 2023): public sources, settings chosen on validation, one reading of test.
+"""Trainings behind the figures of DP-CMF (Curmei et al. 2023): public sources, settings chosen on
+validation, one reading of test.
 
-Protocol, from the figure's scenario: random 80/10/10 by split seed of the private users' ratings, the noise's seed being the split's; user
-level. The paper takes its public users from ML-20M. Where there is no second source, half of the users are made public by the split's seed
-and leave the private data, validation and test: the paper's proportion (70,152 beside 69,878). Settings without sides are those of
-`recipe = "published"`; alpha and lambda' are chosen per side and epsilon on the validation ratings of the first seed (4.1).
+Protocol, from the figure's scenario: random 80/10/10 by split seed of the private users' ratings,
+the noise's seed being the split's; user level. The paper takes its public users from ML-20M. Where
+there is no second source, half of the users are made public by the split's seed and leave the
+private data, validation and test: the paper's proportion (70,152 beside 69,878). Settings without
+sides are those of `recipe = "published"`; alpha and lambda' are chosen per side and epsilon on the
+validation ratings of the first seed (4.1).
 """
 
 from __future__ import annotations
@@ -42,10 +45,15 @@ BUCKETS = 4
 WEIGHTS, RIDGES = (1.0, 10.0, 100.0, 1000.0), (1.0, 10.0, 100.0)
 """Candidates of alpha and of lambda'."""
 DILUTIONS = (0.01, 0.1, 1.0)
-"""Candidates of what multiplies the alphas of metadata and of similar items where all sides go together."""
+"""Candidates of what multiplies the alphas of metadata and of similar items where all sides go
+together."""
 KEYS = {"metadata": "metadata", "similar-items": "similar", "public-users": "users"}
 """Sides, and how their settings begin."""
-CATEGORIES = {"genre": ("genre", "listed_genre"), "topic": ("plot", "word"), "cast": ("actor", "director", "writer")}
+CATEGORIES = {
+    "genre": ("genre", "listed_genre"),
+    "topic": ("plot", "word"),
+    "cast": ("actor", "director", "writer"),
+}
 """What the paper takes from Wikidata, and the features that stand for it here."""
 
 
@@ -64,7 +72,8 @@ class Curve:
 
     @property
     def weighed(self) -> bool:
-        """Whether its sides count by weights of ours; other recipes find by themselves what their sides say."""
+        """Whether its sides count by weights of ours; other recipes find by themselves what their
+        sides say."""
         return self.recipe == "dp-cmf"
 
     @property
@@ -78,27 +87,64 @@ PLAIN = Curve("", recipe="default")
 
 
 def tested_rows(work: Work, wanted: Sequence[tuple[Curve, float]]) -> BySeed[tuple[str, float]]:
-    """One tested training for each seed of these curves and epsilons, by label and epsilon, once alpha and lambda' are chosen."""
+    """One tested training for each seed of these curves and epsilons, by label and epsilon, once
+    alpha and lambda' are chosen."""
     chosen = yield from _chosen(work, wanted)
-    return (yield from by_seed(work.seeds, {(c.label, e): partial(_tested, work, c, e, chosen.get((c.label, e), {})) for c, e in wanted}))
+    return (
+        yield from by_seed(
+            work.seeds,
+            {
+                (c.label, e): partial(_tested, work, c, e, chosen.get((c.label, e), {}))
+                for c, e in wanted
+            },
+        )
+    )
 
 
 def _tested(work: Work, curve: Curve, epsilon: float, chosen: Row, seed: int) -> Trial:
-    return trial(work, f"{curve.label}-epsilon-{epsilon:g}-{key(work, curve)}-{seed}", tested, work, curve, epsilon, seed, chosen)
+    return trial(
+        work,
+        f"{curve.label}-epsilon-{epsilon:g}-{key(work, curve)}-{seed}",
+        tested,
+        work,
+        curve,
+        epsilon,
+        seed,
+        chosen,
+    )
 
 
-def _chosen(work: Work, wanted: Sequence[tuple[Curve, float]]) -> Generator[Stage, dict[Any, Row], dict[tuple[str, float], Row]]:
-    """alpha and lambda' of the smallest validation RMSE of the first seed, as [collective] settings: first of sides alone, then of several
-    together, metadata and similar items diluted beside the public users.
+def _chosen(
+    work: Work, wanted: Sequence[tuple[Curve, float]]
+) -> Generator[Stage, dict[Any, Row], dict[tuple[str, float], Row]]:
+    """alpha and lambda' of the smallest validation RMSE of the first seed, as [collective]
+    settings: first of sides alone, then of several together, metadata and similar items diluted
+    beside the public users.
     """
     weighed = [(curve, e) for curve, e in wanted if curve.sides and curve.weighed]
-    sides = {(curve.label, e, side): _alone(curve, side) for curve, e in weighed for side in curve.sides}
-    alone = yield Choices({at: _choice(work, curve, at[1], list(_one_side(at[2], work.quick))) for at, curve in sides.items()})
+    sides = {
+        (curve.label, e, side): _alone(curve, side) for curve, e in weighed for side in curve.sides
+    }
+    alone = yield Choices(
+        {
+            at: _choice(work, curve, at[1], list(_one_side(at[2], work.quick)))
+            for at, curve in sides.items()
+        }
+    )
     found = {at: dict(row["collective"]) for at, row in alone.items()}
-    single = {(curve.label, e): found[curve.label, e, curve.sides[0]] for curve, e in weighed if len(curve.sides) == 1}
+    single = {
+        (curve.label, e): found[curve.label, e, curve.sides[0]]
+        for curve, e in weighed
+        if len(curve.sides) == 1
+    }
     several = [(curve, e) for curve, e in weighed if len(curve.sides) > 1]
-    diluted = {(c.label, e): list(_diluted(c, [found[c.label, e, side] for side in c.sides], work.quick)) for c, e in several}
-    together = yield Choices({(c.label, e): _choice(work, c, e, diluted[c.label, e]) for c, e in several})
+    diluted = {
+        (c.label, e): list(_diluted(c, [found[c.label, e, side] for side in c.sides], work.quick))
+        for c, e in several
+    }
+    together = yield Choices(
+        {(c.label, e): _choice(work, c, e, diluted[c.label, e]) for c, e in several}
+    )
     return single | {at: dict(row["collective"]) for at, row in together.items()}
 
 
@@ -113,9 +159,15 @@ def _choice(work: Work, curve: Curve, epsilon: float, candidates: Sequence[Row])
 
 
 def _diluted(curve: Curve, alone: Sequence[Row], quick: bool) -> Iterator[Row]:
-    each, others = merged(*alone), [KEYS[side] for side in KEYS if side in curve.sides and side != "public-users"]
+    each, others = (
+        merged(*alone),
+        [KEYS[side] for side in KEYS if side in curve.sides and side != "public-users"],
+    )
     for factors in product(DILUTIONS[1:] if quick else DILUTIONS, repeat=len(others)):
-        yield each | {f"{side}_weight": each.get(f"{side}_weight", 1.0) * f for side, f in zip(others, factors, strict=True)}
+        yield each | {
+            f"{side}_weight": each.get(f"{side}_weight", 1.0) * f
+            for side, f in zip(others, factors, strict=True)
+        }
 
 
 def trial(work: Work, name: str, make: Callable[..., Row], *arguments: Any) -> Trial:
@@ -124,25 +176,36 @@ def trial(work: Work, name: str, make: Callable[..., Row], *arguments: Any) -> T
 
 
 def key(work: Work, curve: Curve) -> str:
-    """Eight letters of all that the scenario says of a curve: equal ones choose once, other ones are other rows."""
+    """Eight letters of all that the scenario says of a curve: equal ones choose once, other ones
+    are other rows."""
     said = scenario_of(work, curve, 1.0, work.seeds[0], {})
-    content = said.model_dump_json(exclude={"run": True, "figure": True, "seed": True, "split": {"seed"}})
+    content = said.model_dump_json(
+        exclude={"run": True, "figure": True, "seed": True, "split": {"seed"}}
+    )
     return hashlib.sha256(content.encode()).hexdigest()[:8]
 
 
 def _one_side(side: str, quick: bool) -> Iterator[Row]:
-    for weight, ridge in product(WEIGHTS[1:3] if quick else WEIGHTS, RIDGES[2:] if quick else RIDGES):
+    for weight, ridge in product(
+        WEIGHTS[1:3] if quick else WEIGHTS, RIDGES[2:] if quick else RIDGES
+    ):
         yield {f"{KEYS[side]}_weight": weight, f"{KEYS[side]}_ridge": ridge}
 
 
-def chosen_on_validation(work: Work, curve: Curve, epsilon: float, candidates: Sequence[Row]) -> Row:
+def chosen_on_validation(
+    work: Work, curve: Curve, epsilon: float, candidates: Sequence[Row]
+) -> Row:
     """The best candidate on the validation ratings of the first seed; test is not looked at."""
     seed, errors = work.seeds[0], list[float]()
     fold = loaded(work, seed)[1].validation
     for candidate in candidates:
         model = trained(work, curve, epsilon, seed, candidate)[0]
         errors.append(rating_metrics(predict(model, fold.history, fold.targets), fold.targets).rmse)
-    return {"collective": candidates[int(np.argmin(errors))], "validation_rmse": min(errors), "tried": len(errors)}
+    return {
+        "collective": candidates[int(np.argmin(errors))],
+        "validation_rmse": min(errors),
+        "tried": len(errors),
+    }
 
 
 def tested(work: Work, curve: Curve, epsilon: float, seed: int, chosen: Row) -> Row:
@@ -154,30 +217,42 @@ def tested(work: Work, curve: Curve, epsilon: float, seed: int, chosen: Row) -> 
 def als_row(work: Work, seed: int) -> Row:
     """ALS without privacy on the private users' ratings."""
     sealed = loaded(work, seed)[1]
-    return {"guarantee": "no privacy", **measured(als_model(sealed, scenario_of(work, PLAIN, 1.0, seed, {})), sealed)}
+    return {
+        "guarantee": "no privacy",
+        **measured(als_model(sealed, scenario_of(work, PLAIN, 1.0, seed, {})), sealed),
+    }
 
 
 def public_alone_row(work: Work, seed: int) -> Row:
-    """The raw ratings of public users and nothing else: what costs no privacy at all, because no private rating is read."""
+    """The raw ratings of public users and nothing else: what costs no privacy at all, because no
+    private rating is read."""
     curve = Curve("public users", {"sides": ["public-users"]}, start_passes=30)
     (dataset, sealed), made = loaded(work, seed), prepared(work, curve, 1.0, seed, {})
     counts = dataset.features.bags[PUBLIC_USERS].counts
-    model = made.recipe.model({**made.recipe.begin(), "mean": np.array(counts.data.mean(dtype=np.float64))})
+    model = made.recipe.model(
+        {**made.recipe.begin(), "mean": np.array(counts.data.mean(dtype=np.float64))}
+    )
     return {"guarantee": "nothing private is used", **measured(model, sealed)}
 
 
 def measured(model: Model, sealed: SealedSplit) -> Row:
-    """RMSE on test, over all items and by popularity, the most popular items first as in the paper."""
+    """RMSE on test, over all items and by popularity, the most popular items first as in the
+    paper."""
     opened = sealed.open(model.arrays())
     split, fold = opened.split, opened.split.test
     predictions = predict(model, fold.history, fold.targets)
     counts = np.bincount(split.train.items, minlength=split.train.num_items)
     slices = by_popularity(predictions, fold.targets, counts, buckets=BUCKETS)
-    found = {"rmse": rating_metrics(predictions, fold.targets).rmse, "buckets": [part.rmse for part in slices[::-1]]}
+    found = {
+        "rmse": rating_metrics(predictions, fold.targets).rmse,
+        "buckets": [part.rmse for part in slices[::-1]],
+    }
     return found | {"model_sha256": opened.model_sha256}
 
 
-def trained(work: Work, curve: Curve, epsilon: float, seed: int, chosen: Row) -> tuple[Model, Prepared, SealedSplit]:
+def trained(
+    work: Work, curve: Curve, epsilon: float, seed: int, chosen: Row
+) -> tuple[Model, Prepared, SealedSplit]:
     """All rounds in this process; with the seal that it was trained under."""
     made, sealed = prepared(work, curve, epsilon, seed, chosen), loaded(work, seed)[1]
     *_, last = rounds(made, sealed.train, seed)
@@ -190,7 +265,8 @@ def prepared(work: Work, curve: Curve, epsilon: float, seed: int, chosen: Row) -
 
 
 def facts_of(work: Work, curve: Curve, seed: int) -> PublicFacts:
-    """What everybody knows; public users only for curves that use them, items' similarities learned once."""
+    """What everybody knows; public users only for curves that use them, items' similarities learned
+    once."""
     dataset, sealed = loaded(work, seed)
     features = dataset.features
     if "public-users" not in curve.sides and not curve.weighed:
@@ -198,22 +274,31 @@ def facts_of(work: Work, curve: Curve, seed: int) -> PublicFacts:
     elif "similar-items" in curve.sides:
         chosen = CollectiveSettings.model_validate(curve.collective)
         features = with_similar(work, seed, chosen.similarity, chosen.neighbours)
-    return replace(public_facts(scenario_of(work, PLAIN, 1.0, seed, {}), dataset, sealed), features=features)
+    return replace(
+        public_facts(scenario_of(work, PLAIN, 1.0, seed, {}), dataset, sealed), features=features
+    )
 
 
 @lru_cache(maxsize=4)
 def with_similar(work: Work, seed: int, similarity: Similarity, k: int) -> PublicFeatures:
-    """The data's features and the similarities that its public users teach: the same for every alpha, lambda' and epsilon."""
+    """The data's features and the similarities that its public users teach: the same for every
+    alpha, lambda' and epsilon."""
     features = loaded(work, seed)[0].features
-    bag = learned_similar_items(CollectiveSettings(similarity=similarity, neighbours=k), features, Streams(seed))
+    bag = learned_similar_items(
+        CollectiveSettings(similarity=similarity, neighbours=k), features, Streams(seed)
+    )
     return PublicFeatures({**features.bags, SIMILAR_ITEMS: bag})
 
 
 def loaded(work: Work, seed: int) -> tuple[Dataset, SealedSplit]:
-    """Private ratings and all public sources, and the split of the private ratings: the same for every curve."""
+    """Private ratings and all public sources, and the split of the private ratings: the same for
+    every curve."""
     if people := _people(work):
-        return load_sealed(_told(work, PLAIN, 1.0, seed, {"sides": ["public-users"], **people}, recipe="dp-cmf"))
-    return load_sealed(_told(work, PLAIN, 1.0, seed, {}))  # Figure 3: metadata alone, and everybody private
+        return load_sealed(
+            _told(work, PLAIN, 1.0, seed, {"sides": ["public-users"], **people}, recipe="dp-cmf")
+        )
+    # Figure 3: metadata alone, and everybody private
+    return load_sealed(_told(work, PLAIN, 1.0, seed, {}))
 
 
 def scenario_of(work: Work, curve: Curve, epsilon: float, seed: int, chosen: Row) -> Scenario:
@@ -225,17 +310,32 @@ def scenario_of(work: Work, curve: Curve, epsilon: float, seed: int, chosen: Row
     collective = {**curve.collective, **chosen, "start_passes": curve.start_passes}
     if "metadata" in curve.sides:
         there = loaded(work, seed)[0].features.bags
-        named = collective.get("categories") or [name for names in CATEGORIES.values() for name in names]
+        named = collective.get("categories") or [
+            name for names in CATEGORIES.values() for name in names
+        ]
         collective["categories"] = [name for name in named if name in there]
     if curve.sides != ("metadata",):
         collective |= _people(work)
     return _told(work, curve, epsilon, seed, collective)
 
 
-def _told(work: Work, curve: Curve, epsilon: float, seed: int, collective: Row, *, recipe: str = "") -> Scenario:
-    """The figure's scenario for one curve; of its [collective] only who is public holds for every curve."""
-    content: Row = {"recipe": recipe or curve.recipe, "seed": seed, "split": {"seed": seed}, "privacy": {"epsilon": epsilon}}
-    return work.start.laid_over(content, {"model": dict(curve.model)}, {"collective": collective}, leave=frozenset({"collective"}))
+def _told(
+    work: Work, curve: Curve, epsilon: float, seed: int, collective: Row, *, recipe: str = ""
+) -> Scenario:
+    """The figure's scenario for one curve; of its [collective] only who is public holds for every
+    curve."""
+    content: Row = {
+        "recipe": recipe or curve.recipe,
+        "seed": seed,
+        "split": {"seed": seed},
+        "privacy": {"epsilon": epsilon},
+    }
+    return work.start.laid_over(
+        content,
+        {"model": dict(curve.model)},
+        {"collective": collective},
+        leave=frozenset({"collective"}),
+    )
 
 
 def _people(work: Work) -> Row:

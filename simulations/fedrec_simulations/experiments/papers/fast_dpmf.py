@@ -1,9 +1,11 @@
-"""Figures of fast DP matrix factorisation (Liu, Wang, Smola 2015), re-made: `PAPER`, and in `PUBLISHED` the paper's words.
+"""Figures of fast DP matrix factorisation (Liu, Wang, Smola 2015), re-made: `PAPER`, and in
+`PUBLISHED` the paper's words.
 
-Figure 5 sets the published sampler, whose guarantee is not established, beside its sound sibling (`recipe = "fast-dpmf"`) and beside our
-default recipe, at the same epsilons. Hyper-parameters of the sampler are chosen per epsilon on the validation ratings of the first seed;
-test is read once per chain, after its last pass. Figures 2 and 4 watch validation. Table 1 counts cache misses with Cachegrind and is
-not re-made. Rows of figures 2 and 3 hold seconds of the machine they ran on.
+Figure 5 sets the published sampler, whose guarantee is not established, beside its sound sibling
+(`recipe = "fast-dpmf"`) and beside our default recipe, at the same epsilons. Hyper-parameters of
+the sampler are chosen per epsilon on the validation ratings of the first seed; test is read once
+per chain, after its last pass. Figures 2 and 4 watch validation. Table 1 counts cache misses with
+Cachegrind and is not re-made. Rows of figures 2 and 3 hold seconds of the machine they ran on.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ from fedrec_simulations.experiments.row_queue import Choices, Plan
 from fedrec_simulations.experiments.rows import Row
 from fedrec_simulations.experiments.trials import Trial
 
-CANDIDATES = tuple({"dimension": d, "prior_std": std, "rate": rate} for d, std, rate in product((8, 16), (0.3, 0.5, 1.0), (0.01, 0.02)))
+CANDIDATES = tuple(
+    {"dimension": d, "prior_std": std, "rate": rate}
+    for d, std, rate in product((8, 16), (0.3, 0.5, 1.0), (0.01, 0.02))
+)
 """Of the sampler; the paper fixes K = 16 and gives the rest in a supplement."""
 PASSES = 40
 CONVERSIONS = ("add/remove", "printed")
@@ -48,13 +53,20 @@ RECIPES = {
 """By series: a recipe whose guarantee holds, and whether it may use features."""
 
 PUBLISHED: Mapping[str, Mapping[str, Any]] = {
-    "figure2": {"how": "printed in 6.3", "order, fastest first": ("SGD", "SGLD"), "SGD over GraphChi and GraphLab": "2 to 3 times"},
+    "figure2": {
+        "how": "printed in 6.3",
+        "order, fastest first": ("SGD", "SGLD"),
+        "SGD over GraphChi and GraphLab": "2 to 3 times",
+    },
     "figure3": {
         "how": "printed in 6.1, Netflix, 15 passes, 32 virtual cores",
         "seconds by dimension": {128: 48.0, 256: 63.0, 512: 83.0},
         "ratings per pass": 99e6,
     },
-    "figure4": {"how": "printed in 6.3", "SGLD at d = 16": "good samples; worse convergence the larger the model"},
+    "figure4": {
+        "how": "printed in 6.3",
+        "SGLD at d = 16": "good samples; worse convergence the larger the model",
+    },
     "figure5": {
         "how": "printed in 6.5 and 6.6, Netflix and Yahoo, K = 16, tau = 100 and 200",
         "epsilon 250": "almost no loss of accuracy; a typical user's personal epsilon is a 25th",
@@ -64,7 +76,8 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = {
 
 
 def _convergence(work: Work) -> Plan[list[Line]]:
-    """Figure 2: validation RMSE against seconds, SGD (epsilon inf) and SGLD at the posterior's own temperature (epsilon = B)."""
+    """Figure 2: validation RMSE against seconds, SGD (epsilon inf) and SGLD at the posterior's own
+    temperature (epsilon = B)."""
     dimensions = (8,) if work.quick else map(int, work.points)
     return _watched(work, list(product(dimensions, work.start.figure.epsilons)))
 
@@ -72,17 +85,31 @@ def _convergence(work: Work) -> Plan[list[Line]]:
 def _sixteen(work: Work) -> Plan[list[Line]]:
     """Figure 4: SGLD at d = 16 against its passes, at several temperatures."""
     epsilons = work.start.figure.epsilons
-    return _watched(work, list(product((PosteriorSettings.dimension,), epsilons[:1] if work.quick else epsilons)))
+    return _watched(
+        work,
+        list(product((PosteriorSettings.dimension,), epsilons[:1] if work.quick else epsilons)),
+    )
 
 
 def _watched(work: Work, chains: Sequence[tuple[int, float]]) -> Plan[list[Line]]:
     passes, seed = 5 if work.quick else PASSES, work.seeds[0]
-    asked = {(d, e): PosteriorSettings(dimension=d, passes=passes, rate=0.02, decay=0.1) for d, e in chains}
+    asked = {
+        (d, e): PosteriorSettings(dimension=d, passes=passes, rate=0.02, decay=0.1)
+        for d, e in chains
+    }
     rows = yield {
-        (d, e): _trial(work, f"chain-{d}-{passes}-{e:g}-{seed}", watched_row, settings, e, seed) for (d, e), settings in asked.items()
+        (d, e): _trial(work, f"chain-{d}-{passes}-{e:g}-{seed}", watched_row, settings, e, seed)
+        for (d, e), settings in asked.items()
     }
     return [
-        Line("validation rmse", _series(d, e), point[work.start.figure.x], [point["value"]], row["guarantee"], point)
+        Line(
+            "validation rmse",
+            _series(d, e),
+            point[work.start.figure.x],
+            [point["value"]],
+            row["guarantee"],
+            point,
+        )
         for (d, e), row in rows.items()
         for point in row["points"]
     ]
@@ -106,23 +133,43 @@ def watched_row(start: Start, settings: PosteriorSettings, epsilon: float, seed:
         seconds += time.perf_counter() - started
         if found is None:
             return {"points": points, "guarantee": str(_claim(start, epsilon))}
-        points.append({"passes": found.number, "seconds": seconds, "value": _error(sealed.validation, found.model)})
+        points.append(
+            {
+                "passes": found.number,
+                "seconds": seconds,
+                "value": _error(sealed.validation, found.model),
+            }
+        )
 
 
 def _timing(work: Work) -> Plan[list[Line]]:
     """Figure 3: seconds of 15 passes of SGD and of SGLD by dimension."""
     passes, seed = (1 if work.quick else 15), work.seeds[0]
     dimensions = (16,) if work.quick else tuple(map(int, work.points))
-    rows = yield {d: _trial(work, f"timing-{d}-{passes}-{seed}", timing_row, d, passes, seed) for d in dimensions}
-    return [Line("seconds of 15 passes", series, d, [seconds]) for d, row in rows.items() for series, seconds in row.items()]
+    rows = yield {
+        d: _trial(work, f"timing-{d}-{passes}-{seed}", timing_row, d, passes, seed)
+        for d in dimensions
+    }
+    return [
+        Line("seconds of 15 passes", series, d, [seconds])
+        for d, row in rows.items()
+        for series, seconds in row.items()
+    ]
 
 
 def timing_row(start: Start, d: int, passes: int, seed: int) -> Row:
-    """Of one split's train ratings; scaled to 15 passes where fewer were run. The first pass, which compiles, is not counted."""
+    """Of one split's train ratings; scaled to 15 passes where fewer were run.
+
+    The first pass, which compiles, is not counted."""
     train, rng, took = _sealed(start, seed).train, np.random.default_rng(0), dict[str, float]()
-    blocks = blocks_of(train, (train.values - sum(train.value_range) / 2).astype(np.float32), stripes=8)
+    blocks = blocks_of(
+        train, (train.values - sum(train.value_range) / 2).astype(np.float32), stripes=8
+    )
     for series, noise in (("SGD", None), ("SGLD", Diffusion(1.0, 1e-3, key=1))):
-        U, V = ((0.1 * rng.standard_normal((n, d))).astype(np.float32) for n in (train.num_users, train.num_items))
+        U, V = (
+            (0.1 * rng.standard_normal((n, d))).astype(np.float32)
+            for n in (train.num_users, train.num_items)
+        )
         rows, one = Rows.of(U, V, blocks), Pass(0.01, time=0.01)
         descend(rows, blocks, one, noise)
         started = time.perf_counter()
@@ -138,34 +185,61 @@ def _privacy_utility(work: Work) -> Plan[list[Line]]:
     candidates, first = CANDIDATES[:1] if work.quick else CANDIDATES, work.seeds[0]
     tried = yield Choices(
         {
-            (e, way, number): _trial(work, f"tuning-{way[:3]}-{e:g}-{first}-{number}", tuning_row, {**given, "conversion": way}, e, first)
+            (e, way, number): _trial(
+                work,
+                f"tuning-{way[:3]}-{e:g}-{first}-{number}",
+                tuning_row,
+                {**given, "conversion": way},
+                e,
+                first,
+            )
             for e, way in product(epsilons, CONVERSIONS)
             for number, given in enumerate(candidates)
         }
     )
-    chosen = {(e, way): _best([tried[e, way, n] for n in range(len(candidates))]) for e, way in product(epsilons, CONVERSIONS)}
-    trials = _trained(work, epsilons) | {key: partial(_sampled, work, settings, key) for key, settings in chosen.items()}
+    chosen = {
+        (e, way): _best([tried[e, way, n] for n in range(len(candidates))])
+        for e, way in product(epsilons, CONVERSIONS)
+    }
+    trials = _trained(work, epsilons) | {
+        key: partial(_sampled, work, settings, key) for key, settings in chosen.items()
+    }
     found = yield from by_seed(work.seeds, trials)
     order = (*CONVERSIONS, *RECIPES)
-    return [_point(found[e, way], e, way, chosen.get((e, way))) for e, way in product(epsilons, order)]
+    return [
+        _point(found[e, way], e, way, chosen.get((e, way))) for e, way in product(epsilons, order)
+    ]
 
 
 def _sampled(work: Work, settings: Row, key: tuple[float, str], seed: int) -> Trial:
     epsilon, way = key
-    return _trial(work, f"sample-{way[:3]}-{epsilon:g}-{work.seeds[0]}-{seed}", sample_row, settings, epsilon, seed)
+    return _trial(
+        work,
+        f"sample-{way[:3]}-{epsilon:g}-{work.seeds[0]}-{seed}",
+        sample_row,
+        settings,
+        epsilon,
+        seed,
+    )
 
 
-def _trained(work: Work, epsilons: Sequence[float]) -> dict[tuple[float, str], Callable[[int], Trial]]:
+def _trained(
+    work: Work, epsilons: Sequence[float]
+) -> dict[tuple[float, str], Callable[[int], Trial]]:
     def trial(epsilon: float, recipe: str, features: bool, seed: int) -> Trial:
         name = f"{recipe}-{'features' if features else 'plain'}-epsilon-{epsilon:g}-{seed}"
         return _trial(work, name, trained_row, recipe, features, epsilon, seed)
 
-    return {(e, label): partial(trial, e, *RECIPES[label]) for e, label in product(epsilons, RECIPES)}
+    return {
+        (e, label): partial(trial, e, *RECIPES[label]) for e, label in product(epsilons, RECIPES)
+    }
 
 
 def _best(tried: Sequence[Row]) -> Row:
     """The settings of smallest validation RMSE; text stands where a chain diverged."""
-    errors = [math.inf if isinstance(error := row["validation_rmse"], str) else error for row in tried]
+    errors = [
+        math.inf if isinstance(error := row["validation_rmse"], str) else error for row in tried
+    ]
     return dict(tried[int(np.argmin(errors))]["settings"])
 
 
@@ -186,7 +260,11 @@ def sample_row(start: Start, given: Row, epsilon: float, seed: int) -> Row:
     """Test RMSE of the chain's last state, on one split."""
     sealed = _sealed(start, seed)
     *_, last = sample(sealed.train, _settings(given), epsilon=epsilon, streams=Streams(seed))
-    return {"settings": asdict(_settings(given)), "guarantee": str(_claim(start, epsilon)), **_tested(last.model, sealed)}
+    return {
+        "settings": asdict(_settings(given)),
+        "guarantee": str(_claim(start, epsilon)),
+        **_tested(last.model, sealed),
+    }
 
 
 def trained_row(start: Start, recipe: str, features: bool, epsilon: float, seed: int) -> Row:
@@ -207,8 +285,16 @@ def _claim(start: Start, epsilon: float) -> Guarantee:
 
 
 def _scenario(start: Start, recipe: str, features: bool, epsilon: float, seed: int) -> Scenario:
-    told = {"recipe": recipe, "seed": seed, "split": {"seed": seed}, "privacy": {"epsilon": epsilon}, "data": {"features": features}}
-    return start.laid_over(told, leave=frozenset() if "dimension" in require(recipe).keys else frozenset({"model"}))
+    told = {
+        "recipe": recipe,
+        "seed": seed,
+        "split": {"seed": seed},
+        "privacy": {"epsilon": epsilon},
+        "data": {"features": features},
+    }
+    return start.laid_over(
+        told, leave=frozenset() if "dimension" in require(recipe).keys else frozenset({"model"})
+    )
 
 
 def _sealed(start: Start, seed: int) -> SealedSplit:
@@ -227,7 +313,12 @@ def _error(fold: Fold, model: Model) -> float:
 PAPER = Paper(
     name="fast DP matrix factorisation",
     prefix="fast_dpmf",
-    figures={"figure2": _convergence, "figure3": _timing, "figure4": _sixteen, "figure5": _privacy_utility},
+    figures={
+        "figure2": _convergence,
+        "figure3": _timing,
+        "figure4": _sixteen,
+        "figure5": _privacy_utility,
+    },
     published=PUBLISHED,
     timed=("figure2", "figure3"),
 )

@@ -1,4 +1,5 @@
-"""What `bench paper` found, as one HTML file that needs nothing else: what the paper says, charts, and every number with its interval."""
+"""What `bench paper` found, as one HTML file that needs nothing else: what the paper says, charts,
+and every number with its interval."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ from fedrec_simulations.report.content import LineChart, Point
 from fedrec_simulations.report.page import stylesheet
 
 MAX_LINES = 8
-"""Of a chart: four colours, whole and dashed. More are drawn one chart for each epsilon, where the series name one."""
+"""Of a chart: four colours, whole and dashed.
+
+More are drawn one chart for each epsilon, where the series name one."""
 _AT_EPSILON = ", epsilon = "
 _UNIT = re.compile(r"at delta \S+ per \w+ \([^)]*\)")
 _ERRORS = ("rmse", "seconds", "cost")
@@ -40,8 +43,14 @@ def render(result: Mapping[str, Any], *, command: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "words": words, "first_upper": lambda words: words[:1].upper() + words[1:]}
-    figures = {_title(name): _Figure.of(name, content) for name, content in result["figures"].items()}
+    environment.filters |= {
+        "number": number,
+        "words": words,
+        "first_upper": lambda words: words[:1].upper() + words[1:],
+    }
+    figures = {
+        _title(name): _Figure.of(name, content) for name, content in result["figures"].items()
+    }
     return environment.get_template("page.html").render(
         paper=result["paper"],
         quick=result["quick"],
@@ -75,9 +84,19 @@ class _Figure:
     def of(name: str, content: Mapping[str, Any]) -> _Figure:
         """Of one figure of the result."""
         rows = content["rows"]
-        tables = {metric: [r for r in rows if r["metric"] == metric] for metric in dict.fromkeys(r["metric"] for r in rows)}
-        found = [chart for metric, some in tables.items() for chart in _charts(metric, content["x"], some)]
-        drawn = [(chart.title, charts.lines_against(chart, name=f"{name}-{at}")) for at, chart in enumerate(found)]
+        tables = {
+            metric: [r for r in rows if r["metric"] == metric]
+            for metric in dict.fromkeys(r["metric"] for r in rows)
+        }
+        found = [
+            chart
+            for metric, some in tables.items()
+            for chart in _charts(metric, content["x"], some)
+        ]
+        drawn = [
+            (chart.title, charts.lines_against(chart, name=f"{name}-{at}"))
+            for at, chart in enumerate(found)
+        ]
         listed = any("list" in row for row in rows)
         said = {key: value for key, value in content["published"].items() if key != "how"}
         published = {"how": content["published"].get("how", ""), "said": said}
@@ -99,30 +118,60 @@ def _seeds(rows: Sequence[Row], vary: str) -> str:
     found = max((tuple(row.get("seeds", ())) for row in rows), key=len, default=())
     if len(found) > 1:
         listed = ", ".join(map(str, found))
-        return f"Seeds {listed}; each {vary}. Values are means over them, bars and ranges their 95% intervals (Student's t)."
-    return f"Seed {found[0]} alone, which {vary}: there is no interval." if found else "No seed: nothing was drawn at random."
+        return (
+            f"Seeds {listed}; each {vary}. Values are means over them, bars and ranges their 95% "
+            "intervals (Student's t)."
+        )
+    return (
+        f"Seed {found[0]} alone, which {vary}: there is no interval."
+        if found
+        else "No seed: nothing was drawn at random."
+    )
 
 
 def _charts(metric: str, x: str, rows: Sequence[Row]) -> Iterator[LineChart]:
-    """A chart of the rows with a number for x; the others, which have none or an infinite one, are levels."""
+    """A chart of the rows with a number for x; the others, which have none or an infinite one, are
+    levels."""
     groups = {"": rows}
     if len({row["series"] for row in rows}) > MAX_LINES:
         endings = dict.fromkeys(str(row["series"]).partition(_AT_EPSILON)[2] for row in rows)
-        groups = {end: [r for r in rows if str(r["series"]).partition(_AT_EPSILON)[2] == end] for end in endings}
+        groups = {
+            end: [r for r in rows if str(r["series"]).partition(_AT_EPSILON)[2] == end]
+            for end in endings
+        }
     for end, some in groups.items():
         lines = _lines(some, _AT_EPSILON + end if end else "")
         if lines and len(lines) <= MAX_LINES and any(len(points) > 1 for points in lines.values()):
-            axis = "popularity of the items, most popular first" if "in bucket" in metric else _axis(x, some)
+            axis = (
+                "popularity of the items, most popular first"
+                if "in bucket" in metric
+                else _axis(x, some)
+            )
             places = [point.x for points in lines.values() for point in points]
-            log = min(places) > 0 and (axis.startswith("epsilon") or max(places) >= 100 * min(places))
-            levels = tuple((r["series"], float(r["value"])) for r in some if _place(r) is None and _finite(r["value"]))
+            log = min(places) > 0 and (
+                axis.startswith("epsilon") or max(places) >= 100 * min(places)
+            )
+            levels = tuple(
+                (r["series"], float(r["value"]))
+                for r in some
+                if _place(r) is None and _finite(r["value"])
+            )
             title = f"{metric} against {axis}{f', epsilon {end}' if end else ''}"
-            yield LineChart(title, axis, lines, levels if len(levels) <= MAX_LINES else (), log=log, lower_is_better=_lower(metric))
+            yield LineChart(
+                title,
+                axis,
+                lines,
+                levels if len(levels) <= MAX_LINES else (),
+                log=log,
+                lower_is_better=_lower(metric),
+            )
 
 
 def _axis(x: str, rows: Sequence[Row]) -> str:
     """With what an epsilon protects, where all rows protect the same."""
-    units = {match.group() for row in rows if (match := _UNIT.search(str(row.get("guarantee", ""))))}
+    units = {
+        match.group() for row in rows if (match := _UNIT.search(str(row.get("guarantee", ""))))
+    }
     return f"{x} {units.pop()}" if x == "epsilon" and len(units) == 1 else x
 
 
@@ -131,7 +180,9 @@ def _lines(rows: Sequence[Row], ending: str) -> dict[str, tuple[Point, ...]]:
     for row in rows:
         if (place := _place(row)) is not None and _finite(row["value"]):
             half = (row["interval"][1] - row["interval"][0]) / 2 if "interval" in row else 0.0
-            lines.setdefault(str(row["series"]).removesuffix(ending), []).append(Point(place, float(row["value"]), half))
+            lines.setdefault(str(row["series"]).removesuffix(ending), []).append(
+                Point(place, float(row["value"]), half)
+            )
     return {series: tuple(sorted(points, key=lambda p: p.x)) for series, points in lines.items()}
 
 

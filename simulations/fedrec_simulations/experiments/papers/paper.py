@@ -1,4 +1,5 @@
-"""A paper's figures as declarations: each is a plan over its scenario that asks for trials and returns lines, points before their means."""
+"""A paper's figures as declarations: each is a plan over its scenario that asks for trials and
+returns lines, points before their means."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ BySeed = Generator[Stage, dict[Any, Row], dict[K, list[Row]]]
 
 @dataclass(frozen=True)
 class Work:
-    """What a figure is made of: its scenario, whether a small part of it will do, and the folder of its rows."""
+    """What a figure is made of: its scenario, whether a small part of it will do, and the folder of
+    its rows."""
 
     start: Start
     quick: bool
@@ -51,7 +53,8 @@ class Work:
 
 @dataclass(frozen=True)
 class Line:
-    """One point of a series before its mean: a value for each seed. more: what else its row says."""
+    """One point of a series before its mean: a value for each seed. more: what else its row
+    says."""
 
     metric: str
     series: str
@@ -63,8 +66,19 @@ class Line:
     def row(self, figure: str, seeds: Sequence[int]) -> Row:
         """With mean and standard error."""
         value, error = mean_and_error(self.each)
-        content = {"figure": figure, "metric": self.metric, "series": self.series, "x": self.x, "value": value, "standard_error": error}
-        used = {"each": list(self.each), "seeds": list(seeds[: len(self.each)]), "guarantee": self.guarantee}
+        content = {
+            "figure": figure,
+            "metric": self.metric,
+            "series": self.series,
+            "x": self.x,
+            "value": value,
+            "standard_error": error,
+        }
+        used = {
+            "each": list(self.each),
+            "seeds": list(seeds[: len(self.each)]),
+            "guarantee": self.guarantee,
+        }
         return dict(finite({**content, **used, **self.more}))
 
 
@@ -73,10 +87,12 @@ Figure = Callable[[Work], Plan[list[Line]]]
 
 @dataclass(frozen=True)
 class Paper:
-    """name: for people. figures: by name; `simulations/PREFIX_NAME.toml` is the scenario of each. published: what the paper says.
+    """name: for people. figures: by name; `simulations/PREFIX_NAME.toml` is the scenario of each.
+    published: what the paper says.
 
-    timed: figures that show seconds. planted: overrides that make the small planted set fit. no_data: figures that need none.
-    fixed: the only keys that an override may change, where the trials are fixed. divided_once: whether seeds leave the split as it is.
+    timed: figures that show seconds. planted: overrides that make the small planted set fit.
+    no_data: figures that need none. fixed: the only keys that an override may change, where the
+    trials are fixed. divided_once: whether seeds leave the split as it is.
     """
 
     name: str

@@ -1,4 +1,5 @@
-"""Which data a paper took for a figure, and whether this is it: the official files are known by their format and number of ratings."""
+"""Which data a paper took for a figure, and whether this is it: the official files are known by
+their format and number of ratings."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ OFFICIAL = {("ml-10m", 10_000_054): "ML-10M", ("ml-20m", 20_000_263): "ML-20M"}
 """By format and number of ratings, as GroupLens states them."""
 MADE_UP = "tasks that are made up as the paper says"
 
-_ADA = dict.fromkeys(("figure2", "figure4b", "figure7", "figure8b", "figure9", "tables"), ("ML-20M",))
+_ADA = dict.fromkeys(
+    ("figure2", "figure4b", "figure7", "figure8b", "figure9", "tables"), ("ML-20M",)
+)
 _AM = dict.fromkeys(("figure2", "figure8", "figure9b"), ("ML-20M",))
 USED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "ada-dpals": {"": ("ML-10M",), "figure5": (MADE_UP,), **_ADA},
@@ -47,9 +50,22 @@ def provenance(paper: str, figure: str, start: Start) -> Provenance:
     if not used:
         return Provenance(used, here, False, f"Nobody has published this figure. Data: {here}.")
     if here not in used:
-        return Provenance(used, here, False, f"NOT the paper's data ({' and '.join(used)}): this is {here}. Compare orders, not values.")
+        return Provenance(
+            used,
+            here,
+            False,
+            (
+                f"NOT the paper's data ({' and '.join(used)}): this is {here}. Compare orders, "
+                "not values."
+            ),
+        )
     if "own people" in (people := _people(start)):
-        return Provenance(used, here, False, f"The paper's private data ({here}), but {people}: compare orders, not values.")
+        return Provenance(
+            used,
+            here,
+            False,
+            f"The paper's private data ({here}), but {people}: compare orders, not values.",
+        )
     return Provenance(used, here, True, f"The paper's data: {here}{people}.")
 
 

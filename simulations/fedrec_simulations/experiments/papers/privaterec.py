@@ -1,6 +1,8 @@
-"""Tables and figures of PrivateRec (Liu et al. 2022) as `bench paper` names them; every row is one of `bench.news_paper`'s.
+"""Tables and figures of PrivateRec (Liu et al. 2022) as `bench paper` names them; every row is one
+of `bench.news_paper`'s.
 
-A row's guarantee is that of training, per click; what serving adds stands in the series or on the x axis. Published values are of MIND.
+A row's guarantee is that of training, per click; what serving adds stands in the series or on the x
+axis. Published values are of MIND.
 """
 
 from __future__ import annotations
@@ -35,15 +37,29 @@ _METRICS = ("auc", "mrr", "ndcg@5", "ndcg@10")
 PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "table1": {
         "how": "printed in Table 1, of MIND, served without noise: AUC in percent",
-        **{f"{p.model}, {p.method}": round(100 * p.metrics["AUC"], 2) for p in TABLES if math.isinf(p.serving)},
+        **{
+            f"{p.model}, {p.method}": round(100 * p.metrics["AUC"], 2)
+            for p in TABLES
+            if math.isinf(p.serving)
+        },
     },
     "table2": {
         "how": "printed in Table 2, of MIND, served at epsilon 10: AUC in percent",
-        **{f"{p.model}, {p.method}": round(100 * p.metrics["AUC"], 2) for p in TABLES if p.serving == 10},
+        **{
+            f"{p.model}, {p.method}": round(100 * p.metrics["AUC"], 2)
+            for p in TABLES
+            if p.serving == 10
+        },
     },
-    "figure4": {"how": "the curves have no printed values", "AUC": "falls with the epsilon of serving"},
+    "figure4": {
+        "how": "the curves have no printed values",
+        "AUC": "falls with the epsilon of serving",
+    },
     "figure5": {"how": "the curves have no printed values", "best p by B": {5: 0.5, 3: 0.2}},
-    "figure6": {"how": "printed in the text, of NewsFeeds", "AUC of PrivateRec at epsilon 5, in percent": 61.35},
+    "figure6": {
+        "how": "printed in the text, of NewsFeeds",
+        "AUC of PrivateRec at epsilon 5, in percent": 61.35,
+    },
     "figure7": {"how": "the curves have no printed values", "best B": 3},
 }
 """What the paper prints."""
@@ -62,37 +78,60 @@ class _Point:
 
 def _figure(points: Sequence[_Point], work: Work) -> Plan[list[Line]]:
     """Every run once for each seed, of a small part the first run."""
-    some, data = points[:1] if work.quick else points, work.start.data or work.start.scenario.data.path
+    some, data = (
+        points[:1] if work.quick else points,
+        work.start.data or work.start.scenario.data.path,
+    )
     methods = {point.method.name: point.method for point in some}
-    found = yield from by_seed(work.seeds, {name: partial(news_trial, data, method, SERVED) for name, method in methods.items()})
+    found = yield from by_seed(
+        work.seeds,
+        {name: partial(news_trial, data, method, SERVED) for name, method in methods.items()},
+    )
     return [line for point in some for line in _lines(point, found[point.method.name])]
 
 
 def _lines(point: _Point, rows: Sequence[Row]) -> Iterator[Line]:
     for metric in point.metrics:
-        yield Line(metric, point.series, point.x, [_value(row, point.served, metric) for row in rows], _promise(rows[0]))
+        yield Line(
+            metric,
+            point.series,
+            point.x,
+            [_value(row, point.served, metric) for row in rows],
+            _promise(rows[0]),
+        )
 
 
 def _value(found: Row, served: float, metric: str) -> float:
-    metrics = [answer["metrics"][metric] for answer in found["serving"]["answers"] if float(answer["epsilon"]) == served]
+    metrics = [
+        answer["metrics"][metric]
+        for answer in found["serving"]["answers"]
+        if float(answer["epsilon"]) == served
+    ]
     return float(metrics[0]) if metrics else math.nan
 
 
 def _promise(found: Row) -> str:
-    stated: Row = {key: float(value) if key == "epsilon" else value for key, value in found["guarantee"].items()}
+    stated: Row = {
+        key: float(value) if key == "epsilon" else value
+        for key, value in found["guarantee"].items()
+    }
     return str(Guarantee(**stated)) if stated else ""
 
 
 def _table(served: float) -> tuple[_Point, ...]:
     return tuple(
-        _Point(method, f"{model}, {method.variant}", method.epsilon, served, _METRICS) for model in MODELS for method in tables_of(model)
+        _Point(method, f"{model}, {method.variant}", method.epsilon, served, _METRICS)
+        for model in MODELS
+        for method in tables_of(model)
     )
 
 
 POINTS: Mapping[str, tuple[_Point, ...]] = {
     "table1": _table(math.inf),
     "table2": _table(10.0),
-    "figure4": tuple(_Point(method, method.name, served, served) for method in FIGURE_4 for served in SERVED),
+    "figure4": tuple(
+        _Point(method, method.name, served, served) for method in FIGURE_4 for served in SERVED
+    ),
     "figure5": tuple(
         _Point(method, f"B = {B}, served at epsilon {served:g}", padding, served)
         for B, methods in FIGURE_5.items()
@@ -100,12 +139,25 @@ POINTS: Mapping[str, tuple[_Point, ...]] = {
         for method, padding in zip(methods, PADDINGS, strict=True)
     ),
     "figure6": (
-        *(_Point(method, variant, method.epsilon) for variant, some in FIGURE_6.items() for method in some),
-        *(_Point(m, f"plm-nr, {m.variant}", m.epsilon) for m in methods().values() if m.news.get("model") == "plm-nr" and m.epsilon < 10),
+        *(
+            _Point(method, variant, method.epsilon)
+            for variant, some in FIGURE_6.items()
+            for method in some
+        ),
+        *(
+            _Point(m, f"plm-nr, {m.variant}", m.epsilon)
+            for m in methods().values()
+            if m.news.get("model") == "plm-nr" and m.epsilon < 10
+        ),
     ),
-    "figure7": tuple(_Point(m, variant, B) for variant, methods in FIGURE_7.items() for m, B in zip(methods, BASES, strict=True)),
+    "figure7": tuple(
+        _Point(m, variant, B)
+        for variant, methods in FIGURE_7.items()
+        for m, B in zip(methods, BASES, strict=True)
+    ),
 }
-"""The paper's Tables 1 and 2 and Figures 4-7. x: epsilon of training, or of serving (4), padding (5), basis vectors (7)."""
+"""The paper's Tables 1 and 2 and Figures 4-7. x: epsilon of training, or of serving (4), padding
+(5), basis vectors (7)."""
 
 PAPER = Paper(
     name="PrivateRec",

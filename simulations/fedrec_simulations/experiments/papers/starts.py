@@ -1,7 +1,9 @@
-"""Where a figure starts: `simulations/PAPER_FIGURE.toml`, a scenario with a [figure] table, and what the command says beside it.
+"""Where a figure starts: `simulations/PAPER_FIGURE.toml`, a scenario with a [figure] table, and
+what the command says beside it.
 
-The file's own tables make one point with `fedrec simulate`. [figure] names split seeds, epsilons and other points, and the keys that a
-curve has at each epsilon. In the repository the files lie in simulations/; an installed package carries them.
+The file's own tables make one point with `fedrec simulate`. [figure] names split seeds, epsilons
+and other points, and the keys that a curve has at each epsilon. In the repository the files lie in
+simulations/; an installed package carries them.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from fedrec_simulations.experiments.rows import Row, merged
 
 @dataclass(frozen=True)
 class Start:
-    """A scenario file by its name without .toml, data ("" as the file says, "planted", or a path), and `table.key=value` overrides."""
+    """A scenario file by its name without .toml, data ("" as the file says, "planted", or a path),
+    and `table.key=value` overrides."""
 
     name: str
     data: str = ""
@@ -43,13 +46,18 @@ class Start:
         return self.figure.seeds[:1] if quick else self.figure.seeds
 
     def laid_over(self, *tables: Row, leave: frozenset[str] = frozenset()) -> Scenario:
-        """The scenario with these tables over it and without those to leave out. Raises SettingsError where they contradict."""
-        own = self.scenario.model_dump(exclude_unset=True, exclude={"figure", "compare", "run", *leave})
+        """The scenario with these tables over it and without those to leave out.
+
+        Raises SettingsError where they contradict."""
+        own = self.scenario.model_dump(
+            exclude_unset=True, exclude={"figure", "compare", "run", *leave}
+        )
         return validated(merged(own, *tables), source=f"{self.name}.toml")
 
     @property
     def key(self) -> str:
-        """Eight letters of all that it says but which seeds, epsilons and points are asked for: rows of another key are other rows."""
+        """Eight letters of all that it says but which seeds, epsilons and points are asked for:
+        rows of another key are other rows."""
         lines = [line.model_dump(mode="json") for line in self.figure.settings]
         return hashlib.sha256(json.dumps([self.scenario.digest(), lines]).encode()).hexdigest()[:8]
 
@@ -59,7 +67,11 @@ class Start:
         if not lines:
             return {}
         best = min(lines, key=lambda line: (_distance(line.epsilon, epsilon), not line.curve))
-        return {table: keys for table in ("model", "collective") if (keys := getattr(best, table).model_dump(exclude_unset=True))}
+        return {
+            table: keys
+            for table in ("model", "collective")
+            if (keys := getattr(best, table).model_dump(exclude_unset=True))
+        }
 
 
 def _distance(a: float, b: float) -> float:
@@ -72,23 +84,32 @@ def _distance(a: float, b: float) -> float:
 def _loaded(start: Start) -> Scenario:
     path = path_of(start.name)
     if start.data != "planted":
-        return load(path, (*([f"data.path={start.data!r}"] if start.data else []), *start.overrides))
+        return load(
+            path, (*([f"data.path={start.data!r}"] if start.data else []), *start.overrides)
+        )
     made_up = "planted-news" if load(path).learns_news else "auto"
-    return load(path, ('data.path=""', f"data.format={made_up}", "data.preset=small", *start.overrides))
+    return load(
+        path, ('data.path=""', f"data.format={made_up}", "data.preset=small", *start.overrides)
+    )
 
 
 def started(name: str, data: str, overrides: tuple[str, ...] = ()) -> Start:
-    """The start of a figure that needs data. Raises SettingsError where there is none: neither given nor where the file expects it."""
+    """The start of a figure that needs data.
+
+    Raises SettingsError where there is none: neither given nor where the file expects it."""
     start = Start(name, data, overrides)
     path = start.scenario.data.path
     if not path and data != "planted":
         raise SettingsError(f"{name} needs a data folder", "Give one, e.g. --data PATH/ml-1m.")
     if path and not Path(path).exists():
-        raise SettingsError(f"{name} needs a data folder: there is no {path}", "Give one, e.g. --data PATH/ml-1m.")
+        raise SettingsError(
+            f"{name} needs a data folder: there is no {path}", "Give one, e.g. --data PATH/ml-1m."
+        )
     return start
 
 
 def heading(name: str) -> str:
-    """The first line of the scenario file's comment: which figure of which paper it is, and what it shows."""
+    """The first line of the scenario file's comment: which figure of which paper it is, and what it
+    shows."""
     with path_of(name).open(encoding="utf-8") as file:
         return file.readline().removeprefix("# ").strip()

@@ -1,1 +1,2 @@
-"""All systems on one data set at every epsilon: `fedrec bench study` measures, docs/study.md says what came out."""
+"""All systems on one data set at every epsilon: `fedrec bench study` measures, docs/study.md says
+what came out."""

@@ -1,10 +1,13 @@
-"""What the papers claim, and whether these studies found it: every verdict is computed from rows, none is written down.
+"""What the papers claim, and whether these studies found it: every verdict is computed from rows,
+none is written down.
 
-A claim that one system beats another is judged at each epsilon by the 95% interval of the paired difference. It held where that
-is above zero at all of them, in part where at some, and not where at none. It is judged by the lines on one model (`forms`), made sound;
-what the lines as printed say stands beside it, and lines with our additions judge nothing. Two lines that differ in more than their
-algorithms and what the claim is about (`systems.differences`), the search for their settings included, are not comparable, and the claim
-says in what they differ. What this page once said is kept with each claim; where nothing comparable was run the verdict is withdrawn.
+A claim that one system beats another is judged at each epsilon by the 95% interval of the paired
+difference. It held where that is above zero at all of them, in part where at some, and not where at
+none. It is judged by the lines on one model (`forms`), made sound; what the lines as printed say
+stands beside it, and lines with our additions judge nothing. Two lines that differ in more than
+their algorithms and what the claim is about (`systems.differences`), the search for their settings
+included, are not comparable, and the claim says in what they differ. What this page once said is
+kept with each claim; where nothing comparable was run the verdict is withdrawn.
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Claim:
-    """`paper` and `where` say who claims it; `test` reads all studies. `stood`: what this page said before, and `why` it was wrong."""
+    """`paper` and `where` say who claims it; `test` reads all studies.
+
+    `stood`: what this page said before, and `why` it was wrong."""
 
     paper: str
     where: str
@@ -53,24 +58,39 @@ class _Point:
     gain: Interval
 
 
-def ahead(better: str, worse: str, *, about: frozenset[str] = frozenset(), ours: bool = False) -> Callable[[Sequence[Study]], Verdict]:
-    """`better` beats `worse` at every finite epsilon of every study that has both; withdrawn where the two are not comparable.
+def ahead(
+    better: str, worse: str, *, about: frozenset[str] = frozenset(), ours: bool = False
+) -> Callable[[Sequence[Study]], Verdict]:
+    """`better` beats `worse` at every finite epsilon of every study that has both; withdrawn where
+    the two are not comparable.
 
-    about: what the claim varies on purpose (`systems.differences`). ours: both designs are ours, and no paper's claim is judged.
+    about: what the claim varies on purpose (`systems.differences`). ours: both designs are ours,
+    and no paper's claim is judged.
     """
 
     def test(studies: Sequence[Study]) -> Verdict:
         if reasons := _reasons(better, worse, about, ours):
             return Verdict("withdrawn", f"not comparable: {'; '.join(reasons)}")
-        gains = [(s.name, e, s.gain(better, worse, e)) for s in studies for e in filter(math.isfinite, s.epsilons)]
+        gains = [
+            (s.name, e, s.gain(better, worse, e))
+            for s in studies
+            for e in filter(math.isfinite, s.epsilons)
+        ]
         verdict = _judged([_Point(name, e, gain) for name, e, gain in gains if gain is not None])
-        return replace(verdict, found=f"{verdict.found}. Both lines: {_common(better, worse)}") if verdict.found else verdict
+        return (
+            replace(verdict, found=f"{verdict.found}. Both lines: {_common(better, worse)}")
+            if verdict.found
+            else verdict
+        )
 
     return test
 
 
-def on_one_model(better: str, worse: str, *, about: frozenset[str] = frozenset()) -> Callable[[Sequence[Study]], Verdict]:
-    """`better` beats `worse`, methods of `forms`: judged made sound; as printed it is told where both have that form."""
+def on_one_model(
+    better: str, worse: str, *, about: frozenset[str] = frozenset()
+) -> Callable[[Sequence[Study]], Verdict]:
+    """`better` beats `worse`, methods of `forms`: judged made sound; as printed it is told where
+    both have that form."""
 
     def test(studies: Sequence[Study]) -> Verdict:
         found = {
@@ -82,7 +102,11 @@ def on_one_model(better: str, worse: str, *, about: frozenset[str] = frozenset()
         if not sound.found or sound.outcome == "withdrawn":
             return sound
         printed = found.get("as printed")
-        beside = f" As printed: {printed.found.partition('. Both lines')[0]}." if printed and printed.found else _without(better, worse)
+        beside = (
+            f" As printed: {printed.found.partition('. Both lines')[0]}."
+            if printed and printed.found
+            else _without(better, worse)
+        )
         return replace(sound, found=f"Made sound: {sound.found}.{beside}")
 
     return test
@@ -102,10 +126,16 @@ def _common(better: str, worse: str) -> str:
 
 
 def _reasons(better: str, worse: str, about: frozenset[str], ours: bool) -> list[str]:
-    pairs = [(table[better], table[worse]) for table in SYSTEMS.values() if better in table and worse in table]
+    pairs = [
+        (table[better], table[worse])
+        for table in SYSTEMS.values()
+        if better in table and worse in table
+    ]
     if ours:
         about |= {"origin"}
-    return list(dict.fromkeys(reason for pair in pairs for reason in differences(*pair, about=about)))
+    return list(
+        dict.fromkeys(reason for pair in pairs for reason in differences(*pair, about=about))
+    )
 
 
 def withdrawn(why: str) -> Callable[[Sequence[Study]], Verdict]:
@@ -124,7 +154,10 @@ def _judged(points: Sequence[_Point]) -> Verdict:
     won = sum(point.gain.above for point in points)
     outcome: Outcome = "held" if won == len(points) else "in part" if won else "did not hold"
     names = dict.fromkeys(point.study for point in points)
-    return Verdict(outcome, "; ".join(f"{name}: {_words([p for p in points if p.study == name])}" for name in names))
+    return Verdict(
+        outcome,
+        "; ".join(f"{name}: {_words([p for p in points if p.study == name])}" for name in names),
+    )
 
 
 def _words(points: Sequence[_Point]) -> str:
@@ -138,8 +171,15 @@ def _words(points: Sequence[_Point]) -> str:
     for kind, chosen in kinds.items():
         if chosen:
             near = min(chosen, key=lambda p: p.gain.mean)
-            by = "" if kind == "not told apart" else f" (by {margin(near.gain)} or {'more' if kind == 'ahead' else 'less'})"
-            said.append(f"{kind} at ε = {', '.join(f'{e:g}' for e in dict.fromkeys(p.epsilon for p in chosen))}{by}")
+            by = (
+                ""
+                if kind == "not told apart"
+                else f" (by {margin(near.gain)} or {'more' if kind == 'ahead' else 'less'})"
+            )
+            said.append(
+                f"{kind} at ε = "
+                f"{', '.join(f'{e:g}' for e in dict.fromkeys(p.epsilon for p in chosen))}{by}"
+            )
     return ", ".join(said)
 
 
@@ -149,21 +189,27 @@ def margin(gain: Interval) -> str:
     return f"{abs(gain.mean):.4f}{half}"
 
 
-_UNLIKE = "lines with item biases and users' own means were set beside lines without; the tables say which line has what"
+_UNLIKE = (
+    "lines with item biases and users' own means were set beside lines without; the tables say "
+    "which line has what"
+)
 _BIASED = "noisy descent had item biases and users' own means, sufficient statistics had neither"
 _EFFORT = "the search for one line's settings had more trials than the other's"
 _PUBLIC = "one line started from public data, the other at random"
 _FEATURES = frozenset({"item_vectors", "public"})
 _VECTORS = frozenset({"item_vectors"})
 CLAIMS = (
-    Claim(ADA, "Fig. 1, 2, top", "adaptive weights beat tail-biased sampling", on_one_model("ada-dpals", "dpals-tail"),
+    Claim(ADA, "Fig. 1, 2, top", "adaptive weights beat tail-biased sampling",
+    on_one_model("ada-dpals", "dpals-tail"),
         "held in part", _EFFORT),
     Claim(ADA, "Fig. 1, 2; Chien et al. 2021", "tail-biased sampling beats uniform sampling",
         on_one_model("dpals-tail", "dpals-uniform"), "held in part", _EFFORT),
     Claim(ADA, "Fig. 1, 2, top against bottom", "sufficient statistics beat noisy gradient descent",
         on_one_model("ada-dpals", "ada-dpgd"), "did not hold", _BIASED),
-    Claim(AM, "Fig. 1", "AM-SSP beats AM-DPSGD", on_one_model("am-ssp", "am-dpsgd"), "did not hold", _BIASED),
-    Claim(AM, "Fig. 1", "AM-SSP beats DP-CMF with the same features", on_one_model("am-ssp", "dp-cmf", about=_VECTORS),
+    Claim(AM, "Fig. 1", "AM-SSP beats AM-DPSGD", on_one_model("am-ssp", "am-dpsgd"),
+    "did not hold", _BIASED),
+    Claim(AM, "Fig. 1", "AM-SSP beats DP-CMF with the same features", on_one_model("am-ssp",
+    "dp-cmf", about=_VECTORS),
         "did not hold", _PUBLIC),
     Claim(AM, "Fig. 1", "item features help: AM-SSP beats the same without features",
         on_one_model("am-ssp", "ada-dpals", about=_FEATURES), "held", _EFFORT),
@@ -173,22 +219,36 @@ CLAIMS = (
         AM,
         "Fig. 3",
         "AM-SSP trains a hundred times faster than AM-DPSGD",
-        withdrawn("`fedrec bench encoder` extrapolates an epoch of per-example gradients by Opacus, 113,000 times slower on one machine"),
+        withdrawn(
+            "`fedrec bench encoder` extrapolates an epoch of per-example gradients by Opacus, "
+            "113,000 times slower on one machine"
+        ),
         "held in part: 3.5 times",
-        "the line timed as AM-DPSGD was our own rewrite: a linear encoder, one gradient a user, full batches",
+        (
+            "the line timed as AM-DPSGD was our own rewrite: a linear encoder, one gradient a "
+            "user, full batches"
+        ),
     ),
-    Claim(AM, "E.1", "DP-SGD on the whole model is the worst: AM-DPSGD beats it", ahead("am-dpsgd", "dp-sgd"), "held in part", _UNLIKE),
-    Claim(AM, "E.1", "and so does DPALS with ids alone", ahead("ada-dpals", "dp-sgd"), "did not hold", _BIASED),
-    Claim(AM, "Fig. 4", "noising once (SSP2) beats noising in every step (SSP1)", elsewhere("fedrec bench paper am-ssp/figure4")),
+    Claim(AM, "E.1", "DP-SGD on the whole model is the worst: AM-DPSGD beats it", ahead("am-dpsgd",
+    "dp-sgd"), "held in part", _UNLIKE),
+    Claim(AM, "E.1", "and so does DPALS with ids alone", ahead("ada-dpals", "dp-sgd"),
+    "did not hold", _BIASED),
+    Claim(AM, "Fig. 4", "noising once (SSP2) beats noising in every step (SSP1)",
+    elsewhere("fedrec bench paper am-ssp/figure4")),
     Claim(CMF, "Fig. 1", "all sides together beat public users alone as a side",
         ahead("dp-cmf-all", "dp-cmf-users", about=_FEATURES), "held", _EFFORT),
-    Claim(CMF, "Fig. 1", "item metadata helps", on_one_model("dp-cmf", "ada-dpals", about=_FEATURES), "held", _PUBLIC),
-    Claim(CMF, "Fig. 1", "public users help", ahead("dp-cmf-users", "ada-dpals-half", about=_FEATURES), "held", _PUBLIC),
+    Claim(CMF, "Fig. 1", "item metadata helps", on_one_model("dp-cmf", "ada-dpals",
+    about=_FEATURES), "held", _PUBLIC),
+    Claim(CMF, "Fig. 1", "public users help", ahead("dp-cmf-users", "ada-dpals-half",
+    about=_FEATURES), "held", _PUBLIC),
     Claim(
         CMF,
         "4.2",
         "sides close up to 60% of the gap to non-private ALS",
-        withdrawn("the ALS of this page has item and user biases, and neither end of the gap that is closed has any"),
+        withdrawn(
+            "the ALS of this page has item and user biases, and neither end of the gap that is "
+            "closed has any"
+        ),
         "held in part: more than the whole gap",
         _UNLIKE,
     ),
@@ -200,7 +260,8 @@ CLAIMS = (
         "held",
         "the two lines knew different public data",
     ),
-    Claim(CMF, "Fig. 5", "1,000 public users do what the best metadata does", elsewhere("fedrec bench paper dp-cmf/figure5")),
+    Claim(CMF, "Fig. 5", "1,000 public users do what the best metadata does",
+    elsewhere("fedrec bench paper dp-cmf/figure5")),
     Claim(
         FAST,
         "Fig. 5",
@@ -209,17 +270,24 @@ CLAIMS = (
         "did not hold",
         "noisy descent was a design of our own with item biases",
     ),
-    Claim(FAST, "6.5", "almost no loss at ε = 250", elsewhere("fedrec bench paper fast-dpmf/figure5")),
-    Claim(OURS, "found here, of convex SSP as we built it", "a logistic loss beats the quadratic one on clicks",
+    Claim(FAST, "6.5", "almost no loss at ε = 250",
+    elsewhere("fedrec bench paper fast-dpmf/figure5")),
+    Claim(OURS, "found here, of convex SSP as we built it",
+    "a logistic loss beats the quadratic one on clicks",
         ahead("convex-logistic", "convex-quadratic", ours=True), "held in part", _EFFORT),
-    Claim(OURS, "the aim of this study", "the default beats every published system, made sound", withdrawn(_UNLIKE), "held", _UNLIKE),
-    Claim(OURS, "the aim of this study", "without item features it beats every published system that has none either",
+    Claim(OURS, "the aim of this study", "the default beats every published system, made sound",
+    withdrawn(_UNLIKE), "held", _UNLIKE),
+    Claim(OURS, "the aim of this study",
+    "without item features it beats every published system that has none either",
         withdrawn(_UNLIKE), "held", _UNLIKE),
     Claim(
         OURS,
         "the aim of this study",
         "with public people it beats DP-CMF with the same people",
-        withdrawn(f"on ratings {_UNLIKE}; on clicks the default starts from private tastes and DP-CMF at random"),
+        withdrawn(
+            f"on ratings {_UNLIKE}; on clicks the default starts from private tastes and DP-CMF "
+            "at random"
+        ),
         "held",
         _UNLIKE,
     ),

@@ -1,8 +1,10 @@
-"""Settings of Ada-DPALS and DPALS on clicks, by data set and epsilon: chosen on a tenth of each user's train clicks, never by test.
+"""Settings of Ada-DPALS and DPALS on clicks, by data set and epsilon: chosen on a tenth of each
+user's train clicks, never by test.
 
-Moves along one setting at a time from the best of MovieLens 1M as clicks, judged on a sixth of the users with one noise seed.
-Ada-DPALS: 2-8 settings a line, and 10 without noise at width 32 before one at 64. DPALS: 1-4 a line from those; without noise it has
-Ada-DPALS's, not searched. Epsilon 0.5 has what was best at 1: one other setting was tried there, and none came near popularity.
+Moves along one setting at a time from the best of MovieLens 1M as clicks, judged on a sixth of the
+users with one noise seed. Ada-DPALS: 2-8 settings a line, and 10 without noise at width 32 before
+one at 64. DPALS: 1-4 a line from those; without noise it has Ada-DPALS's, not searched. Epsilon 0.5
+has what was best at 1: one other setting was tried there, and none came near popularity.
 """
 
 from __future__ import annotations
@@ -16,10 +18,23 @@ Table = Mapping[float, Row]
 
 
 def _settings(
-    *, width: int, steps: int, item_ridge: float, mu: float | None = None, keep: int = 0, user_ridge: float = 1.0, user_radius: float = 0.5
+    *,
+    width: int,
+    steps: int,
+    item_ridge: float,
+    mu: float | None = None,
+    keep: int = 0,
+    user_ridge: float = 1.0,
+    user_radius: float = 0.5,
 ) -> Row:
     """[model]: `mu` for weights n^-mu, or `keep` items of each user."""
-    chosen: Row = {"dimension": width, "steps": steps, "item_ridge": item_ridge, "user_ridge": user_ridge, "user_radius": user_radius}
+    chosen: Row = {
+        "dimension": width,
+        "steps": steps,
+        "item_ridge": item_ridge,
+        "user_ridge": user_ridge,
+        "user_radius": user_radius,
+    }
     return chosen | ({"weight_exponent": mu} if mu is not None else {"max_items_per_user": keep})
 
 
@@ -58,13 +73,25 @@ def _constant(low: Row, *, keep: int, width: int, without_noise: Row) -> Table:
 
 
 def _constant_yelp() -> Table:
-    silent = _settings(width=64, steps=8, item_ridge=1.0, keep=200, user_ridge=10.0, user_radius=2.0)
-    return _constant(_settings(width=4, steps=4, item_ridge=3e4, keep=50), keep=50, width=16, without_noise=silent)
+    silent = _settings(
+        width=64, steps=8, item_ridge=1.0, keep=200, user_ridge=10.0, user_radius=2.0
+    )
+    return _constant(
+        _settings(width=4, steps=4, item_ridge=3e4, keep=50),
+        keep=50,
+        width=16,
+        without_noise=silent,
+    )
 
 
 def _constant_amazon() -> Table:
     silent = _settings(width=64, steps=8, item_ridge=1.0, keep=200)
-    return _constant(_settings(width=16, steps=3, item_ridge=3e4, keep=20), keep=20, width=32, without_noise=silent)
+    return _constant(
+        _settings(width=16, steps=3, item_ridge=3e4, keep=20),
+        keep=20,
+        width=32,
+        without_noise=silent,
+    )
 
 
 TUNED: Mapping[tuple[str, str], Table] = {
@@ -75,4 +102,5 @@ TUNED: Mapping[tuple[str, str], Table] = {
     ("amazon-book", "DPALS (tail)"): _constant_amazon(),
     ("amazon-book", "DPALS (uniform)"): _constant_amazon(),
 }
-"""[model] by (data set, method) and epsilon; the weights and the kind of sampling are the method's own."""
+"""[model] by (data set, method) and epsilon; the weights and the kind of sampling are the method's
+own."""

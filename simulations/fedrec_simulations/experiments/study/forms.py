@@ -1,10 +1,15 @@
-"""Lines on one model: what a published claim compares, each in up to three forms, its settings found by one search for all.
+"""Lines on one model: what a published claim compares, each in up to three forms, its settings
+found by one search for all.
 
-- **as printed**: the paper's own choices where the code has them (weights, pseudo-inverse, plain descent), under the exact accounting.
-- **made sound**: the paper's algorithm and model as `fedrec` runs it: every user's report bounded, everything released charged.
-- **with our additions**: the same, and item biases and users' own means beside the vectors, which no paper here has.
+- **as printed**: the paper's own choices where the code has them (weights, pseudo-inverse, plain
+  descent), under the exact accounting.
+- **made sound**: the paper's algorithm and model as `fedrec` runs it: every user's report bounded,
+  everything released charged.
+- **with our additions**: the same, and item biases and users' own means beside the vectors, which
+  no paper here has.
 
-No line has another's additions: within a form all fit the same model from a random start. `SPACES` are what `search` chooses from.
+No line has another's additions: within a form all fit the same model from a random start. `SPACES`
+are what `search` chooses from.
 """
 
 from __future__ import annotations
@@ -28,9 +33,11 @@ Space = Mapping[str, tuple[float | int, ...]]
 
 @dataclass(frozen=True)
 class Method:
-    """A published algorithm: what its scenario says in each form that the code has, and what its settings are chosen from.
+    """A published algorithm: what its scenario says in each form that the code has, and what its
+    settings are chosen from.
 
-    features: whether its item vectors are functions of features, free, or both (beside a public side).
+    features: whether its item vectors are functions of features, free, or both (beside a public
+    side).
     """
 
     label: str
@@ -84,24 +91,33 @@ def _statistics(weights: str, printed_weights: str, **more: str) -> Mapping[Form
     """Of DPALS and Ada-DPALS: the printed item update is the pseudo-inverse."""
     base: Row = merged({"recipe": "published", "model": more}, _IDS)
     return {
-        "as printed": merged(base, {"model": {"weights": printed_weights, "solve": "pseudo-inverse"}}),
+        "as printed": merged(
+            base, {"model": {"weights": printed_weights, "solve": "pseudo-inverse"}}
+        ),
         "made sound": merged(base, {"model": {"weights": weights}}),
         "with our additions": merged(base, {"model": {"weights": weights, "own_means": True}}),
     }
 
 
 def _descent(recipe: str, base: Row) -> Mapping[Form, Row]:
-    """Clipping the sum of gradients, as printed, bounds no user: there is no printed form that any noise would make private."""
+    """Clipping the sum of gradients, as printed, bounds no user: there is no printed form that any
+    noise would make private."""
     return {
         "made sound": merged({"recipe": recipe}, base, {"model": {"biases": False}}),
         "with our additions": merged({"recipe": recipe}, base, {"model": {"biases": True}}),
     }
 
 
-_SIDE: Row = {"recipe": "dp-cmf", "model": {"weights": "normalised"}, "collective": {"sides": ["metadata"], "start_passes": 0}}
+_SIDE: Row = {
+    "recipe": "dp-cmf",
+    "model": {"weights": "normalised"},
+    "collective": {"sides": ["metadata"], "start_passes": 0},
+}
 _AM_SSP: Row = {"recipe": "published", "model": {"weights": "normalised"}}
 METHODS: Mapping[str, Method] = {
-    "ada-dpals": Method("Ada-DPALS", "free", _statistics("normalised", "clipped"), {**_VECTORS, **_EXPONENT}),
+    "ada-dpals": Method(
+        "Ada-DPALS", "free", _statistics("normalised", "clipped"), {**_VECTORS, **_EXPONENT}
+    ),
     "dpals-tail": Method(
         "DPALS (tail)",
         "free",
@@ -130,7 +146,12 @@ METHODS: Mapping[str, Method] = {
         "AM-DPSGD",
         "of features",
         _descent("am-dpsgd", {"model": {"own_vectors": False}}),
-        {**_DESCENT, "model.dimension": (1, 2, 3, 4), "model.steps": (3, 6, 12, 16), "model.encoder_steps": (1, 2)},
+        {
+            **_DESCENT,
+            "model.dimension": (1, 2, 3, 4),
+            "model.steps": (3, 6, 12, 16),
+            "model.encoder_steps": (1, 2),
+        },
     ),
     "dp-cmf": Method(
         "DP-CMF, metadata",

@@ -1,7 +1,8 @@
-"""`fedrec bench study`: every system at every epsilon and seed on one data set, in processes, resumable, with the time that is left.
+"""`fedrec bench study`: every system at every epsilon and seed on one data set, in processes,
+resumable, with the time that is left.
 
-A finished row is a file that holds its settings' digest, and is never made twice. Seeds come outermost: a study that is stopped has few
-seeds of every system rather than all seeds of a few.
+A finished row is a file that holds its settings' digest, and is never made twice. Seeds come
+outermost: a study that is stopped has few seeds of every system rather than all seeds of a few.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from fedrec_simulations.experiments.trials import RowFiles, Trial
 
 QUICK_SEEDS, QUICK_EPSILONS = 2, (5.0, math.inf)
 _DIVIDED = "by-ids"
-"""How splits and public people are drawn: rows of another way, whose scenario says the same, are other rows."""
+"""How splits and public people are drawn: rows of another way, whose scenario says the same, are
+other rows."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ def run(
     folder: Path = Path("runs/bench-study"),
     tell: Tell,
 ) -> Row:
-    """The study of one data set as a JSON-able dict, seeds 1 to `seeds`; `only` these systems, `quick` two seeds at epsilon 5 and inf.
+    """The study of one data set as a JSON-able dict, seeds 1 to `seeds`; `only` these systems,
+    `quick` two seeds at epsilon 5 and inf.
 
     Raises SettingsError without data and on an unknown system, DataError on bad data.
     """
@@ -56,7 +59,10 @@ def run(
         raise SettingsError("the study needs a data folder", "Give one, e.g. --data PATH/ml-1m.")
     place = place_of(data)
     if unknown := set(only) - set(SYSTEMS[place.kind]):
-        raise SettingsError(f"there is no system {min(unknown)!r} on {place.kind}", f"Use one of: {', '.join(SYSTEMS[place.kind])}.")
+        raise SettingsError(
+            f"there is no system {min(unknown)!r} on {place.kind}",
+            f"Use one of: {', '.join(SYSTEMS[place.kind])}.",
+        )
     trials, missing = dict[Task, Trial](), dict[str, str]()
     for task in (task for task in _tasks(place, seeds, quick) if not only or task.system in only):
         try:
@@ -65,7 +71,13 @@ def run(
             missing[task.system] = refusal.cause
     rows = rows_of(trials, RowFiles(folder_of(folder, data)), jobs=jobs, tell=tell)
     missing |= {task.system: row["refused"] for task, row in rows.items() if "refused" in row}
-    return dict(finite(_result(place, {task: row for task, row in rows.items() if "refused" not in row}, missing)))
+    return dict(
+        finite(
+            _result(
+                place, {task: row for task, row in rows.items() if "refused" not in row}, missing
+            )
+        )
+    )
 
 
 def place_of(data: str) -> Place:
@@ -77,13 +89,20 @@ def place_of(data: str) -> Place:
 def _tasks(place: Place, seeds: int, quick: bool) -> Iterator[Task]:
     for seed in range(1, (min(seeds, QUICK_SEEDS) if quick else seeds) + 1):
         for name, system in SYSTEMS[place.kind].items():
-            yield from (Task(name, epsilon, seed) for epsilon in system.epsilons(place.name) if not quick or epsilon in QUICK_EPSILONS)
+            yield from (
+                Task(name, epsilon, seed)
+                for epsilon in system.epsilons(place.name)
+                if not quick or epsilon in QUICK_EPSILONS
+            )
 
 
 def _trial(place: Place, task: Task) -> Trial:
-    digest = SYSTEMS[place.kind][task.system].scenario(place, task.epsilon, task.seed).digest()[:8]  # other settings, another row
+    # other settings, another row
+    digest = SYSTEMS[place.kind][task.system].scenario(place, task.epsilon, task.seed).digest()[:8]
     name = f"{task.system}-epsilon-{task.epsilon:g}-{task.seed}-{digest}-{_DIVIDED}"
-    return Trial.of(name, row_or_refusal, place, task.system, task.epsilon, task.seed, kind=task.system)
+    return Trial.of(
+        name, row_or_refusal, place, task.system, task.epsilon, task.seed, kind=task.system
+    )
 
 
 def row_or_refusal(place: Place, system: str, epsilon: float, seed: int) -> Row:
@@ -98,11 +117,16 @@ def _result(place: Place, made: Mapping[Task, Row], missing: Mapping[str, str]) 
     groups = defaultdict[tuple[str, float], list[tuple[Task, Row]]](list)
     for task, found in made.items():
         groups[task.system, task.epsilon].append((task, found))
-    sizes = {SYSTEMS[place.kind][task.system].group: {**found["sizes"], "test": found["test"]} for task, found in made.items()}
+    sizes = {
+        SYSTEMS[place.kind][task.system].group: {**found["sizes"], "test": found["test"]}
+        for task, found in made.items()
+    }
     return {
         "data": {"name": place.name, "kind": place.kind, "sizes": sizes},
         "protocol": {
-            "split": "random 80/10/10, by a hash of seed, user and item ids" if place.kind == "ratings" else "given, all train events",
+            "split": "random 80/10/10, by a hash of seed, user and item ids"
+            if place.kind == "ratings"
+            else "given, all train events",
             "delta": DELTA,
         },
         "cells": [_cell(place, name, epsilon, rows) for (name, epsilon), rows in groups.items()],
@@ -113,7 +137,9 @@ def _result(place: Place, made: Mapping[Task, Row], missing: Mapping[str, str]) 
 
 
 def _cell(place: Place, name: str, epsilon: float, rows: Sequence[tuple[Task, Row]]) -> Row:
-    """One system at one epsilon: a value for every seed. Guarantee and opinions are functions of the plan, which no seed changes."""
+    """One system at one epsilon: a value for every seed.
+
+    Guarantee and opinions are functions of the plan, which no seed changes."""
     first = rows[0][1]
     if any(found["guarantee"] != first["guarantee"] for _, found in rows):
         raise AssertionError(f"{name} at epsilon {epsilon:g}: seeds of different guarantees")

@@ -27,33 +27,41 @@ TITLES: dict[Outcome, str] = {
     "withdrawn": "Withdrawn",
     "not measured": "What this study cannot say",
 }
-WITHDRAWN = """An earlier version of this page gave a verdict on each of these. The two sides differed in more than what the claim is
-about, so the rows gave no ground for it, whichever way it went. No lines on one model are here that could judge it."""
-ONE_MODEL = """What claims are judged by. All lines have item and user vectors alone, from a random start. The settings of each were
-found by the same search, `fedrec bench search`: {trials} settings for every line and ε, from a stated space, judged on validation
-ratings of the first split. Space and trials are kept beside the code of the study (`forms.py`, `searched/{data}.json`). All are priced
-exactly. *As printed* has the paper's own weights, pseudo-inverse and plain descent where the code has them; its noise is that of the
-exact accounting all the same. *Made sound* is the paper's algorithm as it runs here. *With our additions* has item biases and users' own
-means besides, which no paper here has, for every method alike: no claim is judged by it."""
+WITHDRAWN = """An earlier version of this page gave a verdict on each of these. The two sides
+differed in more than what the claim is about, so the rows gave no ground for it, whichever way it
+went. No lines on one model are here that could judge it."""
+ONE_MODEL = """What claims are judged by. All lines have item and user vectors alone, from a random
+start. The settings of each were found by the same search, `fedrec bench search`: {trials} settings
+for every line and ε, from a stated space, judged on validation ratings of the first split. Space
+and trials are kept beside the code of the study (`forms.py`, `searched/{data}.json`). All are
+priced exactly. *As printed* has the paper's own weights, pseudo-inverse and plain descent where the
+code has them; its noise is that of the exact accounting all the same. *Made sound* is the paper's
+algorithm as it runs here. *With our additions* has item biases and users' own means besides, which
+no paper here has, for every method alike: no claim is judged by it."""
 EARLIER = "Rows of earlier code, from before a digest of it was kept with them."
 ADDITIONS = """What our additions are worth, line by line, at ε = {epsilons}: {gains}."""
-INTRODUCTION = """Our default and what we built after four papers, on the same splits and under the same guarantee; settings chosen on
-validation, test read once. Sections *on one model* compare the papers' algorithms alone: published claims are judged there and nowhere
-else. In the other sections the lines are not one model. A table in each says whose design a line is, whether it has item biases
-and users' own means, where its item vectors start, and how many settings were tried for it. A difference between two such lines
-is a difference of all of that.
+INTRODUCTION = """Our default and what we built after four papers, on the same splits and under the
+same guarantee; settings chosen on validation, test read once. Sections *on one model* compare the
+papers' algorithms alone: published claims are judged there and nowhere else. In the other sections
+the lines are not one model. A table in each says whose design a line is, whether it has item biases
+and users' own means, where its item vectors start, and how many settings were tried for it. A
+difference between two such lines is a difference of all of that.
 
-An earlier version of this page judged claims by lines that were not one model. Noisy descent had item biases and users' own means, and
-sufficient statistics had neither. One search had three times the trials of another. One line started from public data. Several of those
-verdicts were wrong. Each claim below says what the page said of it, and why that was wrong.
+An earlier version of this page judged claims by lines that were not one model. Noisy descent had
+item biases and users' own means, and sufficient statistics had neither. One search had three times
+the trials of another. One line started from public data. Several of those verdicts were wrong. Each
+claim below says what the page said of it, and why that was wrong.
 
-A verdict is of the data sets that it names, at the number of settings that were tried, and of no others. MovieLens 100K has 943
-users; the papers evaluate on data with far more, where the same noise is small beside an item's sums.
+A verdict is of the data sets that it names, at the number of settings that were tried, and of no
+others. MovieLens 100K has 943 users; the papers evaluate on data with far more, where the same
+noise is small beside an item's sums.
 
-Published systems are *made sound*: every user's whole report is bounded, everything that is released is charged, and composition
-is exact (`fedrec/NOTATION.md` lists what their papers print). Values are means over {seeds} seeds with 95% intervals (Student's t);
-differences are paired by seed. One kind of guarantee stands in these tables: {promise}. PrivateRec protects one click, which is another
-unit: its tables are in [benchmarks.md](benchmarks.md), and its ε does not compare with those here."""
+Published systems are *made sound*: every user's whole report is bounded, everything that is
+released is charged, and composition is exact (`fedrec/NOTATION.md` lists what their papers print).
+Values are means over {seeds} seeds with 95% intervals (Student's t); differences are paired by
+seed. One kind of guarantee stands in these tables: {promise}. PrivateRec protects one click, which
+is another unit: its tables are in [benchmarks.md](benchmarks.md), and its ε does not compare with
+those here."""
 DESIGNS: dict[Origin, str] = {
     "ours": "ours",
     "published": "the paper's",
@@ -62,11 +70,13 @@ DESIGNS: dict[Origin, str] = {
     "printed": "the paper's",
     "not private": "reference",
 }
-ON_CLICKS = """Of the papers' systems only DPALS, with two ways of sampling, and Ada-DPALS run on clicks here, and DP-CMF where
-people are public. Convex SSP is our own design after AM-SSP Alg. 7: it starts from our default's private tastes, and its
-paper evaluates nothing of it.{more}"""
-MET_TEST = """ The first settings tried for it at ε = 1 on amazon-book had met the test clicks, before validation replaced them."""
-PROOFS = """Privacy claims are settled by proof, and no row can confirm them. What we could not keep as printed, and what runs here instead:
+ON_CLICKS = """Of the papers' systems only DPALS, with two ways of sampling, and Ada-DPALS run on
+clicks here, and DP-CMF where people are public. Convex SSP is our own design after AM-SSP Alg. 7:
+it starts from our default's private tastes, and its paper evaluates nothing of it.{more}"""
+MET_TEST = """ The first settings tried for it at ε = 1 on amazon-book had met the test clicks,
+before validation replaced them."""
+PROOFS = """Privacy claims are settled by proof, and no row can confirm them. What we could not keep
+as printed, and what runs here instead:
 
 | claim | why not | here |
 | --- | --- | --- |
@@ -75,11 +85,12 @@ PROOFS = """Privacy claims are settled by proof, and no row can confirm them. Wh
 | Ada-DPALS Alg. 1: λ inside the weighted sum | the weights are private, and so is λ then | λ outside, public |
 | Ada-DPALS Alg. 2: clip the sum of gradients | that bounds the sum, not a user | each user is clipped |
 | DP-CMF Alg. 1: max(norm, Γ), and min(M, G) | one stretches vectors, the other clips from above only | both bounded on both sides |
-| fast DPMF Thm 1: the sampler is ε-DP | an exact posterior sample is, no finite chain | shown as *not established*, ranked nowhere |"""
+| fast DPMF Thm 1: the sampler is ε-DP | an exact posterior sample is, no finite chain | shown as *not established*, ranked nowhere |"""  # noqa: E501
 
 
 def write(target: Path, results: Path) -> None:
-    """Write the page, and img/study-*.svg beside it, from study-*.json in `results`; nothing where there is none."""
+    """Write the page, and img/study-*.svg beside it, from study-*.json in `results`; nothing where
+    there is none."""
     parts_of = defaultdict[str, list[Row]](list)
     for content in map(read_json, sorted(results.glob("study-*.json"))):
         parts_of[content["data"]["name"]].append(dict(content))
@@ -87,7 +98,10 @@ def write(target: Path, results: Path) -> None:
     studies.sort(key=lambda study: (study.kind != "ratings", study.name))
     if not studies:
         return
-    parts = ["# The study: our default beside what we built after four papers", _introduction(studies)]
+    parts = [
+        "# The study: our default beside what we built after four papers",
+        _introduction(studies),
+    ]
     for study in studies:
         parts.append(f"## {study.name}: {study.kind}")
         if study.systems("alone", "ours"):
@@ -95,7 +109,10 @@ def write(target: Path, results: Path) -> None:
         if study.systems("one model", *OTHERS):
             parts += [f"### {study.name}, on one model", *_one_model(study)]
         if study.systems("people", *OTHERS):
-            parts += [f"### {study.name}, where half of the people are public", *_section(study, "people", target)]
+            parts += [
+                f"### {study.name}, where half of the people are public",
+                *_section(study, "people", target),
+            ]
     parts += _claims(studies)
     parts += ["## Claims about privacy", PROOFS, "## How it was made", _made(studies)]
     write_bytes(target, ("\n\n".join(parts) + "\n").encode())
@@ -104,30 +121,47 @@ def write(target: Path, results: Path) -> None:
 def _introduction(studies: Sequence[Study]) -> str:
     promise = studies[0].promise
     words = f"ε {wording.unit(promise)} at δ = {wording.power(promise.delta)}"
-    seeds = " or ".join(str(n) for n in sorted({n for study in studies for n in study.seeds.values()}))
+    seeds = " or ".join(
+        str(n) for n in sorted({n for study in studies for n in study.seeds.values()})
+    )
     return INTRODUCTION.format(seeds=seeds, promise=words)
 
 
 def _section(study: Study, group: Group, target: Path) -> list[str]:
     """A headline, the leads, the figure and the table of one group of systems."""
-    picture = target.parent / "img" / f"study-{study.name}{'-people' if group == 'people' else ''}.svg"
+    picture = (
+        target.parent / "img" / f"study-{study.name}{'-people' if group == 'people' else ''}.svg"
+    )
     write_bytes(picture, standalone(str(chart.drawing(study, group, name=picture.stem))).encode())
     shown = f"![{study.metric} against ε](img/{picture.name})"
     parts = [_about(study, group), *(f"**Note.** {note}" for note in study.notes)]
     if study.kind == "clicks" and group == "alone":
         parts.append(ON_CLICKS.format(more=MET_TEST if study.name == "amazon-book" else ""))
-    parts += [_headline(study, group), _leads(study, group), shown, _values(study, group), _lines(study, group)]
+    parts += [
+        _headline(study, group),
+        _leads(study, group),
+        shown,
+        _values(study, group),
+        _lines(study, group),
+    ]
     return [*parts, *_missing(study, group)]
 
 
 def _one_model(study: Study) -> list[str]:
-    """The lines that claims are judged by: one table a form, so that no eye runs from one form to another."""
-    epsilons = sorted({epsilon for name, epsilon in study.cells if study.system(name).group == "one model"})
+    """The lines that claims are judged by: one table a form, so that no eye runs from one form to
+    another."""
+    epsilons = sorted(
+        {epsilon for name, epsilon in study.cells if study.system(name).group == "one model"}
+    )
     parts = [_about(study, "one model"), ONE_MODEL.format(trials=TRIALS, data=study.name)]
     for form in FORMS:
         systems = [s for s in study.systems("one model", *OTHERS) if s.form == form]
         if systems:
-            head = (f"{form}: test {study.metric.upper()} at ε {wording.unit(study.promise)}", "item vectors", *map(_shown, epsilons))
+            head = (
+                f"{form}: test {study.metric.upper()} at ε {wording.unit(study.promise)}",
+                "item vectors",
+                *map(_shown, epsilons),
+            )
             lines = [
                 [
                     s.label.removesuffix(f", {form}"),
@@ -144,21 +178,43 @@ def _additions(study: Study, epsilons: Sequence[float]) -> list[str]:
     """By how much each method is better with our additions than made sound."""
     found = []
     for name, method in METHODS.items():
-        gains = [study.gain(line(name, "with our additions"), line(name, "made sound"), e) for e in epsilons]
+        gains = [
+            study.gain(line(name, "with our additions"), line(name, "made sound"), e)
+            for e in epsilons
+        ]
         if all(gain is not None for gain in gains):
-            found.append(f"{method.label} {', '.join(f'{gain.mean:+.4f}' for gain in gains if gain is not None)}")
-    return [ADDITIONS.format(epsilons=", ".join(map(_shown, epsilons)), gains="; ".join(found))] if found else []
+            found.append(
+                f"{method.label} "
+                f"{', '.join(f'{gain.mean:+.4f}' for gain in gains if gain is not None)}"
+            )
+    return (
+        [ADDITIONS.format(epsilons=", ".join(map(_shown, epsilons)), gains="; ".join(found))]
+        if found
+        else []
+    )
 
 
 def _about(study: Study, group: Group) -> str:
     sizes, ratings = study.sizes[group], study.kind == "ratings"
-    split = "random 80/10/10, divided and noised by the seed" if ratings else "the given split, noised by the seed"
+    split = (
+        "random 80/10/10, divided and noised by the seed"
+        if ratings
+        else "the given split, noised by the seed"
+    )
     whose = "private users (the others' events are public)" if group == "people" else "users"
     better = "lower is better" if study.lower_is_better else "higher is better"
-    size = f"{sizes['users']:,} {whose}, {sizes['items']:,} items, {sizes['train']:,} {study.kind} in train"
+    size = (
+        f"{sizes['users']:,} {whose}, {sizes['items']:,} items, {sizes['train']:,} {study.kind} "
+        "in train"
+    )
     seeds = study.seeds[group]
-    code = f"Rows of the code with digest {study.codes[group]}." if group in study.codes else EARLIER
-    return f"{size}; {split}, {seeds} seed{'s' if seeds != 1 else ''}. Test {study.metric.upper()}, {better}. {code}"
+    code = (
+        f"Rows of the code with digest {study.codes[group]}." if group in study.codes else EARLIER
+    )
+    return (
+        f"{size}; {split}, {seeds} seed{'s' if seeds != 1 else ''}. Test {study.metric.upper()}, "
+        f"{better}. {code}"
+    )
 
 
 def _headline(study: Study, group: Group) -> str:
@@ -170,12 +226,18 @@ def _headline(study: Study, group: Group) -> str:
     if study.seeds[group] == 1:
         return "**One seed has no intervals: no system is told apart from another.**"
     others = "every other system measured here, each in the form of its line,"
-    short = {e: (rival, gain) for e, (rival, gain) in closest.items() if not all(g.above for _, g in study.leads(ours.name, rivals, e))}
+    short = {
+        e: (rival, gain)
+        for e, (rival, gain) in closest.items()
+        if not all(g.above for _, g in study.leads(ours.name, rivals, e))
+    }
     if not short:
         epsilon, (rival, gain) = min(closest.items(), key=lambda pair: pair[1][1].mean)
         closest_one = f"The closest is {rival.label} at ε = {_shown(epsilon)}, by {margin(gain)}."
         return f"**The {ours.label} is ahead of {others} at every ε.** {closest_one}"
-    listed = "; ".join(f"ε = {_shown(e)} ({rival.label}: {_side(gain)})" for e, (rival, gain) in short.items())
+    listed = "; ".join(
+        f"ε = {_shown(e)} ({rival.label}: {_side(gain)})" for e, (rival, gain) in short.items()
+    )
     return f"**The {ours.label} is not ahead of {others} by more than its interval at {listed}.**"
 
 
@@ -191,7 +253,9 @@ def _leads(study: Study, group: Group) -> str:
         for epsilon in study.epsilons:
             if leads := study.leads(ours.name, rivals, epsilon):
                 rival, gain = leads[0]
-                lines.append([_shown(epsilon), ours.label, rival.label, _with_interval(gain, "+.4f")])
+                lines.append(
+                    [_shown(epsilon), ours.label, rival.label, _with_interval(gain, "+.4f")]
+                )
     head = (f"ε {wording.unit(study.promise)}", "ours", "best other", "we are better by")
     return _by_epsilon(head, lines)
 
@@ -202,26 +266,43 @@ def _by_epsilon(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     epsilons = list(dict.fromkeys(line[0] for line in lines))
     cells = {(line[0], line[1]): f"{line[3]} ({line[2]})" for line in lines}
     return table(
-        (head[0], *(f"{name}: ahead by" for name in names)), [[e, *(cells.get((e, name), "–") for name in names)] for e in epsilons]
+        (head[0], *(f"{name}: ahead by" for name in names)),
+        [[e, *(cells.get((e, name), "–") for name in names)] for e in epsilons],
     )
 
 
 def _values(study: Study, group: Group) -> str:
     lines = [_line(study, system) for system in study.systems(group, "ours", *OTHERS, "printed")]
     lines += [_reference(study, system) for system in study.systems(group, "not private")]
-    head = (f"test {study.metric.upper()} at ε {wording.unit(study.promise)}", "public data", *map(_shown, study.epsilons))
+    head = (
+        f"test {study.metric.upper()} at ε {wording.unit(study.promise)}",
+        "public data",
+        *map(_shown, study.epsilons),
+    )
     return table(head, lines)
 
 
 def _line(study: Study, system: System) -> list[str]:
     cells = [_cell(study.mean(system.name, epsilon)) for epsilon in study.epsilons]
     label = f"**{system.label}**" if system.origin == "ours" else system.label
-    return [f"{label}: NOT ESTABLISHED" if system.origin == "printed" else label, system.public, *cells]
+    return [
+        f"{label}: NOT ESTABLISHED" if system.origin == "printed" else label,
+        system.public,
+        *cells,
+    ]
 
 
 def _lines(study: Study, group: Group) -> str:
     """Whose design each line is, what it fits, and how many settings were tried."""
-    head = ("line", "design", "item vectors", "item biases", "users' own means", "start", "settings tried for each ε")
+    head = (
+        "line",
+        "design",
+        "item vectors",
+        "item biases",
+        "users' own means",
+        "start",
+        "settings tried for each ε",
+    )
     shown = [s for s in study.systems(group, "ours", *OTHERS, "printed") if s.model is not None]
     words = {True: "with", False: "without"}
     rows = []
@@ -229,12 +310,26 @@ def _lines(study: Study, group: Group) -> str:
         model = system.model
         assert model is not None
         biases = (words[model.biases], words[model.user_means] if study.kind == "ratings" else "–")
-        rows.append([system.label, DESIGNS[system.origin], model.item_vectors, *biases, model.start, tried(system)])
+        rows.append(
+            [
+                system.label,
+                DESIGNS[system.origin],
+                model.item_vectors,
+                *biases,
+                model.start,
+                tried(system),
+            ]
+        )
     return table(head, rows, text=True)
 
 
 def _reference(study: Study, system: System) -> list[str]:
-    return [f"*{system.label}*", system.public, *("" for _ in study.epsilons[1:]), _cell(study.mean(system.name, math.inf))]
+    return [
+        f"*{system.label}*",
+        system.public,
+        *("" for _ in study.epsilons[1:]),
+        _cell(study.mean(system.name, math.inf)),
+    ]
 
 
 def _cell(found: Interval | None) -> str:
@@ -248,54 +343,90 @@ def _shown(epsilon: float) -> str:
 
 
 def _missing(study: Study, group: Group) -> list[str]:
-    names = [study.system(name).label for name in study.missing if study.system(name).group == group]
+    names = [
+        study.system(name).label for name in study.missing if study.system(name).group == group
+    ]
     return [f"Not built: {', '.join(names)}."] if names else []
 
 
 def _claims(studies: Sequence[Study]) -> list[str]:
-    """A section for every outcome that some claim has; claims about systems that no study has are left out."""
+    """A section for every outcome that some claim has; claims about systems that no study has are
+    left out."""
     judged, parts = claims.verdicts(studies), list[str]()
     for outcome in OUTCOMES:
-        found = [(claim, verdict) for claim, verdict in judged if verdict.outcome == outcome and verdict.found]
+        found = [
+            (claim, verdict)
+            for claim, verdict in judged
+            if verdict.outcome == outcome and verdict.found
+        ]
         if found and outcome == "withdrawn":
             parts += [f"## {TITLES[outcome]}", WITHDRAWN, _withdrawn(found)]
         elif found:
-            parts += [f"## {TITLES[outcome]}", "\n".join(_claim(claim, verdict) for claim, verdict in found)]
+            parts += [
+                f"## {TITLES[outcome]}",
+                "\n".join(_claim(claim, verdict) for claim, verdict in found),
+            ]
     return parts
 
 
 def _withdrawn(found: Sequence[tuple[Claim, Verdict]]) -> str:
-    rows = [[f"**{claim.paper}** ({claim.where}): {claim.words}", claim.stood, verdict.found] for claim, verdict in found]
+    rows = [
+        [f"**{claim.paper}** ({claim.where}): {claim.words}", claim.stood, verdict.found]
+        for claim, verdict in found
+    ]
     return table(("claim", "stood here", "why it is withdrawn"), rows, text=True)
 
 
 def _claim(claim: Claim, verdict: Verdict) -> str:
     found = verdict.found.replace("= inf", "= ∞").replace(", inf", ", ∞").removesuffix(".")
-    before = f" This page said: {claim.stood}. That was wrong as a comparison: {claim.why}." if claim.stood else ""
+    before = (
+        f" This page said: {claim.stood}. That was wrong as a comparison: {claim.why}."
+        if claim.stood
+        else ""
+    )
     return f"- **{claim.paper}** ({claim.where}): {claim.words}. *{found}*.{before}"
 
 
 def _made(studies: Sequence[Study]) -> str:
-    again = "`fedrec docs docs/reference.md --results docs/results` makes this page and its figures from those files."
-    words = f"A row is a whole training and one test; rows that are done are kept in `runs/bench-study`. {again}"
+    again = (
+        "`fedrec docs docs/reference.md --results docs/results` makes this page and its figures "
+        "from those files."
+    )
+    words = (
+        "A row is a whole training and one test; rows that are done are kept in "
+        f"`runs/bench-study`. {again}"
+    )
     return "\n\n".join([*map(_command, studies), words])
 
 
 def _command(study: Study) -> str:
-    seconds, name, epsilon = max((max(cell["seconds"]), name, epsilon) for (name, epsilon), cell in study.cells.items())
-    slowest = f"the slowest took {seconds / 60:.1f} minutes ({study.system(name).label}, ε = {_shown(epsilon)})"
+    seconds, name, epsilon = max(
+        (max(cell["seconds"]), name, epsilon) for (name, epsilon), cell in study.cells.items()
+    )
+    slowest = (
+        f"the slowest took {seconds / 60:.1f} minutes ({study.system(name).label}, ε = "
+        f"{_shown(epsilon)})"
+    )
     commands = "\n".join(_asked(study))
-    return f"```sh\n{commands}\n```\n\nIts rows took {study.seconds / 3600:.1f} hours one after another; {slowest}."
+    return (
+        f"```sh\n{commands}\n```\n\nIts rows took {study.seconds / 3600:.1f} hours one after "
+        f"another; {slowest}."
+    )
 
 
 def _asked(study: Study) -> Iterator[str]:
     """One command for all, or one a group where their seeds are not the same."""
-    start, end = f"fedrec bench study --data PATH/{study.name} --jobs 2", f"--output docs/results/study-{study.name}"
+    start, end = (
+        f"fedrec bench study --data PATH/{study.name} --jobs 2",
+        f"--output docs/results/study-{study.name}",
+    )
     if len(set(study.seeds.values())) == 1 and "one model" not in study.seeds:
         yield f"{start} {end}.json"
         return
     for group, count in sorted(study.seeds.items()):
-        only = " ".join(f"--only {shlex.quote(s.name)}" for s in study.systems(group, *get_args(Origin)))
+        only = " ".join(
+            f"--only {shlex.quote(s.name)}" for s in study.systems(group, *get_args(Origin))
+        )
         yield f"{start} --seeds {count} {only} {end}{_ENDS[group]}.json"
 
 

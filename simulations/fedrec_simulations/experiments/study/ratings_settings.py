@@ -1,4 +1,5 @@
-"""Settings of published systems on ratings at every epsilon, from the file beside this one, which says how they were chosen."""
+"""Settings of published systems on ratings at every epsilon, from the file beside this one, which
+says how they were chosen."""
 
 from __future__ import annotations
 
@@ -22,4 +23,6 @@ def sides(method: str, epsilon: float) -> Row:
 
 @cache
 def _tables() -> dict[str, Any]:
-    return tomllib.loads(resources.files(__package__).joinpath("ratings_settings.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(
+        resources.files(__package__).joinpath("ratings_settings.toml").read_text(encoding="utf-8")
+    )

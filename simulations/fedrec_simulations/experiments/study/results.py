@@ -1,4 +1,5 @@
-"""A finished study, as the page and its claims read it: means, and differences of two systems on the same seeds."""
+"""A finished study, as the page and its claims read it: means, and differences of two systems on
+the same seeds."""
 
 from __future__ import annotations
 
@@ -27,25 +28,52 @@ class Study:
     missing: Mapping[str, str]
     seconds: float
     codes: Mapping[Group, str] = field(default_factory=dict)
-    """Digest of the code that made a group's rows (`source`); none of rows that were made before it was kept."""
+    """Digest of the code that made a group's rows (`source`); none of rows that were made before it
+    was kept."""
     notes: tuple[str, ...] = ()
-    """What a reader must know of how the rows were made, where it is not how they would be made now."""
+    """What a reader must know of how the rows were made, where it is not how they would be made
+    now."""
 
     @staticmethod
     def of(*parts: Mapping[str, Any]) -> Study:
         """From the JSON of one data set, in one file or several: groups may have other seeds.
 
-        Raises ValueError where private cells differ in unit or neighbours: their epsilons would not compare.
+        Raises ValueError where private cells differ in unit or neighbours: their epsilons would not
+        compare.
         """
-        cells = {(cell["system"], float(cell["epsilon"])): cell for part in parts for cell in part["cells"]}
-        promised = {(cell["guarantee"]["unit"], cell["guarantee"]["neighbours"], cell["guarantee"]["delta"]) for cell in cells.values()}
+        cells = {
+            (cell["system"], float(cell["epsilon"])): cell
+            for part in parts
+            for cell in part["cells"]
+        }
+        promised = {
+            (cell["guarantee"]["unit"], cell["guarantee"]["neighbours"], cell["guarantee"]["delta"])
+            for cell in cells.values()
+        }
         if len(promised) > 1:
             raise ValueError(f"epsilons of different guarantees in one study: {sorted(promised)}")
-        data, sizes = parts[0]["data"], {group: size for part in parts for group, size in part["data"]["sizes"].items()}
+        data, sizes = (
+            parts[0]["data"],
+            {group: size for part in parts for group, size in part["data"]["sizes"].items()},
+        )
         missing = {name: cause for part in parts for name, cause in part["missing"].items()}
         notes = tuple(dict.fromkeys(part["note"] for part in parts if part.get("note")))
-        codes = {group: part["code"] for part in parts if part.get("code") for group in part["data"]["sizes"]}
-        return Study(data["name"], data["kind"], sizes, cells, missing, sum(part["seconds"] for part in parts), codes, notes)
+        codes = {
+            group: part["code"]
+            for part in parts
+            if part.get("code")
+            for group in part["data"]["sizes"]
+        }
+        return Study(
+            data["name"],
+            data["kind"],
+            sizes,
+            cells,
+            missing,
+            sum(part["seconds"] for part in parts),
+            codes,
+            notes,
+        )
 
     @property
     def metric(self) -> str:
@@ -60,7 +88,9 @@ class Study:
     @property
     def epsilons(self) -> tuple[float, ...]:
         """Of systems with a budget, the smallest first."""
-        found = {epsilon for name, epsilon in self.cells if self.system(name).origin != "not private"}
+        found = {
+            epsilon for name, epsilon in self.cells if self.system(name).origin != "not private"
+        }
         return tuple(sorted(found))
 
     @property
@@ -85,15 +115,22 @@ class Study:
     def systems(self, group: Group, *origins: Origin) -> list[System]:
         """Those with a cell, in the tables' order."""
         there = {name for name, _ in self.cells}
-        return [s for s in SYSTEMS[self.kind].values() if s.name in there and s.group == group and s.origin in origins]
+        return [
+            s
+            for s in SYSTEMS[self.kind].values()
+            if s.name in there and s.group == group and s.origin in origins
+        ]
 
     def mean(self, name: str, epsilon: float, metric: str = "") -> Interval | None:
-        """Over seeds; None where there is no such cell. A reference has the same at every epsilon."""
+        """Over seeds; None where there is no such cell.
+
+        A reference has the same at every epsilon."""
         cell = self._cell(name, epsilon)
         return None if cell is None else interval(cell[metric or self.metric])
 
     def gain(self, ours: str, theirs: str, epsilon: float) -> Interval | None:
-        """By how much `ours` is better (above zero), over the seeds that both have; None where they share none."""
+        """By how much `ours` is better (above zero), over the seeds that both have; None where they
+        share none."""
         pair = [self._by_seed(name, epsilon) for name in (ours, theirs)]
         shared = sorted(pair[0].keys() & pair[1].keys())
         if not shared:
@@ -101,14 +138,21 @@ class Study:
         first, second = ([values[seed] for seed in shared] for values in pair)
         return paired(second, first) if self.lower_is_better else paired(first, second)
 
-    def leads(self, ours: str, rivals: Sequence[System], epsilon: float) -> list[tuple[System, Interval]]:
+    def leads(
+        self, ours: str, rivals: Sequence[System], epsilon: float
+    ) -> list[tuple[System, Interval]]:
         """The gain over each rival that was measured, the closest rival first."""
         found = [(rival, self.gain(ours, rival.name, epsilon)) for rival in rivals]
-        return sorted(((rival, gain) for rival, gain in found if gain is not None), key=lambda pair: pair[1].mean)
+        return sorted(
+            ((rival, gain) for rival, gain in found if gain is not None),
+            key=lambda pair: pair[1].mean,
+        )
 
     def _cell(self, name: str, epsilon: float) -> Row | None:
         known = SYSTEMS[self.kind].get(name)
-        return self.cells.get((name, math.inf if known and known.origin == "not private" else epsilon))
+        return self.cells.get(
+            (name, math.inf if known and known.origin == "not private" else epsilon)
+        )
 
     def _by_seed(self, name: str, epsilon: float) -> dict[int, float]:
         cell = self._cell(name, epsilon)

@@ -1,8 +1,10 @@
-"""`fedrec bench search`: the same number of trials on validation for every line, epsilon and data set of the study on one model.
+"""`fedrec bench search`: the same number of trials on validation for every line, epsilon and data
+set of the study on one model.
 
-A third of the trials are drawn at random from the line's space (`forms.METHODS`), the first of them its middle; each further one takes the
-best so far and changes one or two of its keys. Judged is the RMSE of the validation part of split 1 with noise seed 1; the split is
-sealed, and no trial reads a test rating. A trial whose training diverges counts, with an infinite RMSE.
+A third of the trials are drawn at random from the line's space (`forms.METHODS`), the first of them
+its middle; each further one takes the best so far and changes one or two of its keys. Judged is the
+RMSE of the validation part of split 1 with noise seed 1; the split is sealed, and no trial reads a
+test rating. A trial whose training diverges counts, with an infinite RMSE.
 """
 
 from __future__ import annotations
@@ -31,14 +33,25 @@ from fedrec_simulations.experiments.workers import first_done, workers
 _RANDOM = 5
 
 
-def run(data: str, *, only: Sequence[str] = (), trials: int = TRIALS, jobs: int = 1, output: Path | None, tell: Tell) -> Row:
-    """Trials of every line, or of `only` these lines or methods, as `searched` reads them; goes on from what `output` holds.
+def run(
+    data: str,
+    *,
+    only: Sequence[str] = (),
+    trials: int = TRIALS,
+    jobs: int = 1,
+    output: Path | None,
+    tell: Tell,
+) -> Row:
+    """Trials of every line, or of `only` these lines or methods, as `searched` reads them; goes on
+    from what `output` holds.
 
     Raises SettingsError, DataError.
     """
     place, kept = place_of(data), _kept(output, trials)
     lines = [(name, form) for name, method in METHODS.items() for form in method.forms]
-    chosen = [(name, form) for name, form in lines if not only or {name, line(name, form)} & set(only)]
+    chosen = [
+        (name, form) for name, form in lines if not only or {name, line(name, form)} & set(only)
+    ]
     asked = [(name, form, epsilon) for name, form in chosen for epsilon in EPSILONS]
     left = [task for task in asked if f"{task[2]:g}" not in kept.get(line(task[0], task[1]), {})]
     with workers(jobs) as pool:
@@ -47,14 +60,21 @@ def run(data: str, *, only: Sequence[str] = (), trials: int = TRIALS, jobs: int 
             for future in first_done(futures):
                 name, form, epsilon = futures.pop(future)
                 kept.setdefault(line(name, form), {})[f"{epsilon:g}"] = future.result()
-                tell(Progress(f"{line(name, form)}, epsilon {epsilon:g}", len(left) - len(futures), len(left)))
+                tell(
+                    Progress(
+                        f"{line(name, form)}, epsilon {epsilon:g}",
+                        len(left) - len(futures),
+                        len(left),
+                    )
+                )
                 if output is not None:
                     write_json(output, _result(place, kept, trials))
     return _result(place, kept, trials)
 
 
 def proposals(space: Space, trials: int, rng: np.random.Generator) -> Generator[Row, float, None]:
-    """Settings to try, each other than those before; send the last one's error back for the next."""
+    """Settings to try, each other than those before; send the last one's error back for the
+    next."""
     keys, best, least, seen = list(space), dict[str, Any](), math.inf, set[tuple[Any, ...]]()
     for number in range(trials):
         chosen = {key: values[len(values) // 2] for key, values in space.items()}
@@ -63,7 +83,13 @@ def proposals(space: Space, trials: int, rng: np.random.Generator) -> Generator[
                 chosen = {key: values[rng.integers(len(values))] for key, values in space.items()}
             else:
                 moved = rng.choice(keys, size=int(rng.integers(1, 3)), replace=False)
-                chosen = {**best, **{str(key): space[str(key)][rng.integers(len(space[str(key)]))] for key in moved}}
+                chosen = {
+                    **best,
+                    **{
+                        str(key): space[str(key)][rng.integers(len(space[str(key)]))]
+                        for key in moved
+                    },
+                }
         seen.add(tuple(chosen.values()))
         error: float = yield chosen
         if error < least:
@@ -72,17 +98,22 @@ def proposals(space: Space, trials: int, rng: np.random.Generator) -> Generator[
 
 def _tried(place: Place, name: str, form: Form, epsilon: float, trials: int) -> list[Row]:
     method, found = METHODS[name], list[Row]()
-    rng = Streams(0).numpy(f"search/{name}/{epsilon:g}")  # the same draws in every form and on every data set
+    # the same draws in every form and on every data set
+    rng = Streams(0).numpy(f"search/{name}/{epsilon:g}")
     suggested = proposals(method.choices(form), trials, rng)
     settings = next(suggested)
     while True:
         started = time.perf_counter()
         scenario = merged(common(place, epsilon, 1), method.forms[form], tables(settings))
         try:
-            error = validation_rmse(RATINGS[line(name, form)], validated(scenario, source=line(name, form)))
+            error = validation_rmse(
+                RATINGS[line(name, form)], validated(scenario, source=line(name, form))
+            )
         except FedRecError:
             error = math.inf
-        found.append({"settings": settings, "rmse": error, "seconds": time.perf_counter() - started})
+        found.append(
+            {"settings": settings, "rmse": error, "seconds": time.perf_counter() - started}
+        )
         try:
             settings = suggested.send(error)
         except StopIteration:
@@ -97,15 +128,30 @@ def _kept(output: Path | None, trials: int) -> dict[str, dict[str, list[Row]]]:
     except RunError:
         return {}
     lines = content.get("lines", {}) if isinstance(content, dict) else {}
-    return {name: {e: rows for e, rows in by.items() if len(rows) == trials} for name, by in lines.items()}
+    return {
+        name: {e: rows for e, rows in by.items() if len(rows) == trials}
+        for name, by in lines.items()
+    }
 
 
 def _rounded(trial: Row) -> Row:
     error = float(trial["rmse"])
-    return {**trial, "rmse": round(error, 5) if math.isfinite(error) else "inf", "seconds": round(float(trial["seconds"]), 1)}
+    return {
+        **trial,
+        "rmse": round(error, 5) if math.isfinite(error) else "inf",
+        "seconds": round(float(trial["seconds"]), 1),
+    }
 
 
 def _result(place: Place, kept: dict[str, dict[str, list[Row]]], trials: int) -> Row:
     """Seconds and errors in the digits that matter."""
-    lines = {name: {epsilon: [_rounded(trial) for trial in rows] for epsilon, rows in by.items()} for name, by in kept.items()}
-    return {"data": place.name, "trials": trials, "judged_by": "validation RMSE, split seed 1, noise seed 1", "lines": lines}
+    lines = {
+        name: {epsilon: [_rounded(trial) for trial in rows] for epsilon, rows in by.items()}
+        for name, by in kept.items()
+    }
+    return {
+        "data": place.name,
+        "trials": trials,
+        "judged_by": "validation RMSE, split seed 1, noise seed 1",
+        "lines": lines,
+    }

@@ -1,4 +1,5 @@
-"""Settings that `search` found, by data set, line and epsilon: the files of the folder beside this module, with every trial."""
+"""Settings that `search` found, by data set, line and epsilon: the files of the folder beside this
+module, with every trial."""
 
 from __future__ import annotations
 
@@ -23,7 +24,13 @@ def trials(data: str, line: str, epsilon: float) -> int:
 
 def tables(settings: Row) -> Row:
     """{"model.steps": 3} as {"model": {"steps": 3}}."""
-    return merged(*({table: {key: value}} for name, value in settings.items() for table, key in [name.split(".")]))
+    return merged(
+        *(
+            {table: {key: value}}
+            for name, value in settings.items()
+            for table, key in [name.split(".")]
+        )
+    )
 
 
 @cache

@@ -1,10 +1,13 @@
-"""Systems of the study: whose design each is, what model it fits, what it knows beside private data, and what its scenario says.
+"""Systems of the study: whose design each is, what model it fits, what it knows beside private
+data, and what its scenario says.
 
-Published systems are made sound: per user, exactly accounted, their settings chosen on validation (`ratings_settings`,
-`clicks_settings`, the scenarios of AM-SSP's and convex SSP's figures, or the recipe's own). The one exception is the sampler of
-fast DP matrix factorisation as printed, whose guarantee is not established: it is shown, and compared with nobody.
+Published systems are made sound: per user, exactly accounted, their settings chosen on validation
+(`ratings_settings`, `clicks_settings`, the scenarios of AM-SSP's and convex SSP's figures, or the
+recipe's own). The one exception is the sampler of fast DP matrix factorisation as printed, whose
+guarantee is not established: it is shown, and compared with nobody.
 
-`differences` decides which two systems a published claim may be judged by: those that differ in what the claim is about alone.
+`differences` decides which two systems a published claim may be judged by: those that differ in
+what the claim is about alone.
 """
 
 from __future__ import annotations
@@ -24,15 +27,17 @@ from fedrec_simulations.experiments.study.forms import METHODS, TRIALS, Form, Me
 DELTA = 1e-5
 EPSILONS = (0.5, 1.0, 5.0, 10.0, 20.0, math.inf)
 HALF_PUBLIC: Mapping[str, Any] = {"users_share": 0.5}
-"""Of [collective], where there is no second source: half of the data's users are made public and leave private data and test."""
+"""Of [collective], where there is no second source: half of the data's users are made public and
+leave private data and test."""
 
 Group = Literal["alone", "one model", "people"]
-"""Systems of a group have the same private users. In "people" other people's data is public; in the others, item features at most. Those
-of "one model" are the lines of `forms`, which claims are judged by."""
+"""Systems of a group have the same private users. In "people" other people's data is public; in the
+others, item features at most. Those of "one model" are the lines of `forms`, which claims are
+judged by."""
 Origin = Literal["ours", "published", "adapted", "own", "printed", "not private"]
-"""ours: our default. published: a paper's algorithm and model, made sound. adapted: a paper's algorithm with another model or start
-of ours. own: another design of ours after a paper. printed: as published, its guarantee not established. not private: a reference
-without a guarantee."""
+"""ours: our default. published: a paper's algorithm and model, made sound. adapted: a paper's
+algorithm with another model or start of ours. own: another design of ours after a paper. printed:
+as published, its guarantee not established. not private: a reference without a guarantee."""
 OTHERS: tuple[Origin, ...] = ("published", "adapted", "own")
 """Those that our default is compared with."""
 Settings = Callable[[str, float], Row]
@@ -41,7 +46,10 @@ Settings = Callable[[str, float], Row]
 
 @dataclass(frozen=True)
 class Place:
-    """The data of a study. `path` "planted" is the small planted set; `name` decides which settings for clicks are taken."""
+    """The data of a study.
+
+    `path` "planted" is the small planted set; `name` decides which settings for clicks are taken.
+    """
 
     path: str
     name: str
@@ -52,8 +60,9 @@ class Place:
 class Model:
     """What a system fits, whatever algorithm fits it. Ratings have the noisy global mean besides.
 
-    item_vectors: one free vector an item, a function of public features alone, or both. user_means: each user's own mean, beside
-    its vector. start: where item vectors start, at random, from public data, or from a private release of what goes together.
+    item_vectors: one free vector an item, a function of public features alone, or both. user_means:
+    each user's own mean, beside its vector. start: where item vectors start, at random, from public
+    data, or from a private release of what goes together.
     """
 
     item_vectors: Literal["free", "of features", "free and of features"]
@@ -66,9 +75,10 @@ class Model:
 class System:
     """One line of the tables.
 
-    public: what it knows beside private data. says: None where no recipe trains it. model: None for references without a guarantee.
-    tried: fewest and most settings of which the best at one epsilon was taken, None where nobody counted. where: the epsilons at
-    which the line exists, of the data's name and epsilon. form: of the group "one model".
+    public: what it knows beside private data. says: None where no recipe trains it. model: None for
+    references without a guarantee. tried: fewest and most settings of which the best at one epsilon
+    was taken, None where nobody counted. where: the epsilons at which the line exists, of the
+    data's name and epsilon. form: of the group "one model".
     """
 
     name: str
@@ -89,22 +99,44 @@ class System:
 
     def epsilons(self, data: str) -> tuple[float, ...]:
         """Those of this data at which it runs; a reference has no budget to spend."""
-        return tuple(e for e in (EPSILONS[-1:] if self.origin == "not private" else EPSILONS) if self.where(data, e))
+        return tuple(
+            e
+            for e in (EPSILONS[-1:] if self.origin == "not private" else EPSILONS)
+            if self.where(data, e)
+        )
 
     def scenario(self, place: Place, epsilon: float, seed: int) -> Scenario:
-        """What `fedrec simulate` would be told. Raises SettingsError where no recipe does it, or refuses this."""
-        return validated(merged(common(place, epsilon, seed), self.says(place.name, epsilon) if self.says else {}), source=self.name)
+        """What `fedrec simulate` would be told.
+
+        Raises SettingsError where no recipe does it, or refuses this."""
+        return validated(
+            merged(
+                common(place, epsilon, seed), self.says(place.name, epsilon) if self.says else {}
+            ),
+            source=self.name,
+        )
 
 
-def differences(first: System, second: System, *, about: frozenset[str] = frozenset()) -> tuple[str, ...]:
-    """In what two systems differ beside their algorithms, in words; none: a published claim may be judged by them.
+def differences(
+    first: System, second: System, *, about: frozenset[str] = frozenset()
+) -> tuple[str, ...]:
+    """In what two systems differ beside their algorithms, in words; none: a published claim may be
+    judged by them.
 
-    about: what the claim varies on purpose, of "item_vectors", "biases", "user_means", "start", "public", and "origin", for a finding
-    about designs of our own.
+    about: what the claim varies on purpose, of "item_vectors", "biases", "user_means", "start",
+    "public", and "origin", for a finding about designs of our own.
     """
-    ours = [system.label for system in (first, second) if system.origin in {"ours", "own"} and "origin" not in about]
+    ours = [
+        system.label
+        for system in (first, second)
+        if system.origin in {"ours", "own"} and "origin" not in about
+    ]
     found = [f"{label} is a design of our own" for label in ours]
-    found += [f"{system.label} has no declared model" for system in (first, second) if system.model is None]
+    found += [
+        f"{system.label} has no declared model"
+        for system in (first, second)
+        if system.model is None
+    ]
     if first.model is not None and second.model is not None:
         for field in fields(Model):
             pair = getattr(first.model, field.name), getattr(second.model, field.name)
@@ -128,23 +160,44 @@ def agreement(first: System, second: System) -> str:
     """What two systems have in common, in words."""
     if first.model is None or second.model is None:
         return ""
-    pairs = [(_WORDS[f.name], getattr(first.model, f.name), getattr(second.model, f.name)) for f in fields(Model)]
-    return ", ".join(f"{word} {_shown(a)}" if isinstance(a, str) else f"{_shown(a)} {word}" for word, a, b in pairs if a == b)
+    pairs = [
+        (_WORDS[f.name], getattr(first.model, f.name), getattr(second.model, f.name))
+        for f in fields(Model)
+    ]
+    return ", ".join(
+        f"{word} {_shown(a)}" if isinstance(a, str) else f"{_shown(a)} {word}"
+        for word, a, b in pairs
+        if a == b
+    )
 
 
 def _shown(value: object) -> str:
-    return {True: "with", False: "without"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+    return (
+        {True: "with", False: "without"}.get(value, str(value))
+        if isinstance(value, bool)
+        else str(value)
+    )
 
 
-_WORDS = {"item_vectors": "item vectors", "biases": "item biases", "user_means": "users' own means", "start": "start"}
+_WORDS = {
+    "item_vectors": "item vectors",
+    "biases": "item biases",
+    "user_means": "users' own means",
+    "start": "start",
+}
 
 
 def common(place: Place, epsilon: float, seed: int) -> Row:
-    """What every scenario says. Ratings are divided by the seed, which is the noise's too; clicks come with their test events."""
+    """What every scenario says.
+
+    Ratings are divided by the seed, which is the noise's too; clicks come with their test events.
+    """
     return {
         "seed": seed,
         "data": {"path": place.path} if place.path != "planted" else {"preset": "small"},
-        "split": {"seed": seed} if place.kind == "ratings" else {"kind": "given", "validation_share": 0.1},
+        "split": {"seed": seed}
+        if place.kind == "ratings"
+        else {"kind": "given", "validation_share": 0.1},
         "privacy": {"epsilon": epsilon, "delta": DELTA, "noise": "seeded"},
     }
 
@@ -182,8 +235,14 @@ def convex(loss: str) -> Settings:
     """SSP for convex losses, and the same recipe with the quadratic loss."""
 
     def says(data: str, epsilon: float) -> Row:
-        tuned = Start("convex_ssp_amazon_book" if data == "amazon-book" else "convex_ssp_yelp2018").settings(loss, epsilon)
-        return {"recipe": "convex-ssp", **ID_ONLY, "model": {"encoder": "id", "loss": loss, **tuned["model"]}}
+        tuned = Start(
+            "convex_ssp_amazon_book" if data == "amazon-book" else "convex_ssp_yelp2018"
+        ).settings(loss, epsilon)
+        return {
+            "recipe": "convex-ssp",
+            **ID_ONLY,
+            "model": {"encoder": "id", "loss": loss, **tuned["model"]},
+        }
 
     return says
 
@@ -193,8 +252,15 @@ def collective(method: str, *names: str) -> Settings:
     people = {} if names == ("metadata",) else HALF_PUBLIC
 
     def says(data: str, epsilon: float) -> Row:
-        model, weights = ratings_settings.model(method, epsilon), ratings_settings.sides(method, epsilon)
-        return {"recipe": "dp-cmf", "model": {"weights": "normalised", **model}, "collective": {"sides": list(names), **people, **weights}}
+        model, weights = (
+            ratings_settings.model(method, epsilon),
+            ratings_settings.sides(method, epsilon),
+        )
+        return {
+            "recipe": "dp-cmf",
+            "model": {"weights": "normalised", **model},
+            "collective": {"sides": list(names), **people, **weights},
+        }
 
     return says
 
@@ -202,17 +268,27 @@ def collective(method: str, *names: str) -> Settings:
 def collective_clicks(data: str, epsilon: float) -> Row:
     """DP-CMF on clicks, with the clicks of public people; the rest as Ada-DPALS."""
     people = {"sides": ["public-users"], "users_values": "binary", **HALF_PUBLIC}
-    return {"recipe": "dp-cmf", "model": {"weights": "normalised", **_on_clicks(data, "Ada-DPALS", epsilon)}, "collective": people}
+    return {
+        "recipe": "dp-cmf",
+        "model": {"weights": "normalised", **_on_clicks(data, "Ada-DPALS", epsilon)},
+        "collective": people,
+    }
 
 
 def people_alone(data: str, epsilon: float) -> Row:
     """Passes over the ratings of public people, for `training` to stop there."""
-    return {"recipe": "dp-cmf", "collective": {"sides": ["public-users"], "start_passes": 30, **HALF_PUBLIC}}
+    return {
+        "recipe": "dp-cmf",
+        "collective": {"sides": ["public-users"], "start_passes": 30, **HALF_PUBLIC},
+    }
 
 
 def default_with(*names: str, **more: Any) -> Settings:
     """Ours with the same public people."""
-    return lambda data, epsilon: {"recipe": "default", "collective": {"sides": list(names), **more, **HALF_PUBLIC}}
+    return lambda data, epsilon: {
+        "recipe": "default",
+        "collective": {"sides": list(names), **more, **HALF_PUBLIC},
+    }
 
 
 def tuned_clicks(method: str, **model: Any) -> Settings:
@@ -232,7 +308,9 @@ def _on_clicks(data: str, method: str, epsilon: float) -> Mapping[str, Any]:
 
 def _on_one_model() -> tuple[System, ...]:
     """Every method in every form that there is."""
-    return tuple(_line(name, method, form) for name, method in METHODS.items() for form in method.forms)
+    return tuple(
+        _line(name, method, form) for name, method in METHODS.items() for form in method.forms
+    )
 
 
 def _line(name: str, method: Method, form: Form) -> System:
@@ -256,12 +334,20 @@ def _ours(*systems: System) -> Mapping[str, System]:
 
 
 def _references(*labels: str, group: Group = "alone") -> tuple[System, ...]:
-    names = {label: label.lower().replace(" + ", "-").replace(" ", "-") + ("-half" if group == "people" else "") for label in labels}
-    return tuple(System(name, label, "not private", "not private", None, group=group) for label, name in names.items())
+    names = {
+        label: label.lower().replace(" + ", "-").replace(" ", "-")
+        + ("-half" if group == "people" else "")
+        for label in labels
+    }
+    return tuple(
+        System(name, label, "not private", "not private", None, group=group)
+        for label, name in names.items()
+    )
 
 
 def adaptive(data: str, epsilon: float) -> bool:
-    """Whether Ada-DPALS's weights depend on counts: the search for its settings took exponents of 0 too, which are uniform weights."""
+    """Whether Ada-DPALS's weights depend on counts: the search for its settings took exponents of 0
+    too, which are uniform weights."""
     return float(ratings_settings.model("Ada-DPALS", epsilon)["weight_exponent"]) > 0
 
 
@@ -291,28 +377,83 @@ _CONVEX = Model("free", biases=True, user_means=False, start="private tastes")
 _AM_SSP = Model("of features", biases=False, user_means=False, start="random")
 _AM_DPSGD = Model("free and of features", biases=True, user_means=True, start="random")
 _SAMPLER = Model("free", biases=False, user_means=True, start="random")
-_ADA, _ADA_CLICKS = tuned("Ada-DPALS", weights="normalised"), tuned_clicks("Ada-DPALS", weights="normalised")
-_TAIL = {name: make("DPALS (tail)", **_CONSTANT, sampling="tail") for name, make in (("ratings", tuned), ("clicks", tuned_clicks))}
-_EVEN = {name: make("DPALS (uniform)", **_CONSTANT, sampling="uniform") for name, make in (("ratings", tuned), ("clicks", tuned_clicks))}
+_ADA, _ADA_CLICKS = (
+    tuned("Ada-DPALS", weights="normalised"),
+    tuned_clicks("Ada-DPALS", weights="normalised"),
+)
+_TAIL = {
+    name: make("DPALS (tail)", **_CONSTANT, sampling="tail")
+    for name, make in (("ratings", tuned), ("clicks", tuned_clicks))
+}
+_EVEN = {
+    name: make("DPALS (uniform)", **_CONSTANT, sampling="uniform")
+    for name, make in (("ratings", tuned), ("clicks", tuned_clicks))
+}
 MU_0 = "Ada-DPALS, μ = 0 (uniform weights)"
 RATINGS = _ours(
     System("default", "default", "ours", FEATURES, default(FEATURES), _OURS),
-    System("default-plain", "default without features", "ours", NOTHING, default(NOTHING), _OURS_PLAIN),
+    System(
+        "default-plain", "default without features", "ours", NOTHING, default(NOTHING), _OURS_PLAIN
+    ),
     System("am-ssp", "AM-SSP", "published", FEATURES, encoder, _AM_SSP, (58, 193)),
-    System("am-dpsgd", "AM-DPSGD, with biases", "adapted", FEATURES, recipe("am-dpsgd", features=True), _AM_DPSGD),
-    System("dp-cmf-metadata", "DP-CMF, metadata", "adapted", FEATURES, collective("DP-CMF metadata", "metadata"), _SIDES, (37, 71)),
+    System(
+        "am-dpsgd",
+        "AM-DPSGD, with biases",
+        "adapted",
+        FEATURES,
+        recipe("am-dpsgd", features=True),
+        _AM_DPSGD,
+    ),
+    System(
+        "dp-cmf-metadata",
+        "DP-CMF, metadata",
+        "adapted",
+        FEATURES,
+        collective("DP-CMF metadata", "metadata"),
+        _SIDES,
+        (37, 71),
+    ),
     System("ada-dpals", "Ada-DPALS", "published", NOTHING, _ADA, _PLAIN, (17, 44), where=adaptive),
     System("dpals-mu0", MU_0, "published", NOTHING, _ADA, _PLAIN, (17, 44), where=_uniform),
     System("dpals-tail", "DPALS (tail)", "published", NOTHING, _TAIL["ratings"], _PLAIN, (14, 38)),
-    System("dpals-uniform", "DPALS (uniform)", "published", NOTHING, _EVEN["ratings"], _PLAIN, (16, 43)),
-    System("fast-dpmf", "noisy descent after fast DPMF", "own", NOTHING, recipe("fast-dpmf"), _EXTENDED),
+    System(
+        "dpals-uniform", "DPALS (uniform)", "published", NOTHING, _EVEN["ratings"], _PLAIN, (16, 43)
+    ),
+    System(
+        "fast-dpmf", "noisy descent after fast DPMF", "own", NOTHING, recipe("fast-dpmf"), _EXTENDED
+    ),
     System("dp-gd", "Ada-DPGD, with biases", "adapted", NOTHING, recipe("dp-gd"), _EXTENDED),
     System("dp-sgd", "DP-SGD, with biases, trusted curator", "adapted", NOTHING, None, _EXTENDED),
     System("sgld", "fast DPMF, sampler", "printed", NOTHING, None, _SAMPLER, (12, 12)),
     *_references("global mean", "item mean", "item + user bias", "ALS"),
-    System("default-people", "default", "ours", PEOPLE, default_with("metadata", "public-users"), _OURS, group="people"),
-    System("default-half", "default without the people", "ours", FEATURES, default(FEATURES), _OURS, group="people"),
-    System("dp-cmf-all", "DP-CMF, all sides", "adapted", PEOPLE, collective("DP-CMF all", *ALL_SIDES), _SIDES, (38, 54), "people"),
+    System(
+        "default-people",
+        "default",
+        "ours",
+        PEOPLE,
+        default_with("metadata", "public-users"),
+        _OURS,
+        group="people",
+    ),
+    System(
+        "default-half",
+        "default without the people",
+        "ours",
+        FEATURES,
+        default(FEATURES),
+        _OURS,
+        group="people",
+    ),
+    System(
+        "dp-cmf-all",
+        "DP-CMF, all sides",
+        "adapted",
+        PEOPLE,
+        collective("DP-CMF all", *ALL_SIDES),
+        _SIDES,
+        (38, 54),
+        "people",
+    ),
     System(
         "dp-cmf-users",
         "DP-CMF, public users",
@@ -323,24 +464,105 @@ RATINGS = _ours(
         (22, 62),
         "people",
     ),
-    System("ada-dpals-half", "Ada-DPALS without the people", "published", NOTHING, _ADA, _PLAIN, (17, 44), "people", where=adaptive),
-    System("dpals-mu0-half", f"{MU_0} without the people", "published", NOTHING, _ADA, _PLAIN, (17, 44), "people", where=_uniform),
-    System("public-users-alone", "public users alone", "not private", "nothing private", people_alone, group="people"),
+    System(
+        "ada-dpals-half",
+        "Ada-DPALS without the people",
+        "published",
+        NOTHING,
+        _ADA,
+        _PLAIN,
+        (17, 44),
+        "people",
+        where=adaptive,
+    ),
+    System(
+        "dpals-mu0-half",
+        f"{MU_0} without the people",
+        "published",
+        NOTHING,
+        _ADA,
+        _PLAIN,
+        (17, 44),
+        "people",
+        where=_uniform,
+    ),
+    System(
+        "public-users-alone",
+        "public users alone",
+        "not private",
+        "nothing private",
+        people_alone,
+        group="people",
+    ),
     *_references("ALS", group="people"),
     *_on_one_model(),
 )
 CLICKS = _ours(
     System("default", "default", "ours", NOTHING, default(NOTHING), _CLICKS),
-    System("ada-dpals", "Ada-DPALS", "published", NOTHING, _ADA_CLICKS, _PLAIN, (2, 10), where=adaptive_clicks),
-    System("dpals-mu0", MU_0, "published", NOTHING, _ADA_CLICKS, _PLAIN, (2, 10), where=_uniform_clicks),
+    System(
+        "ada-dpals",
+        "Ada-DPALS",
+        "published",
+        NOTHING,
+        _ADA_CLICKS,
+        _PLAIN,
+        (2, 10),
+        where=adaptive_clicks,
+    ),
+    System(
+        "dpals-mu0", MU_0, "published", NOTHING, _ADA_CLICKS, _PLAIN, (2, 10), where=_uniform_clicks
+    ),
     System("dpals-tail", "DPALS (tail)", "published", NOTHING, _TAIL["clicks"], _PLAIN, (1, 4)),
-    System("dpals-uniform", "DPALS (uniform)", "published", NOTHING, _EVEN["clicks"], _PLAIN, (1, 4)),
-    System("convex-logistic", "convex SSP, logistic loss", "own", NOTHING, convex("logistic"), _CONVEX, (3, 40)),
-    System("convex-quadratic", "convex SSP, quadratic loss", "own", NOTHING, convex("quadratic"), _CONVEX, (3, 39)),
+    System(
+        "dpals-uniform", "DPALS (uniform)", "published", NOTHING, _EVEN["clicks"], _PLAIN, (1, 4)
+    ),
+    System(
+        "convex-logistic",
+        "convex SSP, logistic loss",
+        "own",
+        NOTHING,
+        convex("logistic"),
+        _CONVEX,
+        (3, 40),
+    ),
+    System(
+        "convex-quadratic",
+        "convex SSP, quadratic loss",
+        "own",
+        NOTHING,
+        convex("quadratic"),
+        _CONVEX,
+        (3, 39),
+    ),
     *_references("popularity", "ALS"),
-    System("default-people", "default", "ours", CLICKERS, default_with("public-users", users_values="binary"), _CLICKS, group="people"),
-    System("default-half", "default without the people", "ours", NOTHING, default(NOTHING), _CLICKS, group="people"),
-    System("dp-cmf-users", "DP-CMF, public users", "published", CLICKERS, collective_clicks, _PLAIN, (1, 1), "people"),
+    System(
+        "default-people",
+        "default",
+        "ours",
+        CLICKERS,
+        default_with("public-users", users_values="binary"),
+        _CLICKS,
+        group="people",
+    ),
+    System(
+        "default-half",
+        "default without the people",
+        "ours",
+        NOTHING,
+        default(NOTHING),
+        _CLICKS,
+        group="people",
+    ),
+    System(
+        "dp-cmf-users",
+        "DP-CMF, public users",
+        "published",
+        CLICKERS,
+        collective_clicks,
+        _PLAIN,
+        (1, 1),
+        "people",
+    ),
     *_references("ALS", group="people"),
 )
 SYSTEMS: Mapping[Kind, Mapping[str, System]] = {"ratings": RATINGS, "clicks": CLICKS}

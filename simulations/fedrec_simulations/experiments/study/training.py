@@ -1,7 +1,8 @@
 """One row of a study: train to the end, then open the test events, once.
 
-Ratings: random 80/10/10 by seed; user vectors come from train ratings. Clicks: all of the given train events train, and are the history
-that lists leave out; nothing is held out for validation. In the group "people" half of the users are public, and in nobody's test.
+Ratings: random 80/10/10 by seed; user vectors come from train ratings. Clicks: all of the given
+train events train, and are the history that lists leave out; nothing is held out for validation. In
+the group "people" half of the users are public, and in nobody's test.
 """
 
 from __future__ import annotations
@@ -52,8 +53,16 @@ class _Work:
     def facts(self) -> PublicFacts:
         """Public people only for those who use them."""
         people = bool(self.scenario.collective.chosen())
-        used = [name for name in self.dataset.features.bags if self.scenario.data.features and (people or name != PUBLIC_USERS)]
-        return public_facts(self.scenario, replace(self.dataset, features=self.dataset.features.only(used)), self.sealed)
+        used = [
+            name
+            for name in self.dataset.features.bags
+            if self.scenario.data.features and (people or name != PUBLIC_USERS)
+        ]
+        return public_facts(
+            self.scenario,
+            replace(self.dataset, features=self.dataset.features.only(used)),
+            self.sealed,
+        )
 
 
 @dataclass(frozen=True)
@@ -66,23 +75,32 @@ class _Finished:
 
 
 def study_row(place: Place, name: str, epsilon: float, seed: int) -> Row:
-    """Metrics, guarantee, accountants, seconds and the model's SHA-256 of one system at one epsilon and seed, as JSON's types.
+    """Metrics, guarantee, accountants, seconds and the model's SHA-256 of one system at one epsilon
+    and seed, as JSON's types.
 
     Raises SettingsError where the system cannot do this, or is not built.
     """
     started = time.perf_counter()
     work = _loaded(place, SYSTEMS[place.kind][name], epsilon, seed)
-    sizes = {"users": work.sealed.train.num_users, "items": work.sealed.train.num_items, "train": len(work.sealed.train)}
+    sizes = {
+        "users": work.sealed.train.num_users,
+        "items": work.sealed.train.num_items,
+        "train": len(work.sealed.train),
+    }
     found = _referred(work) if work.system.label in _SIMPLE else _trained(work)
     kept = {name: found.pop(name) for name in METRICS[place.kind]}
     return dict(finite({**kept, **found, "sizes": sizes, "seconds": time.perf_counter() - started}))
 
 
 def validation_rmse(system: System, scenario: Scenario) -> float:
-    """Of a model that the scenario trains, on validation ratings: what settings are chosen by. The split stays sealed."""
+    """Of a model that the scenario trains, on validation ratings: what settings are chosen by.
+
+    The split stays sealed."""
     dataset, sealed = load_sealed(scenario)
     finished = _by_recipe(_Work(system, scenario, dataset, sealed))
-    found = evaluate(finished.model, sealed.validation, sealed.train, cutoffs=(K,), ranking=False).ratings
+    found = evaluate(
+        finished.model, sealed.validation, sealed.train, cutoffs=(K,), ranking=False
+    ).ratings
     assert found is not None
     return float(found.rmse)
 
@@ -127,12 +145,15 @@ def _sampled(work: _Work) -> _Finished:
     epsilon, seed = work.scenario.privacy.epsilon, work.scenario.seed
     settings = replace(_PRINTED, **ratings_settings.model("sampler", epsilon))
     *_, last = sample(work.sealed.train, settings, epsilon=epsilon, streams=Streams(seed))
-    return _Finished(last.model, guarantee_for(epsilon, DELTA) if math.isfinite(epsilon) else non_private(DELTA))
+    return _Finished(
+        last.model, guarantee_for(epsilon, DELTA) if math.isfinite(epsilon) else non_private(DELTA)
+    )
 
 
 def _on_the_whole_model(work: _Work) -> _Finished:
     """DP-SGD by a trusted curator; priced by Opacus' accountant, at most what was asked for."""
-    from fedrec_simulations.experiments.dp_sgd import settings_for, train_dpsgd  # torch and Opacus: of the `bench` extra
+    # torch and Opacus: of the `bench` extra
+    from fedrec_simulations.experiments.dp_sgd import settings_for, train_dpsgd
 
     privacy, streams = work.scenario.privacy, Streams(work.scenario.seed)
     promise = Guarantee(privacy.epsilon, privacy.delta)
@@ -176,18 +197,37 @@ def _loaded(place: Place, system: System, epsilon: float, seed: int) -> _Work:
 def _with_people(place: Place, scenario: Scenario) -> Scenario:
     """The same data with half of its users made public, whatever the system may use of it."""
     values = "binary" if place.kind == "clicks" else "raw"
-    people = {"recipe": "dp-cmf", "collective": {"sides": ["public-users"], "users_values": values, **HALF_PUBLIC}}
+    people = {
+        "recipe": "dp-cmf",
+        "collective": {"sides": ["public-users"], "users_values": values, **HALF_PUBLIC},
+    }
     content = scenario.model_dump(mode="json", include={"seed", "split", "privacy"})
     return validated(
-        merged(content, {"data": {"path": place.path} if place.path != "planted" else {"preset": "small"}}, people), source="data"
+        merged(
+            content,
+            {"data": {"path": place.path} if place.path != "planted" else {"preset": "small"}},
+            people,
+        ),
+        source="data",
     )
 
 
 def _all_train(dataset: Dataset) -> Split:
-    """Given test events, and no validation: all of train is trained on. Raises SettingsError where no test events come with the data."""
+    """Given test events, and no validation: all of train is trained on.
+
+    Raises SettingsError where no test events come with the data."""
     if dataset.given_test is None:
-        raise SettingsError("these clicks come without test events of their own", "Give a folder like that of yelp2018.")
+        raise SettingsError(
+            "these clicks come without test events of their own",
+            "Give a folder like that of yelp2018.",
+        )
     events, test = dataset.interactions, dataset.given_test
-    split = Split("given", 0, events, Fold(events, test.select(np.zeros(len(test), np.bool_))), Fold(events, test))
+    split = Split(
+        "given",
+        0,
+        events,
+        Fold(events, test.select(np.zeros(len(test), np.bool_))),
+        Fold(events, test),
+    )
     check_no_leak(split)
     return split
