@@ -2,10 +2,10 @@
 released.
 
     ledger.sqlite                           users, runs, rounds (digest and attempt), entries (the
-    chain: `fedrec_aggregator.chain`),
-                                            senders (how many entries each client's own ledger had
-                                            when it last said so), removed (releases whose files are
-                                            not kept any more)
+                                            chain: `fedrec_aggregator.chain`), senders (how many
+                                            entries each client's own ledger had when it last said
+                                            so), removed (releases whose files are not kept any
+                                            more)
     releases/<run>/round-003.safetensors    what left, or may leave
 
 A round becomes durable in this order: its attempt (`begin`), its charges (`charge`), the release's

@@ -5,7 +5,7 @@ What is kept lies where a trusted aggregator keeps its releases, so backups, the
 the limit over all runs are the same:
 
     "FRK1" | u32 attempt | u32 users | 32 bytes ticket | 32 bytes digest of the users | 32 bytes
-    SHA-256 of the output | the output
+        SHA-256 of the output | the output
 
 Little endian. The file is replaced whole or not at all. It may leave from the moment at which the
 chain has its SHA-256, once for a round and for ever: then no other is kept, none is given up, and a

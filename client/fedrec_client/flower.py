@@ -1,20 +1,19 @@
 """Flower's messages on the client: what comes in is read with suspicion, what goes out is a
 receipt.
 
-    query.join   RecordDict {"fedrec": {"terms": bytes}}                                         ->
-                 {"fedrec": {"answer": bytes}}
-    query.ask    RecordDict {"fedrec": {"header": bytes, "plan": bytes, "quorum": int},
-                             "public": ArrayRecord}                                              ->
-                             {"fedrec": {"answer": bytes}}
-    query.tell   RecordDict {"fedrec": {"ask": bytes}, "public": ArrayRecord}                    ->
-                 the same and {"reply": ArrayRecord}
+    query.join   {"fedrec": {"terms": bytes}}
+                 -> {"fedrec": {"answer": bytes}}
+    query.ask    {"fedrec": {"header": bytes, "plan": bytes, "quorum": int}, "public": ArrayRecord}
+                 -> {"fedrec": {"answer": bytes}}
+    query.tell   {"fedrec": {"ask": bytes}, "public": ArrayRecord}
+                 -> the same and {"reply": ArrayRecord}
 
-Each "fedrec" record has "protocol" too, the sender's version of the messages
-(`fedrec.federation.versions`). The bytes are those of `fedrec.federation.wire`, terms by zlib; a
-question's arrays are payloads of `fedrec.federation.coding`. Nothing private goes this way: reports
-go to the aggregator, and what is told was noised here (`news.messages`). A request that cannot be
-read, or a fault of the client, is an answer with a refusal, never an exception: Flower would send
-its words on.
+Each message is a RecordDict. Each "fedrec" record has "protocol" too, the sender's version of the
+messages (`fedrec.federation.versions`). The bytes are those of `fedrec.federation.wire`, terms by
+zlib; a question's arrays are payloads of `fedrec.federation.coding`. Nothing private goes this way:
+reports go to the aggregator, and what is told was noised here (`news.messages`). A request that
+cannot be read, or a fault of the client, is an answer with a refusal, never an exception: Flower
+would send its words on.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 it is told to stop.
 
     SuperLink <--TLS-- flower-supernode (child) <--loopback-- this process: executor --> worker
-    (child) --gRPC, TLS--> aggregator
+        (child) --gRPC, TLS--> aggregator
 
 Only the worker reads the data and the ledger, and it is there only while there are messages
 (`fedrec_client.worker`): at rest, a client holds neither them nor the libraries that answering

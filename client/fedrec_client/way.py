@@ -2,7 +2,7 @@
 mutual TLS, the server examined first.
 
     flower-supernode --plain HTTP, loopback--> this process --TLS, client's certificate--> the
-    server's gate
+        server's gate
 
 A SuperNode can show no certificate, and would take any server's that its authority signed. So it is
 given this address, and bytes pass unread both ways. Nothing passes before the gate's certificate

@@ -2,7 +2,8 @@
 there while there are messages.
 
     main --settings, messages of Flower--> worker    over a pair of sockets that nobody else has;
-    both are one program of one user main <--log lines, numbers, replies--  worker
+        both are one program of one user
+    main <--log lines, numbers, replies--  worker
 
 A worker ends by itself when it was asked nothing for `idle_s`, and the next message starts another.
 One that dies over a message is started once more for it: the same question again costs nothing and

@@ -2,7 +2,7 @@
 part in its party's own folder.
 
     python prepare.py FOLDER [PRESET]      FOLDER has a folder for each volume; what is there
-    already stays
+                                           already stays
 
 The authority's key stays in FOLDER/authority, which no other service mounts. Every second user is
 at the one site, the others at the other.

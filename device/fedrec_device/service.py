@@ -2,9 +2,9 @@
 posts.
 
     GET  /v1/round                current round: run, round, digests of terms, plan and question,
-         quorum; never cached
+                                  quorum; never cached
     GET  /v1/content/SHA256       bytes of that digest: a question's header, an array, a plan,
-         terms; cached for ever
+                                  terms; cached for ever
     POST /v1/users                16 bytes, a pseudonym to enrol
     POST /v1/reports/RUN/ROUND    a batch of one report
 

@@ -1,19 +1,13 @@
 """A click log with texts from files: films as news. MovieLens in its own files, or any data set
 with times.
 
-| here        | from a films file and `metadata.jsonl`                  | from any other data set
-              |
-|-------------|---------------------------------------------------------|--------------------------------------------------|
-| title       | the title without its year                              | the title, or the id
-              |
-| abstract    | the plot                                                | words of the bag `plot`
-              |
-| category    | the first genre listed                                  | the first value of the bag
-              `genre`               |
-| subcategory | all genres listed, `|` between                          | all values of the bag
-`genre`, `|` between       |
-| entities    | directors and actors                                    | values of the bags
-              `director` and `actor`        |
+Each line: from a films file and `metadata.jsonl`; from any other data set.
+
+- title: the title without its year; the title, or the id
+- abstract: the plot; words of the bag `plot`
+- category: the first genre listed; the first value of the bag `genre`
+- subcategory: all genres listed, `|` between; all values of the bag `genre`, `|` between
+- entities: directors and actors; values of the bags `director` and `actor`
 """
 
 from __future__ import annotations

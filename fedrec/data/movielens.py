@@ -1,16 +1,13 @@
 """MovieLens in GroupLens's own files, as their READMEs describe them: 100K, 1M, 10M and 20M.
 
-| format    | ratings                                  | films                                  |
-            scale             |
-|-----------|------------------------------------------|----------------------------------------|-------------------|
-| `ml-100k` | `u.data`, tabs (or `u1.base`, `u1.test`) | `u.item`, `|`, Latin-1, 19 genre flags | 1
-to 5, whole     |
-| `ml-1m`   | `ratings.dat`, `::`                      | `movies.dat`, `::`, Latin-1            | 1
-            to 5, whole     |
-| `ml-10m`  | `ratings.dat`, `::`                      | `movies.dat`, `::`, UTF-8              |
-            0.5 to 5, by 0.5  |
-| `ml-20m`  | `ratings.csv`, header                    | `movies.csv`, header, quotes, UTF-8    |
-            0.5 to 5, by 0.5  |
+Each line: ratings; films; the scale of ratings.
+
+- `ml-100k`: `u.data`, tabs (or `u1.base`, `u1.test`); `u.item`, `|`, Latin-1, 19
+  genre flags; 1 to 5, whole
+- `ml-1m`: `ratings.dat`, `::`; `movies.dat`, `::`, Latin-1; 1 to 5, whole
+- `ml-10m`: `ratings.dat`, `::`; `movies.dat`, `::`, UTF-8; 0.5 to 5, by 0.5
+- `ml-20m`: `ratings.csv`, header; `movies.csv`, header, quotes, UTF-8; 0.5 to
+  5, by 0.5
 
 The catalogue is the films file where there is one, films nobody rated included; without it, the
 films of the ratings. The later 25M, 32M and "latest" sets have the files of `ml-20m`.

@@ -1,19 +1,14 @@
 """Splits: what training may see, what a user may show, and what must be predicted. Each is checked
 for leaks.
 
-| kind           | train                                | a fold's history            | a fold's
-                 targets                       |
-|----------------|--------------------------------------|-----------------------------|----------------------------------------|
-| random         | 80% of the events                    | train                       | 10% of the
-                 events                      |
-| held-out-users | all events of 80% of the users       | 80% of each held-out user   | its other
-20% (Liang et al. 2018)      |
-| temporal       | events up to the first cut in time   | train                       | up to the
-                 second cut; later ones       |
-| leave-last-out | all but each user's last two events  | train                       | the last but
-one; the last             |
-| given          | the source's train events            | train                       | the source's
-                 validation; its test      |
+Each line: training; what a fold's users show; what must be predicted of them.
+
+- random: 80% of the events; train; 10% of the events
+- held-out-users: all events of 80% of the users; 80% of each held-out user; the other 20% (Liang et
+  al. 2018)
+- temporal: events up to the first cut in time; train; events up to the second cut, and later ones
+- leave-last-out: all but each user's last two events; train; the last but one, and the last
+- given: the source's train events; train; the source's validation, and its test
 
 Where an event goes is a function of the seed, its user's id, its item's id and, where times count,
 of its user's own times and of public cuts: one person more or less in the data changes no other

@@ -6,7 +6,7 @@ first:
 
     auc     share of the pairs (click, other) with the click above; an equal score counts half
     mrr     sum over c of 1 / r(c), over |C|                       all clicks count, not only the
-            first
+        first
     ndcg@k  sum over c with r(c) <= k of 1 / log2(1 + r(c)), over its value for the best order
 
 Each is averaged over impressions (Wu et al. 2020, MIND, and its `evaluate.py`). That script is

@@ -10,9 +10,9 @@ alpha]; the weights of a user's n clicks are w = 1 / sqrt(n), so that their squa
 = u / Gamma and r = g' / (1 + alpha) are at most 1, and with q = POPULATION
 
     block "slopes"       rows sqrt(1 - q) w_e r_e x of distinct items      squared norm (1 - q)
-                         |x|^2 sum w^2 r^2  <=  1 - q
+        |x|^2 sum w^2 r^2  <=  1 - q
     block "population"   sqrt(q) / 2 times (1, x)(1, x)'                    squared norm q (1 +
-                         |x|^2)^2 / 4        <=  q
+        |x|^2)^2 / 4        <=  q
 
 so the whole report has norm at most 1 (and `reports.bounded` cuts it to that whatever happened
 before). A device computes from released arrays and its own clicks alone: removing the user removes

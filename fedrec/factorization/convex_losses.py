@@ -4,10 +4,11 @@ an item that was clicked.
 The score of item j is s = b_j + u.v_j, and a click weighs 1 + alpha against 1 for every item that
 was not clicked:
 
-    quadratic   f = s^2 / 2          g = (1 + alpha)(1 - s)^2 / 2 - s^2 / 2       Hu, Koren,
-                Volinsky 2008, eq. 3
-    logistic    f = log(1 + e^s)     g = alpha log(1 + e^-s) - s                  Johnson 2014, eq.
-                4
+    quadratic   f = s^2 / 2          g = (1 + alpha)(1 - s)^2 / 2 - s^2 / 2
+    logistic    f = log(1 + e^s)     g = alpha log(1 + e^-s) - s
+
+The quadratic loss is Hu, Koren and Volinsky's (2008, eq. 3), the logistic one Johnson's (2014, eq.
+4).
 
 f sums over all users and all items, so it must reach the aggregator as a polynomial (AM-SSP App. D,
 eq. 10). It is replaced by the quadratic that a normal population sees: scores of an item with mean

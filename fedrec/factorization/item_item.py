@@ -2,9 +2,10 @@
 of low rank.
 
     gram = Z'Z + noise, Z the users' unit vectors over K items; the noise symmetric, of std s on the
-    diagonal, s / sqrt 2 off it eigenvalues v -> sqrt(max(v^2 - e^2, 0)), e = s sqrt(2 K): the edge
-    of the noise's spectrum (Gavish and Donoho 2017, Frobenius loss) EASE (Steck 2019): B_ij = -P_ij
-    / P_jj for P = (Z'Z + ridge I)^-1; B_ii = 0
+        diagonal, s / sqrt 2 off it
+    eigenvalues v -> sqrt(max(v^2 - e^2, 0)), e = s sqrt(2 K): the edge of the noise's spectrum
+        (Gavish and Donoho 2017, Frobenius loss)
+    EASE (Steck 2019): B_ij = -P_ij / P_jj for P = (Z'Z + ridge I)^-1; B_ii = 0
 
 What the leading eigenvectors leave of the diagonal stays on it: P is a diagonal less a matrix of
 low rank (Woodbury), so is B, and a user's scores x B are inner products of few numbers. B's own

@@ -1,7 +1,7 @@
 """Ranker of a rating model: how probable it is that a person rates an item, and rates it highly.
 
     score = log count_j + slope x predicted rating,    slope = d log P(liked | r) / dr at the mean
-    rating, P = Phi((r - LIKED) / std)
+        rating, P = Phi((r - LIKED) / std)
 
 What is rated at all decides most of a list, and what is predicted decides only among things that
 are rated: an order by predictions alone puts items first that nobody knows. Where item-item weights

@@ -3,7 +3,7 @@
 training.
 
     y_kj = mean + a_k + c_j + u_k' v_j + e,   (u_k, a_k) ~ N(0, user_prior),  (v_j, c_j) ~ N(0,
-    item_prior),  e ~ N(0, noise)
+        item_prior),  e ~ N(0, noise)
 
 One iteration finds the posterior of every user given the items' means and covariances, then of
 every item; noise and both priors by EM. Nothing is left to choose but the width, and too large a

@@ -3,9 +3,10 @@ payload is empty or
 
     u8 kind | body
     kind 0, any array:        zlib of the numbers' bytes, first the first byte of every number, then
-    the second, and so on kind 1, rows on a grid:   32 s SHA-256 of the array it is coded against,
-    or zeros | a byte for each column | zlib of
-                              i16 exponent of each row | the integers, column by column
+                              the second, and so on
+    kind 1, rows on a grid:   32 s SHA-256 of the array it is coded against, or zeros | a byte for
+                              each column | zlib of i16 exponent of each row | the integers, column
+                              by column
 
 Empty means: the device has the very array that the question's header names. Kind 1 is for matrices
 whose rows are integers times a power of two, as `rounding.rounded_rows` makes them. A column's byte

@@ -6,8 +6,8 @@ Flower.
                                     enroll(pseudonyms)          <-     one per user, kept
     open_run(plan)         ->       keeps the plan
     open_round(opening)    ->       accumulators of zeros
-    ask(question)          ------------------------------------>       checks plan, limit and
-                           ledger; charges itself
+    ask(question)          ------------------------------------>       checks plan, limit, ledger;
+                                                                       charges itself
                                     report(batch)               <-     one bounded report per user
                                     checks, clips, adds; at the deadline
                                     charges its ledger, noises once

@@ -6,7 +6,7 @@ A batch of reports (`pack_reports`), n users and e events, after a header of 44 
     4 s "FRR1" | 32 s digest of question and quorum | u32 n | u32 e
     n x 16 report ids | n x 16 user pseudonyms | n x u32 events of each user | e x u32 items
     for every block of the question: coefficients i16 (e, or n where the block is dense) | vectors
-    i16 (n x folds x width)
+        i16 (n x folds x width)
 
 so the length follows from the header and the public specs alone. A release is a safetensors file
 (no code can hide in it). A question is canonical JSON beside its public arrays, each named by

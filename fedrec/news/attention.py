@@ -4,11 +4,12 @@ noised, renormalised.
 Alg. 2, Liu et al. 2022, in this order; vectorised over n users:
 
     mask = padded_clicks(...)              l. 2-5  on the device; r0 stands where it is True, in the
-    user encoder (l. 6) alpha = attention(U, b)                l. 7
+                                                   user encoder (l. 6)
+    alpha = attention(U, b)                l. 7
     noised = release(alpha, plan, key=)    l. 8-9
     renormalise_softplus(noised)           l. 10   (Alg. 3 uses `renormalise_relu`)
     reconstruct(weights, b) @ r'           Alg. 1 l. 3-5; Alg. 3 l. 20 prints the raw u, which would
-    not be private
+                                           not be private
 
 Guarantee of `release` with a plan of `gaussian_plan` or `laplace_plan`: (epsilon, delta)-DP; unit
 "click", neighbours "replace": one click of a history exchanged for any other item. Everything after

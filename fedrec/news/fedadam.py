@@ -3,7 +3,7 @@
 
     m = b1 m + (1 - b1) D,    v = b2 v + (1 - b2) D^2,    x = x + e_t m / (sqrt v + tau)
     e_t = e sqrt(1 - b2^(t + 1)) / (1 - b1^(t + 1)),  t = 1, 2, ..: Adam's correction of the start,
-    one round ahead, as there
+        one round ahead, as there
 
 D is the clients' mean movement, x_clients - x; for clients that send one gradient it is minus the
 gradient.

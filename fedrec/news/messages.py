@@ -2,11 +2,11 @@
 public; and what they tell it.
 
 ask     run, round, how many users there are, the number of each client's first user; arrays
-        round 0: "topics" (m, B), the public rows           round t: "parameters" (P,), "cohort"
-        (n,) numbers of users
+        round 0: "topics" (m, B), the public rows
+        round t: "parameters" (P,), "cohort" (n,) numbers of users
 reply   an `Answer`; arrays, noised on the device
-        round 0: `reports_training.collected_arrays`        round t: "gradient" (P,), "weight" (1,),
-        "loss" (1,)
+        round 0: `reports_training.collected_arrays`
+        round t: "gradient" (P,), "weight" (1,), "loss" (1,)
 """
 
 from __future__ import annotations

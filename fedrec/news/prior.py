@@ -2,7 +2,7 @@
 the mean row of a history.
 
     score(a, j) = a' C x_j / ||x_j||,   C (B x p) what best rebuilds the items from their rows:
-    sum_i ||C' s_i - x_i / ||x_i|| ||^2 is least
+                                        sum_i ||C' s_i - x_i / ||x_i|| ||^2 is least
 
 For topics, C is nearly the mean vector of each topic's items; for directions, nearly the identity.
 A function of public items and of the asking user's own coefficients: epsilon of training is 0.

@@ -3,10 +3,10 @@ leaves.
 
     a = (1/H) sum of the rows of the history        exact(...): stays on the device
     raw = a + noise of real std `noise_std`         the release, in integers
-    (`privacy.bounded_mean`) sent = (E[a | raw] - mean) / scale              float32: what leaves, a
-    function of raw and of public numbers; with groups of
-                                                    sizes, what they make of raw (`sizes`), over
-                                                    scale
+                                                    (`privacy.bounded_mean`)
+    sent = (E[a | raw] - mean) / scale              float32: what leaves, a function of raw and of
+                                                    public numbers; with groups of sizes, what they
+                                                    make of raw (`sizes`), over scale
 
 Guarantee of `ask`: that which is asked for, and its `event` says what one answer costs; unit
 "click", neighbours "replace" (one click of the history exchanged for another, added or removed).

@@ -4,25 +4,16 @@ known by what it asks.
 A safetensors file. Its version is the first 8 bytes of its SHA-256: server and client that name the
 same version hold the same bytes.
 
-| arrays          | shape                | for whom
-                  |
-|-----------------|----------------------|-------------------------------------------------------------------------------|
-| `rows`          | (m, B) int32         | client: what one click adds to the coefficients, in steps
-                  of 2^-20            |
-| `mean`, `covariance` | (B,), (B, B) f64 | client: the population, for posterior means
-(`privacy.bounded_mean.decode`)    |
-| `sizes.*`       | `sizes.Sizes`        | client, where there are any: what reads the coefficients
-                  instead of the population |
-| `users.*`       | `user_map.UserMap`   | server, and client with `--local`
-                  |
-| `items`, `bias` | (m, D), (m,) f32     | server, and client with `--local`: score = items_j . U +
-bias_j               |
-| `categories`    | (m,) uint64          | both: bit k says that the item has category k of
-                  `About.categories`           |
-| `ids.*`, `titles.*` | `texts.Texts`    | client
-|
-| `model.*`       | the released model   | client with `--local`, where the family has an exact
-                  local solve              |
+- `rows`, (m, B) int32, client: what one click adds to the coefficients, in steps of 2^-20
+- `mean`, `covariance`, (B,), (B, B) f64, client: the population, for posterior means
+  (`privacy.bounded_mean.decode`)
+- `sizes.*`, `sizes.Sizes`, client, where there are any: what reads the coefficients instead of the
+  population
+- `users.*`, `user_map.UserMap`: server, and client with `--local`
+- `items`, `bias`, (m, D), (m,) f32, server, and client with `--local`: score = items_j . U + bias_j
+- `categories`, (m,) uint64, both: bit k says that the item has category k of `About.categories`
+- `ids.*`, `titles.*`, `texts.Texts`: client
+- `model.*`, the released model: client with `--local`, where the family has an exact local solve
 
 A client makes coefficients a from its history, noises them, decodes them, and sends (decoded -
 mean) / scale: `query`. That is a function of a noised release and of public numbers, so it costs

@@ -3,7 +3,7 @@ trained it and by `fedrec export`.
 
     model/model.safetensors, model/manifest.json    the model (`fedrec.factorization.released`)
     model/serving.json                              what a bundle says besides: catalogue,
-    guarantee, scale, the run's name and seed
+                                                    guarantee, scale, the run's name and seed
     model/popularity.safetensors                    counts (m,) as they were released
 
 All of it is the release or public, so a bundle is post-processing: no event is read. The same

@@ -1,16 +1,13 @@
 """Serving bundles of news models, and how a device asks a model with a user encoder. It brings
 torch; `fedrec.serving` does not.
 
-| trained as               | form      | a query is                            | the server's part
-|
-|--------------------------|-----------|---------------------------------------|-------------------------------------------------------|
-| `additive`               | additive  | noised coefficients                   | the user tower and
-                           the prior, as in training          |
-| `central`                | additive  | the same                              | W; scores lack one
-                           positive factor a user, no ranking |
-| the others, with a basis | attention | noised attention over it (Alg. 2)     | the basis: u =
-sum_i w_i b_i (Alg. 1 l. 3)            | | the others, without      |           | none: a whole user
-vector would leave |                                                       |
+Each line: trained as, and the bundle's form; what a query is; the server's part.
+
+- `additive`, form additive: noised coefficients; the user tower and the prior, as in training
+- `central`, form additive: the same; W (scores lack one positive factor a user, no ranking)
+- the others with a basis, form attention: noised attention over it (Alg. 2); the basis, u = sum_i
+  w_i b_i (Alg. 1 l. 3)
+- the others without one: none, since a whole user vector would leave
 
 An export reads a released model and a public catalogue, and no impression: a bundle is
 post-processing of the training.

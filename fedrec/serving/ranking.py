@@ -2,7 +2,7 @@
 grow with the catalogue.
 
     score_j = items_j . U + bias_j, rounded to float32; best first, of equal scores the lower row
-    first
+        first
 
 Tiles of items are scored by one single-precision matrix product for all queries; what could be
 among the k best given the error of that product is scored again, each query alone, in double

@@ -7,8 +7,7 @@ their noise as a strong one. A last coordinate of the rows is the same for all i
 release carries n too, at no cost (`factorization_basis.counted_rows`).
 
     p(g | a) ~ share_g N(a; mean_g, C_g + s^2 I)
-    query    = sum_g p(g | a) (a - mean_g) (C_g + s^2 I)^-1 C_g matrix_g            the posterior
-             mean, (C,) numbers
+    query    = sum_g p(g | a) (a - mean_g) (C_g + s^2 I)^-1 C_g matrix_g, the posterior mean, (C,)
 
 Everything is public but a, which is the noised release: post-processing. With s = 0 the same
 formula reads exact coefficients.

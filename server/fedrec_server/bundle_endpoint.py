@@ -2,7 +2,7 @@
 machine fetches it from.
 
     GET /v1/bundle    Authorization: Bearer TOKEN    ETag: "SHA-256 of the file"; 304 to
-                      If-None-Match, 404 before the first model
+        If-None-Match, 404 before the first model
 
 The bundle is public once it is served; the token keeps strangers from loading the process that
 trains. Nothing else is read, and nothing a caller sends is kept.

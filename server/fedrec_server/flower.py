@@ -1,19 +1,18 @@
 """Flower's messages on the server: terms and questions go out to every node, receipts come back.
 
-    query.join   RecordDict {"fedrec": {"terms": bytes}}                                         ->
-                 {"fedrec": {"answer": bytes}}
-    query.ask    RecordDict {"fedrec": {"header": bytes, "plan": bytes, "quorum": int},
-                             "public": ArrayRecord}                                              ->
-                             {"fedrec": {"answer": bytes}}
-    query.tell   RecordDict {"fedrec": {"ask": bytes}, "public": ArrayRecord}                    ->
-                 the same and {"reply": ArrayRecord}
+    query.join   {"fedrec": {"terms": bytes}}
+                 -> {"fedrec": {"answer": bytes}}
+    query.ask    {"fedrec": {"header": bytes, "plan": bytes, "quorum": int}, "public": ArrayRecord}
+                 -> {"fedrec": {"answer": bytes}}
+    query.tell   {"fedrec": {"ask": bytes}, "public": ArrayRecord}
+                 -> the same and {"reply": ArrayRecord}
 
-Each "fedrec" record has "protocol" too, the sender's version of the messages
-(`fedrec.federation.versions`). The bytes are those of `fedrec.federation.wire`, terms by zlib; a
-question's arrays are payloads of `fedrec.federation.coding`, which stand on the question before,
-and a node that lacks it says so (`ARRAYS_UNKNOWN`) and gets all of them. What a node sends is read
-with suspicion: it costs that node its answer, never the others theirs. Which client a node is comes
-from the gate, not from what the node says: a node of nobody is not asked, and an answer in
+Each message is a RecordDict. Each "fedrec" record has "protocol" too, the sender's version of the
+messages (`fedrec.federation.versions`). The bytes are those of `fedrec.federation.wire`, terms by
+zlib; a question's arrays are payloads of `fedrec.federation.coding`, which stand on the question
+before, and a node that lacks it says so (`ARRAYS_UNKNOWN`) and gets all of them. What a node sends
+is read with suspicion: it costs that node its answer, never the others theirs. Which client a node
+is comes from the gate, not from what the node says: a node of nobody is not asked, and an answer in
 another's name is none. Flower's own waiting loop is not used: it polls every 3 s and ends with
 whoever was there first.
 """

@@ -1,10 +1,9 @@
 """One server process: wires public data, aggregator, SuperLink and gate together, and trains to the
 end.
 
-    SuperNodes --TLS--> gate (this process) --loopback--> flower-superlink (child) <--loopback--
-    executor (this process)
-                                                          rounds (this process) --gRPC, TLS-->
-                                                          aggregator
+    SuperNodes --TLS--> gate (this process) --loopback--> flower-superlink (child)
+    executor (this process) --loopback--> flower-superlink (child)
+    rounds (this process) --gRPC, TLS--> aggregator
 
 It may be ended at any moment, by kill -9 too: the same command goes on after the last checkpoint.
 The SuperLink ends with it, and begins again with the nodes it knew.

@@ -2,7 +2,8 @@
 
     python tests/golden/run.py --check      # everything, about two minutes of CPU
     python tests/golden/run.py --write      # after a change of numbers on purpose: the commit says
-    why python tests/golden/run.py --check fast-dpmf/loopback additive
+                                            why
+    python tests/golden/run.py --check fast-dpmf/loopback additive
 
 Bytes of floats differ between processors and builds of BLAS. Exact digests are therefore kept for
 each machine's fingerprint and checked where the fingerprint is known; names, shapes, words and

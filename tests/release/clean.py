@@ -3,8 +3,8 @@ ways`, `make release`.
 
     python tests/release/clean.py ways [--output FILE]                the four people's ways, timed
     python tests/release/clean.py tests [--python python3.12 ...]     tests of the library against
-    the installed wheel python tests/release/clean.py sizes                               packages
-    and MB of each extra
+        the installed wheel
+    python tests/release/clean.py sizes                               packages and MB of each extra
 
 Every command builds the archives first, in a temporary folder, and never imports fedrec from this
 checkout: tests and examples are those that the source archive holds. `--unpinned` takes the newest

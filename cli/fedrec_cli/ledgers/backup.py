@@ -2,7 +2,7 @@
 the party runs.
 
     tar: files/<path in the state folder> ..., then manifest.json: party, version, time, how far the
-    ledger reached, SHA-256 of every file
+        ledger reached, SHA-256 of every file
 
 What is taken is a state that the folder could have been left in by a crash, from which every party
 goes on (docs/deploy.md, what goes wrong): SQLite's own backup of a ledger first, then the files

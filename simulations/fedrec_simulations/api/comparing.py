@@ -22,7 +22,7 @@ def compare(*runs: str | Path) -> pl.DataFrame:
 
     Returns:
         Columns run, method, epsilon, delta, unit, noise, private, and every metric that some run
-        has; null where a run lacks it.
+            has; null where a run lacks it.
 
     Raises:
         RunError: A folder holds no finished run.

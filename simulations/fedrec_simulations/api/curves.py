@@ -109,7 +109,8 @@ class PrivacyCurve:
 
         Args:
             metric: A column of `to_frame`; without one rmse of ratings, and NDCG at the longest
-            cutoff of clicks. ax: Where to draw; without one a figure of its own.
+                cutoff of clicks.
+            ax: Where to draw; without one a figure of its own.
         """
         from fedrec_simulations.api.plots import draw_curve
 
@@ -164,7 +165,8 @@ def privacy_curve(
         test: What every copy is measured on.
         epsilons: Privacy budgets; each must be positive.
         seeds: Of initialisation, and of seeded noise. With noise="system" every training draws
-        fresh noise besides. k: Lengths of the lists that are measured.
+            fresh noise besides.
+        k: Lengths of the lists that are measured.
         controls: Also measure methods without privacy, once.
         progress: Show a bar with the time left.
         callbacks: Called after every round and every training.

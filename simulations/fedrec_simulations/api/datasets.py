@@ -57,21 +57,22 @@ class Dataset:
             rating: Column of ratings. Without one every row is a click.
             time: Column of times: seconds, dates or ISO text.
             rating_range: Lowest and highest rating; needed with `rating`. It is public, so it must
-            not be read off the data. click_threshold: Makes clicks of ratings: the lowest rating
-            that counts as a click.
+                not be read off the data.
+            click_threshold: Makes clicks of ratings: the lowest rating that counts as a click.
             items: A frame of public item features: the column named by `item`, a `title`
-            (optional), and any others. validation: A frame of validation rows with the same
-            columns, where the data comes divided. test: A frame of test rows with the same columns,
-            where the data comes divided.
+                (optional), and any others.
+            validation: A frame of validation rows with the same columns, where the data comes
+                divided.
+            test: A frame of test rows with the same columns, where the data comes divided.
             duplicates: What to do with a second row of one user and item: "refuse", "last" or
-            "mean". "auto" merges clicks and refuses
-                ratings.
+                "mean". "auto" merges clicks and refuses ratings.
             out_of_range: What to do with ratings outside `rating_range`: "refuse", "clip" or
-            "drop".
+                "drop".
 
         Raises:
             DataError: A column is missing, or a row cannot be used; the message names the row and
-            the remedy. SettingsError: An argument contradicts another.
+                the remedy.
+            SettingsError: An argument contradicts another.
         """
         policies: dict[str, Any] = {"duplicates": duplicates, "out_of_range": out_of_range}
         if click_threshold is not None and duplicates == "auto":
@@ -98,7 +99,7 @@ class Dataset:
             path: A file or a folder.
             format: The format's name; "auto" looks at the contents.
             settings: Keys of the scenario's table `[data]`, for example `columns={"user": "who"}`
-            or `rating_range=(1, 5)`.
+                or `rating_range=(1, 5)`.
         """
         return Dataset(
             load_dataset(
@@ -129,9 +130,10 @@ class Dataset:
 
         Args:
             kind: How rows are divided; without one "given" where the data came divided, otherwise
-            "random". seed: Decides which rows go where, by a hash of it and of user and item ids.
+                "random".
+            seed: Decides which rows go where, by a hash of it and of user and item ids.
             settings: Further keys of the scenario's table `[split]`, for example `cuts` or
-            `validation_share`.
+                `validation_share`.
         """
         chosen = kind or ("random" if self.source.given_test is None else "given")
         split = load_split(

@@ -96,15 +96,15 @@ class Recommender(Parameters):
 
         Args:
             train: The first of what `Dataset.split` returns; of a whole `Dataset`, its split by
-            `split()` is made first. progress: Show a bar with the time left, in a terminal or a
-            notebook.
+                `split()` is made first.
+            progress: Show a bar with the time left, in a terminal or a notebook.
             callbacks: Called with a dictionary after every round and at the end:
-            `fedrec.JsonLines("rounds.jsonl")`, `fedrec.MLflow()`.
+                `fedrec.JsonLines("rounds.jsonl")`, `fedrec.MLflow()`.
 
         Raises:
             PrivacyError: delta promises nothing among so few users, or a budget over all runs on
-            this data would be passed. DataError: The data cannot be trained on with these
-            parameters.
+                this data would be passed.
+            DataError: The data cannot be trained on with these parameters.
         """
         chosen = train.split()[0] if isinstance(train, Dataset) else train
         if not isinstance(chosen, TrainingSet):
@@ -189,9 +189,8 @@ class Recommender(Parameters):
 
         Args:
             history: Item ids of one user, new or known; of a model of ratings also a mapping of ids
-            to ratings. An item without a rating
-                counts as rated at the top of the scale. Items that the model does not have are left
-                out.
+                to ratings. An item without a rating counts as rated at the top of the scale. Items
+                that the model does not have are left out.
             histories: The same for many users, by the user's id.
             users: Ids of users of the training set, whose training rows are their history.
             k: Length of each list.
@@ -327,7 +326,8 @@ class Recommender(Parameters):
         Args:
             port: TCP port; 0 takes a free one.
             host: Address to listen on; others than this machine's need TLS, which `fedrec serve
-            --settings` has. page: Also serve a web page that makes private queries in the browser.
+                --settings` has.
+            page: Also serve a web page that makes private queries in the browser.
             demo: Serve an experiment too, a model with seeded noise.
             background: Serve in a thread and return a handle with `url` and `stop()`.
         """
@@ -361,12 +361,13 @@ class MatrixFactorization(Recommender):
 
     Args:
         epsilon: Privacy budget of the whole training, per user (add/remove); `math.inf` trains
-        without privacy. delta: Probability with which the guarantee may fail; far below 1 / users.
+            without privacy.
+        delta: Probability with which the guarantee may fail; far below 1 / users.
         method: "default", or a published method: "published" (AM-SSP, Ada-DPALS), "dp-cmf",
-        "fast-dpmf", "dp-gd", "am-dpsgd" of ratings,
-            "convex-ssp" of clicks.
+            "fast-dpmf", "dp-gd", "am-dpsgd" of ratings, "convex-ssp" of clicks.
         noise: "system" draws from the operating system; "seeded" repeats to the byte, for
-        experiments only. seed: Of the initialisation, and of seeded noise.
+            experiments only.
+        seed: Of the initialisation, and of seeded noise.
         settings: Further keys of a scenario, for example `{"model.dimension": 8}`.
 
     >>> import fedrec

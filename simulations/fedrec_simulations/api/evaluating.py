@@ -110,11 +110,12 @@ def evaluate(
 
     Args:
         model: Trained, or loaded; of a loaded one the test set must have the catalogue that it was
-        trained on. test: The second of what `Dataset.split` returns.
+            trained on.
+        test: The second of what `Dataset.split` returns.
         k: Lengths of the lists that are measured.
         controls: Also measure means, popularity, item-item similarities and ALS without privacy,
-        and the model with users exchanged. ranking: Of ratings: measure lists over the whole
-        catalogue too. Of clicks they always are.
+            and the model with users exchanged.
+        ranking: Of ratings: measure lists over the whole catalogue too. Of clicks they always are.
 
     Raises:
         SettingsError: The test set has another catalogue, or k is empty.

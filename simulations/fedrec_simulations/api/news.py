@@ -57,7 +57,8 @@ class NewsRecommender(Parameters):
         epsilon: Of training, per click (replace); of `variant="central"` per user (add/remove).
         delta: The probability with which the guarantee may fail.
         variant: "additive" trains on one noised report a user; the others train in rounds
-        (docs/news.md). noise: "system", or "seeded" for an experiment.
+            (docs/news.md).
+        noise: "system", or "seeded" for an experiment.
         seed: Of initialisation, and of seeded noise.
         settings: Further keys of a scenario, for example `{"news.serving_epsilons": [5]}`.
     """

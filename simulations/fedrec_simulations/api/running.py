@@ -96,8 +96,8 @@ def simulate(
 
     Args:
         scenario: A scenario file (TOML), the name of one that comes with fedrec
-        (`fedrec.scenarios()`), the name of a recipe, or a mapping. data: A data set of your own, in
-        the place of the scenario's.
+            (`fedrec.scenarios()`), the name of a recipe, or a mapping.
+        data: A data set of your own, in the place of the scenario's.
         settings: Scenario keys to override, for example `{"split.kind": "leave-last-out"}`.
         epsilon: Short for `privacy.epsilon`.
         delta: Short for `privacy.delta`.
@@ -107,7 +107,7 @@ def simulate(
         resume: Continue an interrupted run of this scenario.
         progress: Show bars with the time left, and the table of methods.
         callbacks: Called with a dictionary after every round and at the end; not where the scenario
-        learns news.
+            learns news.
 
     Raises:
         SettingsError: A key is unknown, with the nearest one, or has a wrong value.
@@ -192,7 +192,7 @@ def audit(
 
     Returns:
         The findings; `table()` is what the command prints, and `exit_code` is not 0 where a claim
-        was refuted.
+            was refuted.
     """
     content, name = (
         (_as_written(scenario.scenario()), "audit")

@@ -6,7 +6,7 @@ unit would send (r), and the noise std. By Neyman and Pearson no score tells "in
 than
 
     sum over releases of <noised sum - sum without, r> / std^2,    normal with mean mu^2 or 0, and
-    variance mu^2 = sum ||r||^2 / std^2
+        variance mu^2 = sum ||r||^2 / std^2
 
 Numbers in which the unit has no part say nothing and are left out; many runs of a release are one
 longer release, whose noise is as independent. What draws the noise is

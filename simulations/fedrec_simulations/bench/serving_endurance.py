@@ -1,17 +1,14 @@
 """A server under everything at once: load, versions swapped, callers that hang up, messages that
 are none. Every answer is checked.
 
-| caller    | does                                                                  | must see
-            |
-|-----------|-----------------------------------------------------------------------|------------------------------------------|
-| asks      | the newest version or the one before, any k and filter                | a plain NumPy
-            ranking's answer, to a bit |
-| malformed | wrong version, length, k, category; not finite; no message at all     | the code of
-what is wrong                |
-| cuts      | hangs up within a request or before its answer; sends what is none    | nothing
-            |
-| takes     | the newest bundle over gRPC, some of it or all                        | bytes of the
-            SHA-256 the version names   |
+Each line: a caller; what it does; what it must see.
+
+- asks: the newest version or the one before, any k and filter; a plain NumPy ranking's answer, to a
+  bit
+- malformed: wrong version, length, k, category; not finite; no message at all; the code of what is
+  wrong
+- cuts: hangs up within a request or before its answer, sends what is no message; nothing
+- takes: the newest bundle over gRPC, some of it or all; bytes of the SHA-256 the version names
 
 The server must live, keep no memory, log no defect, and stop with code 0. Memory: resident set,
 median of the last tenth of the time less that of a tenth after it has settled, when versions have

@@ -1,15 +1,13 @@
 """What a factorisation model loses when it is asked privately: B, form and epsilon of a query,
 beside the model's own exact ranking.
 
-| form       | what a device sends                                          | unit of its epsilon
-             | moves by at most |
-|------------|--------------------------------------------------------------|---------------------------|------------------|
-| directions | noised mean of B - 1 signed directions of its last H likes, and how many there are |
-click, replaced | diameter / H |
-| topics     | the same over B soft clusters of item vectors                | click, replaced
-             | sqrt2 / H        |
-| one vector | noised attention of its own exact vector (PrivateRec Alg. 2) | the whole history
-replaced| sqrt2 theta      |
+Each line: a form, and what a device sends; the unit of its epsilon; the sensitivity.
+
+- directions: noised mean of B - 1 signed directions of its last H likes, and how many there are;
+  click, replaced; diameter / H
+- topics: the same over B soft clusters of item vectors; click, replaced; sqrt2 / H
+- one vector: noised attention of its own exact vector (PrivateRec Alg. 2); the whole history
+  replaced; sqrt2 theta
 
 Measured on the first ten items that the user has not rated, from one noised query a user. "exact"
 are the ten of the model's own local solve on all ratings of the history.

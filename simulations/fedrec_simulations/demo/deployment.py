@@ -2,7 +2,7 @@
 left to check of it.
 
     train on 80% of the ratings -> serve -> ask -> the other ratings arrive -> train again from the
-    last model -> ask again
+        last model -> ask again
 
 One party is killed in the middle of a round. All checks are made on what the parties kept, after
 they have ended.

@@ -4,7 +4,7 @@
     map:    task.map(part)     on any machine that can read the part
     merge:  sums.merge(other)  anywhere, in any order and any tree: all sums are integers
     finish: of a round, `rounds.finish`: the ledger is charged and noise drawn once, by whoever
-    drives
+        drives
 
 An engine is one function, `Engine.reduce`. Whoever writes one for Dask or Spark writes that
 function: `delayed(task.map)` of each part and `delayed(merged)` of pairs, or

@@ -2,7 +2,7 @@
 actors, which are processes.
 
     server's rounds (a child) --Flower's messages, through Ray--> actor: participant --gRPC, TLS-->
-    aggregator (a child)
+        aggregator (a child)
 
 Settings, certificates and state folders are those of `processes`; there is no SuperLink and no
 SuperNode. Any actor may get any node's next message, so it keeps nothing in between: it opens the
