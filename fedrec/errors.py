@@ -25,7 +25,15 @@ from typing import Any
 
 
 class FedRecError(Exception):
-    """One line of cause, one line of remedy."""
+    """One line of cause, one line of remedy.
+
+    >>> import fedrec
+    >>> try:
+    ...     fedrec.ItemBias(epsilon=-1).scenario()
+    ... except fedrec.FedRecError as failure:
+    ...     print(failure.exit_code, type(failure).__name__)
+    2 SettingsError
+    """
 
     exit_code = 1
 
@@ -40,13 +48,29 @@ class FedRecError(Exception):
 
 
 class SettingsError(FedRecError):
-    """A scenario key or a flag is not what it must be."""
+    """A scenario key or a flag is not what it must be.
+
+    >>> import fedrec
+    >>> try:
+    ...     fedrec.MatrixFactorization(settings={"model.dimensions": 8}).scenario()
+    ... except fedrec.SettingsError as failure:
+    ...     print(failure)
+    MatrixFactorization: there is no key model.dimensions, found 8
+    """
 
     exit_code = 2
 
 
 class DataError(FedRecError):
-    """A file is missing, empty, malformed or inconsistent."""
+    """A file is missing, empty, malformed or inconsistent.
+
+    >>> import fedrec
+    >>> try:
+    ...     fedrec.Dataset.from_frame({"user": [1, 2]})
+    ... except fedrec.DataError as failure:
+    ...     print(failure)
+    the frame has no column 'item'
+    """
 
     exit_code = 3
 
@@ -77,7 +101,16 @@ class LeakageError(DataError):
 
 
 class PrivacyError(FedRecError):
-    """A guarantee would be passed, mixed or left uncalibrated."""
+    """A guarantee would be passed, mixed or left uncalibrated.
+
+    >>> import fedrec
+    >>> data = fedrec.Dataset.planted("small", kind="clicks")
+    >>> try:
+    ...     fedrec.Popularity(delta=0.5).fit(data)
+    ... except fedrec.PrivacyError as failure:
+    ...     print(failure)
+    delta 0.5 promises nothing among 300 users: it must be far below 1/300 = 0.0033
+    """
 
     exit_code = 5
 
@@ -91,7 +124,15 @@ class BudgetExceededError(PrivacyError):
 
 
 class RunError(FedRecError):
-    """A run folder cannot be used, continued or read."""
+    """A run folder cannot be used, continued or read.
+
+    >>> import fedrec
+    >>> try:
+    ...     fedrec.ItemBias().guarantee
+    ... except fedrec.RunError as failure:
+    ...     print(failure)
+    this ItemBias is not trained
+    """
 
     exit_code = 6
 

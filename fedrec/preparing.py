@@ -35,7 +35,16 @@ class TrainableRecipe(Recipe, Protocol):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A recipe, what runs on its devices, and the plan both obey."""
+    """A recipe, what runs on its devices, and the plan both obey.
+
+    >>> from fedrec.factorization.facts import PublicFacts
+    >>> from fedrec.randomness import Streams
+    >>> from fedrec.settings import validated
+    >>> facts = PublicFacts(300, 120, "clicks", (1.0, 1.0), None, Streams(1))
+    >>> made = prepare(validated({"recipe": "dp-popularity"}, source="example"), facts)
+    >>> [release.name for release in made.plan.releases], list(made.steps)
+    (['counts'], ['popularity/counts'])
+    """
 
     recipe: TrainableRecipe
     steps: Mapping[str, ClientStep]
@@ -49,6 +58,14 @@ class RecipeFacts(PublicFacts):
 
     three: of three aggregators, whom epsilon is calibrated for; None where one is trusted.
     hostile_clients: whether three check clients.
+
+    >>> from fedrec.privacy.guarantee import Guarantee
+    >>> from fedrec.randomness import Streams
+    >>> promised = Guarantee(5.0, 1e-5, "user")
+    >>> facts = RecipeFacts(300, 120, "clicks", (1.0, 1.0), None, Streams(1), guarantee=promised)
+    >>> plan = facts.plan({"a": 0.8, "b": 0.2})
+    >>> [round(release.noise_multiplier, 2) for release in plan.releases]
+    [1.0, 1.99]
     """
 
     guarantee: Guarantee
@@ -72,7 +89,16 @@ class RecipeFacts(PublicFacts):
 def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:
     """Everything public that a run needs.
 
-    Raises SettingsError on combinations that cannot work, DataError where there is no choice."""
+    Raises SettingsError on combinations that cannot work, DataError where there is no choice.
+
+    >>> from fedrec.factorization.facts import PublicFacts
+    >>> from fedrec.randomness import Streams
+    >>> from fedrec.settings import validated
+    >>> facts = PublicFacts(300, 120, "clicks", (1.0, 1.0), None, Streams(1))
+    >>> made = prepare(validated({"recipe": "dp-popularity"}, source="example"), facts)
+    >>> made.plan.guarantee.epsilon
+    5.0
+    """
     if facts.num_items < 2:
         raise DataError(
             f"a catalogue of {facts.num_items} item leaves nothing to choose among",

@@ -58,6 +58,11 @@ class RecipeSpec:
     are protected, not single ratings, and accounting is exact. compares_published: the published
     recipe may run beside it. check: why other choices of a scenario contradict each
     other, empty where they do not.
+
+    >>> from fedrec.registry import require
+    >>> spec = require("dp-popularity")
+    >>> spec.kinds, spec.whole_users
+    (('clicks',), True)
     """
 
     name: str
@@ -103,6 +108,17 @@ def recipe(
     is registered anew where it is known.
 
     Raises SettingsError where the name is one of fedrec's own.
+
+    >>> import fedrec
+    >>> from fedrec.factorization.dp_popularity import CLIENT_STEPS, SHARES, PopularityRecipe
+    >>> @fedrec.recipe("my-counts", kinds=("clicks",))
+    ... def build(settings, facts):
+    ...     plan = facts.plan(SHARES)
+    ...     return fedrec.Prepared(PopularityRecipe(plan, facts), CLIENT_STEPS, plan)
+    >>> data = fedrec.Dataset.planted("small", kind="clicks")
+    >>> model = fedrec.MatrixFactorization(method="my-counts", noise="seeded").fit(data)
+    >>> model.guarantee.epsilon
+    5.0
     """
 
     if name in BUILT_IN:
@@ -127,6 +143,11 @@ def find(name: str) -> RecipeSpec | None:
     point, whose module is loaded.
 
     Raises SettingsError where an entry point cannot be loaded.
+
+    >>> find("dp-bias").kinds
+    ('ratings',)
+    >>> find("unheard-of") is None
+    True
     """
     if name in BUILT_IN:
         own: RecipeSpec = import_module(f"fedrec.recipes.{name.replace('-', '_')}").SPEC
@@ -148,7 +169,11 @@ def find(name: str) -> RecipeSpec | None:
 
 
 def require(name: str) -> RecipeSpec:
-    """As `find`. Raises SettingsError where there is no such recipe."""
+    """As `find`. Raises SettingsError where there is no such recipe.
+
+    >>> require("dp-bias").name
+    'dp-bias'
+    """
     if (found := find(name)) is None:
         raise SettingsError(
             f"there is no recipe {name!r}", f"There are {', '.join((*BUILT_IN, *outside()))}."
@@ -157,24 +182,40 @@ def require(name: str) -> RecipeSpec:
 
 
 def outside() -> tuple[str, ...]:
-    """Names of all recipes from outside: registered, or installed."""
+    """Names of all recipes from outside: registered, or installed.
+
+    >>> outside()
+    ()
+    """
     return tuple(
         dict.fromkeys([*_REGISTERED, *(point.name for point in metadata.entry_points(group=GROUP))])
     )
 
 
 def fitting(kind: str) -> str:
-    """Fedrec's own recipes that learn from this kind of data, in words."""
+    """Fedrec's own recipes that learn from this kind of data, in words.
+
+    >>> fitting("news")
+    '"privaterec"'
+    """
     return ", ".join(f'"{name}"' for name in BUILT_IN if kind in require(name).kinds)
 
 
 def reading(key: str) -> str:
-    """Fedrec's own recipes that read a key of [model], in words."""
+    """Fedrec's own recipes that read a key of [model], in words.
+
+    >>> reading("optimizer")
+    '"published" or "dp-cmf"'
+    """
     return " or ".join(f'"{name}"' for name in BUILT_IN if key in require(name).keys)
 
 
 def model_kinds() -> dict[str, Any]:
-    """Kinds of models of fedrec's own recipes and of all registered ones, by name."""
+    """Kinds of models of fedrec's own recipes and of all registered ones, by name.
+
+    >>> sorted(model_kinds())
+    ['clicks', 'convex-ssp', 'default', 'fast-dpmf', 'item-item', 'published']
+    """
     return {
         name: kind
         for known in (*map(require, BUILT_IN), *_REGISTERED.values())

@@ -77,7 +77,12 @@ def _known_recipe(name: str) -> str:
 
 
 class Scenario(Table):
-    """One run."""
+    """One run.
+
+    >>> from fedrec.settings import validated
+    >>> validated({"privacy": {"epsilon": 3}}, source="example").privacy.epsilon
+    3.0
+    """
 
     recipe: Annotated[str, AfterValidator(_known_recipe)] = Field(
         "default",

@@ -47,7 +47,15 @@ _NUMBERS = 3_000
 
 
 class RecipeContract:
-    """Five tests that every private recipe passes. Set `recipe` and `kind`, and give `plain`."""
+    """Five tests that every private recipe passes. Set `recipe` and `kind`, and give `plain`.
+
+    >>> class TestCounts(RecipeContract):
+    ...     recipe, kind = "dp-popularity", "clicks"
+    ...     def plain(self, data):
+    ...         weights = np.diff(data.user_ptr)[data.users] ** -0.5
+    ...         return {"counts": np.bincount(data.items, weights, data.num_items)[:, None]}
+    >>> TestCounts().test_with_an_infinite_budget_the_first_release_is_the_plain_sum()
+    """
 
     recipe: ClassVar[str] = ""
     kind: ClassVar[Kind] = "clicks"

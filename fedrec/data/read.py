@@ -37,6 +37,9 @@ class Reader:
 
     options: a dataclass of what may be said, which the reader takes beside the path; None: the
     reader's keywords.
+
+    >>> formats()["ml-1m"].keywords()
+    ['item_features', 'min_items', 'given', 'duplicates', 'out_of_range']
     """
 
     summary: str
@@ -58,7 +61,11 @@ class Reader:
 def formats() -> dict[str, Reader]:
     """All formats by name: fedrec's own, and those of installed packages.
 
-    Raises SettingsError where one of these is no `Reader`."""
+    Raises SettingsError where one of these is no `Reader`.
+
+    >>> formats()["ml-1m"].summary
+    'MovieLens 1M: ratings.dat, movies.dat, whole stars'
+    """
     known = dict(FORMATS)
     for point in metadata.entry_points(group=GROUP):
         reader = point.load()
@@ -80,6 +87,12 @@ def read(path: str | Path, format: str = "auto", **options: object) -> Dataset:
     that have ratings.
     Raises SettingsError on an unknown format or option, DataError when nothing is there or no
     format fits, and what the reader raises.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "log.csv"
+    >>> _ = path.write_text("who,what\\n1,a\\n1,b\\n2,a\\n")
+    >>> read(path, user="who", item="what").interactions.num_items
+    2
     """
     where = Path(path)
     known_formats = formats()
@@ -117,7 +130,14 @@ def read(path: str | Path, format: str = "auto", **options: object) -> Dataset:
 def detect(path: Path) -> str:
     """The name of the only format a path looks like.
 
-    Raises DataError when there is none, or more than one."""
+    Raises DataError when there is none, or more than one.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "log.csv"
+    >>> _ = path.write_text("user,item\\n1,a\\n")
+    >>> detect(path)
+    'table'
+    """
     known = formats()
     found = [name for name, reader in known.items() if reader.matches(path)]
     if len(found) == 1:

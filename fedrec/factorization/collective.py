@@ -6,8 +6,8 @@ item j carries feature value k, is similar to item k, or was rated by public use
 step the users report as under the published recipe, and the item update adds exact public
 statistics to the noised private ones:
 
-    v_j = (A_j + lambda I + sum over sides of alpha A'_j)^-1 (b_j + sum over sides of alpha b'_j)
-    (l. 9-11)
+    v_j = (A_j + lambda I + sum over sides of alpha A'_j)^-1      (l. 9-11)
+          (b_j + sum over sides of alpha b'_j)
 
 Guarantee (user, add/remove): that of `ssp.PublishedRecipe` without an encoder, whose questions and
 client steps these are, letter for letter. F^t is a function of S, which is public, and of V^(t-1),

@@ -3,9 +3,8 @@ and described.
 
 A block of a user with coefficients c and integer vectors x stands for rows `c_j * expand(x)`.
 Everything that depends on the kind is one `BlockKind`: how many numbers a row has, how a vector
-enters it, and words. Noise and its price
-stay those of fedrec. A package adds one in its metadata, so
-that every process of a deployment knows it:
+enters it, and words. Noise and its price stay those of fedrec. A package adds one in its metadata,
+so that every process of a deployment knows it:
 
     [project.entry-points."fedrec.block_kinds"]
     squares = "my_package.kinds:SQUARES"
@@ -41,6 +40,10 @@ class BlockKind:
     what a report holds, and what of it is added up. bits: of coefficients and of vectors, of
     magnitude. matrix: whether a row is the packed upper triangle of c x x', fedrec's own kind,
     whose noise may be isometric.
+
+    >>> import numpy as np
+    >>> OUTER.columns(3), OUTER.expand(np.array([[1, 2, 3]])).tolist()
+    (6, [[1, 2, 3, 4, 6, 9]])
     """
 
     name: str
@@ -90,7 +93,13 @@ of shares."""
 def register(kind: BlockKind) -> BlockKind:
     """Make a kind known by its name, after a check of its bounds.
 
-    Raises SettingsError on a name of fedrec's own, ValueError on bounds."""
+    Raises SettingsError on a name of fedrec's own, ValueError on bounds.
+
+    >>> import numpy as np
+    >>> squares = BlockKind("squares", 2, lambda width: width, np.square, "a vector", "c x^2")
+    >>> register(squares).name
+    'squares'
+    """
     if kind.name in COMPILED or kind.matrix:
         raise SettingsError(
             f"block kind {kind.name!r} is one of fedrec's own",
@@ -126,7 +135,11 @@ def _require_bounded(kind: BlockKind) -> None:
 def kind_named(name: str) -> BlockKind:
     """The kind of this name: fedrec's own, registered, or one with an entry point.
 
-    Raises ValueError where there is none."""
+    Raises ValueError where there is none.
+
+    >>> kind_named("linear").degree
+    1
+    """
     if name not in _KNOWN:
         for point in metadata.entry_points(group=GROUP, name=name):
             register(point.load())

@@ -13,9 +13,8 @@ know.
     1   messages without a number
     2   the number; the quorum of a round, which reports name (`wire.report_digest`). A client of
         version 1 reports without it, and is counted; an aggregator of version 1 keeps no quorum, so
-        a server that wants one refuses it
-        Blocks with folds: a question that has one is refused by a client of version 1 as malformed,
-        and nothing is charged
+        a server that wants one refuses it. Blocks with folds: a question that has one is refused by
+        a client of version 1 as malformed, and nothing is charged
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """`central` on a device: from a question of the server to one bounded report of each user.
 
-    population   topics (m, B)                                          -> v v',  v = (a, 1)/sqrt2,
-                 of norm at most 1
-    gradient     topics, mean (B,), matrix (B, B), W (B + 1, p),
-                 vectors (m, p), clip                                   -> z g' / clip, of norm at
-                 most 1
+    population   topics (m, B)
+                 -> v v',  v = (a, 1)/sqrt2, of norm at most 1
+    gradient     topics, mean (B,), matrix (B, B), W (B + 1, p), vectors (m, p), clip
+                 -> z g' / clip, of norm at most 1
 
 a, z and g as in `central`. Everything in a question is public. Whatever its arrays hold,
 `answering` and the aggregator hold every report to its radius.

@@ -78,6 +78,10 @@ class NewsVariant:
     the guarantee is not proved; empty where it is. keys: of `[news]`, those that only some variants
     read. on_devices: False where the clicks themselves are collected. encoders: whether it trains
     the published models, `news.model`, rather than public rows of topics.
+
+    >>> found = require("central")
+    >>> found.unit, found.noise_on, found.private
+    ('user', 'sums', True)
     """
 
     name: str
@@ -125,7 +129,12 @@ _REGISTERED: dict[str, NewsVariant] = {}
 def register(variant: NewsVariant) -> NewsVariant:
     """Make a variant known by its name.
 
-    Raises SettingsError where the name is one of fedrec's own."""
+    Raises SettingsError where the name is one of fedrec's own.
+
+    >>> from dataclasses import replace
+    >>> register(replace(require("additive"), name="additive-2")).name
+    'additive-2'
+    """
     if variant.name in VARIANTS:
         raise SettingsError(
             f"news.variant {variant.name!r} is one of fedrec's own", "Choose another name."
@@ -135,7 +144,11 @@ def register(variant: NewsVariant) -> NewsVariant:
 
 
 def find(name: str) -> NewsVariant | None:
-    """The variant of this name: fedrec's own, a registered one, or one with an entry point."""
+    """The variant of this name: fedrec's own, a registered one, or one with an entry point.
+
+    >>> find("additive").noise_on
+    'reports'
+    """
     found: Any = None
     if name in VARIANTS:
         found = import_module(f"fedrec.news.variants.{name.replace('-', '_')}").VARIANT
@@ -148,7 +161,11 @@ def find(name: str) -> NewsVariant | None:
 
 
 def names() -> tuple[str, ...]:
-    """Of all variants."""
+    """Of all variants.
+
+    >>> names()[:3]
+    ('additive', 'local', 'central')
+    """
     return tuple(
         dict.fromkeys(
             [*VARIANTS, *_REGISTERED, *(point.name for point in metadata.entry_points(group=GROUP))]
@@ -157,7 +174,11 @@ def names() -> tuple[str, ...]:
 
 
 def require(name: str) -> NewsVariant:
-    """As `find`. Raises SettingsError where there is no such variant."""
+    """As `find`. Raises SettingsError where there is no such variant.
+
+    >>> require("additive").unit
+    'click'
+    """
     if (found := find(name)) is None:
         raise SettingsError(
             f"there is no variant {name!r} of news training", f"Use one of: {', '.join(names())}."

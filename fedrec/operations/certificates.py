@@ -6,7 +6,7 @@ the names and addresses it may be reached at are beside it, each role's its own.
 authority that matters keeps its key on another machine.
 
     ca.pem  ca-key.pem  aggregator.pem  aggregator-key.pem  server.pem  server-key.pem
-            client-<name>.pem  client-<name>-key.pem
+    client-<name>.pem  client-<name>-key.pem
     pins.toml   (`fedrec.operations.pins`)
 """
 

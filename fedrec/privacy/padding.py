@@ -4,8 +4,8 @@ device, before anything else.
 Let a mechanism be (e0, d0)-DP for one click replaced by any other item, the public anonymous one
 included. Preceded by padding with probability p, independently per click, it is (e, d)-DP with
 
-    exp(e) = p + (1 - p) exp(e0),    d = (1 - p) d0;    inverted: e0 = log((exp(e) - p) / (1 - p)),
-    d0 = d / (1 - p)
+    exp(e) = p + (1 - p) exp(e0),                d = (1 - p) d0;    inverted:
+    e0 = log((exp(e) - p) / (1 - p)),            d0 = d / (1 - p)
 
 Proof (advanced joint convexity, Balle, Barthe, Gaboardi 2018, Thm 2). Fix all other clicks and
 their coins. Let N, P, Q be the output laws with the click padded, as it is, and exchanged; q = 1 -

@@ -1,10 +1,10 @@
 """Users that never lived, drawn from a released model and public numbers: what a basis is fitted on
 instead of real ones.
 
-    tastes     e ~ N(0, s^2 I) on the coordinates of item vectors that users differ in, s so that e
-               . v_j spreads over items by `spread`
-    which      n items, n log-normal; item j with weight popularity_j exp(attraction (rho e + sqrt(1
-               - rho^2) e') . v_j / spread)
+    tastes     e ~ N(0, s^2 I) on the coordinates of item vectors that users differ in, s so that
+               e . v_j spreads over items by `spread`
+    which      n items, n log-normal; item j with weight
+               popularity_j exp(attraction (rho e + sqrt(1 - rho^2) e') . v_j / spread)
     ratings    the model's own prediction for the taste, plus noise, rounded into the scale; clicks
                have none
 

@@ -7,22 +7,27 @@ import ast
 import doctest
 import importlib
 import inspect
-import pkgutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import fedrec
-from fedrec_simulations import api
+from fedrec import preparing, registry, testing
+from fedrec.data import read
+from fedrec.federation import block_kinds
+from fedrec.news import variant
 from fedrec_simulations.commands import api_reference
+from tests.architecture.graph import sources
 
 HERE = Path(__file__).parent
 KEPT = HERE / "surface.txt"
-MODULES = sorted(
-    module.name for module in pkgutil.iter_modules(api.__path__, "fedrec_simulations.api.")
+EXAMPLES = sorted(
+    name.removesuffix(".__init__") for name, text in sources().items() if ">>> " in text
 )
+"""Modules whose docstrings hold examples."""
 
 
 def surface() -> str:
@@ -89,12 +94,56 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
     assert set(fedrec.__all__) <= set(dir(fedrec))
 
 
-@pytest.mark.parametrize("name", ["fedrec", *MODULES])
-def test_every_example_runs(name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * name.endswith("api.news")) for name in EXAMPLES],
+)
+def test_every_example_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name.endswith("api.news"):
+        pytest.importorskip("torch")  # of the extra news
+    monkeypatch.setattr(registry, "_REGISTERED", {})  # what an example registers goes again
+    monkeypatch.setattr(variant, "_REGISTERED", {})
+    monkeypatch.setattr(block_kinds, "_KNOWN", dict(block_kinds._KNOWN))
     found = doctest.testmod(
         importlib.import_module(name), optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     )
+    assert found.attempted > 0
     assert found.failed == 0
+
+
+def _has_example(value: object) -> bool:
+    return ">>> " in (inspect.getdoc(value) or "")
+
+
+def test_every_public_name_and_method_has_an_example_that_runs() -> None:
+    """A method without arguments may be shown in its class's example; a property always is."""
+    for name in set(fedrec.__all__) - {"__version__"}:
+        value = getattr(fedrec, name)
+        assert _has_example(value), name
+        assert value.__module__ in EXAMPLES, f"{name}: no test runs its example"
+        if inspect.isclass(value) and value.__module__.startswith("fedrec_simulations.api"):
+            for member, what in vars(value).items():
+                called = what.__func__ if isinstance(what, staticmethod) else what
+                if not member.startswith("_") and inspect.isfunction(called):
+                    shown = f".{member}(" in (inspect.getdoc(value) or "")
+                    assert shown or _has_example(called), f"{name}.{member}"
+
+
+@pytest.mark.parametrize(
+    "public",
+    [
+        *(registry.RecipeSpec, registry.recipe, registry.find, registry.require),
+        *(registry.outside, registry.fitting, registry.reading, registry.model_kinds),
+        *(block_kinds.BlockKind, block_kinds.register, block_kinds.kind_named),
+        *(variant.NewsVariant, variant.register, variant.find, variant.require, variant.names),
+        *(read.Reader, read.formats, read.read, read.detect),
+        *(testing.RecipeContract, preparing.prepare),
+    ],
+    ids=lambda public: f"{public.__module__}.{public.__qualname__}",
+)
+def test_what_an_extension_uses_has_an_example_that_runs(public: Any) -> None:
+    assert _has_example(public)
+    assert public.__module__ in EXAMPLES
 
 
 def test_every_public_thing_is_documented() -> None:

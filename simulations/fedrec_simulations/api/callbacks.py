@@ -43,6 +43,11 @@ class MLflow:
     A run begins with the first round and ends with the training, so that a curve has one run for
     each epsilon and seed. Metrics are measured on the data without noise: the run's tag
     `fedrec.not_private` says so.
+
+    >>> import fedrec
+    >>> data = fedrec.Dataset.planted("small", kind="clicks")
+    >>> tracker = fedrec.MLflow("books", tracking_uri="http://127.0.0.1:5000")  # doctest: +SKIP
+    >>> model = fedrec.Popularity().fit(data, callbacks=[tracker])  # doctest: +SKIP
     """
 
     def __init__(

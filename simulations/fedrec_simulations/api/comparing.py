@@ -26,6 +26,13 @@ def compare(*runs: str | Path) -> pl.DataFrame:
 
     Raises:
         RunError: A folder holds no finished run.
+
+    >>> import fedrec, tempfile
+    >>> data = fedrec.Dataset.planted("small", kind="clicks")
+    >>> options = {"noise": "seeded", "directory": tempfile.mkdtemp()}
+    >>> run = fedrec.simulate("dp-popularity", data, epsilon=2, **options)
+    >>> fedrec.compare(run.folder)["method"].to_list()
+    ['dp-popularity', 'non-private ALS', 'non-private item-item', 'popularity']
     """
     if not runs:
         raise SettingsError(

@@ -31,6 +31,17 @@ class PrivacyCurve:
 
     Each point is a training of its own. The guarantee of a point covers its model alone: whoever
     publishes several spends their sum.
+
+    >>> import fedrec
+    >>> train, test = fedrec.Dataset.planted("small").split()
+    >>> model = fedrec.ItemBias(noise="seeded")
+    >>> curve = fedrec.privacy_curve(model, train, test, epsilons=[5], controls=False)
+    >>> curve.metric, curve.to_frame().height
+    ('rmse', 1)
+    >>> curve.summary().columns
+    ['epsilon', 'seeds', 'mean', 'std', 'low', 'high']
+    >>> curve.plot().get_xlabel()
+    'ε per user (add/remove), δ = 1e-05'
     """
 
     method: str
@@ -170,6 +181,13 @@ def privacy_curve(
         controls: Also measure methods without privacy, once.
         progress: Show a bar with the time left.
         callbacks: Called after every round and every training.
+
+    >>> import fedrec
+    >>> train, test = fedrec.Dataset.planted("small").split()
+    >>> model = fedrec.ItemBias(noise="seeded")
+    >>> curve = fedrec.privacy_curve(model, train, test, epsilons=[1, 5], controls=False)
+    >>> curve.summary()["epsilon"].to_list()
+    [1.0, 5.0]
     """
     chosen, drawn = [float(epsilon) for epsilon in epsilons], [int(seed) for seed in seeds]
     if not chosen or not drawn:

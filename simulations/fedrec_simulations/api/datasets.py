@@ -73,6 +73,12 @@ class Dataset:
             DataError: A column is missing, or a row cannot be used; the message names the row and
                 the remedy.
             SettingsError: An argument contradicts another.
+
+        >>> import fedrec
+        >>> log = {"who": [1, 1, 2], "what": ["a", "b", "a"], "stars": [5, 2, 4]}
+        >>> columns = {"user": "who", "item": "what", "rating": "stars"}
+        >>> fedrec.Dataset.from_frame(log, **columns, rating_range=(1, 5))
+        Dataset(ratings, 2 users, 2 items, 3 events)
         """
         policies: dict[str, Any] = {"duplicates": duplicates, "out_of_range": out_of_range}
         if click_threshold is not None and duplicates == "auto":
@@ -100,6 +106,12 @@ class Dataset:
             format: The format's name; "auto" looks at the contents.
             settings: Keys of the scenario's table `[data]`, for example `columns={"user": "who"}`
                 or `rating_range=(1, 5)`.
+
+        >>> import fedrec, pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "log.csv"
+        >>> _ = path.write_text("user,item\\n1,a\\n1,b\\n2,a\\n")
+        >>> fedrec.Dataset.from_file(path)
+        Dataset(clicks, 2 users, 2 items, 3 events)
         """
         return Dataset(
             load_dataset(
@@ -134,6 +146,11 @@ class Dataset:
             seed: Decides which rows go where, by a hash of it and of user and item ids.
             settings: Further keys of the scenario's table `[split]`, for example `cuts` or
                 `validation_share`.
+
+        >>> import fedrec
+        >>> train, test = fedrec.Dataset.planted("small").split("leave-last-out")
+        >>> test
+        TestSet(leave-last-out, 300 ratings)
         """
         chosen = kind or ("random" if self.source.given_test is None else "given")
         split = load_split(
@@ -147,6 +164,12 @@ class Dataset:
 
         Ratings have a column rating, and events with times a column timestamp. Items have their
         title and every public feature.
+
+        >>> import fedrec, tempfile
+        >>> data = fedrec.Dataset.from_frame({"user": [1, 1, 2], "item": ["a", "b", "a"]})
+        >>> folder = data.to_recbole(tempfile.mkdtemp(), name="mine")
+        >>> sorted(path.name for path in folder.iterdir())
+        ['mine.inter', 'mine.item']
         """
         return write_recbole(self.source, Path(folder), name)
 
@@ -202,7 +225,13 @@ class Dataset:
 
 @dataclass(frozen=True, repr=False)
 class TrainingSet:
-    """The part of a split that a model may learn from, with its validation rows."""
+    """The part of a split that a model may learn from, with its validation rows.
+
+    >>> import fedrec
+    >>> train, test = fedrec.Dataset.planted("small").split()
+    >>> train
+    TrainingSet(300 users, 5,943 ratings, 768 for validation)
+    """
 
     source: stored.Dataset
     split: Split
@@ -225,7 +254,13 @@ class TrainingSet:
 
 @dataclass(frozen=True, repr=False)
 class TestSet:
-    """The part of a split that only `fedrec.evaluate` reads."""
+    """The part of a split that only `fedrec.evaluate` reads.
+
+    >>> import fedrec
+    >>> train, test = fedrec.Dataset.planted("small").split()
+    >>> len(test)
+    789
+    """
 
     __test__ = False  # no test class, for pytest
     source: stored.Dataset

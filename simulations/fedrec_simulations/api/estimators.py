@@ -41,6 +41,10 @@ class Recommender(Parameters):
 
     Everything is computed by the functions of `fedrec simulate`: the same data, seed and parameters
     give the same bytes with seeded noise.
+
+    >>> import fedrec
+    >>> [kind.__name__ for kind in fedrec.Recommender.__subclasses__()]
+    ['MatrixFactorization', 'ItemItem', 'Popularity', 'ItemBias']
     """
 
     recipe: ClassVar[str] = ""
@@ -68,7 +72,13 @@ class Recommender(Parameters):
     def scenario(self) -> Scenario:
         """These parameters as a scenario, with every key at its value.
 
-        Raises SettingsError on a key that is unknown or out of range."""
+        Raises SettingsError on a key that is unknown or out of range.
+
+        >>> import fedrec
+        >>> scenario = fedrec.ItemBias(epsilon=3).scenario()
+        >>> scenario.recipe, scenario.privacy.epsilon
+        ('dp-bias', 3.0)
+        """
         table = nested(dict(self.settings or {}))
         for key, value in self._keys().items():
             place, _, last = key.rpartition(".")
@@ -105,6 +115,12 @@ class Recommender(Parameters):
             PrivacyError: delta promises nothing among so few users, or a budget over all runs on
                 this data would be passed.
             DataError: The data cannot be trained on with these parameters.
+
+        >>> import fedrec
+        >>> data = fedrec.Dataset.planted("small", kind="clicks")
+        >>> model = fedrec.Popularity(epsilon=2, noise="seeded").fit(data)
+        >>> model.guarantee.epsilon
+        2.0
         """
         chosen = train.split()[0] if isinstance(train, Dataset) else train
         if not isinstance(chosen, TrainingSet):
@@ -197,6 +213,14 @@ class Recommender(Parameters):
 
         Returns:
             Columns user (for many), rank, item, title and score.
+
+        >>> import fedrec
+        >>> data = fedrec.Dataset.planted("small", kind="clicks")
+        >>> model = fedrec.Popularity(epsilon=2, noise="seeded").fit(data)
+        >>> model.recommend(history=["3", "14"], k=5)["item"].len()
+        5
+        >>> model.recommend(histories={"ann": ["3"], "bob": []}, k=5)["user"].to_list()[::5]
+        ['ann', 'bob']
         """
         given = [
             name
@@ -225,7 +249,14 @@ class Recommender(Parameters):
 
     def similar_items(self, item: Any, *, k: int = 10) -> pl.DataFrame:
         """The k items most similar to one, by the cosine of their vectors; columns rank, item,
-        title and similarity."""
+        title and similarity.
+
+        >>> import fedrec
+        >>> data = fedrec.Dataset.planted("small", kind="clicks")
+        >>> model = fedrec.ItemItem(noise="seeded").fit(data)
+        >>> model.similar_items("3", k=2).columns
+        ['rank', 'item', 'title', 'similarity']
+        """
         return self.released.similar(item, k)
 
     def predict(
@@ -244,6 +275,11 @@ class Recommender(Parameters):
 
         Returns:
             The frame with a column prediction, or a frame of item and prediction.
+
+        >>> import fedrec
+        >>> model = fedrec.ItemBias(noise="seeded").fit(fedrec.Dataset.planted("small"))
+        >>> model.predict(history={"3": 5, "14": 1}, items=["7", "9"]).columns
+        ['item', 'prediction']
         """
         if pairs is not None:
             frame = polars_frame(pairs)
@@ -289,6 +325,14 @@ class Recommender(Parameters):
         README.md. No pickle, and nobody's history.
 
         Raises RunError where the folder holds something else.
+
+        >>> import fedrec
+        >>> data = fedrec.Dataset.planted("small", kind="clicks")
+        >>> model = fedrec.Popularity(epsilon=2, noise="seeded").fit(data)
+        >>> import tempfile
+        >>> folder = model.save(tempfile.mkdtemp())
+        >>> (folder / "manifest.json").exists() and (folder / "README.md").exists()
+        True
         """
         target = Path(folder)
         if self._keep is None:
@@ -304,7 +348,16 @@ class Recommender(Parameters):
         return target
 
     def export(self, file: str | Path) -> str:
-        """Write the serving bundle, one public file for `fedrec serve`, and return its version."""
+        """Write the serving bundle, one public file for `fedrec serve`, and return its version.
+
+        >>> import fedrec
+        >>> data = fedrec.Dataset.planted("small", kind="clicks")
+        >>> model = fedrec.ItemItem(noise="seeded").fit(data)
+        >>> import pathlib, tempfile
+        >>> version = model.export(pathlib.Path(tempfile.mkdtemp()) / "model.bundle")
+        >>> len(version)
+        16
+        """
         from fedrec.serving.model_bundles import bundle_of
         from fedrec_simulations.api.serving import write_export
 
@@ -330,6 +383,14 @@ class Recommender(Parameters):
             page: Also serve a web page that makes private queries in the browser.
             demo: Serve an experiment too, a model with seeded noise.
             background: Serve in a thread and return a handle with `url` and `stop()`.
+
+        >>> import fedrec
+        >>> data = fedrec.Dataset.planted("small", kind="clicks")
+        >>> model = fedrec.ItemItem(noise="seeded").fit(data)
+        >>> served = model.serve(port=0, demo=True, background=True)
+        >>> served.url.startswith("http://127.0.0.1:")
+        True
+        >>> served.stop()
         """
         from fedrec_simulations.api.serving import serve
 
@@ -396,21 +457,43 @@ class MatrixFactorization(Recommender):
 
 class ItemItem(Recommender):
     """Item-item similarities of clicks: one noised Gram matrix of the most clicked items, solved by
-    EASE (Steck 2019)."""
+    EASE (Steck 2019).
+
+    >>> import fedrec
+    >>> data = fedrec.Dataset.planted("small", kind="clicks")
+    >>> model = fedrec.ItemItem(epsilon=5, noise="seeded").fit(data)
+    >>> model.recommend(history=["3", "14"], k=2).columns
+    ['rank', 'item', 'title', 'score']
+    """
 
     recipe = "dp-item-item"
 
 
 class Popularity(Recommender):
     """Items by noised click counts: the same list for everybody, and the least that a personal
-    model must beat."""
+    model must beat.
+
+    >>> import fedrec
+    >>> data = fedrec.Dataset.planted("small", kind="clicks")
+    >>> model = fedrec.Popularity(epsilon=2, noise="seeded").fit(data)
+    >>> lists = model.recommend(histories={"ann": ["3"], "bob": ["3"]}, k=3)["item"].to_list()
+    >>> lists[:3] == lists[3:]  # the same for everybody who has seen the same
+    True
+    """
 
     recipe = "dp-popularity"
 
 
 class ItemBias(Recommender):
     """Ratings by noised item means and each user's own mean: the least that a factorisation must
-    beat."""
+    beat.
+
+    >>> import fedrec
+    >>> train, test = fedrec.Dataset.planted("small").split()
+    >>> model = fedrec.ItemBias(epsilon=5, noise="seeded").fit(train)
+    >>> round(fedrec.evaluate(model, test, controls=False).metrics["rmse"], 2)
+    0.85
+    """
 
     recipe = "dp-bias"
 
@@ -429,7 +512,15 @@ _METHODS: Mapping[str, type[Recommender]] = {
 def load(folder: str | Path) -> Recommender:
     """A model that `save` or `fedrec simulate` wrote.
 
-    Raises RunError where the folder holds none, or a damaged one."""
+    Raises RunError where the folder holds none, or a damaged one.
+
+    >>> import fedrec
+    >>> data = fedrec.Dataset.planted("small", kind="clicks")
+    >>> model = fedrec.Popularity(epsilon=2, noise="seeded").fit(data)
+    >>> import tempfile
+    >>> fedrec.load(model.save(tempfile.mkdtemp()))
+    Popularity(epsilon=2.0, noise='seeded')
+    """
     place = Path(folder)
     released = read_released(place)
     kind, promised = _METHODS.get(released.recipe, MatrixFactorization), released.guarantee

@@ -30,7 +30,12 @@ Variant = Literal["additive", "local", "central", "printed", "fedrec", "dp-fedre
 class NewsData:
     """Impressions of news.
 
-    Make it with `planted`, `from_mind` or `from_click_log`; it is read when a model is fitted."""
+    Make it with `planted`, `from_mind` or `from_click_log`; it is read when a model is fitted.
+
+    >>> import fedrec
+    >>> fedrec.NewsData.planted().keys
+    {'data.format': 'planted-news', 'data.preset': 'small'}
+    """
 
     keys: Mapping[str, Any] = field(default_factory=dict)
 
@@ -41,12 +46,22 @@ class NewsData:
 
     @staticmethod
     def from_mind(path: str | Path) -> NewsData:
-        """MIND: a folder with train and dev, each with news.tsv and behaviors.tsv."""
+        """MIND: a folder with train and dev, each with news.tsv and behaviors.tsv.
+
+        >>> import fedrec
+        >>> fedrec.NewsData.from_mind("MINDsmall").keys["data.format"]
+        'mind'
+        """
         return NewsData({"data.format": "mind", "data.path": str(path)})
 
     @staticmethod
     def from_click_log(path: str | Path) -> NewsData:
-        """Impressions made of what people liked, in order, in any data set with times and texts."""
+        """Impressions made of what people liked, in order, in any data set with times and texts.
+
+        >>> import fedrec
+        >>> fedrec.NewsData.from_click_log("ml-1m").keys["data.format"]
+        'click-log'
+        """
         return NewsData({"data.format": "click-log", "data.path": str(path)})
 
 
@@ -61,6 +76,18 @@ class NewsRecommender(Parameters):
         noise: "system", or "seeded" for an experiment.
         seed: Of initialisation, and of seeded noise.
         settings: Further keys of a scenario, for example `{"news.serving_epsilons": [5]}`.
+
+    >>> import fedrec, tempfile
+    >>> short = {"news.epochs": 1, "news.serving_epsilons": ["inf"]}
+    >>> model = fedrec.NewsRecommender(epsilon=5, noise="seeded", settings=short)
+    >>> model = model.fit(fedrec.NewsData.planted())
+    >>> model.guarantee.unit
+    'click'
+    >>> model.recommend(history=["N1", "N2"], k=2).columns
+    ['rank', 'item', 'title', 'score']
+    >>> folder = model.save(tempfile.mkdtemp())
+    >>> len(model.export(folder / "news.bundle"))
+    16
     """
 
     def __init__(

@@ -13,14 +13,24 @@ class Parameters:
     with it."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters of the constructor by name."""
+        """The parameters of the constructor by name.
+
+        >>> import fedrec
+        >>> fedrec.ItemBias(epsilon=3).get_params()["epsilon"]
+        3
+        """
         return {
             name: getattr(self, name)
             for name in list(inspect.signature(type(self).__init__).parameters)[1:]
         }
 
     def set_params(self, **params: Any) -> Self:
-        """Change parameters; the next `fit` uses them. Raises SettingsError on an unknown name."""
+        """Change parameters; the next `fit` uses them. Raises SettingsError on an unknown name.
+
+        >>> import fedrec
+        >>> fedrec.ItemBias().set_params(epsilon=3)
+        ItemBias(epsilon=3)
+        """
         known = self.get_params()
         for name, value in params.items():
             if name not in known:

@@ -20,6 +20,16 @@ class PrivacyGuarantee:
     pld, rdp: epsilon of the noise that was drawn, by privacy loss distributions and by Renyi
     divergences; infinite where it was not computed. noise: "system", or "seeded" for an experiment,
     which must not be released.
+
+    >>> import fedrec
+    >>> data = fedrec.Dataset.planted("small", kind="clicks")
+    >>> promised = fedrec.Popularity(epsilon=2, noise="seeded").fit(data).guarantee
+    >>> promised.epsilon, promised.delta, promised.unit, promised.neighbours
+    (2.0, 1e-05, 'user', 'add/remove')
+    >>> promised.warning
+    'seeded noise: an experiment; whoever knows the seed can remove the noise'
+    >>> promised.as_dict()["epsilon"]
+    2.0
     """
 
     promised: Guarantee
@@ -28,7 +38,12 @@ class PrivacyGuarantee:
 
     @staticmethod
     def of(promised: Guarantee, noise: str, opinions: Opinions) -> PrivacyGuarantee:
-        """Of a finished training."""
+        """Of a finished training.
+
+        >>> from fedrec.privacy.accounting import Opinions
+        >>> PrivacyGuarantee.of(Guarantee(2.0, 1e-5, "user"), "system", Opinions(2.0, 2.0, 2.2))
+        (2, 1e-05)-DP per user (add/remove, number of users public), PLD 2.00, RDP 2.20
+        """
         return PrivacyGuarantee(promised, noise, asdict(opinions))
 
     @property

@@ -29,7 +29,17 @@ from fedrec_simulations.training import RoundRecord
 
 @dataclass(frozen=True, repr=False)
 class Simulation:
-    """A finished run. folder: its run folder; result: what `fedrec simulate --json` prints."""
+    """A finished run. folder: its run folder; result: what `fedrec simulate --json` prints.
+
+    >>> import fedrec, tempfile
+    >>> data = fedrec.Dataset.planted("small", kind="clicks")
+    >>> options = {"noise": "seeded", "directory": tempfile.mkdtemp()}
+    >>> run = fedrec.simulate("dp-popularity", data, epsilon=2, **options)
+    >>> run.report().name
+    'report.html'
+    >>> run.model.recommend(history=["3"], k=3)["item"].len()
+    3
+    """
 
     folder: Path
     result: Mapping[str, Any]
@@ -111,6 +121,13 @@ def simulate(
 
     Raises:
         SettingsError: A key is unknown, with the nearest one, or has a wrong value.
+
+    >>> import fedrec, tempfile
+    >>> data = fedrec.Dataset.planted("small", kind="clicks")
+    >>> options = {"noise": "seeded", "directory": tempfile.mkdtemp()}
+    >>> run = fedrec.simulate("dp-popularity", data, epsilon=2, **options)
+    >>> run.guarantee.epsilon
+    2.0
     """
     content, name = _content(scenario)
     short = {
@@ -192,7 +209,12 @@ def audit(
 
     Returns:
         The findings; `table()` is what the command prints, and `exit_code` is not 0 where a claim
-            was refuted.
+        was refuted.
+
+    >>> import fedrec
+    >>> found = fedrec.audit("dp-bias", fedrec.Dataset.planted("small"))
+    >>> found.exit_code  # no attack refuted the claim
+    0
     """
     content, name = (
         (_as_written(scenario.scenario()), "audit")

@@ -1,8 +1,8 @@
 """What the parties of a rehearsal are given: settings, certificates, each client its shard, the
 server what is public.
 
-    RUN/certificates/   RUN/settings/*.toml   RUN/shards/*.safetensors   RUN/public/   RUN/<party>/
-                        (its state and its log)
+    RUN/certificates/   RUN/settings/*.toml   RUN/shards/*.safetensors   RUN/public/
+    RUN/<party>/   its state and its log
 
 Real files of a real deployment on one machine: mutual TLS on loopback, an authority of its own,
 free ports.
