@@ -189,13 +189,13 @@ class Scenario(Table):
                 "its settings are in [own]" if known.settings.model_fields else "it has no settings"
             )
             raise ValueError(
-                f"model.{min(ignored)} says nothing to {named}: "
+                f"model.{min(ignored)} has no effect with {named}: "
                 f"{'its keys are ' + ', '.join(sorted(known.keys)) if known.keys else own}; "
                 f"model.{min(ignored)} needs recipe = {reading(min(ignored))}"
             )
         if not known.collective and (chosen := self.collective.chosen()):
             raise ValueError(
-                f"collective.{min(chosen)} says nothing to {named}: it needs recipe = "
+                f"collective.{min(chosen)} has no effect with {named}: it needs recipe = "
                 '"default" or "dp-cmf"'
             )
         if self.data.kind != "auto" and self.data.kind not in known.kinds:

@@ -241,7 +241,7 @@ class PrivacySettings(Table):
         math.inf,
         validate_default=True,
         description=(
-            "of all runs on the same data together, at delta: what would pass it is refused"
+            "limit of all runs on the same data together, at delta; a run beyond it is refused"
         ),
     )
     budget_file: str = Field(
@@ -277,16 +277,15 @@ class PrivacySettings(Table):
     )
     aggregation: Literal["trusted", "three-party"] = Field(
         "trusted",
-        description="trusted: one aggregator, which sees reports; three-party: three of which any "
-        "two are "
-        "honest, none of which sees one "
+        description="trusted: one aggregator, which sees reports; three-party: three aggregators, "
+        "none of which sees a report if two are honest "
         "(docs/three-party.md; not yet reviewed from outside)",
     )
     calibrate_for: Literal["one-corrupt", "outsiders"] = Field(
         "one-corrupt",
         description=(
-            "of three-party, what epsilon is of: the server with any one aggregator, or "
-            "everybody but the aggregators"
+            "of three-party, against whom epsilon is stated: the server with any one "
+            "aggregator, or everybody but the aggregators"
         ),
     )
     hostile_clients: Literal["trusted-sites", "checked"] = Field(
@@ -301,8 +300,8 @@ class PrivacySettings(Table):
         default_factory=dict,
         description="limits that users chose, each with the announced share of users whose limit "
         "it is, as "
-        "in {1 = 0.3, 5 = 0.7}; a user "
-        "with a limit below epsilon is heard less, and protected by its own; empty: everybody "
+        "in {1 = 0.3, 5 = 0.7}; reports of a user with a limit below epsilon are scaled "
+        "down, so that the own limit holds; empty: everybody "
         "has epsilon",
     )
     shares: Literal["skipped", "real"] = Field(
@@ -350,7 +349,7 @@ def _number(text: str) -> float:
 
 
 class ModelSettings(Table):
-    """Choices of the published recipe; zero takes a value of ours.
+    """Settings of the published recipe; 0 takes fedrec's own value.
 
     The default recipe takes `encoder` and refuses the others."""
 
@@ -505,8 +504,8 @@ class NewsSettings(Table):
     no_click: Literal["leave-out", "report"] = Field(
         "leave-out",
         description=(
-            "additive: impressions without a click send nothing, or an answer as all others do, "
-            "which costs one symbol"
+            "of additive: leave-out, impressions without a click send nothing; report, they "
+            "send an answer too, and all answers have one more symbol"
         ),
     )
     basis: int = Field(

@@ -49,8 +49,8 @@ NewLedger = Annotated[
     typer.Option(
         "--new-aggregator-ledger",
         help=(
-            "Forget what was seen of the aggregator's ledger, once its operator has said why it "
-            "is another."
+            "Accept another ledger of the aggregator, after its operator has said why the"
+            " old one is gone."
         ),
     ),
 ]
@@ -127,8 +127,8 @@ def server(
         typer.Option(
             "--again",
             help=(
-                "Train once more where the folder's training is finished; asks a server that "
-                "stands there."
+                "Train once more where the folder's training is finished; a server that "
+                "is up there is asked to."
             ),
         ),
     ] = False,
@@ -136,7 +136,7 @@ def server(
         bool,
         typer.Option(
             "--drop-unfinished",
-            help="Leave a training that cannot go on for good; what it promised counts whole.",
+            help="Abandon a training that cannot go on; its whole epsilon stays counted.",
         ),
     ] = False,
     every: Annotated[
@@ -158,8 +158,8 @@ def server(
 
     Started again on a finished folder it says so, and trains no more. --again trains once more:
     what devices hold then, by a new run that is charged on top of all before. --every 7d stays up
-    and does so by itself; --again then asks the server that stands there. What was spent, and what
-    the training will cost, is printed before anybody is asked.
+    and does so by itself; --again then asks that server. What was spent, and what the training will
+    cost, is printed before anybody is asked.
 
     Examples:
 
@@ -210,8 +210,8 @@ def export(
     """Make the serving bundle of a trained model: one public file that fedrec serve serves, with
     the guarantee of training in it.
 
-    A model of ratings or clicks needs its folder alone, no data. Of news, the bundle that training
-    left is checked and copied.
+    For a model of ratings or clicks its folder is enough, without data. For news, the bundle that
+    training wrote is checked and copied.
 
     Example:
 
@@ -289,11 +289,10 @@ def serve(
     """Serve released models over gRPC and HTTP to queries that carry a few noised coefficients, and
     nothing else of a person.
 
-    Every folder is watched: a new bundle there takes over without a failed request, and what it
-    replaces answers until it is retired. From the address of a server that trains elsewhere (its
-    publish table) new bundles are fetched with a token, checked, and kept in the state folder of
-    the settings (table fetch). SIGTERM finishes what is running, SIGHUP looks for new bundles at
-    once.
+    A new bundle in one of the folders takes over without a failed request; the one before answers
+    until it is retired. From the address of a server that trains elsewhere (its publish table) new
+    bundles are fetched with a token, checked, and kept in the state folder of the settings (table
+    fetch). SIGTERM finishes what is running, SIGHUP looks for new bundles at once.
 
     A model that was trained with seeded noise is refused without --demo: whoever knows the seed can
     remove the noise.
@@ -357,7 +356,9 @@ def recommend(
     k: Annotated[int, typer.Option("-k", metavar="N", min=1, help="How many to recommend.")] = 10,
     epsilon: Annotated[
         float,
-        typer.Option(metavar="E", help="Of a fresh answer, per click replaced; inf for no noise."),
+        typer.Option(
+            metavar="E", help="Epsilon of a new answer, per click (replace); inf adds no noise."
+        ),
     ] = 5.0,
     limit: Annotated[
         float,
@@ -366,14 +367,14 @@ def recommend(
             help="Total privacy budget of all answers; new queries are refused beyond it.",
         ),
     ] = 20.0,
-    delta: Annotated[float, typer.Option(metavar="D", help="At which both are stated.")] = 1e-5,
+    delta: Annotated[float, typer.Option(metavar="D", help="Delta of both epsilons.")] = 1e-5,
     renew_every: Annotated[
         float | None,
         typer.Option(
             "--renew-every",
             metavar="DAYS",
             show_default=False,
-            help="The limit is for any so many days.",
+            help="Count only the answers of the last DAYS days against the limit.",
         ),
     ] = None,
     max_user_epsilon: Annotated[
@@ -381,7 +382,7 @@ def recommend(
         typer.Option(
             "--max-user-epsilon",
             metavar="E",
-            help="The same for you as a person: all your clicks exchanged, per user.",
+            help="Limit of the same total for all your clicks together, per user (replace).",
         ),
     ] = float("inf"),
     state: Annotated[
@@ -389,7 +390,7 @@ def recommend(
         typer.Option(
             metavar="DIR",
             show_default=False,
-            help="Folder of ledger and models; ~/.local/state/fedrec/recommend.",
+            help="Folder of ledger and models; default ~/.local/state/fedrec/recommend.",
         ),
     ] = None,
     categories: Annotated[
@@ -407,36 +408,40 @@ def recommend(
             metavar="N",
             min=1,
             show_default=False,
-            help="Items to ask for; k and the places of a history, or more.",
+            help=(
+                "Items to request, at least k plus the length of a history; read ones "
+                "are removed here."
+            ),
         ),
     ] = None,
     local: Annotated[
         bool,
-        typer.Option(
-            "--local", help="Rank on this device: nothing about you leaves, nothing is spent."
-        ),
+        typer.Option("--local", help="Rank on this device: nothing is sent, nothing is spent."),
     ] = False,
     last: Annotated[
         bool,
         typer.Option(
             "--last",
-            help="Ask with the last answer again, for nothing, whatever was clicked since.",
+            help="Send the last query again, free of charge, even if the history has changed.",
         ),
     ] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Print every byte that left, and what did not.")
+        bool,
+        typer.Option("--explain", help="Print every byte that was sent, and what was not sent."),
     ] = False,
     demo: Annotated[
         bool,
         typer.Option(
             "--demo",
-            help="Serve RUN_DIR, or the newest run in ./runs, and ask for a made-up reader.",
+            help=(
+                "Serve RUN_DIR, or the newest run in ./runs, and ask on behalf of a made-up reader."
+            ),
         ),
     ] = False,
     ca: Annotated[
         str,
         typer.Option(
-            metavar="FILE", show_default=False, help="Authority that vouches for the server."
+            metavar="FILE", show_default=False, help="Certificate authority of the server (PEM)."
         ),
     ] = "",
     pin: Annotated[
@@ -444,28 +449,33 @@ def recommend(
         typer.Option(
             metavar="HEX",
             show_default=False,
-            help="SHA-256 of its certificate: any other is refused.",
+            help="SHA-256 of the server's certificate; any other is refused.",
         ),
     ] = "",
     certificate: Annotated[
         str,
         typer.Option(
-            metavar="FILE", show_default=False, help="Your certificate, where it asks for one."
+            metavar="FILE",
+            show_default=False,
+            help="Your certificate, where the server asks for one (PEM).",
         ),
     ] = "",
     key: Annotated[
-        str, typer.Option(metavar="FILE", show_default=False, help="The key of your certificate.")
+        str,
+        typer.Option(
+            metavar="FILE", show_default=False, help="Private key of your certificate (PEM)."
+        ),
     ] = "",
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, help="For an answer to come.")
+        float, typer.Option(metavar="SECONDS", min=0.1, help="Seconds to wait for an answer.")
     ] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Ask a server for recommendations without telling it what you read.
 
-    A few noised numbers leave, made on this device from the latest clicks, and the same ones again
-    until the history changes: repeating a question costs nothing. A ledger is charged before
-    anything leaves, and refuses past the limit.
+    The query has a few noised numbers, made on this device from the latest clicks. Until the
+    history changes the same numbers are sent again, which costs nothing. A ledger is charged
+    before anything is sent; queries beyond the limit are refused.
 
     Examples:
 
@@ -571,9 +581,9 @@ def certs(
     clients, and their pins.
 
     Each says its holder's role and name, and the hosts of its role alone; without hosts this
-    machine's own. pins.toml holds the SHA-256 of every key: settings that name it believe no other.
-    For a trial: where it matters, use your own authority and keep its key off these machines
-    (docs/deploy.md).
+    machine's own. pins.toml holds the SHA-256 of every key: parties whose settings name it accept
+    no other keys. For a trial: where it matters, use your own authority and keep its key off these
+    machines (docs/deploy.md).
 
     Example:
 

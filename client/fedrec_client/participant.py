@@ -433,7 +433,7 @@ def _require_sound(terms: Terms, bounds: Bounds) -> None:
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise _refused(
             Refusal.MALFORMED,
-            f"the scale {low:g} to {high:g} is none",
+            f"{low:g} to {high:g} is not a scale",
             "The server's operator must correct it.",
         )
     if not terms.items or sum(map(len, terms.items)) > bounds.public_bytes:

@@ -100,7 +100,7 @@ class ThreeWay:
         except ValueError:
             raise RefusedError(
                 Refusal.MALFORMED.value,
-                "an aggregator's nonce is none",
+                "an aggregator's nonce cannot be read",
                 "Use the same version of fedrec.",
             ) from None
         if any(one.ticket != found for one in said):

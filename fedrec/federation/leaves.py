@@ -184,7 +184,7 @@ def read_partial(content: bytes, specs: Sequence[BlockSpec]) -> PartialSums:
         if any(type(told[name]) is not int or told[name] < 0 for name in counts) or not isinstance(
             told["rejected"], dict
         ):
-            raise ValueError("a count is none")
+            raise ValueError("a count is not a whole number")
         blocks, start = list[Int64s](), 0
         for spec, size in zip(specs, sizes, strict=True):
             block = np.frombuffer(sums[start : start + size], "<i8").reshape(

@@ -45,7 +45,8 @@ def spoken(theirs: object, *, who: str, ours: int = PROTOCOL) -> int:
     version = FIRST if theirs is None or theirs == "" else _number(theirs)
     if version is None:
         raise _refused(
-            f"{who} names {str(theirs)[:20]!r} as its version of the messages, which is none",
+            f"{who} names {str(theirs)[:20]!r} as its version of the messages, which is "
+            "not a version",
             "Look what runs there.",
         )
     if version > ours + 1:

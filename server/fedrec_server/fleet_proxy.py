@@ -401,7 +401,7 @@ class Gate:
         Raises SettingsError where the address cannot be had, or the certificate cannot be used."""
         if self.certificate is None and not self.listen.loopback:
             raise SettingsError(
-                f"a gate without TLS on {self.listen}",
+                f"the reverse proxy on {self.listen} has no TLS",
                 "Give superlink.certificate, key and client_ca, or listen on loopback.",
             )
         sslproto.SSLProtocol.max_size = _TLS_READ_BYTES
@@ -479,7 +479,7 @@ class Gate:
         except OSError as failure:  # of ssl too
             self._socket.close()
             raise SettingsError(
-                f"the gate's certificates cannot be used: {failure}",
+                f"the reverse proxy's certificates cannot be used: {failure}",
                 "Correct superlink.certificate, superlink.key and superlink.client_ca.",
             ) from None
         return config
@@ -506,7 +506,7 @@ def _listening(address: Address) -> socket.socket:
         return socket.create_server((address.host, address.port), family=family, backlog=256)
     except OSError as failure:
         raise SettingsError(
-            f"the gate cannot listen on {address}: {failure.strerror or failure}",
+            f"the reverse proxy cannot listen on {address}: {failure.strerror or failure}",
             "Name a free address, or port 0.",
         ) from None
 

@@ -101,9 +101,6 @@ def _missing(answers: Sequence[Answer], enrolled: int, gathering: Gathering) -> 
         "enrolled"
     )
     return UnreachableError(
-        (
-            f"there are {there}; wanted are {wanted}, for whom it waits {gathering.timeout_s:g} "
-            f"s{refusals}"
-        ),
+        (f"joined: {there}; needed: {wanted}; waited {gathering.timeout_s:g} s{refusals}"),
         remedy,
     )

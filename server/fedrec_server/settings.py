@@ -104,7 +104,7 @@ class PublicTable(Table):
         own["table"] = {"kind", "rating_range", "id_column", "separator", "min_items"}
         known = {"path", "format"} | own.get(self.format, {"kind", "metadata", "min_items"})
         if unused := self.model_fields_set - known:
-            raise ValueError(f"{min(unused)} says nothing where format is {self.format}")
+            raise ValueError(f"{min(unused)} has no effect where format is {self.format}")
         return self
 
     def read(self) -> PublicData:

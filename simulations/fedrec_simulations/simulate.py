@@ -49,7 +49,7 @@ def run(
     console = Console(stderr=True, quiet=quiet)
     if scenario.privacy.shares == "real" and cast.runtime != "loopback":
         raise SettingsError(
-            f"privacy.shares says nothing to --runtime {cast.runtime}, which always shares",
+            f"privacy.shares has no effect with --runtime {cast.runtime}, which always shares",
             "Leave one of the two out.",
         )
     if scenario.privacy.limits and cast.runtime in {"flower", "processes"}:

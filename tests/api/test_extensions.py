@@ -130,7 +130,7 @@ def test_an_installed_package_is_found_by_its_entry_point(monkeypatch: pytest.Mo
         ({"recipe": "capped-count"}, "did you mean 'capped-counts'"),
         ({"recipe": "capped-counts", "own": {"mots": 3}}, "did you mean own.most"),
         ({"recipe": "capped-counts", "own": {"most": 0}}, "own.most"),
-        ({"recipe": "capped-counts", "model": {"dimension": 3}}, "model.dimension says nothing"),
+        ({"recipe": "capped-counts", "model": {"dimension": 3}}, "model.dimension has no effect"),
         ({"recipe": "capped-counts", "data": {"kind": "ratings"}}, "fits clicks"),
         (
             {"recipe": "default", "own": {"most": 3}},

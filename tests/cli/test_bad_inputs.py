@@ -55,7 +55,7 @@ BAD = [
     "simulate --help"),
     Bad("simulate --runtime floer", 2, "'floer' is not one of", "Did you mean flower?",
     "simulate --help"),
-    Bad("simulate --runtime loopback --backend ray", 2, "--backend ray says nothing",
+    Bad("simulate --runtime loopback --backend ray", 2, "--backend ray has no effect",
     "Add --runtime flower"),
     Bad("data describe", 2, "Missing argument 'PATH'", "fedrec data describe --help",
     "data describe --help"),

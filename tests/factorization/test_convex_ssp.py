@@ -226,8 +226,8 @@ def test_a_model_is_there_after_every_round() -> None:
     [
         (["recipe=default", "model.loss=quadratic"], "needs recipe"),
         (["recipe=published", "model.click_weight=2"], "needs recipe"),
-        (["recipe=convex-ssp", "model.resamples=2"], "says nothing"),
-        (["recipe=convex-ssp", "model.weight_exponent=0.5"], "says nothing"),
+        (["recipe=convex-ssp", "model.resamples=2"], "has no effect"),
+        (["recipe=convex-ssp", "model.weight_exponent=0.5"], "has no effect"),
         (["recipe=convex-ssp", "data.kind=ratings"], "fits clicks"),
         (["recipe=convex-ssp", "privacy.unit=example"], "whole users"),
     ],

@@ -66,8 +66,8 @@ def test_clicks_and_keys_of_other_recipes_are_refused() -> None:
     with pytest.raises(SettingsError, match="this data holds clicks"):
         prepared_for(clicks)
     for key, words in (
-        ("model.resamples=2", "model.resamples says nothing"),
-        ("model.weights=printed", "model.weights says nothing"),
+        ("model.resamples=2", "model.resamples has no effect"),
+        ("model.weights=printed", "model.weights has no effect"),
         ("data.kind=clicks", "fits ratings"),
         ("privacy.unit=example", "whole users"),
         ("privacy.accountant=am-ssp", "accounted exactly"),

@@ -87,7 +87,7 @@ def test_clicks_and_keys_of_other_recipes_are_refused(recipe: str) -> None:
     with pytest.raises(SettingsError, match="this data holds clicks"):
         prepared_for(clicks, recipe=recipe)
     for key, words in (
-        ("model.resamples=2", f'model.resamples says nothing to recipe = "{recipe}"'),
+        ("model.resamples=2", f'model.resamples has no effect with recipe = "{recipe}"'),
         ("data.kind=clicks", "fits ratings"),
         ("privacy.unit=example", "whole users"),
         ("compare.published=true", "needs recipe"),

@@ -123,9 +123,9 @@ def test_a_damaged_part_ends_the_run(tmp_path: Path) -> None:
 
 
 def test_flags_of_ray_are_refused_elsewhere() -> None:
-    with pytest.raises(SettingsError, match="--address says nothing"):
+    with pytest.raises(SettingsError, match="--address has no effect"):
         RuntimeChoice("partitions", address="auto")
-    with pytest.raises(SettingsError, match="--ship-package says nothing"):
+    with pytest.raises(SettingsError, match="--ship-package has no effect"):
         RuntimeChoice("loopback", ship=True)
 
 

@@ -39,8 +39,8 @@ def test_the_example_is_what_it_says(tmp_path: Path) -> None:
     ("tables", "named"),
     [
         ({"public": {"paht": "x"}}, "public.paht"),
-        ({"public": {"format": "public"}}, "id_column says nothing where format is public"),
-        ({"public": {"metadata": "x"}}, "metadata says nothing where format is table"),
+        ({"public": {"format": "public"}}, "id_column has no effect where format is public"),
+        ({"public": {"metadata": "x"}}, "metadata has no effect where format is table"),
         ({"gathering": {"min_clients": 0}}, "gathering.min_clients"),
         ({"rounds": {"timeout_s": 0}}, "rounds.timeout_s"),
         ({"aggregator": {"key": None}}, "a certificate and its key come together"),

@@ -256,7 +256,7 @@ def test_a_certificate_of_another_name_than_the_settings_is_named_and_the_client
     found = site.examine(client=True)
     assert verdicts(found, "failure") == [
         ("client", "certificate"),
-        ("client", "gate's certificate"),
+        ("client", "proxy's certificate"),
     ]
     assert "client-library.pem is of 'library', the settings are of 'hospital'" in words(
         found, "client", "certificate"

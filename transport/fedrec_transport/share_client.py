@@ -66,7 +66,7 @@ class RemotePeer(Line):
         if len(key) != SEED_BYTES:
             raise refused(
                 Refusal.MALFORMED,
-                "the peer's key is none",
+                "the peer's masking key cannot be read",
                 "Use the same version of fedrec everywhere.",
             )
         return key

@@ -110,7 +110,7 @@ def client_checks(
         said = {"role": "client", "name": settings.name, "pins": settings.pins}
         yield judged(
             "client",
-            "gate's certificate",
+            "proxy's certificate",
             lambda: certificate(*own, now_s=clock(), **said),  # type: ignore[arg-type]
         )
     secrets = [
@@ -185,9 +185,9 @@ def server_checks(
         )
     if gate.certificate:
         yield judged(
-            "server", "gate's certificate", lambda: _gate_shows(gate, clock(), settings.pins)
+            "server", "proxy's certificate", lambda: _gate_shows(gate, clock(), settings.pins)
         )
-        yield judged("server", "gate's key", lambda: machine.private([Path(gate.key)]))
+        yield judged("server", "proxy's key", lambda: machine.private([Path(gate.key)]))
     if reach:
         yield from _reached("server", "server", ways)
 
@@ -303,7 +303,7 @@ def gate_answers(link: SuperLinkAccess, clock: Clock) -> str | Doubt:
         )
     except ssl.SSLError as failure:
         cause = (
-            f"the gate at {link.address} does not take our certificate: "
+            f"the proxy at {link.address} does not accept our certificate: "
             f"{failure.reason or 'it broke off'}"
         )
         raise UnreachableError(

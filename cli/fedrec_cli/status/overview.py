@@ -280,7 +280,7 @@ def _named_by(
         except FedRecError as failure:
             return Standing("server", link.address, up=False, why=failure.cause)
         return Standing(
-            "server", link.address, up=True, why=f"its gate answers client {client.name}"
+            "server", link.address, up=True, why=f"its reverse proxy answers client {client.name}"
         )
 
     yield gate

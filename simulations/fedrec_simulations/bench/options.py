@@ -54,31 +54,40 @@ class Bench(StrEnum):
 HELP = """Measure speed as ratios to a reference in the same run, quality as means over seeds; print
 one JSON object.
 
-kernels, als, encoder and readers need the optional packages, `pip install 'fedrec[bench]'`.
-quality, ablation, news, news-paper and processes read MovieLens 1M, clicks reads a folder of click
-lists with train and test. intake measures the aggregator's service with two client processes.
-enrolment measures what a user more costs it where a million are enrolled, nodes what a thousand
-idle clients cost the server. device measures what one idle client holds itself, cohorts what it
-costs the model to ask a share of the users in every round. sharing measures what three aggregators
-cost beside one that is trusted, sharing-intake how many users a second three of them take in.
-processes times a whole training by separate processes beside the loopback's. runtimes times every
-shipped scenario on every runtime, grid the messages of Flower's nodes in this process beside those
-on Ray's actors, where `fedrec[ray]` is installed. cluster times a training on 1, 2 and 4 nodes of
-Ray with a worker killed and a node that joins. sums times the sums of a round over partitions with
-Dask, Ray Data and Spark, where these are installed. leaves measures the intake of 1, 2 and 10 leaf
-aggregators, with a leaf and the root killed. light-device times a round of one, light-devices a
-round of ten thousand. serving puts load on a real `fedrec serve`; serving-basis, serving-lists and
-serving-news tell what private queries lose on MovieLens 1M, linkage how many people are known again
-by their noised answers. paper re-makes the figures of a paper from the scenarios in simulations/,
-beside what was published; stopped, the same command goes on from its finished rows. --set
-figure.seeds=[1,2] and --set figure.epsilons=[1,5] ask for others. Figures that show seconds make
-one row at a time whatever --jobs says. study trains every system at every epsilon and five seeds on
-one data set, MovieLens 1M or a folder of click lists. Stopped, the same command goes on, and
-docs/study.md is made of what it writes. search tries the same number of settings on validation
-ratings for every line of the study on one model. sizes trains the default on planted ratings of
-many sizes and asks whether it is ever above item biases, a smaller epsilon or fewer users. simple
-sets it beside the simple private methods on the data given. These two, search and runtimes write
---output after every row and go on from it.
+Kernels and readers: kernels, als, encoder and readers need `pip install 'fedrec[bench]'`. sgld
+compares blocked SGD and SGLD with LIBMF.
+
+Parties: intake measures the aggregator's service with two client processes. enrolment measures the
+cost of enrolling a user where a million are enrolled. nodes measures what a thousand idle clients
+cost the server, device what one idle client costs its own machine. sharing measures what three
+aggregators cost beside a trusted one, sharing-intake how many users a second they take. leaves
+measures the intake of 1, 2 and 10 leaf aggregators, and kills a leaf and the root. light-device
+times a round of one light device, light-devices a round of ten thousand.
+
+Runtimes: processes times a whole training in separate processes beside the loopback. runtimes times
+every shipped scenario on every runtime. grid times Flower's messages in this process, and on Ray's
+actors where `fedrec[ray]` is installed. cluster times a training on 1, 2 and 4 nodes of Ray, kills
+a worker and adds a node. sums compares the sums of a round with Dask, Ray Data and Spark, where
+these are installed.
+
+Quality: quality, ablation, news and news-paper read MovieLens 1M; clicks reads a folder of click
+lists with train and test. cohorts measures what it costs the model to ask a share of the users in
+every round. sizes trains the default recipe on planted ratings of many sizes, and looks for sizes
+at which it is worse than item biases, a smaller epsilon or fewer users. simple compares it with
+simple private methods on the data given.
+
+Serving: serving puts load on a real `fedrec serve`. serving-basis, serving-lists and serving-news
+measure what private queries lose on MovieLens 1M. linkage measures how often two noised answers of
+one person are matched.
+
+Papers: paper makes the figures of a paper again from the scenarios in simulations/, beside what was
+published. --set figure.seeds=[1,2] and --set figure.epsilons=[1,5] choose others. Figures that show
+seconds make one row at a time whatever --jobs says. study trains every system at every epsilon with
+five seeds on one data set; docs/study.md is made of its output. search tries the same number of
+settings, on validation ratings, for every line of the study on one model.
+
+Interrupted, paper, study, search, sizes, simple and runtimes go on from their finished rows when
+the same command is given again.
 
 Examples:
 

@@ -28,7 +28,7 @@ SECTIONS = (
         "Ratings: MovieLens 1M",
         (
             "Random 80/10/10, test RMSE, mean of three split seeds. Hyper-parameters of "
-            "`default` were chosen on validation."
+            "`default` were chosen on validation rows."
         ),
         "fedrec bench quality --data PATH/ml-1m",
         "bench.quality",
@@ -42,20 +42,20 @@ SECTIONS = (
     ),
     Section(
         "sizes",
-        "The default at many sizes",
+        "The default recipe on data of many sizes",
         "Planted ratings, 25 a user; test RMSE after the last round, in brackets that of item "
         "biases alone, by ε per user (add/remove). "
-        "Means of three seeds. The worlds are made up: the table asks where the recipe breaks, "
-        "not how good it is.",
+        "Means of three seeds. The data is invented: the table looks for sizes at which the recipe "
+        "fails, and does not say how good it is on real data.",
         "fedrec bench sizes",
         "bench.sizes",
     ),
     Section(
         "simple",
-        "The default beside simple private methods",
+        "The default recipe beside simple private methods",
         (
-            "Each on the same data, split, ε and unit; means of three seeds, test read once. "
-            "Data sets whole and cut down."
+            "All on the same data, split, ε and unit; means of three seeds, test read once. "
+            "Each data set is used whole and as subsets of users and items."
         ),
         (
             "fedrec bench simple --data PATH/ml-1m --data PATH/ml-100k --users 300,1000 --items "
@@ -80,37 +80,37 @@ SECTIONS = (
     Section(
         "news-ml1m",
         "News: a click log of MovieLens 1M",
-        "Popularity-matched candidates; the protocol is `fedrec.data.clicklog`'s, one division "
-        "of users for every row, seeds for noise and "
-        "initialisation. Public rows and schedules were chosen before, on validation users of "
-        "other divisions: some test users here took "
-        "part in that choice.",
+        "Candidates matched in popularity ([news.md](news.md)). All rows use one division"
+        " of users; "
+        "seeds change noise and initialisation. Public rows and schedules were chosen before, on "
+        "validation users of other divisions: some test users here took part in that choice.",
         "fedrec bench news --data PATH/ml-1m",
         "experiments.news",
     ),
     Section(
         "news-paper-ml1m",
         "News: the paper's tables and figures",
-        "The same log, one seed: what trains in rounds (PrivateRec Alg. 3), as printed and in "
-        "the form that holds (`local`), beside what "
-        "the paper prints for MIND, which is other data.",
+        "The same click log, one seed. Variants that train in rounds (PrivateRec Alg. 3): as "
+        "printed, and in the form whose guarantee is proved (`local`), beside what the paper "
+        "prints for MIND, which is other data.",
         "fedrec bench news-paper --data PATH/ml-1m",
         "experiments.news_paper",
     ),
     Section(
         "linkage-ml1m",
-        "News: who is known again by noised answers",
-        "A click is not a person: two answers on one history, each with new noise, matched by "
-        "likelihood among all people who train. "
-        "What hides a click may hide no person.",
+        "News: linking two noised answers of one person",
+        "An ε per click does not hide a person. Two answers on one history, each with "
+        "fresh noise, are "
+        "matched by likelihood among all people of the training set. The table shows how often the "
+        "match is right.",
         "fedrec bench linkage --data PATH/ml-1m",
         "bench.linkage",
     ),
     Section(
         "serving-news-ml1m",
         "Private queries: news through a real server",
-        "Test users of the click log ask `fedrec serve` over gRPC with the client's code; what "
-        "it answers is scored as in evaluation. "
+        "Test users of the click log ask `fedrec serve` over gRPC with the client's code; its "
+        "answers are scored as in evaluation. "
         "Padding and the basis of the attention form are Figures 5 and 7 of `fedrec bench "
         "news-paper`.",
         "fedrec bench serving-news --data PATH/ml-1m",
@@ -130,8 +130,9 @@ SECTIONS = (
         "serving-basis-ml1m",
         "Private queries: ratings",
         (
-            "What a factorisation model's users lose by asking privately, by form, B and ε of "
-            "one query. B follows the release."
+            "What a factorisation model's users lose by asking privately, by form, B "
+            "(numbers in a query) and "
+            "ε of one query. The default B depends on the release."
         ),
         "fedrec bench serving-basis --data PATH/ml-1m",
         "bench.serving_utility",
@@ -145,10 +146,10 @@ SECTIONS = (
     ),
     Section(
         "serving-endurance",
-        "The serving server under everything at once",
+        "The serving server under load, version changes and bad requests together",
         (
             "Load, a new version every five seconds, callers that hang up, malformed messages; "
-            "every answer is held against a plain ranking."
+            "every answer is compared with a plain ranking."
         ),
         "fedrec bench serving --endurance 60",
         "bench.serving_endurance",
@@ -174,8 +175,9 @@ SECTIONS = (
         "enrolment",
         "Enrolment",
         (
-            "Users that enrol where a million are enrolled: the aggregator's rules and ledger "
-            "alone, and its service. Medians over calls."
+            "The cost of enrolling more users where a million are enrolled: the "
+            "aggregator's rules and "
+            "ledger alone, and its service. Medians over calls."
         ),
         "fedrec bench enrolment",
         "bench.enrolment",
@@ -184,7 +186,7 @@ SECTIONS = (
         "nodes",
         "A thousand nodes",
         (
-            "Synthetic nodes over mutual TLS at a real gate and SuperLink, which wait for "
+            "Synthetic nodes over mutual TLS at a real reverse proxy and SuperLink, which wait for "
             "messages between rounds."
         ),
         "fedrec bench nodes --endurance 3600",
@@ -192,10 +194,10 @@ SECTIONS = (
     ),
     Section(
         "device",
-        "A client at rest",
+        "An idle client",
         (
             "A real client and its SuperNode with one person's ratings, joined over mutual TLS. "
-            "`idle_s` after a message its worker ends."
+            "The worker process ends `idle_s` seconds after the last message."
         ),
         "fedrec bench device",
         "bench.device",
@@ -204,8 +206,9 @@ SECTIONS = (
         "cohorts",
         "Sampled cohorts",
         (
-            "The default recipe on planted ratings, a new sample of users in every round, noise "
-            "as if all were in it. Validation, 3 seeds."
+            "The default recipe on planted ratings, with a new sample of users in every "
+            "round. The noise is "
+            "that of a round with all users. Validation rows, 3 seeds."
         ),
         "fedrec bench cohorts",
         "bench.cohorts",
@@ -225,7 +228,7 @@ SECTIONS = (
         "The intake of three aggregators",
         "Real gRPC with mutual TLS, three aggregators and two client processes on one machine "
         "that did other work too; a step of the "
-        "default recipe at MovieLens 1M's 3,883 items. Shares are made before the clock starts.",
+        "default recipe at MovieLens 1M's 3,883 items. Making the shares is not timed.",
         "fedrec bench sharing-intake",
         "bench.sharing_intake",
     ),
@@ -270,7 +273,7 @@ SECTIONS = (
     Section(
         "readers",
         "Readers",
-        "Whole files to checked interactions, each in a process of its own.",
+        "Time and memory to read and check whole files, each in a process of its own.",
         "fedrec bench readers",
         speed_tables.readers,
     ),

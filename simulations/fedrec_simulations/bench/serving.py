@@ -136,7 +136,7 @@ def markdown(result: dict[str, Any]) -> str:
     shapes = sorted(result["shapes"].items(), key=lambda shape: float(shape[1]["model_mb"]))
     lines = [[f"{name}, {door}", *_line(found[door])] for name, found in shapes for door in DOORS]
     head = (
-        "items x width, door",
+        "items x width, protocol",
         "p50, ms",
         "p99, ms",
         "queries a second",

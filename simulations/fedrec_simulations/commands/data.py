@@ -88,7 +88,8 @@ def data_split(
 
     Columns: user and item, ids as in the data; rating and timestamp where there are any; for
     split.kind=held-out-users, target (to be predicted, or shown beforehand). split.json says what
-    was done and what no guarantee covers. Rows are those of people: keep them as you keep the data.
+    was done and what no guarantee covers. The files hold personal data: protect them as you protect
+    the data.
 
     Examples:
 
@@ -187,7 +188,8 @@ def data_partition(
 
     A user lies in one part, by a hash of the id. Tables are read in batches and planted data is
     drawn in chunks, so that memory is bounded by a part; other formats are read whole. Every
-    command takes the folder as data.path. Rows are those of people: keep them as you keep the data.
+    command takes the folder as data.path. The files hold personal data: protect them as you protect
+    the data.
 
     Examples:
 

@@ -78,7 +78,7 @@ def demo(
     if keep is not None or seed is not None:
         given = "--keep" if keep is not None else "--seed"
         raise SettingsError(
-            f"{given} says nothing without --deployment",
+            f"{given} has no effect without --deployment",
             "Add --deployment, or use --set run.directory=DIR.",
         )
     from fedrec.settings import load

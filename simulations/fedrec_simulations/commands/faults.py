@@ -57,9 +57,9 @@ def faults(
     clocks.
 
     --kill starts deployments of real processes instead, trains twice in each, serves and asks, and
-    kills whoever is there with kill -9 meanwhile. Each model must be, byte for byte, what one
+    ends random processes with kill -9 meanwhile. Each model must be, byte for byte, what one
     process makes of the same data, everybody be counted in every round, and every release and
-    answer be charged once. A hundred kills take some minutes to an hour, as the machine is.
+    answer be charged once. A hundred kills take some minutes to an hour, depending on the machine.
 
     --three-party runs real aggregators, clients and rounds with three aggregators through lost
     messages and answers, crashes around every durable step and every answer, full disks and

@@ -106,7 +106,7 @@ def simulate(
     partitions and ray take a folder of fedrec data partition as data.path, and give the same model.
     partitions reads one part after another in this process, in bounded memory. ray asks actors of a
     Ray cluster, each of which keeps the parts that it has read; a worker that is lost is replaced,
-    a node that joins is used. What evaluates, and what is compared, runs the same way.
+    a node that joins is used. Evaluation and comparisons run the same way.
 
     Without a scenario it trains on planted data at epsilon 5. The run folder, named after the
     scenario, is made in run.directory and keeps the resolved settings, the guarantee by three
@@ -183,8 +183,8 @@ def account(
     A plan depends on the scenario and on three public facts of the training data: how many users,
     how many items, ratings or clicks. They are read from the data; with --users and --items no data
     is touched. What this prints is what a run of the same scenario writes to plan.json. For news:
-    what each release costs whom, the total of training by unit, and what 1 to 100 fresh answers of
-    serving cost; data is read, or --users asked for, only where news.rounds is given.
+    the cost of each release, the total of training by unit, and the cost of 1 to 100 fresh answers
+    of serving; data is read, or --users asked for, only where news.rounds is given.
 
     Examples:
 
@@ -237,7 +237,7 @@ def plan_training(
 
     The recipe is rehearsed at its true plan on a few hundred planted users. Bytes are those of its
     messages; times are of one core of this machine, and as uncertain as the machine is busy; prices
-    are yours. It says nothing of the error.
+    are yours. It does not predict the error.
 
     Examples:
 
@@ -289,8 +289,8 @@ def audit(
     """Attack a scenario's mechanisms and print, for each attack, a lower bound of epsilon beside
     the claimed one.
 
-    Ends with 5 where a bound is above its claim: then the claim is false, or one of a hundred
-    honest audits has failed.
+    Exit code 5: a bound is above its claim. Then the claim is false, or this is the one audit in a
+    hundred that fails by chance.
 
     Examples:
 

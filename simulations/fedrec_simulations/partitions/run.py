@@ -72,7 +72,8 @@ def run(
         )
     if scenario.privacy.shares == "real":
         raise SettingsError(
-            f"privacy.shares says nothing to --runtime {cast.runtime}", "Leave one of the two out."
+            f"privacy.shares has no effect with --runtime {cast.runtime}",
+            "Leave one of the two out.",
         )
     parts = Parts(scenario)
     parts.require_usable()

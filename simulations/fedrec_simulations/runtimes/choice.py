@@ -47,7 +47,7 @@ class RuntimeChoice:
             )
         if self.backend == "ray" and self.runtime != "flower":
             raise SettingsError(
-                f"--backend ray says nothing to --runtime {self.runtime}",
+                f"--backend ray has no effect with --runtime {self.runtime}",
                 "Add --runtime flower, or leave --backend out.",
             )
         if self.runtime == "ray":
@@ -61,7 +61,7 @@ class RuntimeChoice:
         for flag, said in (("--address", self.address), ("--ship-package", self.ship)):
             if said and self.runtime != "ray":
                 raise SettingsError(
-                    f"{flag} says nothing to --runtime {self.runtime}",
+                    f"{flag} has no effect with --runtime {self.runtime}",
                     f"Add --runtime ray, or leave {flag} out.",
                 )
 

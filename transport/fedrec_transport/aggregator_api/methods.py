@@ -104,7 +104,7 @@ def read_budget(message: pb.GetBudgetReply) -> Budget:
     ):
         raise refused(
             Refusal.MALFORMED,
-            "the aggregator's budget is none",
+            "the aggregator's budget cannot be read",
             "Use the same version of fedrec everywhere.",
         )
     return Budget(**plain)
@@ -158,7 +158,7 @@ def read_standing(message: pb.GetStandingReply) -> tuple[Standing, bool]:
     ):
         raise refused(
             Refusal.MALFORMED,
-            "the peer's standing is none",
+            "the peer's state of the round cannot be read",
             "Use the same version of fedrec everywhere.",
         )
     return Standing(
