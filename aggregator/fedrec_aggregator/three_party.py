@@ -102,6 +102,7 @@ class ThreePartyAggregator(Aggregator):
             place, names, self._peers, self._store, PartyStreams(noise, place), folder=ledger.folder
         )
         self._shares = dict[tuple[str, int], _Attempt]()
+        self._away = dict[int, str]()
         self._turn = threading.RLock()  # the rules; nobody holds it while a peer is asked
         self._asking = threading.Lock()  # one thread asks the peers at a time
 
@@ -182,8 +183,9 @@ class ThreePartyAggregator(Aggregator):
         Raises RefusedError.
         """
         key = (opening.run, opening.round)
+        # not under the lock of enrolments and openings: a peer may hang until its call's deadline
+        self._advance(*key)
         with self._desk:
-            self._advance(*key)
             if (done := self._known(opening)) is not None:
                 return done
             now = self._shares.get(key)
@@ -345,7 +347,7 @@ class ThreePartyAggregator(Aggregator):
             while self._advance_once(run, round):
                 pass
         except UnreachableError:
-            pass  # `HeardPeer.failure` says who; asked again at the next tick
+            pass  # `_note_away` said who; asked again at the next tick
         except FedRecError as failure:
             if attempt is None:
                 raise
@@ -379,6 +381,7 @@ class ThreePartyAggregator(Aggregator):
                 wants_explicit=wants_explicit,
                 **wants,
             )
+            self._note_away(i, peer.failure(run, round))
         with self._turn:
             self._party.advance(run, round)
             after, stands = self._party.progress(run, round), self._party.standing(run, round)
@@ -390,6 +393,13 @@ class ThreePartyAggregator(Aggregator):
             and not published
             and (after.wanted, stands) != (wanted, stood)
         )
+
+    def _note_away(self, place: int, failure: FedRecError | None) -> None:
+        """Said once, until it answers again or says otherwise: peers are asked at every tick."""
+        cause = failure.cause if failure else ""
+        if failure and self._away.get(place) != cause:
+            logs.say_failure(log, "peer-away", failure, sender=f"aggregator-{place + 1}")
+        self._away[place] = cause
 
     def _forget_round(self, run: str, round: int) -> None:
         self._party.forget(run, round)

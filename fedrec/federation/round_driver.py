@@ -138,6 +138,8 @@ class AggregatedLink:
                 if status.phase is Phase.RELEASED:
                     self.told, self.bytes_down = question.public, invitation_bytes(invitation)
                     return self._fetched(status, answers, question)
+                if status.phase is Phase.RELEASING:
+                    raise self._unreleased(status)
                 short += 1
                 if self.watch_short:
                     self.watch_short(status, answers)
@@ -239,6 +241,14 @@ class AggregatedLink:
         if self.watch:
             self.watch(status, answers)
         return release.standing_for(self.planned_users or self.num_users, reported=status.reported)
+
+    def _unreleased(self, status: RoundStatus) -> UnreachableError:
+        return UnreachableError(
+            f"round {status.round}: {status.reported} users reported and no more are taken, but "
+            f"it was not released within {self.patience.round_s:g} s",
+            "Read the aggregators' logs: one of them, or its disk, does not answer. Then run the "
+            "server again: it goes on with this round, which is released and charged once.",
+        )
 
     def _too_few(
         self, status: RoundStatus, answers: Sequence[Answer], attempts: int

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,11 @@ from fedrec.federation.rounds import train
 from fedrec.federation.wire import pack_release
 from fedrec.operations.certificates import PLACES, write_development_certificates
 from fedrec.operations.pins import read_pins, write_pins
+from fedrec.sharing.protocol import Standing
 from fedrec.sharing.three_desk import ThreeDesk
 from fedrec_aggregator import main
 from fedrec_aggregator.settings import AggregatorSettings, validated
+from fedrec_aggregator.three_party import ThreePartyAggregator
 from fedrec_cli.doctor.parties import aggregator_checks
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
@@ -119,6 +121,11 @@ def served(settings: AggregatorSettings, stack: ExitStack) -> None:
 
 @pytest.fixture
 def three(certificates: Path, tmp_path: Path) -> Iterator[Three]:
+    yield from services_of(certificates, tmp_path)
+
+
+def services_of(certificates: Path, tmp_path: Path) -> Iterator[Three]:
+    """Three that serve."""
     addresses = free_addresses(3)
     with ExitStack() as stack:
         for place in (1, 2, 3):
@@ -133,6 +140,10 @@ def three(certificates: Path, tmp_path: Path) -> Iterator[Three]:
 
 @pytest.fixture
 def there(three: Three, tmp_path: Path) -> Iterator[Federation]:
+    yield from clients_of(three, tmp_path)
+
+
+def clients_of(three: Three, tmp_path: Path, *, patience_s: float = 60.0) -> Iterator[Federation]:
     """Two clients with certificates of their own, over the services."""
     with ExitStack() as stack:
         cores = stack.enter_context(closing(Cores(tmp_path / "unused")))
@@ -152,7 +163,8 @@ def there(three: Three, tmp_path: Path) -> Iterator[Federation]:
             )
             ways = [three.access(place, f"client-{each.name}") for place in range(3)]
             desks = [stack.enter_context(RemoteShareDesk(way, retry=QUICK)) for way in ways]
-            way = ThreeWay(desks, names_of([three.pins[name] for name in PLACES]))
+            names = names_of([three.pins[name] for name in PLACES])
+            way = ThreeWay(desks, names, patience_s=patience_s)
             participants.append(
                 Participant(each.name, each.users, ledger, way, tmp_path / each.name)
             )
@@ -186,6 +198,55 @@ def test_a_training_over_three_services_releases_the_loopback_s_bytes(
         pack_release(one.answer) == pack_release(other.answer)
         for one, other in zip(ours, theirs, strict=True)
     )
+
+
+def test_a_peer_that_takes_calls_and_never_answers_delays_a_round_and_nobody_else(
+    certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over the wire. Which deadline ends a call does not matter: the peer answers none of them."""
+    hung, let_go = threading.Event(), threading.Event()
+    answered = ThreePartyAggregator.standing
+
+    def hangs(core: ThreePartyAggregator, run: str, round: int) -> Standing:
+        if core.place == 2:
+            hung.set()
+            assert let_go.wait(HANG_S)
+        return answered(core, run, round)
+
+    monkeypatch.setattr(ThreePartyAggregator, "standing", hangs)
+    lines = list[RemotePeer]()
+
+    def line(access: Access) -> RemotePeer:
+        lines.append(RemotePeer(access, retry=replace(ONCE, deadline_s=0.3)))
+        return lines[-1]
+
+    monkeypatch.setattr(main, "RemotePeer", line)
+    with ExitStack() as stack:
+        services = stack.enter_context(contextmanager(services_of)(certificates, tmp_path))
+        stack.callback(let_go.set)  # before the services are told to stop, which wait for it
+        there = stack.enter_context(contextmanager(clients_of)(services, tmp_path, patience_s=0.3))
+        desks = [
+            stack.enter_context(RemoteReleaseDesk(services.access(place, "server"), retry=QUICK))
+            for place in range(3)
+        ]
+        waits = Patience(round_s=1.0, pause_s=0.05, attempts=1, short_attempts=1)
+        link = AggregatedLink(there.terms, there.prepared.plan, ThreeDesk(desks), there, waits)
+        link.num_users = there.data.num_users
+        there.join(there.terms)
+        with pytest.raises(RefusedError, match="0 of 24 users reported") as failure:
+            link.answer(there.first)
+        assert failure.value.code == Refusal.TOO_FEW
+        assert hung.is_set()
+        assert [desk.budget().spent_epsilon for desk in desks] == [0.0] * 3  # type: ignore[union-attr]
+        let_go.set()
+        for each in lines:
+            each._retry = ONCE
+        for participant in there.participants:
+            participant._desk.patience_s = HANG_S  # type: ignore[union-attr]
+        link.patience = Patience(round_s=HANG_S, pause_s=0.05, attempts=1_000)
+        assert pack_release(link.answer(there.first)) == pack_release(
+            there.loopback.answer(there.first)
+        )
 
 
 def test_nobody_but_the_two_peers_asks_for_standings_and_nobody_but_the_one_before_for_a_key(

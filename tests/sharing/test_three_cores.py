@@ -3,7 +3,7 @@ adds three outputs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -210,6 +210,65 @@ def test_a_peer_that_answers_garbage_keeps_a_round_from_its_end_and_once_it_is_w
     assert [ledger.released(RUN, there.first.round) for ledger in there.cores.ledgers] == [None] * 3
     release = there.link(min_share=1.0).answer(there.first)
     assert pack_release(release) == pack_release(there.loopback.answer(there.first))
+
+
+@dataclass
+class Hanging:
+    """Aggregator 2 answers nobody any more once `since` of its answers are given: whoever asks
+    waits until the call's deadline, here of the cores' clock."""
+
+    cores: Cores
+    since: int
+    answers: int = 0
+    waited: int = 0
+
+    def lines(self, patched: pytest.MonkeyPatch) -> None:
+        for name in ("standing", "held", "key", "openings", "explicit"):
+            patched.setattr(Line, name, self._hangs(getattr(Line, name)))
+
+    def _hangs(self, call: Callable[..., object]) -> Callable[..., object]:
+        def called(line: Line, *asked: object) -> object:
+            if line.place == 2:
+                self.answers += 1
+                if self.answers > self.since:
+                    self.waited += 1
+                    self.cores.time_s += 60.0
+                    raise UnreachableError("no answer (DEADLINE_EXCEEDED)", "Check that it runs.")
+            return call(line, *asked)
+
+        return called
+
+
+@pytest.mark.parametrize("since", [0, 5, 7, 15, 25, 34, 36, 37])
+def test_a_round_with_a_peer_that_hangs_ends_by_its_time_limit_in_words_and_is_released_once_later(
+    found: Found, since: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before a ticket, before its list, its coin, its openings, its verdict and its output, and
+    after the two others published."""
+    there = found(*PUBLISHED, *CHECKED)
+    question, ledgers = there.first, there.cores.ledgers
+    with monkeypatch.context() as patched, caplog.at_level("ERROR"):
+        hanging = Hanging(there.cores, since)
+        hanging.lines(patched)
+        with pytest.raises((RefusedError, UnreachableError)) as failure:
+            there.link(attempts=1, short_attempts=1, round_s=300.0).answer(question)
+    assert there.cores.time_s < 300.0 + 60.0 * hanging.waited + 60.0
+    assert "peer-away" in caplog.text
+    everybody_reported = since > 6
+    words = "not released within 300 s" if everybody_reported else "0 of 24 users reported"
+    assert words in failure.value.cause
+    assert failure.value.remedy
+    left = [
+        (core, core.release(RUN, question.round))
+        for core, ledger in zip(there.cores.running, ledgers, strict=True)
+        if core is not None and ledger.released(RUN, question.round)
+    ]
+    assert len(left) == (2 if since == 37 else 0)
+    assert all(len(ledger.spends().charges) in {0, len(question.releases)} for ledger in ledgers)
+    release = there.link(min_share=1.0).answer(question)
+    assert pack_release(release) == pack_release(there.loopback.answer(question))
+    assert all(core.release(RUN, question.round) == output for core, output in left)
+    assert {len(ledger.spends().charges) for ledger in ledgers} == {len(question.releases)}
 
 
 def test_three_ways_need_three_different_keys() -> None:
