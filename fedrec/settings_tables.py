@@ -372,7 +372,12 @@ class ModelSettings(Table):
         0.0, ge=0, description="ridge of the item update; 0 = chosen by the recipe"
     )
     user_radius: float = Field(
-        0.0, ge=0, description="Gamma_u, the longest user vector; 0 = chosen by the recipe"
+        0.0,
+        ge=0,
+        description=(
+            "Gamma_u, the longest user vector; of dp-gd and am-dpsgd on clicks, of what the "
+            "Gramian is summed from; 0 = chosen by the recipe"
+        ),
     )
     target_radius: float = Field(
         0.0, ge=0, description="Gamma_y, the largest centred rating; 0 = chosen by the recipe"

@@ -70,10 +70,10 @@ def feature_rows(
         sparse.csr_matrix(np.ones((num_items, 1))),
     )
     if features is None or not features.bags:
-        return _sorted(sparse.csr_matrix(sparse.hstack([own, ones])))
+        return sorted_rows(sparse.csr_matrix(sparse.hstack([own, ones])))
     bags = _bags_of(encoder.prepare(features), settings)
     parts = [bags, settings.identity * own, ones] if settings.identity else [bags, ones]
-    return _sorted(sparse.csr_matrix(sparse.hstack(parts)))
+    return sorted_rows(sparse.csr_matrix(sparse.hstack(parts)))
 
 
 def _bags_of(inputs: ItemInputs, settings: EncoderSettings) -> sparse.csr_matrix:
@@ -123,7 +123,7 @@ class EncoderDescent:
             return self.plain.ask(state)
         name, X = f"gradient/{t - 1}", self.rows
         gradient = block(name, "linear", rows=X.shape[1], width=self.plain.settings.dimension + 1)
-        public = {key: state[key] for key in ("table", "solved_on", "mean")} | _padded(X)
+        public = {key: state[key] for key in ("table", "solved_on", "mean")} | padded_rows(X)
         return Question(t, "am-dpsgd/gradient", public, (ReleaseSpec(name, (gradient,)),))
 
     def tell(self, state: State, question: Question, answer: Release) -> State:
@@ -183,17 +183,17 @@ def _report_gradient(question: Question, mine: Interactions, settings: DescentSe
         - means[mine.users]
         - segments.row_products(extended[mine.users], new[mine.items])
     )
-    gradient = _sorted(
+    gradient = sorted_rows(
         sparse.csr_matrix(
             (residuals, mine.items, mine.user_ptr), shape=(mine.num_users, mine.num_items)
         )
-        @ _bags(public)
+        @ rows_of_question(public)
     )
     ptr, features = gradient.indptr.astype(np.int64), gradient.indices.astype(np.int32)
     return bounded(ptr, features, [RealBlock(gradient.data, extended)], question.releases)
 
 
-def _padded(X: sparse.csr_matrix) -> dict[str, npt.NDArray[np.generic]]:
+def padded_rows(X: sparse.csr_matrix) -> dict[str, npt.NDArray[np.generic]]:
     """X for a question: features and values of each item (m, L), 0 after its last."""
     lengths = np.diff(X.indptr)
     places = (
@@ -208,7 +208,7 @@ def _padded(X: sparse.csr_matrix) -> dict[str, npt.NDArray[np.generic]]:
     return {"bag_features": features, "bag_values": values, "num_features": np.array(X.shape[1])}
 
 
-def _bags(public: Mapping[str, npt.NDArray[np.generic]]) -> sparse.csr_matrix:
+def rows_of_question(public: Mapping[str, npt.NDArray[np.generic]]) -> sparse.csr_matrix:
     """X of a question. Raises ValueError where it names a feature that there is not."""
     features, values, P = (
         np.asarray(public["bag_features"]),
@@ -225,7 +225,7 @@ def _bags(public: Mapping[str, npt.NDArray[np.generic]]) -> sparse.csr_matrix:
     return X
 
 
-def _sorted(rows: sparse.csr_matrix) -> sparse.csr_matrix:
+def sorted_rows(rows: sparse.csr_matrix) -> sparse.csr_matrix:
     """A report names its rows in rising order."""
     rows.sort_indices()
     return rows

@@ -1,32 +1,39 @@
-"""Noisy gradient descent on an item encoder; see `factorization.am_dpsgd`."""
+"""Noisy gradient descent on an item encoder; see `factorization.am_dpsgd`, and of clicks
+`factorization.click_descent`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 from fedrec.data.interactions import Kind
-from fedrec.factorization import am_dpsgd, noisy_descent
+from fedrec.factorization import am_dpsgd, click_descent, noisy_descent
 from fedrec.federation.rounds import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
-from fedrec.recipes import fast_dpmf
+from fedrec.recipes import dp_gd, fast_dpmf
 from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import Scenario
 
 
 def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     """The recipe and its steps."""
+    dp_gd.require_clicks(scenario, facts.kind)
     settings, of_encoder = settings_of(scenario)
     features = (
         facts.features if scenario.model.encoder == "features" and scenario.data.features else None
     )
     rows = am_dpsgd.feature_rows(features, facts.num_items, of_encoder)
+    if facts.kind == "clicks":
+        return dp_gd.descent_of_clicks(click_settings(scenario), facts, rows)
     recipe = am_dpsgd.EncoderDescent(fast_dpmf.descent(settings, facts), of_encoder, rows)
     return Prepared(recipe, am_dpsgd.client_steps(settings), recipe.plan)
 
 
 def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
     """By the name a question gives."""
+    if kind == "clicks":
+        return click_descent.client_steps(click_settings(scenario))
     return am_dpsgd.client_steps(settings_of(scenario)[0])
 
 
@@ -51,11 +58,16 @@ def settings_of(
     )
 
 
+def click_settings(scenario: Scenario) -> click_descent.ClickDescentSettings:
+    """As `dp_gd.click_settings`, T gradients between two solves of users, items weighed alike."""
+    gradients, chosen = scenario.model.encoder_steps or 1, dp_gd.click_settings(scenario)
+    return replace(chosen, gradients=gradients, steps=gradients * chosen.steps, exponent=0.0)
+
+
 SPEC = RecipeSpec(
     name="am-dpsgd",
     build=build,
     client_steps=client_steps,
-    kinds=("ratings",),
     read=whole_scenario,
-    keys=fast_dpmf.KEYS | {"biases", "encoder_steps", "own_vectors"},
+    keys=fast_dpmf.KEYS | {"biases", "encoder_steps", "own_vectors", "user_radius"},
 )

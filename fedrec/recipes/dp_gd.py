@@ -1,12 +1,17 @@
-"""Noisy gradient descent with rare items weighed up; see `factorization.weighted_descent`."""
+"""Noisy gradient descent with rare items weighed up; see `factorization.weighted_descent`, and of
+clicks `factorization.click_descent`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Literal
 
+from scipy import sparse
+
 from fedrec.data.interactions import Kind
-from fedrec.factorization import noisy_descent, weighted_descent
+from fedrec.errors import SettingsError
+from fedrec.factorization import click_descent, noisy_descent, weighted_descent
+from fedrec.factorization.ssp import PublishedModel
 from fedrec.federation.rounds import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.recipes import fast_dpmf
@@ -16,6 +21,11 @@ from fedrec.settings import Scenario
 
 def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     """The recipe and its steps."""
+    require_clicks(scenario, facts.kind)
+    if facts.kind == "clicks":
+        of_clicks = click_settings(scenario)
+        rows = sparse.csr_matrix(sparse.identity(facts.num_items))
+        return descent_of_clicks(of_clicks, facts, rows)
     settings = settings_of(scenario)
     recipe = weighted_descent.WeightedDescent(
         fast_dpmf.descent(settings, facts), scenario.model.weight_exponent
@@ -25,6 +35,8 @@ def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
 
 def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
     """By the name a question gives."""
+    if kind == "clicks":
+        return click_descent.client_steps(click_settings(scenario))
     return weighted_descent.client_steps(settings_of(scenario))
 
 
@@ -42,11 +54,44 @@ def settings_of(scenario: Scenario) -> noisy_descent.DescentSettings:
     )
 
 
+def require_clicks(scenario: Scenario, kind: Kind) -> None:
+    """Raises SettingsError where ratings are given a key of clicks."""
+    if scenario.model.user_radius and kind != "clicks":
+        raise SettingsError(
+            f'model.user_radius has no effect with recipe = "{scenario.recipe}" on ratings, whose '
+            "reports have norm 1",
+            "Leave model.user_radius out.",
+        )
+
+
+def descent_of_clicks(
+    settings: click_descent.ClickDescentSettings, facts: RecipeFacts, rows: sparse.csr_matrix
+) -> Prepared:
+    """Of item vectors that are these rows (m, P) times what is learnt."""
+    plan = facts.plan(click_descent.shares(settings))
+    recipe = click_descent.ClickDescent(plan, settings, facts, rows)
+    return Prepared(recipe, click_descent.client_steps(settings), plan)
+
+
+def click_settings(scenario: Scenario) -> click_descent.ClickDescentSettings:
+    """The scenario's values; plain ones where it leaves a choice open. There are no biases."""
+    chosen = scenario.model
+    return click_descent.ClickDescentSettings(
+        dimension=chosen.dimension or 4,
+        steps=chosen.steps or 6,
+        rate=chosen.learning_rate or 0.5,
+        user_ridge=chosen.user_ridge or 1.0,
+        item_ridge=chosen.item_ridge or 10.0,
+        radius=chosen.user_radius or 0.3,
+        exponent=chosen.weight_exponent,
+    )
+
+
 SPEC = RecipeSpec(
     name="dp-gd",
     build=build,
     client_steps=client_steps,
-    kinds=("ratings",),
+    models={"published": PublishedModel},
     read=whole_scenario,
-    keys=fast_dpmf.KEYS | {"biases", "weight_exponent"},
+    keys=fast_dpmf.KEYS | {"biases", "user_radius", "weight_exponent"},
 )

@@ -134,6 +134,14 @@ RECIPES: dict[str, list[str]] = {
         "model.loss=quadratic",
         "model.click_weight=20",
     ],
+    "dp-gd, clicks": ["recipe=dp-gd", "model.dimension=3", "model.steps=2"],
+    "am-dpsgd, clicks": [
+        "recipe=am-dpsgd",
+        "model.dimension=3",
+        "model.steps=1",
+        "model.encoder_steps=2",
+        "model.own_vectors=false",
+    ],
     "dp-bias": ["recipe=dp-bias"],
     "dp-popularity, clicks": ["recipe=dp-popularity"],
     "dp-item-item, clicks": ["recipe=dp-item-item"],
@@ -499,6 +507,8 @@ def ndcg_of(made: Prepared, history: Interactions, targets: Interactions) -> flo
     [
         (["recipe=default"], ("1", "5", "inf")),
         (["recipe=convex-ssp"], ("5", "inf")),
+        (["recipe=dp-gd", "model.steps=12", "model.learning_rate=2"], ("5", "inf")),
+        (["recipe=am-dpsgd", "model.steps=12", "model.learning_rate=2"], ("5", "inf")),
         (
             [
                 "recipe=convex-ssp",

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from fedrec.data.interactions import Kind
 from fedrec.errors import SettingsError
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings import validated
@@ -28,6 +29,7 @@ from fedrec_simulations.experiments.study import (
     page,
     ratings_settings,
     search,
+    searched,
     systems,
     training,
 )
@@ -416,16 +418,20 @@ def test_every_kept_search_tried_the_same_number_of_settings_and_its_best_is_wha
     for path in folder.glob("*.json"):
         for name, by_epsilon in json.loads(path.read_text())["lines"].items():
             method, form = name.split(", ")
-            space = forms.METHODS[method].choices(form)  # type: ignore[arg-type]
+            kind: Kind = "clicks" if path.stem.endswith(systems.LIKES) else "ratings"
+            space = forms.METHODS[method].choices(form, kind)  # type: ignore[arg-type]
             for epsilon, trials in by_epsilon.items():
                 assert len(trials) == forms.TRIALS
                 tried = [tuple(trial["settings"].items()) for trial in trials]
                 assert len(set(tried)) == forms.TRIALS
                 assert all(value in space[key] for settings in tried for key, value in settings)
-                least = min(trials, key=lambda trial: float(trial["rmse"]))["settings"]
-                scenario = SYSTEMS["ratings"][name].scenario(
-                    Place("planted", path.stem, "ratings"), float(epsilon), 1
-                )
+                least = (
+                    min(trials, key=lambda trial: float(trial["rmse"]))
+                    if kind == "ratings"
+                    else max(trials, key=lambda trial: float(trial["ndcg@20"]))
+                )["settings"]
+                place = Place("planted", path.stem, kind, likes=kind == "clicks")
+                scenario = SYSTEMS[kind][name].scenario(place, float(epsilon), 1)
                 said = scenario.model_dump(mode="json")
                 assert all(
                     said[key.split(".")[0]][key.split(".")[1]] == value
@@ -442,6 +448,40 @@ def test_a_search_finds_the_best_of_a_space_and_never_repeats_itself() -> None:
     assert seen[0] == {"a": 2, "b": 2, "c": 2}
     assert len({tuple(each.values()) for each in seen}) == 40
     assert {"a": 3, "b": 3, "c": 3} in seen
+
+
+def test_likes_are_clicks_of_ratings_divided_at_random_and_every_method_has_a_line_on_them() -> (
+    None
+):
+    place = measure.place_of("planted", likes=True)
+    assert (place.kind, place.given, place.name) == ("clicks", False, "planted-likes")
+    lines = [s for s in SYSTEMS["clicks"].values() if s.group == "one model"]
+    assert {s.name.partition(", ")[0] for s in lines} == set(forms.METHODS)
+    assert {s.form for s in lines} == set(forms.JUDGED)
+    for system in lines:
+        method, form = forms.METHODS[system.name.partition(", ")[0]], system.form
+        assert form
+        middle = {key: some[len(some) // 2] for key, some in method.choices(form, "clicks").items()}
+        said = merged(systems.common(place, 5.0, 1), method.forms[form], searched.tables(middle))
+        scenario = validated(said, source=system.name)
+        assert scenario.data.kind == "clicks"
+        assert scenario.split.kind == "random"
+
+
+def test_a_search_on_likes_keeps_the_setting_of_the_best_list(tmp_path: Path) -> None:
+    kept = tmp_path / "planted-likes.json"
+    found = search.run(
+        "planted",
+        likes=True,
+        only=["ada-dpgd, made sound"],
+        trials=2,
+        output=kept,
+        tell=_quiet,
+    )
+    trials = found["lines"]["ada-dpgd, made sound"]["5"]
+    assert [set(trial) for trial in trials] == [{"settings", "ndcg@20", "seconds"}] * 2
+    assert min(trials, key=searched.error)["ndcg@20"] == max(t["ndcg@20"] for t in trials)
+    assert json.loads(kept.read_text())["judged_by"].startswith("validation NDCG@20")
 
 
 def test_lines_of_a_form_say_the_same_of_biases_and_none_has_additions_where_claims_are_judged() -> None:  # fmt: skip

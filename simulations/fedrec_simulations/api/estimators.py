@@ -425,7 +425,7 @@ class MatrixFactorization(Recommender):
             without privacy.
         delta: Probability with which the guarantee may fail; far below 1 / users.
         method: "default", or a published method: "published" (AM-SSP, Ada-DPALS), "dp-cmf",
-            "fast-dpmf", "dp-gd", "am-dpsgd" of ratings, "convex-ssp" of clicks.
+            "dp-gd", "am-dpsgd", "fast-dpmf" of ratings, "convex-ssp" of clicks.
         noise: "system" draws from the operating system; "seeded" repeats to the byte, for
             experiments only.
         seed: Of the initialisation, and of seeded noise.

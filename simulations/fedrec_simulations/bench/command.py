@@ -22,6 +22,7 @@ _OF = {
     "--endurance": (Bench.serving, Bench.nodes),
     "--jobs": (Bench.paper, Bench.study, Bench.search, Bench.sizes, Bench.simple, Bench.runtimes),
     "--only": (Bench.study, Bench.search),
+    "--likes": (Bench.study, Bench.search),
     "--seeds": (Bench.study, Bench.sizes, Bench.simple),
     "--users": (Bench.sizes, Bench.simple),
     "--items": (Bench.sizes, Bench.simple),
@@ -77,6 +78,7 @@ def bench(
     endurance: options.Endurance = 0.0,
     jobs: options.Jobs = 1,
     only: options.Only = None,
+    likes: options.Likes = False,
     seeds: options.Seeds = None,
     users: options.Users = "",
     items: options.Items = "",
@@ -93,6 +95,7 @@ def bench(
         "--endurance": endurance,
         "--jobs": jobs > 1,
         "--only": only,
+        "--likes": likes,
         "--set": overrides,
         "--html": html,
     }
@@ -128,6 +131,7 @@ def bench(
         jobs,
         seeds or _SEEDS.get(what, _OTHER_SEEDS),
         tuple(only or ()),
+        likes,
         tuple(overrides or ()),
         output,
         as_json,
@@ -149,6 +153,7 @@ class _Told:
     jobs: int
     seeds: int
     only: tuple[str, ...]
+    likes: bool
     overrides: tuple[str, ...]
     output: Path | None
     silent: bool
@@ -195,11 +200,14 @@ def _measured(
     if what is Bench.paper:
         return paper(names[0], data=path, overrides=some.overrides, html=html, **shared)
     if what is Bench.study:
-        return told("study", data=path, only=some.only, seeds=some.seeds, **shared)
+        return told(
+            "study", data=path, likes=some.likes, only=some.only, seeds=some.seeds, **shared
+        )
     if what is Bench.search:
         return told(
             "search",
             data=path,
+            likes=some.likes,
             only=some.only,
             jobs=some.jobs,
             output=some.output,

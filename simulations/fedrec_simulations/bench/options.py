@@ -175,6 +175,12 @@ Only = Annotated[
         help="Of study and search: this system; may be repeated.",
     ),
 ]
+Likes = Annotated[
+    bool,
+    typer.Option(
+        "--likes", help="Of study and search: ratings of 4 or more as clicks, divided at random."
+    ),
+]
 Seeds = Annotated[
     int | None,
     typer.Option(

@@ -21,7 +21,7 @@ from fedrec_simulations.experiments.progress import Tell
 from fedrec_simulations.experiments.row_queue import rows_of
 from fedrec_simulations.experiments.rows import Row, folder_of
 from fedrec_simulations.experiments.source import source_digest
-from fedrec_simulations.experiments.study.systems import DELTA, SYSTEMS, Place
+from fedrec_simulations.experiments.study.systems import DELTA, LIKES, SYSTEMS, Place
 from fedrec_simulations.experiments.study.training import METRICS, study_row
 from fedrec_simulations.experiments.trials import RowFiles, Trial
 
@@ -45,19 +45,20 @@ def run(
     *,
     quick: bool = False,
     jobs: int = 1,
+    likes: bool = False,
     only: Sequence[str] = (),
     seeds: int = 5,
     folder: Path = Path("runs/bench-study"),
     tell: Tell,
 ) -> Row:
     """The study of one data set as a JSON-able dict, seeds 1 to `seeds`; `only` these systems,
-    `quick` two seeds at epsilon 5 and inf.
+    `quick` two seeds at epsilon 5 and inf. likes: ratings of 4 or more as clicks.
 
     Raises SettingsError without data and on an unknown system, DataError on bad data.
     """
     if not data:
         raise SettingsError("the study needs a data folder", "Give one, e.g. --data PATH/ml-1m.")
-    place = place_of(data)
+    place = place_of(data, likes=likes)
     if unknown := set(only) - set(SYSTEMS[place.kind]):
         raise SettingsError(
             f"there is no system {min(unknown)!r} on {place.kind}",
@@ -80,10 +81,19 @@ def run(
     )
 
 
-def place_of(data: str) -> Place:
-    """A data set by its folder; the folder's name says which settings for clicks are meant."""
+def place_of(data: str, *, likes: bool = False) -> Place:
+    """A data set by its folder; the folder's name says which settings for clicks are meant.
+
+    Raises SettingsError where clicks are asked for as likes."""
     kind = "ratings" if data == "planted" else read(data).interactions.kind
-    return Place(data, Path(data).resolve().name if data != "planted" else data, kind)
+    name = Path(data).resolve().name if data != "planted" else data
+    if not likes:
+        return Place(data, name, kind)
+    if kind == "clicks":
+        raise SettingsError(
+            f"--likes makes clicks of ratings, but {data} holds clicks", "Leave --likes out."
+        )
+    return Place(data, name + LIKES, "clicks", likes=True)
 
 
 def _tasks(place: Place, seeds: int, quick: bool) -> Iterator[Task]:
@@ -99,7 +109,8 @@ def _tasks(place: Place, seeds: int, quick: bool) -> Iterator[Task]:
 def _trial(place: Place, task: Task) -> Trial:
     # other settings, another row
     digest = SYSTEMS[place.kind][task.system].scenario(place, task.epsilon, task.seed).digest()[:8]
-    name = f"{task.system}-epsilon-{task.epsilon:g}-{task.seed}-{digest}-{_DIVIDED}"
+    likes = LIKES if place.likes else ""
+    name = f"{task.system}{likes}-epsilon-{task.epsilon:g}-{task.seed}-{digest}-{_DIVIDED}"
     return Trial.of(
         name, row_or_refusal, place, task.system, task.epsilon, task.seed, kind=task.system
     )
@@ -125,7 +136,7 @@ def _result(place: Place, made: Mapping[Task, Row], missing: Mapping[str, str]) 
         "data": {"name": place.name, "kind": place.kind, "sizes": sizes},
         "protocol": {
             "split": "random 80/10/10, by a hash of seed, user and item ids"
-            if place.kind == "ratings"
+            if not place.given
             else "given, all train events",
             "delta": DELTA,
         },

@@ -14,9 +14,9 @@ from fedrec_simulations.experiments.intervals import Interval
 from fedrec_simulations.experiments.rows import Row, table
 from fedrec_simulations.experiments.study import chart, claims
 from fedrec_simulations.experiments.study.claims import OUTCOMES, Claim, Outcome, Verdict, margin
-from fedrec_simulations.experiments.study.forms import FORMS, METHODS, TRIALS, line
+from fedrec_simulations.experiments.study.forms import FORMS, METHODS, NOT_ON_CLICKS, TRIALS, line
 from fedrec_simulations.experiments.study.results import Study
-from fedrec_simulations.experiments.study.systems import OTHERS, Group, Origin, System, tried
+from fedrec_simulations.experiments.study.systems import LIKES, OTHERS, Group, Origin, System, tried
 from fedrec_simulations.report import wording
 from fedrec_simulations.report.standalone import standalone
 
@@ -32,12 +32,17 @@ differed in more than what the claim is about, so the rows gave no ground for it
 went. No lines on one model are here that could judge it."""
 ONE_MODEL = """What claims are judged by. All lines have item and user vectors alone, from a random
 start. The settings of each were found by the same search, `fedrec bench search`: {trials} settings
-for every line and ε, from a stated space, judged on validation ratings of the first split. Space
+for every line and ε, from a stated space, judged on validation {kind} of the first split. Space
 and trials are kept beside the code of the study (`forms.py`, `searched/{data}.json`). All are
 priced exactly. *As printed* has the paper's own weights, pseudo-inverse and plain descent where the
 code has them; its noise is that of the exact accounting all the same. *Made sound* is the paper's
-algorithm as it runs here. *With our additions* has item biases and users' own means besides, which
+algorithm as it runs here.{more}"""
+WITH_ADDITIONS = """ *With our additions* has item biases and users' own means besides, which
 no paper here has, for every method alike: no claim is judged by it."""
+ON_LIKES = """Clicks are ratings of 4 or more, as Ada-DPALS and AM-SSP make them of MovieLens
+20M. The other click sets of this page come without item features, which AM-SSP, AM-DPSGD and
+DP-CMF's metadata need. Descent on clicks has the papers' loss in full, and charges the
+Gramian that what was not clicked needs (`factorization/click_descent.py`)."""
 EARLIER = "Rows of earlier code, from before a digest of it was kept with them."
 ADDITIONS = """What our additions are worth, line by line, at ε = {epsilons}: {gains}."""
 INTRODUCTION = """Our default and what we built after four papers, on the same splits and under the
@@ -70,9 +75,11 @@ DESIGNS: dict[Origin, str] = {
     "printed": "the paper's",
     "not private": "reference",
 }
-ON_CLICKS = """Of the papers' systems only DPALS, with two ways of sampling, and Ada-DPALS run on
-clicks here, and DP-CMF where people are public. Convex SSP is our own design after AM-SSP Alg. 7:
-it starts from our default's private tastes, and its paper evaluates nothing of it.{more}"""
+ON_CLICKS = """Of the papers' systems only DPALS, with two ways of sampling, and Ada-DPALS stand
+here, and DP-CMF where people are public: no item features come with these clicks. All of them run
+on clicks in the sections *on one model*, on likes of MovieLens. Convex SSP is our own design after
+AM-SSP Alg. 7: it starts from our default's private tastes, and its paper evaluates nothing of
+it.{more}"""
 MET_TEST = """ The first settings tried for it at ε = 1 on amazon-book had met the test clicks,
 before validation replaced them."""
 PROOFS = """Privacy claims are settled by proof, and no row can confirm them. What we could not keep
@@ -153,7 +160,11 @@ def _one_model(study: Study) -> list[str]:
     epsilons = sorted(
         {epsilon for name, epsilon in study.cells if study.system(name).group == "one model"}
     )
-    parts = [_about(study, "one model"), ONE_MODEL.format(trials=TRIALS, data=study.name)]
+    ratings = study.kind == "ratings"
+    words = ONE_MODEL.format(
+        trials=TRIALS, data=study.name, kind=study.kind, more=WITH_ADDITIONS if ratings else ""
+    )
+    parts = [_about(study, "one model"), *([ON_LIKES] if study.likes else []), words]
     for form in FORMS:
         systems = [s for s in study.systems("one model", *OTHERS) if s.form == form]
         if systems:
@@ -171,6 +182,9 @@ def _one_model(study: Study) -> list[str]:
                 for s in systems
             ]
             parts.append(table(head, lines))
+    if not ratings:
+        without = [[name, why] for name, why in NOT_ON_CLICKS.items()]
+        parts.append(table(("no line on clicks", "because"), without, text=True))
     return [*parts, *_additions(study, epsilons)]
 
 
@@ -198,7 +212,7 @@ def _about(study: Study, group: Group) -> str:
     sizes, ratings = study.sizes[group], study.kind == "ratings"
     split = (
         "random 80/10/10, divided and noised by the seed"
-        if ratings
+        if ratings or study.likes
         else "the given split, noised by the seed"
     )
     whose = "private users (the others' events are public)" if group == "people" else "users"
@@ -417,7 +431,8 @@ def _command(study: Study) -> str:
 def _asked(study: Study) -> Iterator[str]:
     """One command for all, or one a group where their seeds are not the same."""
     start, end = (
-        f"fedrec bench study --data PATH/{study.name} --jobs 2",
+        f"fedrec bench study --data PATH/{study.name.removesuffix(LIKES)} --jobs 2"
+        f"{' --likes' if study.likes else ''}",
         f"--output docs/results/study-{study.name}",
     )
     if len(set(study.seeds.values())) == 1 and "one model" not in study.seeds:

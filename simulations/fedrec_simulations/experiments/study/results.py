@@ -13,7 +13,7 @@ from fedrec.data.interactions import Kind
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_simulations.experiments.intervals import Interval, interval, paired
 from fedrec_simulations.experiments.rows import Row
-from fedrec_simulations.experiments.study.systems import SYSTEMS, Group, Origin, System
+from fedrec_simulations.experiments.study.systems import LIKES, SYSTEMS, Group, Origin, System
 from fedrec_simulations.experiments.study.training import METRICS
 
 
@@ -79,6 +79,11 @@ class Study:
     def metric(self) -> str:
         """That decides who is ahead."""
         return METRICS[self.kind][0]
+
+    @property
+    def likes(self) -> bool:
+        """Whether its clicks are ratings of 4 or more."""
+        return self.name.endswith(LIKES)
 
     @property
     def lower_is_better(self) -> bool:

@@ -3,8 +3,8 @@ set of the study on one model.
 
 A third of the trials are drawn at random from the line's space (`forms.METHODS`), the first of them
 its middle; each further one takes the best so far and changes one or two of its keys. Judged is the
-RMSE of the validation part of split 1 with noise seed 1; the split is sealed, and no trial reads a
-test rating. A trial whose training diverges counts, with an infinite RMSE.
+RMSE, or of clicks the NDCG@20, of the validation part of split 1 with noise seed 1; the split is
+sealed, and no trial reads a test event. A trial whose training diverges counts, as the worst.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from fedrec.settings import validated
 from fedrec.storage import finite, read_json, write_json
 from fedrec_simulations.experiments.progress import Progress, Tell
 from fedrec_simulations.experiments.rows import Row, merged
+from fedrec_simulations.experiments.study import searched
 from fedrec_simulations.experiments.study.forms import EPSILONS, METHODS, TRIALS, Form, Space, line
 from fedrec_simulations.experiments.study.measure import place_of
 from fedrec_simulations.experiments.study.searched import tables
-from fedrec_simulations.experiments.study.systems import RATINGS, Place, common
-from fedrec_simulations.experiments.study.training import validation_rmse
+from fedrec_simulations.experiments.study.systems import SYSTEMS, Place, common
+from fedrec_simulations.experiments.study.training import validation_score
 from fedrec_simulations.experiments.workers import first_done, workers
 
 _RANDOM = 5
@@ -36,6 +37,7 @@ _RANDOM = 5
 def run(
     data: str,
     *,
+    likes: bool = False,
     only: Sequence[str] = (),
     trials: int = TRIALS,
     jobs: int = 1,
@@ -43,12 +45,14 @@ def run(
     tell: Tell,
 ) -> Row:
     """Trials of every line, or of `only` these lines or methods, as `searched` reads them; goes on
-    from what `output` holds.
+    from what `output` holds. likes: ratings of 4 or more as clicks.
 
     Raises SettingsError, DataError.
     """
-    place, kept = place_of(data), _kept(output, trials)
-    lines = [(name, form) for name, method in METHODS.items() for form in method.forms]
+    place, kept = place_of(data, likes=likes), _kept(output, trials)
+    lines = [
+        (name, form) for name, method in METHODS.items() for form in method.forms_of(place.kind)
+    ]
     chosen = [
         (name, form) for name, form in lines if not only or {name, line(name, form)} & set(only)
     ]
@@ -100,22 +104,25 @@ def _tried(place: Place, name: str, form: Form, epsilon: float, trials: int) -> 
     method, found = METHODS[name], list[Row]()
     # the same draws in every form and on every data set
     rng = Streams(0).numpy(f"search/{name}/{epsilon:g}")
-    suggested = proposals(method.choices(form), trials, rng)
+    suggested = proposals(method.choices(form, place.kind), trials, rng)
+    metric = searched.JUDGES[place.kind]
     settings = next(suggested)
     while True:
         started = time.perf_counter()
         scenario = merged(common(place, epsilon, 1), method.forms[form], tables(settings))
         try:
-            error = validation_rmse(
-                RATINGS[line(name, form)], validated(scenario, source=line(name, form))
+            value = validation_score(
+                SYSTEMS[place.kind][line(name, form)],
+                validated(scenario, source=line(name, form)),
+                metric,
             )
         except FedRecError:
-            error = math.inf
+            value = searched.worst(metric)
         found.append(
-            {"settings": settings, "rmse": error, "seconds": time.perf_counter() - started}
+            {"settings": settings, metric: value, "seconds": time.perf_counter() - started}
         )
         try:
-            settings = suggested.send(error)
+            settings = suggested.send(searched.error(found[-1]))
         except StopIteration:
             return [dict(finite(trial)) for trial in found]
 
@@ -135,10 +142,11 @@ def _kept(output: Path | None, trials: int) -> dict[str, dict[str, list[Row]]]:
 
 
 def _rounded(trial: Row) -> Row:
-    error = float(trial["rmse"])
+    metric = searched.metric_of(trial)
+    value = float(trial[metric])
     return {
         **trial,
-        "rmse": round(error, 5) if math.isfinite(error) else "inf",
+        metric: round(value, 5) if math.isfinite(value) else "inf",
         "seconds": round(float(trial["seconds"]), 1),
     }
 
@@ -152,6 +160,7 @@ def _result(place: Place, kept: dict[str, dict[str, list[Row]]], trials: int) ->
     return {
         "data": place.name,
         "trials": trials,
-        "judged_by": "validation RMSE, split seed 1, noise seed 1",
+        "judged_by": f"validation {searched.JUDGES[place.kind].upper()}, split seed 1, "
+        "noise seed 1",
         "lines": lines,
     }

@@ -4,17 +4,39 @@ module, with every trial."""
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
 
+from fedrec.data.interactions import Kind
 from fedrec_simulations.experiments.rows import Row, merged
+
+JUDGES: Mapping[Kind, str] = {"ratings": "rmse", "clicks": "ndcg@20"}
+"""What a trial is judged by, on validation."""
 
 
 def best(data: str, line: str, epsilon: float) -> Row:
     """Tables of a scenario. Raises KeyError where the search did not do this line."""
     trials = _file(data)["lines"][line][f"{epsilon:g}"]
-    return tables(min(trials, key=lambda trial: float(trial["rmse"]))["settings"])
+    return tables(min(trials, key=error)["settings"])
+
+
+def metric_of(trial: Row) -> str:
+    """That it was judged by."""
+    return next(metric for metric in JUDGES.values() if metric in trial)
+
+
+def error(trial: Row) -> float:
+    """The less the better."""
+    metric = metric_of(trial)
+    return float(trial[metric]) * (1 if metric == "rmse" else -1)
+
+
+def worst(metric: str) -> float:
+    """Of a training that diverged."""
+    return math.inf if metric == "rmse" else 0.0
 
 
 def trials(data: str, line: str, epsilon: float) -> int:

@@ -25,6 +25,10 @@ from fedrec_simulations.experiments.study import clicks_settings, ratings_settin
 from fedrec_simulations.experiments.study.forms import METHODS, TRIALS, Form, Method, line
 
 DELTA = 1e-5
+LIKED = 4.0
+"""The lowest rating that is a click."""
+LIKES = "-likes"
+"""Ends the name of ratings that are read as clicks."""
 EPSILONS = (0.5, 1.0, 5.0, 10.0, 20.0, math.inf)
 HALF_PUBLIC: Mapping[str, Any] = {"users_share": 0.5}
 """Of [collective], where there is no second source: half of the data's users are made public and
@@ -49,11 +53,19 @@ class Place:
     """The data of a study.
 
     `path` "planted" is the small planted set; `name` decides which settings for clicks are taken.
+    likes: ratings of `LIKED` or more are read as clicks and divided at random, as both papers do
+    with MovieLens 20M (Liang et al. 2018).
     """
 
     path: str
     name: str
     kind: Kind
+    likes: bool = False
+
+    @property
+    def given(self) -> bool:
+        """Whether test events come with the data."""
+        return self.kind == "clicks" and not self.likes
 
 
 @dataclass(frozen=True)
@@ -192,12 +204,12 @@ def common(place: Place, epsilon: float, seed: int) -> Row:
 
     Ratings are divided by the seed, which is the noise's too; clicks come with their test events.
     """
+    path: Row = {"path": place.path} if place.path != "planted" else {"preset": "small"}
+    likes: Row = {"kind": "clicks", "click_threshold": LIKED} if place.likes else {}
     return {
         "seed": seed,
-        "data": {"path": place.path} if place.path != "planted" else {"preset": "small"},
-        "split": {"seed": seed}
-        if place.kind == "ratings"
-        else {"kind": "given", "validation_share": 0.1},
+        "data": {**path, **likes},
+        "split": {"kind": "given", "validation_share": 0.1} if place.given else {"seed": seed},
         "privacy": {"epsilon": epsilon, "delta": DELTA, "noise": "seeded"},
     }
 
@@ -306,10 +318,12 @@ def _on_clicks(data: str, method: str, epsilon: float) -> Mapping[str, Any]:
     return (known.get((data, method)) or known["yelp2018", method])[epsilon]
 
 
-def _on_one_model() -> tuple[System, ...]:
+def _on_one_model(kind: Kind) -> tuple[System, ...]:
     """Every method in every form that there is."""
     return tuple(
-        _line(name, method, form) for name, method in METHODS.items() for form in method.forms
+        _line(name, method, form)
+        for name, method in METHODS.items()
+        for form in method.forms_of(kind)
     )
 
 
@@ -495,7 +509,7 @@ RATINGS = _ours(
         group="people",
     ),
     *_references("ALS", group="people"),
-    *_on_one_model(),
+    *_on_one_model("ratings"),
 )
 CLICKS = _ours(
     System("default", "default", "ours", NOTHING, default(NOTHING), _CLICKS),
@@ -564,6 +578,7 @@ CLICKS = _ours(
         "people",
     ),
     *_references("ALS", group="people"),
+    *_on_one_model("clicks"),
 )
 SYSTEMS: Mapping[Kind, Mapping[str, System]] = {"ratings": RATINGS, "clicks": CLICKS}
 """By kind of data and name, in the tables' order."""

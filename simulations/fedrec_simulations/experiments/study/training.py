@@ -1,7 +1,8 @@
 """One row of a study: train to the end, then open the test events, once.
 
-Ratings: random 80/10/10 by seed; user vectors come from train ratings. Clicks: all of the given
-train events train, and are the history that lists leave out; nothing is held out for validation. In
+Ratings, and likes made of them: random 80/10/10 by seed; user vectors come from train events. Given
+clicks: all of the train events train, and are the history that lists leave out; nothing is held out
+for validation. In
 the group "people" half of the users are public, and in nobody's test.
 """
 
@@ -92,17 +93,16 @@ def study_row(place: Place, name: str, epsilon: float, seed: int) -> Row:
     return dict(finite({**kept, **found, "sizes": sizes, "seconds": time.perf_counter() - started}))
 
 
-def validation_rmse(system: System, scenario: Scenario) -> float:
-    """Of a model that the scenario trains, on validation ratings: what settings are chosen by.
+def validation_score(system: System, scenario: Scenario, metric: str) -> float:
+    """Of a model that the scenario trains, on validation events: what settings are chosen by.
 
     The split stays sealed."""
     dataset, sealed = load_sealed(scenario)
     finished = _by_recipe(_Work(system, scenario, dataset, sealed))
-    found = evaluate(
-        finished.model, sealed.validation, sealed.train, cutoffs=(K,), ranking=False
-    ).ratings
-    assert found is not None
-    return float(found.rmse)
+    found = evaluate(finished.model, sealed.validation, sealed.train, cutoffs=(K,), ranking=False)
+    value = found.metrics()[metric]
+    assert value is not None
+    return float(value)
 
 
 def _trained(work: _Work) -> Row:
@@ -189,7 +189,7 @@ def _loaded(place: Place, system: System, epsilon: float, seed: int) -> _Work:
     scenario = system.scenario(place, epsilon, seed)
     asked = scenario if system.group != "people" else _with_people(place, scenario)
     dataset = load_dataset(asked)
-    if place.kind == "ratings":
+    if not place.given:
         return _Work(system, scenario, dataset, SealedSplit(load_split(asked, dataset)))
     return _Work(system, scenario, dataset, SealedSplit(_all_train(dataset)))
 
