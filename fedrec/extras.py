@@ -27,6 +27,7 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "faiss": ("faiss",),
     "store": ("fsspec",),
     "cluster": ("ray",),
+    "postgres": ("psycopg",),
     "ray": ("ray",),
     "lenskit": ("lenskit",),
     "mlflow": ("mlflow",),

@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedrec.errors import RunError
 from fedrec.federation.ledger_heads import REMEDY
@@ -54,7 +55,7 @@ from fedrec_aggregator.chain import (
     read,
 )
 
-_TABLES = """
+TABLES = """
 CREATE TABLE IF NOT EXISTS entries (
     seq INTEGER PRIMARY KEY, content TEXT NOT NULL, hash TEXT NOT NULL
 );
@@ -115,6 +116,11 @@ class ReleaseLedger:
     back is logged, and written into the chain with the next entry.
     """
 
+    _failures: tuple[type[Exception], ...] = (sqlite3.Error,)
+    _remedy = _FREE
+    deposed = False
+    """Whether another process took the ledger over: nothing can be written here any more."""
+
     def __init__(
         self,
         folder: Path,
@@ -127,16 +133,14 @@ class ReleaseLedger:
         self._clock, self._lock = clock, threading.RLock()
         self._guard = _locked(folder)
         try:
-            self._db = sqlite3.connect(
-                folder / "ledger.sqlite", isolation_level=None, check_same_thread=False, timeout=5.0
-            )
+            self._db = self._connected()
             self._prepare()
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Let another process have the folder. Again is nothing."""
+        """Let another process have the ledger. Again is nothing."""
         if hasattr(self, "_db"):
             self._db.close()
         if self._guard >= 0:
@@ -184,7 +188,9 @@ class ReleaseLedger:
         attempt = number if number is not None else 1 if known is None else known.attempt + 1
         with self._durably() as db:
             db.execute(
-                "INSERT OR REPLACE INTO rounds VALUES (?, ?, ?, ?)", (run, round, digest, attempt)
+                "INSERT INTO rounds VALUES (?, ?, ?, ?) ON CONFLICT (run, round) "
+                "DO UPDATE SET digest = excluded.digest, attempt = excluded.attempt",
+                (run, round, digest, attempt),
             )
         self._attempts[run, round] = Attempt(digest, attempt)
         return attempt
@@ -232,7 +238,11 @@ class ReleaseLedger:
                 # a disk that fails here must not cost the client its round: the next, larger number
                 # is written then
                 with suppress(RunError), self._durably() as db:
-                    db.execute("INSERT OR REPLACE INTO senders VALUES (?, ?)", (sender, charged))
+                    db.execute(
+                        "INSERT INTO senders VALUES (?, ?) ON CONFLICT (sender) "
+                        "DO UPDATE SET charged = excluded.charged",
+                        (sender, charged),
+                    )
                 self._charged_by[sender] = charged
 
     def knows(self, head: str) -> bool:
@@ -318,7 +328,7 @@ class ReleaseLedger:
     def store(self, run: str, round: int, content: bytes) -> str:
         """Keep the release's bytes, which may not leave yet; returns their SHA-256."""
         try:
-            write_bytes(self._path(run, round), content)
+            self._keep(run, round, content)
         except OSError as failure:
             raise RunError(
                 f"the release of round {round} cannot be kept: {failure}", _FREE
@@ -330,7 +340,7 @@ class ReleaseLedger:
         if self.released(run, round) is not None:
             return self.content(run, round)
         try:
-            return self._path(run, round).read_bytes()
+            return self._kept(run, round)
         except FileNotFoundError:
             return None
         except OSError as failure:
@@ -348,7 +358,7 @@ class ReleaseLedger:
                 "Fetch it; no other will be made.",
             )
         try:
-            remove(self._path(run, round))
+            self._drop([(run, round)])
         except OSError as failure:
             raise RunError(
                 f"the release of round {round} cannot be removed: {failure}", _FREE
@@ -415,7 +425,7 @@ class ReleaseLedger:
                 ),
             )
         try:
-            content = path.read_bytes()
+            content = self._kept(run, round)
         except OSError as failure:
             raise RunError(f"{path} cannot be read: {failure}", _RESTORE) from failure
         if hashlib.sha256(content).hexdigest() != status.release_sha256:
@@ -428,8 +438,21 @@ class ReleaseLedger:
             with self._durably() as db:
                 db.executemany("INSERT INTO removed VALUES (?, ?)", releases)
             self._removed.update(releases)
-        for run, round in self._removed:
-            self._path(run, round).unlink(missing_ok=True)
+        self._drop(sorted(self._removed))
+
+    # --- where rows and releases lie: this folder; `postgres_ledger` has them in PostgreSQL ---
+
+    def _keep(self, run: str, round: int, content: bytes) -> None:
+        write_bytes(self._path(run, round), content)
+
+    def _kept(self, run: str, round: int) -> bytes:
+        """Raises FileNotFoundError where nothing is kept."""
+        return self._path(run, round).read_bytes()
+
+    def _drop(self, releases: Sequence[tuple[str, int]]) -> None:
+        for path in (self._path(run, round) for run, round in releases):
+            if path.exists():
+                remove(path)
 
     def _path(self, run: str, round: int) -> Path:
         return self.folder / "releases" / run / f"round-{round:03d}.safetensors"
@@ -449,18 +472,34 @@ class ReleaseLedger:
             )
         self._chain.extend(links)
 
+    @property
+    def _name(self) -> str:
+        """For messages."""
+        return str(self.folder / "ledger.sqlite")
+
+    def _connected(self) -> Any:
+        """A connection whose transactions are begun and ended by statements."""
+        return sqlite3.connect(
+            self.folder / "ledger.sqlite",
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=5.0,
+        )
+
     def _prepare(self) -> None:
         try:
             self._db.execute("PRAGMA journal_mode = DELETE")
             # FULL would not sync the folder after the journal is unlinked: a power cut could take
             # back a charge that was reported durable
             self._db.execute("PRAGMA synchronous = EXTRA")
-            self._db.executescript(_TABLES)
+            self._db.executescript(TABLES)
             self._load()
         except (sqlite3.Error, ValueError, TypeError, KeyError) as failure:
-            raise RunError(
-                f"{self.folder / 'ledger.sqlite'} is damaged: {failure}", _RESTORE
-            ) from failure
+            raise RunError(f"{self._name} is damaged: {failure}", _RESTORE) from failure
+        self._begin()
+
+    def _begin(self) -> None:
+        """The first entry of a new ledger, and a warning where the clock was set back."""
         if not self._chain.links:
             if any(self.folder.glob(".restoring-*")):
                 raise RunError(
@@ -501,26 +540,29 @@ class ReleaseLedger:
         self._charged_by = dict[str, int](self._db.execute("SELECT sender, charged FROM senders"))
 
     @contextmanager
-    def _durably(self) -> Iterator[sqlite3.Connection]:
+    def _durably(self) -> Iterator[Any]:
         """One transaction, on disk when the block ends.
 
         What is in memory is read again where that is in doubt."""
         with self._lock:
             try:
-                self._db.execute("BEGIN IMMEDIATE")
+                self._open_transaction()
                 yield self._db
                 self._db.execute("COMMIT")
-            except sqlite3.Error as failure:
-                with suppress(sqlite3.Error):
+            except self._failures as failure:
+                with suppress(*self._failures):
                     self._db.rollback()
                     self._load()
                 raise RunError(
-                    f"{self.folder / 'ledger.sqlite'} cannot be written: {failure}", _FREE
+                    f"{self._name} cannot be written: {failure}", self._remedy
                 ) from failure
             except BaseException:
-                with suppress(sqlite3.Error):
+                with suppress(*self._failures):
                     self._db.rollback()
                 raise
+
+    def _open_transaction(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
 
 
 def _locked(folder: Path) -> int:

@@ -7,9 +7,10 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
+from typing import Any
 
 import grpc
 
@@ -28,6 +29,7 @@ from fedrec_aggregator.leaf import LeafAggregator
 from fedrec_aggregator.leaf_settings import token_range
 from fedrec_aggregator.leaf_visits import Leaf
 from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_aggregator.postgres_ledger import PostgresLedger
 from fedrec_aggregator.root import RootAggregator
 from fedrec_aggregator.service import MAX_RPCS, OPTIONS, Service
 from fedrec_aggregator.settings import AggregatorSettings, PeerTable
@@ -61,21 +63,56 @@ def run(
                 kept=settings.log_files,
             )
         )
-        ledger = ReleaseLedger(
-            settings.state, limit=settings.limit, releases_of_runs=settings.releases_of_runs
-        )
+        ledger = _ledger(settings, stop)
         stack.callback(ledger.close)
         metrics = Metrics("aggregator", version("fedrec"))
         core = _core(settings, ledger, stack)
 
         async def serve() -> None:
             service = Service(core, Roster.of(settings), settings.traffic, metrics=metrics, log=log)
+            if isinstance(ledger, PostgresLedger):
+                stack.enter_context(_renewed(ledger, log))
             try:
                 await _serve(service, settings, stack, ready, stop)
             finally:
                 service.close()
 
         asyncio.run(serve())
+        if ledger.deposed:
+            raise RunError(
+                "another aggregator took the ledger over",
+                "Start this one again with postgres.standby = true: it waits for its turn.",
+            )
+
+
+def _ledger(settings: AggregatorSettings, stop: threading.Event | None) -> ReleaseLedger:
+    table = settings.postgres
+    kept: dict[str, Any] = {"limit": settings.limit, "releases_of_runs": settings.releases_of_runs}
+    if table is None:
+        return ReleaseLedger(settings.state, **kept)
+    chosen: dict[str, Any] = {"lease_s": table.lease_s, "standby": table.standby, "stop": stop}
+    return PostgresLedger(settings.state, table.conninfo, **kept, **chosen)
+
+
+@contextmanager
+def _renewed(ledger: PostgresLedger, log: logging.Logger) -> Iterator[None]:
+    """A thread that renews the lease, also while a round is being closed, which takes time."""
+    ended = threading.Event()
+
+    def renew() -> None:
+        while not (ledger.deposed or ended.wait(ledger.lease_s / 3)):
+            try:
+                ledger.renew()
+            except RunError as failure:
+                logs.say_failure(log, "lease", failure)
+
+    thread = threading.Thread(target=renew, name="lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _core(settings: AggregatorSettings, ledger: ReleaseLedger, stack: ExitStack) -> Aggregator:
@@ -191,7 +228,7 @@ async def _until_told(service: Service, stop: threading.Event) -> None:
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, service.stopping.set)
-    while not (service.stopping.is_set() or stop.is_set()):
+    while not (service.stopping.is_set() or stop.is_set() or service.core.ledger.deposed):
         try:
             await service.tick()
         except Exception as failure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -188,6 +189,33 @@ class DevicesTable(Table):
         return self
 
 
+class PostgresTable(Table):
+    """The ledger in PostgreSQL instead of the state folder (docs/scale.md)."""
+
+    conninfo: str = Field(
+        min_length=1,
+        description=(
+            "libpq connection string, such as service=fedrec; its password in a password file"
+        ),
+    )
+    lease_s: float = Field(
+        15.0, ge=0.5, description="a standby takes over from a holder not heard of for so long"
+    )
+    standby: bool = Field(
+        False, description="wait while another process holds the ledger, instead of stopping"
+    )
+
+    @field_validator("conninfo")
+    @classmethod
+    def _no_password(cls, value: str) -> str:
+        if re.search(r"\bpassword\s*=|://[^/@]*:[^/@]*@", value):
+            raise ValueError(
+                "postgres.conninfo: a password does not belong into settings: put it into "
+                "~/.pgpass, or name its file (passfile=)"
+            )
+        return value
+
+
 class PrivacySettings(Table):
     """What this aggregator may release at all, over every run in its ledger."""
 
@@ -294,6 +322,9 @@ class AggregatorSettings(PinnedTable):
     leaf_patience_s: float = Field(
         30.0, ge=0, description="how long a root waits for sums of a leaf that does not answer"
     )
+    postgres: PostgresTable | None = Field(
+        None, description="the ledger in PostgreSQL; without it, in files in state"
+    )
     devices: DevicesTable | None = Field(
         None, description="the endpoint of light devices, of an aggregator or a leaf"
     )
@@ -368,6 +399,10 @@ class AggregatorSettings(PinnedTable):
         require_tree(self.leaf, self.leaves, insecure=self.insecure, tokens=bool(self.tokens))
         if self.leaves and self.three_party is not None:
             raise ValueError("three_party has no leaves yet: drop one or the other")
+        if self.postgres and (self.leaf or self.three_party):
+            raise ValueError(
+                "postgres is for an aggregator that sums alone, or a root: leave the table out here"
+            )
         if self.devices and (self.leaves or self.three_party):
             raise ValueError(
                 "devices report to an aggregator that sums alone, or to a leaf: leave the "

@@ -86,13 +86,14 @@ class World:
         )
     )
     data: Interactions = field(default_factory=population)
+    kept_in: Callable[..., ReleaseLedger] = ReleaseLedger
     aggregator: Aggregator = field(init=False)
 
     def __post_init__(self) -> None:
         self.start()
 
     def start(self) -> Aggregator:
-        ledger = ReleaseLedger(self.folder, limit=self.limit, clock=self.clock)
+        ledger = self.kept_in(self.folder, limit=self.limit, clock=self.clock)
         self.aggregator = Aggregator(
             ledger, self.limits, noise=Streams(self.seed), clock=self.clock
         )

@@ -90,7 +90,9 @@ class Tree:
         )
 
     def start(self) -> None:
-        ledger = ReleaseLedger(self.folder / "root", limit=self.world.limit, clock=self.world.clock)
+        ledger = self.world.kept_in(
+            self.folder / "root", limit=self.world.limit, clock=self.world.clock
+        )
         self.stack.callback(ledger.close)
         leaves = [
             Leaf(f"leaf-{place}", desk, RANGES[place], max_users=6)

@@ -18,6 +18,8 @@ from fedrec.privacy.accounting import GaussianEvent, compose, epsilon_of
 from fedrec.privacy.guarantee import compared
 from fedrec_aggregator.chain import Charge, Link, Released, read
 from fedrec_aggregator.outputs import MAGIC
+from fedrec_aggregator.postgres_ledger import held_in
+from fedrec_aggregator.settings import AggregatorSettings
 
 Content = dict[str, Any]
 
@@ -47,6 +49,15 @@ def aggregator(folder: Path, round: int | None) -> Content:
         "charges": charges,
         "rounds": rounds,
     }
+
+
+def ledger_by(settings: AggregatorSettings) -> tuple[tuple[Link, ...], Content]:
+    """As `ledger_of`, wherever the settings say that it lies; nothing before its first entry."""
+    if settings.postgres is not None:
+        held = held_in(settings.postgres.conninfo)
+        return held.links, dict(held.users)
+    path = settings.state / "ledger.sqlite"
+    return ledger_of(path) if path.exists() else ((), {})
 
 
 def ledger_of(path: Path) -> tuple[tuple[Link, ...], Content]:

@@ -18,7 +18,7 @@ from fedrec.recipes import guarantee_of
 from fedrec.settings import Scenario
 from fedrec_aggregator.chain import Charge, Link
 from fedrec_aggregator.settings import AggregatorSettings
-from fedrec_cli.disclosure.aggregator import DELTA, ledger_of
+from fedrec_cli.disclosure.aggregator import DELTA, ledger_by
 from fedrec_cli.doctor.machine import Doubt
 from fedrec_client.click_ledger import read_entries as read_click_entries
 from fedrec_client.click_ledger import runs_of
@@ -115,8 +115,7 @@ def client_limit(settings: ClientSettings, scenario: Scenario) -> str:
 
 
 def _links(settings: AggregatorSettings) -> tuple[Link, ...]:
-    path = settings.state / "ledger.sqlite"
-    return ledger_of(path)[0] if path.exists() else ()
+    return ledger_by(settings)[0]
 
 
 def _entries(settings: ClientSettings) -> tuple[Entry, ...]:

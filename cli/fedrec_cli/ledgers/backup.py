@@ -127,7 +127,14 @@ def party_of(settings: Path) -> Party:
     """The party of a settings file. Raises SettingsError where it keeps no state."""
     match kind_of(settings):
         case "aggregator":
-            return Party("aggregator", "", Path(load_aggregator(settings).state))
+            aggregator = load_aggregator(settings)
+            if aggregator.postgres:
+                raise SettingsError(
+                    f"the ledger of {settings} lies in PostgreSQL",
+                    "Back the database up and restore it by its own means (pg_basebackup with "
+                    "its log, or pg_dump).",
+                )
+            return Party("aggregator", "", Path(aggregator.state))
         case "client":
             client = load_client(settings)
             return Party("client", client.name, Path(client.state))

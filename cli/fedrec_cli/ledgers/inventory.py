@@ -24,9 +24,10 @@ from fedrec.operations.party_settings import kind_of
 from fedrec.storage import read_json
 from fedrec_aggregator.chain import Chain, Charge, ClockSet, Link, Released
 from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_aggregator.postgres_ledger import held_in
 from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_aggregator.settings import load as load_aggregator
-from fedrec_cli.disclosure.aggregator import ledger_of, spent_of
+from fedrec_cli.disclosure.aggregator import ledger_by, ledger_of, spent_of
 from fedrec_client import click_ledger
 from fedrec_client import ledger as client_ledger
 from fedrec_client.settings import ClientSettings
@@ -137,8 +138,8 @@ def as_dict(ledger: Shown) -> Content:
 
 
 def _of_aggregator(settings: AggregatorSettings) -> Shown:
-    path = settings.state / "ledger.sqlite"
-    links, users = _links(path)
+    links, users = _ledger_by(settings)
+    place = "PostgreSQL" if settings.postgres else str(settings.state / "ledger.sqlite")
     rounds = dict[str, int]()
     for link in links:
         if isinstance(link.entry, Released):
@@ -153,7 +154,7 @@ def _of_aggregator(settings: AggregatorSettings) -> Shown:
     head = links[-1].hash if links else ""
     return Shown(
         "aggregator",
-        str(path),
+        place,
         len(links),
         head,
         first_s,
@@ -222,11 +223,11 @@ def _verified(paths: Sequence[Path]) -> Iterator[Finding]:
             yield _examined(
                 "aggregator",
                 "its chain is whole",
-                lambda settings=settings: _links(settings.state / "ledger.sqlite"),  # type: ignore[misc]
+                lambda settings=settings: _ledger_by(settings),  # type: ignore[misc]
             )
             yield from _releases(settings)
             try:
-                held = Chain(_links(settings.state / "ledger.sqlite")[0])
+                held = Chain(_ledger_by(settings)[0])
             except FedRecError:
                 held = None
         elif kind == "client":
@@ -260,16 +261,18 @@ def _releases(settings: AggregatorSettings) -> Iterator[Finding]:
     (`ReleaseLedger.removable`)."""
     what, wrong = "release files are what was released", list[str]()
     try:
-        links, _ = _links(settings.state / "ledger.sqlite")
+        links, _ = _ledger_by(settings)
+        stored = held_in(settings.postgres.conninfo).releases if settings.postgres else None
     except FedRecError:
         return
     for link in links:
         if isinstance(entry := link.entry, Released):
             path = settings.state / "releases" / entry.run / f"round-{entry.round:03d}.safetensors"
-            if (
-                path.exists()
-                and hashlib.sha256(path.read_bytes()).hexdigest() != entry.release_sha256
-            ):
+            if stored is not None:
+                found = stored.get((entry.run, entry.round))
+            else:
+                found = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
+            if found not in {None, entry.release_sha256}:
                 wrong.append(f"{path.parent.name}/{path.name}")
     remedy = (
         "Put the files of the newest backup back: a release must be the same however often it is "
@@ -341,6 +344,12 @@ def repaired(path: Path, *, clock: Callable[[], float] = time.time) -> tuple[str
     kind = kind_of(path)
     if kind == "aggregator":
         settings = load_aggregator(path)
+        if settings.postgres:
+            raise SettingsError(
+                f"the ledger of {path} lies in PostgreSQL, which finishes by itself what a crash "
+                "left",
+                "Look at it with `fedrec ledger show` and `fedrec ledger verify`.",
+            )
         _require_there(settings.state / "ledger.sqlite")
         ledger = ReleaseLedger(settings.state, limit=settings.limit, clock=clock)
         try:
@@ -396,6 +405,12 @@ def _cleared(state: Path) -> tuple[str, ...]:
     for path in left:
         path.unlink()
     return (f"removed {len(left)} files that a crash left half written",) if left else ()
+
+
+def _ledger_by(settings: AggregatorSettings) -> tuple[tuple[Link, ...], Content]:
+    if settings.postgres:
+        return ledger_by(settings)
+    return _links(settings.state / "ledger.sqlite")
 
 
 def _links(path: Path) -> tuple[tuple[Link, ...], Content]:

@@ -17,7 +17,7 @@ from fedrec.privacy.accounting import GaussianEvent, compose, epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_aggregator.chain import Charge, Released
 from fedrec_aggregator.settings import AggregatorSettings
-from fedrec_cli.disclosure.aggregator import ledger_of
+from fedrec_cli.disclosure.aggregator import ledger_by
 from fedrec_client.ledger import read_entries
 from fedrec_client.settings import ClientSettings
 from fedrec_server.runs import run_folder
@@ -75,11 +75,10 @@ def process(state: Path, name: str) -> Process:
 
 def kept_by_aggregator(settings: AggregatorSettings) -> Kept:
     """Users, the last round released, and what its limit leaves."""
-    path = settings.state / "ledger.sqlite"
-    if not path.exists():
-        return Kept()
     with suppress(FedRecError):
-        links, users = ledger_of(path)
+        links, users = ledger_by(settings)
+        if not links:
+            return Kept()
         last = next((link for link in reversed(links) if isinstance(link.entry, Released)), None)
         left = _left(
             settings.limit, [link.entry.event for link in links if isinstance(link.entry, Charge)]

@@ -202,7 +202,7 @@ class World:
     def start(self, place: int) -> None:
         """An aggregator goes on from its folder."""
         ledger = ReleaseLedger(self.folder / f"aggregator-{place}", limit=PROMISE)
-        ledger._db = Database(ledger._db, self.machines[place])  # type: ignore[assignment]
+        ledger._db = Database(ledger._db, self.machines[place])
         peers: dict[int, Any] = {i: Way(self, i, caller=place) for i in range(PLACES) if i != place}
         self.ledgers[place] = ledger
         self.cores[place] = ThreePartyAggregator(
