@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
@@ -19,7 +19,9 @@ from fedrec.privacy.guarantee import compared
 from fedrec_aggregator.chain import Charge, Link, Released, read
 from fedrec_aggregator.outputs import MAGIC
 from fedrec_aggregator.postgres_ledger import held_in
-from fedrec_aggregator.settings import AggregatorSettings
+
+if TYPE_CHECKING:
+    from fedrec_aggregator.settings import AggregatorSettings  # brings grpc, which no reader needs
 
 Content = dict[str, Any]
 
