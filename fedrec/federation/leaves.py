@@ -19,7 +19,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -27,7 +27,9 @@ from fedrec.arrays import Int64s
 from fedrec.errors import ProtocolError
 from fedrec.federation.messages import BlockSpec, ReleaseSpec
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Opening
-from fedrec.privacy.calibration import Plan
+
+if TYPE_CHECKING:  # it loads SciPy, which a client at rest does without
+    from fedrec.privacy.calibration import Plan
 
 _MAGIC = b"FRP1"
 _HEAD = struct.Struct("<4sI")

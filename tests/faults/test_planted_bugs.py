@@ -161,8 +161,8 @@ def forgets_attempts(patch: pytest.MonkeyPatch) -> None:
     """Every attempt is the first."""
     honest = ReleaseLedger.begin
 
-    def begin(self: Any, *arguments: Any) -> int:
-        honest(self, *arguments)
+    def begin(self: Any, *arguments: Any, **named: Any) -> int:
+        honest(self, *arguments, **named)
         return 1
 
     patch.setattr(ReleaseLedger, "begin", begin)

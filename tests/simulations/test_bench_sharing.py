@@ -17,6 +17,7 @@ def test_three_aggregators_are_measured_beside_one_that_is_trusted() -> None:
     assert (trusted["outsiders"], trusted["one_aggregator"]) == (5.0, "inf")
     assert (one["one_aggregator"], round(one["outsiders"], 2)) == (5.0, 3.95)
     assert (round(outsiders["one_aggregator"], 2), round(outsiders["outsiders"], 6)) == (6.35, 5.0)
-    assert one["upload_bytes"] == outsiders["upload_bytes"] > trusted["upload_bytes"]
+    # the Gram of pairs is of fewer items under more noise
+    assert outsiders["upload_bytes"] >= one["upload_bytes"] > trusted["upload_bytes"]
     assert all(math.isfinite(mode["rmse"]["mean"]) for mode in cell["modes"].values())
     assert "ε for server and one aggregator" in sharing.markdown(result)

@@ -133,7 +133,8 @@ def certain(
 def _shares(settings: DefaultSettings, **given: float) -> DefaultSettings:
     """Other shares for counts or biases; the steps take the difference."""
     changed = replace(settings, **given)  # type: ignore[arg-type]
-    left, steps = 1 - changed.counts - changed.biases - changed.tastes, sum(settings.steps)
+    left = 1 - changed.counts - changed.biases - changed.pairs - changed.tastes
+    steps = sum(settings.steps)
     return replace(changed, steps=tuple(s / steps * left for s in settings.steps))
 
 
@@ -146,6 +147,7 @@ PARTS: Mapping[str, Part] = {
     "default": Part(),
     "no public features": Part(features=False),
     "no steps: biases and content only": Part(lambda s: replace(s, steps=())),
+    "no Gram of pairs": Part(lambda s: _shares(s, pairs=0.0)),
     "biases learned in the steps, not first": Part(lambda s: _shares(s, biases=1e-4)),
     "calibrated by RDP": Part(budget=by_rdp),
     "calibrated by AM-SSP Theorem 2": Part(budget=by_am_ssp),
@@ -326,6 +328,8 @@ def _clipped(step: ClientStep) -> ClientStep:
 
     def report(question: Question, mine: Interactions) -> Reports:
         exact, fill = step(question, mine), _fill(question, mine)
+        if np.all(fill == 1):  # a Gram of pairs has no coefficient a rating
+            return exact
         per_event, users = np.repeat(fill, np.diff(mine.user_ptr)), len(fill)
         blocks = [
             b if len(b.coefficients) == users != len(mine) else _shrunk(b, per_event)
