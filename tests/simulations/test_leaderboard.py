@@ -525,3 +525,13 @@ def test_a_wrong_line_is_refused(
 ) -> None:
     assert guarded(line.split()) == code
     assert said in capsys.readouterr().err
+
+
+def test_the_tables_of_the_page_in_the_project_are_what_its_rows_make(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    page = tmp_path / "leaderboard.md"
+    kept = (root / "docs" / "leaderboard.md").read_text()
+    page.write_text(kept)
+    drawing.write_between(page, root / "docs" / "results" / "leaderboard")
+    assert page.read_text() == kept
+    assert kept.count("| default | ") >= 4

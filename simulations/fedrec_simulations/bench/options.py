@@ -244,7 +244,7 @@ Output = Annotated[
         show_default=False,
         help=(
             "Also write the result to this file; of submit: the folder of rows; of leaderboard: "
-            ".html, .csv or .json."
+            ".html, .md, .csv or .json."
         ),
     ),
 ]

@@ -1,4 +1,4 @@
-"""The leaderboard as text, page, CSV and JSON."""
+"""The leaderboard as text, page, Markdown, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ from typing import Any
 from fedrec.errors import SettingsError
 from fedrec.storage import finite, write_bytes, write_json
 from fedrec_simulations.experiments.intervals import interval
-from fedrec_simulations.leaderboard.board import Entry, Section
+from fedrec_simulations.experiments.rows import table
+from fedrec_simulations.leaderboard.board import Entry, Section, sections
+from fedrec_simulations.leaderboard.protocol import protocols
+from fedrec_simulations.leaderboard.published import published_rows
+from fedrec_simulations.leaderboard.rows import read_rows
 
 NOT_PRIVATE = (
     "A guarantee covers its model alone. The numbers beside it are measured on the data without "
     "noise: they are not private."
 )
+_SEEDS = "Each is of the row's first seed; `--seeds N` makes N runs from that seed on."
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Leaderboard</title>
@@ -50,11 +55,11 @@ def as_text(found: Sequence[Section]) -> str:
     for section in found:
         header, lines = _shown(section)
         widths = [max(len(line[n]) for line in (header, *lines)) for n in range(len(header))]
-        table = "\n".join(
+        drawn = "\n".join(
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
             for line in (header, *lines)
         )
-        parts.append(f"{section.protocol.title}, {section.words}\n{table}")
+        parts.append(f"{section.protocol.title}, {section.words}\n{drawn}")
     return "\n\n".join([*parts, NOT_PRIVATE])
 
 
@@ -88,6 +93,26 @@ def as_page(found: Sequence[Section]) -> str:
     return _PAGE.format(
         first=escape(_FIRST if found else "There is no row."), body="\n".join(parts)
     )
+
+
+def as_markdown(found: Sequence[Section]) -> str:
+    """A heading and a table for each section, where published rows are printed below it, and the
+    commands of all rows at the end."""
+    parts, commands = [_FIRST], dict[str, None]()
+    for section in found:
+        header, lines = _shown(section, references=False)
+        parts.append(f"### {section.protocol.title}, {section.words}")
+        parts.append(table(header, [[cell or "–" for cell in line] for line in lines], text=True))
+        printed = dict.fromkeys(e.row.reference for e in section.entries if e.row.reference)
+        parts += [f"Published rows: {reference}." for reference in printed]
+        commands |= dict.fromkeys(e.row.command for e in section.entries if e.row.command)
+    if commands:
+        parts += [
+            "### Commands of the measured rows",
+            _SEEDS,
+            "```sh\n" + "\n".join(commands) + "\n```",
+        ]
+    return "\n\n".join([*parts, NOT_PRIVATE])
 
 
 def as_json(found: Sequence[Section]) -> list[dict[str, Any]]:
@@ -125,16 +150,33 @@ def write(path: Path, found: Sequence[Section]) -> None:
     """By the suffix. Raises SettingsError on an unknown one."""
     if path.suffix == ".html":
         write_bytes(path, as_page(found).encode())
+    elif path.suffix == ".md":
+        write_bytes(path, (as_markdown(found) + "\n").encode())
     elif path.suffix == ".csv":
         write_bytes(path, as_csv(found).encode())
     elif path.suffix == ".json":
         write_json(path, as_json(found))
     else:
         raise SettingsError(
-            f"{path}: no leaderboard has the suffix {path.suffix!r}", "Use .html, .csv or .json."
+            f"{path}: no leaderboard has the suffix {path.suffix!r}",
+            "Use .html, .md, .csv or .json.",
         )
 
 
+def write_between(page: Path, folder: Path) -> None:
+    """Put the tables of `folder`'s rows, and of published results, between the marks of a Markdown
+    page; nothing where there is no such folder."""
+    if not folder.is_dir() or not page.exists():
+        return
+    known = protocols([folder])
+    found = sections([*read_rows([folder]), *published_rows(known)], known)
+    before, _, rest = page.read_text(encoding="utf-8").partition(_MARK)
+    after = rest.partition(_END)[2]
+    content = f"{before}{_MARK}\n{as_markdown(found)}\n\n{_END}{after}"
+    write_bytes(page, content.encode())
+
+
+_MARK, _END = "<!-- rows -->\n", "<!-- end of rows -->"
 _COLUMNS = (
     "protocol", "unit", "neighbours", "epsilon", "serving_epsilon", "delta", "established", "rank",
     "unranked", "source", "system",
@@ -156,7 +198,7 @@ def _cells(section: Section, entry: Entry) -> list[object]:
     ]  # fmt: skip
 
 
-def _shown(section: Section) -> tuple[list[str], list[list[str]]]:
+def _shown(section: Section, *, references: bool = True) -> tuple[list[str], list[list[str]]]:
     protocol = section.protocol
     header = [
         "rank",
@@ -178,8 +220,9 @@ def _shown(section: Section) -> tuple[list[str], list[list[str]]]:
             if row.noise == "seeded" and math.isfinite(row.guarantee.epsilon)
             else ""
         )
+        reference = row.reference if references else ""
         about = "; ".join(
-            part for part in (entry.unranked, row.guarantee.note, seeded, row.reference) if part
+            part for part in (entry.unranked, row.guarantee.note, seeded, reference) if part
         )
         made = (
             "" if row.code is None else f"{row.code.name} {row.code.version}, {row.code.sha256[:8]}"

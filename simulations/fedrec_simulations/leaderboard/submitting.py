@@ -77,7 +77,7 @@ def submit(
             "there is no run to submit",
             "Give run folders, for example fedrec bench submit runs/a runs/b.",
         )
-    found = [read_run(run) for run in runs]
+    found = sorted((read_run(run) for run in runs), key=lambda run: run.scenario.seed)
     _require_alike(found)
     known = protocols([folder] if folder.is_dir() else [])
     chosen = _chosen(found[0], known, protocol)
