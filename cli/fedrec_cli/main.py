@@ -65,6 +65,8 @@ VERBS = (
     "fedrec_simulations.commands.data:app",
     "fedrec_simulations.commands.demo:app",
     "fedrec_cli.parties:app",
+    "fedrec_cli.serving:app",
+    "fedrec_cli.operating:app",
     "fedrec_simulations.commands.faults:app",
     "fedrec_cli.ledgers.verbs:app",
     "fedrec_simulations.bench.command:app",
