@@ -135,33 +135,21 @@ def simulate(
         "privacy.delta": delta,
         "privacy.noise": noise,
         "seed": seed,
-        "run.directory": directory,
+        "run.directory": None if directory is None else str(directory),
     }
     chosen = {
         **(settings or {}),
-        **{
-            key: str(value) if key == "run.directory" else value
-            for key, value in short.items()
-            if value is not None
-        },
+        **{key: value for key, value in short.items() if value is not None},
     }
     resolved = validated(nested(chosen, onto=content), source=f"simulate {name}")
-    if data is not None:
-        name = f"{name}-{_digest_of(data)}"
-    if data is not None and resolved.data.path:
-        raise SettingsError(
-            "data is given, but the scenario has a data.path too", "Leave one of them out."
-        )
+    _require_one_source(resolved, data)
     if resolved.learns_news:
         require("news", f'recipe "{resolved.recipe}"')
         from fedrec_simulations.simulate_news import run as run_news
 
-        if data is not None:
-            raise SettingsError(
-                "news is read from files, and data holds ratings or clicks",
-                'Give settings={"data.path": ...}.',
-            )
         return _simulation(run_news(resolved, name=name, resume=resume, quiet=not progress))
+    if data is not None:
+        name = f"{name}-{_digest_of(data)}"
 
     def on_round(record: RoundRecord) -> None:
         for callback in callbacks:
@@ -189,6 +177,19 @@ def simulate(
             }
         )
     return finished
+
+
+def _require_one_source(scenario: Scenario, data: Dataset | None) -> None:
+    """Raises SettingsError where data is given and cannot be what the scenario learns from."""
+    if data is not None and scenario.data.path:
+        raise SettingsError(
+            "data is given, but the scenario has a data.path too", "Leave one of them out."
+        )
+    if data is not None and scenario.learns_news:
+        raise SettingsError(
+            "news is read from files, and data holds ratings or clicks",
+            'Give settings={"data.path": ...}.',
+        )
 
 
 def audit(

@@ -7,18 +7,27 @@ import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from fedrec.errors import RunError, SettingsError
 from fedrec.extras import require
 from fedrec.serving.bundle import FILE, write
 from fedrec.serving.exporting import Export
 from fedrec.serving.model_bundles import bundle_of
-
-if TYPE_CHECKING:
-    from fedrec_simulations.api.estimators import Recommender
+from fedrec_simulations.api.promises import PrivacyGuarantee
 
 _START_S = 60.0
+
+
+class Servable(Protocol):
+    """A trained model, as serving needs it: a `Recommender`."""
+
+    @property
+    def guarantee(self) -> PrivacyGuarantee:
+        """What is promised of it."""
+
+    def save(self, folder: str | Path) -> Path:
+        """Write it."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,7 @@ def write_export(export: Export, file: Path) -> str:
 
 
 def serve(
-    model: Recommender, *, port: int, host: str, page: bool, demo: bool, background: bool
+    model: Servable, *, port: int, host: str, page: bool, demo: bool, background: bool
 ) -> Served | None:
     """As `fedrec serve`; see `Recommender.serve`.
 

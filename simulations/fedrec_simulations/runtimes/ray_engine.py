@@ -160,11 +160,7 @@ def serve(
         replace(settings.whom_to_wait_for(), sleep=sleep),
         replace(settings.patience(), sleep=sleep),
     )
-    carry = (
-        _news(scenario, settings)
-        if scenario.recipe == "privaterec"
-        else _ratings(scenario, settings)
-    )
+    carry = _news(scenario, settings) if scenario.learns_news else _ratings(scenario, settings)
 
     def rounds(broadcast: Broadcast) -> None:
         with ExitStack() as stack:
