@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib.metadata import version
 from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
@@ -65,7 +67,9 @@ class LeafCalls:
         visit = partial(
             self._core.visit, since, growth, run=asked.run, round=asked.round, ended=asked.ended
         )
-        return methods.leaf_message(await self._service.in_threads(self._threads, call, visit))
+        reply = methods.leaf_message(await self._service.in_threads(self._threads, call, visit))
+        reply.MergeFrom(pb.LeafReply(time_s=time.time(), version=version("fedrec")))
+        return reply
 
     async def _open(self, call: Any) -> Message:
         asked = await self._service.first(call, pb.OpenLeafRequest)

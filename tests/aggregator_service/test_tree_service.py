@@ -4,6 +4,7 @@ settings that must not start."""
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.pins import read_pins, write_pins
 from fedrec_aggregator import main
 from fedrec_aggregator.settings import AggregatorSettings, validated
+from fedrec_cli.doctor import parties
 from fedrec_client.leaves import Leaves
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
@@ -168,6 +170,41 @@ def test_a_training_over_leaves_and_root_gives_the_bytes_of_a_loopback(
         assert [pack_release(each.answer) for each in ours] == [
             pack_release(each.answer) for each in theirs
         ]
+
+
+def test_doctor_on_the_root_asks_every_leaf(
+    certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses, now_s = free_addresses(3), time.time()
+    with ExitStack() as stack:
+        first = content(certificates, tmp_path, "leaf-1", addresses)
+        stack.enter_context(served(validated(first)))
+
+        def said(**other: Any) -> dict[str, tuple[str, str]]:
+            settings = validated(content(certificates, tmp_path, "root", addresses, **other))
+            monkeypatch.setattr(parties, "load_aggregator", lambda _: settings)
+            checks = parties.aggregator_checks(Path("root"), None, lambda: now_s, reach=True)
+            return {
+                check.name: (check.verdict, check.words)
+                for check in checks
+                if check.name.startswith("leaf")
+            }
+
+        whole = content(certificates, tmp_path, "root", addresses)["leaves"]
+        found = said()
+        assert found["leaf leaf-1"][0] == "ok"
+        assert "owns 0000 to 7fff and has 0 users" in found["leaf leaf-1"][1]
+        assert found["leaf leaf-2"][0] == "failure"
+        halves = [whole[0] | {"last": "6fff"}, whole[1] | {"first": "7000"}]
+        state, message = said(leaves=halves)["leaf leaf-1"]
+        assert (state, "listed are" in message) == ("failure", True)
+        swapped = [whole[0] | {"address": addresses[1]}, whole[1] | {"address": addresses[0]}]
+        assert {state for state, _ in said(leaves=swapped).values()} == {"failure"}
+        now_s += 3_600
+        state, message = said()["leaf leaf-1"]
+        assert (state, "60 minutes apart" in message) == ("doubt", True)
+        monkeypatch.setattr(parties, "version", lambda _: "99.0")
+        assert "this is 99.0" in said()["leaf leaf-1"][1]
 
 
 def test_a_leaf_gives_its_sums_to_its_root_alone(tree: Tree) -> None:

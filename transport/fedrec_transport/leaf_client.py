@@ -52,6 +52,13 @@ class RemoteLeaf(Line):
         request.MergeFrom(about)
         return methods.read_leaf(self._unary(methods.VISIT_LEAF, request))
 
+    def introduced(self) -> tuple[LeafStanding, float, str]:
+        """Its standing, its clock (seconds since 1970) and its release of fedrec, without telling
+        it anything. Raises as `visit`."""
+        nothing = methods.growth_message(LedgerGrowth(LedgerHead()))
+        reply = self._unary(methods.VISIT_LEAF, pb.VisitLeafRequest(growth=nothing))
+        return methods.read_leaf(reply), float(reply.time_s), str(reply.version)
+
     def open(self, opening: Opening, plan: Plan) -> LeafStanding:
         """As the protocol's."""
         request = pb.OpenLeafRequest(

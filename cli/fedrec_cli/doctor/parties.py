@@ -8,17 +8,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
-from fedrec.errors import FedRecError, UnreachableError
+from fedrec.errors import FedRecError, ProtocolError, UnreachableError
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import Role
 from fedrec.operations.party_settings import AggregatorAccess
 from fedrec.settings import Scenario
+from fedrec_aggregator.chain import Chain
+from fedrec_aggregator.leaf_settings import LeafOfRoot, token_range
 from fedrec_aggregator.main import peer_access
-from fedrec_aggregator.settings import TlsSettings
+from fedrec_aggregator.settings import AggregatorSettings, TlsSettings
 from fedrec_aggregator.settings import load as load_aggregator
+from fedrec_cli.disclosure.aggregator import ledger_by
 from fedrec_cli.doctor import ledgers, machine
 from fedrec_cli.doctor.certificates import authority, certificate
 from fedrec_cli.doctor.machine import Check, Doubt, judged
@@ -32,6 +36,7 @@ from fedrec_server.settings import ServerSettings, SuperLinkTable
 from fedrec_server.settings import load as load_server
 from fedrec_transport.aggregator_client import healthy
 from fedrec_transport.channel import Access, handshake, only
+from fedrec_transport.leaf_client import RemoteLeaf
 from fedrec_transport.share_client import RemotePeer
 
 Clock = Callable[[], float]
@@ -55,8 +60,8 @@ def _settings(
 def aggregator_checks(
     path: Path, scenario: Scenario | None, clock: Clock, *, reach: bool
 ) -> Iterator[Check]:
-    """Everything about an aggregator. One of three asks its peers: whether they run, show the
-    pinned key, take this one's, and have its time."""
+    """Everything about an aggregator. One of three asks its peers, a root its leaves: whether they
+    run, show the pinned key, take this one's, and have its time."""
     settings, read = _settings("aggregator", load_aggregator, path)
     yield read
     if settings is None:
@@ -82,6 +87,12 @@ def aggregator_checks(
             "aggregator",
             f"aggregator {peer.place}",
             lambda peer=peer: _peer_answers(peer_access(settings, peer), clock),  # type: ignore[misc]
+        )
+    for leaf in settings.leaves if reach else ():
+        yield judged(
+            "aggregator",
+            f"leaf {leaf.name}",
+            lambda leaf=leaf: _leaf_answers(settings, leaf, clock),  # type: ignore[misc]
         )
 
 
@@ -227,6 +238,49 @@ def _peer_answers(access: Access, clock: Clock) -> str | Doubt:
         if isinstance(apart, Doubt)
         else (
             f"{access.address} runs, shows the pinned key, and takes this one's; its clock is "
+            f"{apart}"
+        )
+    )
+
+
+def _leaf_answers(settings: AggregatorSettings, leaf: LeafOfRoot, clock: Clock) -> str | Doubt:
+    """As the root itself will ask it.
+
+    Raises ProtocolError where the leaf owns other pseudonyms than are listed, has more users than
+    it may, or was told more than this root's ledger holds; a clock or release of its own is a
+    doubt."""
+    access = leaf.access(*((tls.certificate, tls.key) if (tls := settings.tls) else (None, None)))
+    with RemoteLeaf(access) as desk:
+        standing, there_s, release = desk.introduced()
+    if standing.range != token_range(leaf):
+        raise ProtocolError(
+            f"leaf {leaf.name} owns pseudonyms {standing.range}, listed are {token_range(leaf)}",
+            "Give the leaf's own settings and its entry here the same first and last.",
+        )
+    if standing.enrolled > leaf.max_users:
+        raise ProtocolError(
+            f"leaf {leaf.name} has {standing.enrolled} users, max_users is {leaf.max_users}",
+            "Raise max_users in its entry, or give it fewer pseudonyms.",
+        )
+    if Chain(ledger_by(settings)[0]).growth(standing.head, most=1) is None:
+        raise ProtocolError(
+            f"leaf {leaf.name} was told {standing.head.number} entries of another ledger, or of a "
+            "newer copy of this one",
+            "Restore the newest backup of the root's ledger.",
+        )
+    if release != version("fedrec"):
+        return Doubt(
+            f"leaf {leaf.name} runs fedrec {release or 'of an unknown release'}, this is "
+            f"{version('fedrec')}",
+            "Update one of the two before the next training.",
+        )
+    apart = machine.clock(clock(), there_s, f"the leaf's at {access.address}")
+    return (
+        apart
+        if isinstance(apart, Doubt)
+        else (
+            f"{access.address} runs fedrec {release}, shows the pinned key, takes this one's, "
+            f"owns {leaf.first} to {leaf.last} and has {standing.enrolled} users; its clock is "
             f"{apart}"
         )
     )

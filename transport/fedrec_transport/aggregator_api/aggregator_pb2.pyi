@@ -335,7 +335,7 @@ class FreezeLeafRequest(_message.Message):
     def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., digest: _Optional[str] = ..., attempt: _Optional[int] = ..., epoch: _Optional[str] = ...) -> None: ...
 
 class LeafReply(_message.Message):
-    __slots__ = ("epoch", "first", "last", "enrolled", "number", "head", "attempt", "digest", "reported", "clipped", "rejected", "bytes_in")
+    __slots__ = ("epoch", "first", "last", "enrolled", "number", "head", "attempt", "digest", "reported", "clipped", "rejected", "bytes_in", "time_s", "version")
     class RejectedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -355,6 +355,8 @@ class LeafReply(_message.Message):
     CLIPPED_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
     BYTES_IN_FIELD_NUMBER: _ClassVar[int]
+    TIME_S_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     epoch: str
     first: int
     last: int
@@ -367,4 +369,6 @@ class LeafReply(_message.Message):
     clipped: int
     rejected: _containers.ScalarMap[str, int]
     bytes_in: int
-    def __init__(self, epoch: _Optional[str] = ..., first: _Optional[int] = ..., last: _Optional[int] = ..., enrolled: _Optional[int] = ..., number: _Optional[int] = ..., head: _Optional[str] = ..., attempt: _Optional[int] = ..., digest: _Optional[str] = ..., reported: _Optional[int] = ..., clipped: _Optional[int] = ..., rejected: _Optional[_Mapping[str, int]] = ..., bytes_in: _Optional[int] = ...) -> None: ...
+    time_s: float
+    version: str
+    def __init__(self, epoch: _Optional[str] = ..., first: _Optional[int] = ..., last: _Optional[int] = ..., enrolled: _Optional[int] = ..., number: _Optional[int] = ..., head: _Optional[str] = ..., attempt: _Optional[int] = ..., digest: _Optional[str] = ..., reported: _Optional[int] = ..., clipped: _Optional[int] = ..., rejected: _Optional[_Mapping[str, int]] = ..., bytes_in: _Optional[int] = ..., time_s: _Optional[float] = ..., version: _Optional[str] = ...) -> None: ...
