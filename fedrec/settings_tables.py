@@ -159,10 +159,8 @@ class DataSettings(Table):
     planted: PlantedSettings | None = Field(
         None,
         description="sizes of one's own instead of a preset: {users = 20000, items = 2000, events "
-        "= 500000}, "
-        "and if wished least_events, "
-        "value_range, step, dimension (of tastes) and explained (share of tastes that public "
-        "features explain); clicks with data.kind",
+        "= 500000}, and if wished least_events, value_range, step, dimension (of tastes) and "
+        "explained (share of tastes that public features explain); clicks with data.kind",
     )
 
     @model_validator(mode="after")
@@ -271,9 +269,7 @@ class PrivacySettings(Table):
     noise: Literal["system", "seeded"] = Field(
         "system",
         description="system: fresh, from the operating system; seeded: an experiment that repeats "
-        "to the "
-        "byte, "
-        "whoever knows the seed can remove the noise",
+        "to the byte, whoever knows the seed can remove the noise",
     )
     aggregation: Literal["trusted", "three-party"] = Field(
         "trusted",
@@ -291,18 +287,14 @@ class PrivacySettings(Table):
     hostile_clients: Literal["trusted-sites", "checked"] = Field(
         "trusted-sites",
         description="of three-party: trusted-sites, clients are sites known by name, and nobody "
-        "checks what "
-        "they share; checked: "
-        "aggregators refuse what is longer than its bound, which costs 2% of every release's "
-        "mu^2 and a coarser grid",
+        "checks what they share; checked: aggregators refuse what is longer than its bound, which "
+        "costs 2% of every release's mu^2 and a coarser grid",
     )
     personal_epsilons: dict[str, float] = Field(
         default_factory=dict,
         description="limits that users chose, each with the announced share of users whose limit "
-        "it is, as "
-        "in {1 = 0.3, 5 = 0.7}; reports of a user with a limit below epsilon are scaled "
-        "down, so that the own limit holds; empty: everybody "
-        "has epsilon",
+        "it is, as in {1 = 0.3, 5 = 0.7}; reports of a user with a limit below epsilon are scaled "
+        "down, so that the own limit holds; empty: everybody has epsilon",
     )
     shares: Literal["skipped", "real"] = Field(
         "skipped",
@@ -385,9 +377,8 @@ class ModelSettings(Table):
     weights: Literal["printed", "normalised", "clipped", "uniform", "constant"] = Field(
         "normalised",
         description="of the published recipe: AM-SSP App. E to the letter, exactly normalised, "
-        "Ada-DPALS eq. "
-        "12, all alike for a user, "
-        "or all alike for everybody (DPALS; needs max_items_per_user)",
+        "Ada-DPALS eq. 12, all alike for a user, or all alike for everybody (DPALS; needs "
+        "max_items_per_user)",
     )
     biases: bool = Field(
         True,
@@ -546,9 +537,7 @@ class NewsSettings(Table):
     attention_noise: Literal["gaussian", "laplace"] = Field(
         "gaussian",
         description="of attention released in training (local, printed): laplace is pure, its "
-        "guarantee "
-        "needs no delta, and its answers' "
-        "epsilons add up; serving is gaussian",
+        "guarantee needs no delta, and its answers' epsilons add up; serving is gaussian",
     )
     clip: float = Field(
         0.0,

@@ -51,8 +51,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=True,
     help="Recommenders trained on what people rated or clicked, under a privacy guarantee for "
-    "every "
-    "person.\n\n"
+    "every person.\n\n"
     "Start with `fedrec simulate`: it needs no data and no network. Every verb has its own --help; "
     "docs/reference.md lists every scenario key.",
     epilog="Exit codes: "

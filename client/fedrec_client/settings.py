@@ -144,10 +144,8 @@ class ClientPrivacy(Table):
     personal_epsilon: Epsilon = Field(
         math.inf,
         description="the most that one run may cost each user here: in a run that announces "
-        "limits, reports "
-        "count as the largest "
-        "announced one that is not above this says, and the ledger is charged that; other runs "
-        "above it are refused",
+        "limits, reports count as the largest announced one that is not above this says, and the "
+        "ledger is charged that; other runs above it are refused",
     )
     allow_not_established: bool = Field(
         False,
@@ -246,10 +244,8 @@ class ClientSettings(PinnedTable):
     )
     aggregators: tuple[AggregatorOfThree, ...] = Field(
         (),
-        description="in place of aggregator: three, in the order of their places; this client "
-        "then takes "
-        "part in three-party runs only "
-        "(docs/three-party.md; not yet reviewed from outside)",
+        description="in place of aggregator: three, in the order of their places; this client then "
+        "takes part in three-party runs only (docs/three-party.md; not yet reviewed from outside)",
     )
     leaves: tuple[LeafAccess, ...] = Field(
         (),

@@ -73,10 +73,8 @@ class PublicTable(Table):
     ] = Field(
         "public",
         description="public: a folder that fedrec wrote; table: CSV, TSV, Parquet or .item; "
-        "ml-...: a films "
-        "file; "
-        "of news: news (a folder that fedrec wrote), mind (news.tsv), click-log (the texts "
-        "beside ratings)",
+        "ml-...: a films file; of news: news (a folder that fedrec wrote), mind (news.tsv), "
+        "click-log (the texts beside ratings)",
     )
     kind: Literal["ratings", "clicks"] = Field("ratings", description="what the clients hold")
     rating_range: tuple[float, float] | None = Field(
@@ -167,19 +165,16 @@ class RoundsTable(Table):
         ge=0,
         le=1,
         description="share of the run's users who must report in every round: it waits for them "
-        "until its "
-        "time is over, and with fewer "
-        "nothing is released; 0 leaves it to the aggregator's minimum cohort",
+        "until its time is over, and with fewer nothing is released; 0 leaves it to the "
+        "aggregator's minimum cohort",
     )
     cohort: float = Field(
         1.0,
         gt=0,
         le=1,
         description="share of the run's users whom every round asks, by whole clients, a new "
-        "sample each "
-        "time; min_share is of those. The "
-        "guarantee is charged as if everybody were in every round. Below 1 for the default "
-        "recipe on ratings",
+        "sample each time; min_share is of those. The guarantee is charged as if everybody were in "
+        "every round. Below 1 for the default recipe on ratings",
     )
     short_attempts: int = Field(
         3,
@@ -349,9 +344,8 @@ class ServerSettings(PinnedTable):
     aggregators: tuple[AggregatorOfThree, ...] = Field(
         (),
         description="in place of aggregator: three, in the order of their places, for scenarios "
-        "with "
-        "privacy.aggregation = three-party "
-        "(docs/three-party.md; not yet reviewed from outside)",
+        "with privacy.aggregation = three-party (docs/three-party.md; not yet reviewed from "
+        "outside)",
     )
     superlink: SuperLinkTable
     devices: DevicesTable = DevicesTable()

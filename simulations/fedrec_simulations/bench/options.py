@@ -109,13 +109,10 @@ What = Annotated[
         metavar="WHAT",
         show_choices=False,
         help="Speed: kernels, als, encoder, readers, intake, enrolment, nodes, device, processes, "
-        "runtimes, grid, sgld, serving, "
-        "sharing-intake, cluster, sums, leaves, light-device, light-devices. "
-        "Quality: ablation, quality, clicks, news, news-paper, paper, study, search, "
-        "serving-basis, serving-lists, serving-news, "
-        "linkage, "
-        "sizes, simple, cohorts, sharing. "
-        "Leaderboard: submit, leaderboard.",
+        "runtimes, grid, sgld, serving, sharing-intake, cluster, sums, leaves, light-device, "
+        "light-devices. Quality: ablation, quality, clicks, news, news-paper, paper, study, "
+        "search, serving-basis, serving-lists, serving-news, linkage, sizes, simple, cohorts, "
+        "sharing. Leaderboard: submit, leaderboard.",
     ),
 ]
 Names = Annotated[
@@ -124,9 +121,8 @@ Names = Annotated[
         metavar="NAME...",
         show_default=False,
         help="Of paper: ada-dpals, am-ssp, convex-ssp, dp-cmf, fast-dpmf, privaterec; or one "
-        "figure, "
-        "dp-cmf/figure1. "
-        "Of submit: run folders that differ in their seed alone. Of leaderboard: folders of rows.",
+        "figure, dp-cmf/figure1. Of submit: run folders that differ in their seed alone. Of "
+        "leaderboard: folders of rows.",
     ),
 ]
 Data = Annotated[

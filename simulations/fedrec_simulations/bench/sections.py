@@ -80,10 +80,10 @@ SECTIONS = (
     Section(
         "news-ml1m",
         "News: a click log of MovieLens 1M",
-        "Candidates matched in popularity ([news.md](news.md)). All rows use one division"
-        " of users; "
-        "seeds change noise and initialisation. Public rows and schedules were chosen before, on "
-        "validation users of other divisions: some test users here took part in that choice.",
+        "Candidates matched in popularity ([news.md](news.md)). All rows use one division of "
+        "users; seeds change noise and initialisation. Public rows and schedules were chosen "
+        "before, on validation users of other divisions: some test users here took part in that "
+        "choice.",
         "fedrec bench news --data PATH/ml-1m",
         "experiments.news",
     ),
@@ -99,10 +99,9 @@ SECTIONS = (
     Section(
         "linkage-ml1m",
         "News: linking two noised answers of one person",
-        "An ε per click does not hide a person. Two answers on one history, each with "
-        "fresh noise, are "
-        "matched by likelihood among all people of the training set. The table shows how often the "
-        "match is right.",
+        "An ε per click does not hide a person. Two answers on one history, each with fresh noise, "
+        "are matched by likelihood among all people of the training set. The table shows how often "
+        "the match is right.",
         "fedrec bench linkage --data PATH/ml-1m",
         "bench.linkage",
     ),
@@ -206,9 +205,8 @@ SECTIONS = (
         "cohorts",
         "Sampled cohorts",
         (
-            "The default recipe on planted ratings, with a new sample of users in every "
-            "round. The noise is "
-            "that of a round with all users. Validation rows, 3 seeds."
+            "The default recipe on planted ratings, with a new sample of users in every round. The "
+            "noise is that of a round with all users. Validation rows, 3 seeds."
         ),
         "fedrec bench cohorts",
         "bench.cohorts",
