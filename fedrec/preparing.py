@@ -12,7 +12,8 @@ from fedrec.data.interactions import Kind
 from fedrec.errors import DataError, SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
-from fedrec.federation.hostile_clients import checks, on_checked_grid
+from fedrec.federation.checked_grid import on_checked_grid
+from fedrec.federation.hostile_clients import checks
 from fedrec.federation.messages import Question
 from fedrec.federation.personal import mean_weight, with_limits
 from fedrec.federation.rounds import ClientStep, Recipe, State

@@ -38,7 +38,8 @@ from fedrec.randomness import Streams, SystemStreams
 from fedrec.sharing.layout import plan_layout
 from fedrec.sharing.one_of_three import TOO_FEW, OneOfThree, Progress
 from fedrec.sharing.protocol import Standing
-from fedrec.sharing.record import read_shares, user_bytes
+from fedrec.sharing.record import SharedUser, read_shares, user_bytes
+from fedrec.sharing.site_sums import read_site
 from fedrec_aggregator.collection import Collection
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
@@ -144,9 +145,12 @@ class ThreePartyAggregator(Aggregator):
             return Receipt(0, {self._absent(run, round).value: 1})
         self._close_when_due(run, round, attempt)
         try:
-            found, users = read_shares(batch, self.place, attempt.length)
+            of_site, shares = read_site(batch)
+            found, users = read_shares(shares, self.place, attempt.length)
         except ValueError:
             return self._turned_away(attempt, Refusal.MALFORMED, 1)
+        if of_site:
+            return self._report_site(sender, (run, round), attempt, found, of_site, users)
         if len(users) > self.limits.max_users_per_batch:
             return self._turned_away(attempt, Refusal.TOO_LARGE, len(users))
         accepted, rejected = 0, Counter[str]()
@@ -165,6 +169,30 @@ class ThreePartyAggregator(Aggregator):
                     accepted += 1
             attempt.rejected += rejected
         return Receipt(accepted, dict(rejected))
+
+    def _report_site(
+        self,
+        sender: str,
+        where: tuple[str, int],
+        attempt: _Attempt,
+        found: bytes,
+        of_site: tuple[bytes, ...],
+        rows: list[SharedUser],
+    ) -> Receipt:
+        """All of its users, or none of them."""
+        with self._turn:
+            owners, size = self.ledger.owners(), len(rows) * user_bytes(self.place, attempt.length)
+            if any(owners.get(user) is None for user in of_site):
+                why = Refusal.NOT_ENROLLED
+            elif any(owners[user] != sender for user in of_site):
+                why = Refusal.FORBIDDEN
+            elif self._held_bytes() + size > self.limits.max_shares_bytes:
+                why = Refusal.BUSY
+            elif not (word := self._party.receive_site(*where, found, of_site, rows)):
+                return Receipt(len(of_site), {})
+            else:
+                why = _WHY[word]
+            return self._turned_away(attempt, why, len(of_site))
 
     # --- the server's side ---
 
@@ -422,7 +450,7 @@ class ThreePartyAggregator(Aggregator):
             for (run, round), attempt in self._shares.items()
         )
         return sum(
-            said.users * user_bytes(self.place, attempt.length)
+            said.rows * user_bytes(self.place, attempt.length)
             for attempt, said in found
             if said and not said.ended
         )

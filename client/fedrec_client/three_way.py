@@ -16,17 +16,19 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import UInt8s
 from fedrec.errors import PrivacyError, RefusedError, UnreachableError
 from fedrec.federation.hostile_clients import noise_mu
 from fedrec.federation.ledger_heads import HeadMemory, follow
-from fedrec.federation.messages import Question
+from fedrec.federation.messages import Question, Reports
 from fedrec.federation.protocol import AttemptNonce, Receipt, Refusal, ShareDesk
 from fedrec.federation.wire import Batch, pack_reports
 from fedrec.privacy.calibration import Plan
 from fedrec.sharing.commitments import ticket
 from fedrec.sharing.layout import Layout, plain_numbers, plan_layout, with_own_noise
 from fedrec.sharing.record import addressed, noise_keys, pack_shares, user_bytes
-from fedrec_client.answering import answered
+from fedrec.sharing.site_sums import SiteSum, pack_site, row_names, site_rows
+from fedrec_client.answering import answered, batches
 from fedrec_client.delivery import Delivery
 
 MESSAGE_BYTES = 8 * 2**20
@@ -143,7 +145,40 @@ class SharedDelivery(Delivery):
         self._ticket = self.three.ticket(self.run, self.question.round, self.digest)
         self.keep_attempt(self._ticket)
         most = max(1, min(users_per_batch, MESSAGE_BYTES // user_bytes(1, self._layout.length)))
-        super().hand_in(users_per_batch=most, batch_bytes=batch_bytes)
+        rows = site_rows(self._layout)
+        if (
+            self._layout.checked is None
+            and self.mine.num_users > rows
+            and rows * user_bytes(1, self._layout.length) <= MESSAGE_BYTES
+        ):
+            self._hand_in_sum(users_per_batch=most, batch_bytes=batch_bytes)
+        else:
+            super().hand_in(users_per_batch=most, batch_bytes=batch_bytes)
+
+    def _hand_in_sum(self, *, users_per_batch: int, batch_bytes: int) -> None:
+        """All users of the site in one message (`site_sums`): shorter than their rows."""
+        assert self.three is not None
+        total, everybody = SiteSum(self._layout), np.arange(self.mine.num_users)
+        for users in batches(
+            self.mine, self.question.blocks, users=users_per_batch, max_bytes=batch_bytes
+        ):
+            total.add(plain_numbers(self._answered(users), self._layout))
+            self.batches += 1
+        numbers = total.rows()
+        tokens, of = self._names(self.tokens, everybody), self._names(self.ids, everybody)
+        sent = addressed(
+            numbers,
+            row_names(of, len(numbers)),
+            row_names(tokens, len(numbers)),
+            self._ticket,
+            secret=self.secret,
+        )
+        messages = [
+            pack_site(tokens, pack_shares(some, place, self._ticket))
+            for place, some in enumerate(sent)
+        ]
+        self.bytes_sent += sum(map(len, messages))
+        self._count(self.three.report(self.run, self.question.round, messages))
 
     @property
     def _layout(self) -> Layout:
@@ -152,13 +187,8 @@ class SharedDelivery(Delivery):
 
     def _sent(self, users: npt.NDArray[np.int64]) -> Receipt:
         assert self.three is not None
-        reports = answered(self.question, self.step, self.mine, users)
-        if self.keep:
-            self.keep(
-                self.batches,
-                pack_reports(Batch(self.ids[users], self.tokens[users], reports), self.digest),
-            )
-        ids, tokens = ([row.tobytes() for row in rows[users]] for rows in (self.ids, self.tokens))
+        reports = self._answered(users)
+        ids, tokens = self._names(self.ids, users), self._names(self.tokens, users)
         numbers, shape = plain_numbers(reports, self._layout), self._layout
         if shape.checked is not None:
             numbers = with_own_noise(
@@ -168,6 +198,19 @@ class SharedDelivery(Delivery):
         messages = [pack_shares(some, place, self._ticket) for place, some in enumerate(sent)]
         self.batches, self.bytes_sent = self.batches + 1, self.bytes_sent + sum(map(len, messages))
         return self.three.report(self.run, self.question.round, messages)
+
+    def _answered(self, users: npt.NDArray[np.int64]) -> Reports:
+        reports = answered(self.question, self.step, self.mine, users)
+        if self.keep:
+            self.keep(
+                self.batches,
+                pack_reports(Batch(self.ids[users], self.tokens[users], reports), self.digest),
+            )
+        return reports
+
+    @staticmethod
+    def _names(rows: UInt8s, users: npt.NDArray[np.int64]) -> list[bytes]:
+        return [row.tobytes() for row in rows[users]]
 
 
 def require_shareable(question: Question, plan: Plan) -> None:

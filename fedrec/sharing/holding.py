@@ -48,6 +48,7 @@ class Holding:
     _file: BinaryIO | None = field(default=None, repr=False)
     _memory: dict[int, bytes] = field(default_factory=dict, repr=False)
     _slots: int = 0
+    _sites: dict[bytes, tuple[tuple[bytes, ...], int]] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self._users)
@@ -60,6 +61,31 @@ class Holding:
     def names(self, user: bytes) -> bool:
         """Whether a report of this pseudonym is held."""
         return user in self._pseudonyms
+
+    def take_site(self, users: tuple[bytes, ...], rows: Sequence[bytes]) -> bool:
+        """Expect a site's sum of these users in rows of these names; again is the same. False where
+        one of the users is held otherwise."""
+        if rows[0] not in self._sites:
+            if not self._pseudonyms.isdisjoint(users):
+                return False
+            self._pseudonyms.update(users)
+            self._sites |= {row: (tuple(rows), len(users)) for row in rows}
+        return True
+
+    def whole(self, users: Sequence[Committed]) -> list[Committed]:
+        """Without rows of sites of which a row is missing."""
+        names = {user.user for user in users}
+        return [
+            user
+            for user in users
+            if user.user not in self._sites or names.issuperset(self._sites[user.user][0])
+        ]
+
+    def count(self, users: Sequence[Committed]) -> int:
+        """People: a site's are counted with the first of its rows. Also after `close`."""
+        sites = [self._sites[user.user] for user in users if user.user in self._sites]
+        of_sites = sum(count for rows, count in dict.fromkeys(sites))
+        return len(users) - len(sites) + of_sites
 
     def everybody(self) -> tuple[Committed, ...]:
         """By report id."""

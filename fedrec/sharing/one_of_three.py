@@ -46,6 +46,7 @@ from fedrec.sharing.protocol import Kept, Peer, Standing, Store
 from fedrec.sharing.record import SharedUser, packed_output, passed_on_as_committed, users_a_piece
 from fedrec.sharing.ring import SEED_BYTES
 from fedrec.sharing.servers import ShareSums
+from fedrec.sharing.site_sums import row_names, site_rows
 
 TOO_FEW = "fewer users are held alike than are needed"
 """How an attempt ends that may be opened again when more users report."""
@@ -98,6 +99,7 @@ class Progress:
     ended: str
     wanted: tuple[int, int] | None = None
     opened: bytes = b""
+    rows: int = 0
 
 
 class OneOfThree:
@@ -185,8 +187,7 @@ class OneOfThree:
         """Take one user's shares; "" or why not.
 
         A client that sends the same again is told the same."""
-        attempt = self._attempts.get((run, round))
-        if attempt is None or attempt.ended or not attempt.ticket or ticket != attempt.ticket:
+        if (attempt := self._taking(run, round, ticket)) is None:
             return "another-ticket"
         holding = attempt.holding
         known, checked = (
@@ -208,6 +209,36 @@ class OneOfThree:
         except OSError:
             return "no-room"
         return ""
+
+    def receive_site(
+        self, run: str, round: int, ticket: bytes, users: tuple[bytes, ...], rows: list[SharedUser]
+    ) -> str:
+        """Take a site's sum of its users (`site_sums`), as `receive`."""
+        if (attempt := self._taking(run, round, ticket)) is None:
+            return "another-ticket"
+        names, layout = row_names(users, len(rows)), attempt.sums.layout
+        if (
+            layout.checked is not None
+            or len(rows) != site_rows(layout)
+            or [row.committed.user for row in rows] != names
+        ):
+            return "malformed"
+        if attempt.held is not None and any(
+            attempt.holding.committed(row.committed.report) is None for row in rows
+        ):
+            return "round-closed"
+        if not all(self._enrolled(user) for user in users):
+            return "unknown-user"
+        if not attempt.holding.take_site(users, names):
+            return "replayed"
+        return next(filter(None, (self.receive(run, round, ticket, row) for row in rows)), "")
+
+    def _taking(self, run: str, round: int, ticket: bytes) -> _Attempt | None:
+        """The attempt of this ticket."""
+        attempt = self._attempts.get((run, round))
+        if attempt is None or attempt.ended or not attempt.ticket or ticket != attempt.ticket:
+            return None
+        return attempt
 
     def _is_sound(self, attempt: _Attempt, user: SharedUser) -> bool:
         return user.fits(self.index, attempt.holding.length) and user.is_committed(
@@ -234,18 +265,20 @@ class OneOfThree:
         attempt = self._attempts.get((run, round))
         if attempt is None:
             return None
-        users = len(attempt.holding if attempt.held is None else attempt.held)
+        holding = attempt.holding
+        held = holding.everybody() if attempt.held is None else attempt.held
         wanted = self._next_piece(attempt) if attempt.agreed else None
         opened = attempt.opened if not attempt.verdict else b""
         return Progress(
             attempt.number,
             attempt.nonce,
             attempt.ticket,
-            users,
+            holding.count(held),
             attempt.held is not None,
             attempt.ended,
             wanted,
             opened,
+            rows=len(held),
         )
 
     def forget(self, run: str, round: int) -> None:
@@ -383,14 +416,15 @@ class OneOfThree:
         ):
             return None
         if not attempt.agreed:
-            attempt.alike = tuple(held_alike([attempt.held, *(held or () for held in lists)]))
+            alike = held_alike([attempt.held, *(held or () for held in lists)])
+            attempt.alike = tuple(attempt.holding.whole(alike))
             attempt.agreed = batch_digest(attempt.ticket, attempt.alike)
         if any(
             other.ticket != attempt.ticket or other.agreed not in {b"", attempt.agreed}
             for other in theirs.values()
         ):
             return self._end(attempt, "peers did not agree on the users")
-        if len(attempt.alike) < attempt.needed:
+        if attempt.holding.count(attempt.alike) < attempt.needed:
             return self._end(attempt, TOO_FEW)
         if all(other.agreed == attempt.agreed for other in theirs.values()):
             self._after_agreement(run, attempt, theirs)
@@ -532,8 +566,9 @@ class OneOfThree:
             if attempt.verdict
             else (attempt.alike, attempt.agreed)
         )
-        content = packed_output(attempt.ticket, len(users), parts)
-        output = Kept(attempt.number, attempt.ticket, agreed, len(users), content)
+        people = attempt.holding.count(users)
+        content = packed_output(attempt.ticket, people, parts)
+        output = Kept(attempt.number, attempt.ticket, agreed, people, content)
         self._store.keep(run, question.round, output)
         if self.index != 1:  # aggregator 2 may still ask it for explicit shares
             attempt.holding.close()

@@ -16,7 +16,8 @@ import numpy as np
 
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.model import predict
-from fedrec.federation.hostile_clients import on_checked_grid, opening_mu
+from fedrec.federation.checked_grid import on_checked_grid
+from fedrec.federation.hostile_clients import opening_mu
 from fedrec.federation.messages import Question, ReleaseSpec
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.federation.rounds import train
