@@ -160,7 +160,10 @@ def test_every_scenario_with_a_figure_table_is_a_figure() -> None:
 def test_seeds_epsilons_and_points_are_those_of_the_scenario(made: dict[str, Any]) -> None:
     found = made["figures"]["figure3"]["rows"]
     assert {(row["series"], row["x"]) for row in found} == {
-        (f"epsilon = {e}", mu) for e in (5, 20) for mu in (0, 0.25)
+        (f"{panel}epsilon = {e}", mu)
+        for panel in ("", "DPSGD, ")
+        for e in (5, 20)
+        for mu in (0, 0.25)
     }
     assert all(row["seeds"] == [1, 2] and len(row["each"]) == 2 for row in found)
 
@@ -193,7 +196,7 @@ def test_the_page_stands_alone_and_has_every_value_a_chart_and_the_warning(
         assert f"{row['value']:.4f}" in shown
         assert f"{row['interval'][0]:.4f} to {row['interval'][1]:.4f}" in shown
     assert shown.count("<svg ") == 2  # one chart, for a desk and for a phone
-    assert shown.count('class="error') == 2 * 4
+    assert shown.count('class="error') == 2 * 8
     assert "NOT the paper&#39;s data (ML-10M): this is planted data" in shown
     assert "figure.points=[0,0.25]" in shown
 

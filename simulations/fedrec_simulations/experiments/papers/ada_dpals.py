@@ -2,8 +2,9 @@
 `PUBLISHED` is what the paper says of them.
 
 A row is one point: figure, metric, series of the legend, x, mean over split seeds (the noise's seed
-being the split's), its standard error, every seed's value, and the guarantee. Panels of noisy
-gradient descent on ratings and clicks (half of Figures 1-3 and 9) are not here.
+being the split's), its standard error, every seed's value, and the guarantee. Of the panels of
+noisy gradient descent (half of Figures 1-3 and 9) the curves by mu are here, mu = 0 for weights
+that are all the same; sampling items of a user, and descent without privacy, are not.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from fedrec_simulations.experiments.papers.ada_dpals_runs import (
     item_counts,
     metric_of,
     reference_trial,
+    sgd,
     trained_trial,
 )
 from fedrec_simulations.experiments.papers.ada_dpals_tasks import planted_task_lines
@@ -86,9 +88,10 @@ def _rows(work: Work, wanted: Iterable[tuple[str, float]]) -> BySeed[tuple[str, 
 
 def _privacy_utility(work: Work) -> Plan[list[Line]]:
     """Figures 1 and 2: quality against epsilon; Ada-DPALS at mu = 1/4, with weights to the whole
-    budget and as printed."""
+    budget and as printed; descent at mu = 1/4 and 0."""
     metric = metric_of(work.kind)
-    found = yield from _rows(work, product((UNIFORM, TAIL, ada("1/4"), EQ_12), work.epsilons))
+    methods = (UNIFORM, TAIL, ada("1/4"), EQ_12, sgd("1/4"), sgd(0))
+    found = yield from _rows(work, product(methods, work.epsilons))
     reference = (yield from _reference(work))[ALS]
     lines = [_line(work, method, epsilon, rows) for (method, epsilon), rows in found.items()]
     lines.append(Line(metric, ALS, "inf", [row[metric] for row in reference], "no privacy"))
@@ -109,11 +112,13 @@ def _reference(work: Work) -> BySeed[str]:
 
 
 def _exponents(work: Work) -> Plan[list[Line]]:
-    """Figures 3 and 9: quality against mu."""
-    at = list(product(work.epsilons, work.points))
-    found = yield from _rows(work, [(ada(mu), epsilon) for epsilon, mu in at])
+    """Figures 3 and 9: quality against mu, of sufficient statistics and of descent."""
+    panels = {"": ada, "DPSGD, ": sgd}
+    at = list(product(panels, work.epsilons, work.points))
+    found = yield from _rows(work, [(panels[panel](mu), epsilon) for panel, epsilon, mu in at])
     return [
-        _line(work, f"epsilon = {epsilon:g}", mu, found[ada(mu), epsilon]) for epsilon, mu in at
+        _line(work, f"{panel}epsilon = {epsilon:g}", mu, found[panels[panel](mu), epsilon])
+        for panel, epsilon, mu in at
     ]
 
 

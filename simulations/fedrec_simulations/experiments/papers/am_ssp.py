@@ -28,6 +28,7 @@ from fedrec_simulations.experiments.papers.ada_dpals_runs import (
     reference_trial,
 )
 from fedrec_simulations.experiments.papers.am_ssp_runs import (
+    CLICK_DPSGD,
     DPSGD,
     LOOPBACK,
     OURS,
@@ -116,7 +117,7 @@ def _privacy_utility(work: Work) -> Plan[list[Line]]:
     """Figures 1 and 2: quality against epsilon; SSP1 on ratings alone, as its 16 releases a step
     are 16 times the work."""
     ratings, metric = work.kind == "ratings", metric_of(work.kind)
-    curves = (LOOPBACK, SSP, *((SSP1, DPSGD) if ratings else ()), PRINTED, OURS)
+    curves = (LOOPBACK, SSP, *((SSP1,) if ratings else ()), *_rival(work), PRINTED, OURS)
     wanted = [*product(curves, work.epsilons), *((curve, math.inf) for curve in (LOOPBACK, SSP))]
     found = yield from _rows(work, wanted)
     lines = [_line(work, label, epsilon, rows) for (label, epsilon), rows in found.items()]
@@ -149,8 +150,8 @@ def _line(work: Work, series: str, x: float, rows: Sequence[Row]) -> Line:
 
 
 def _rival(work: Work) -> tuple[Curve, ...]:
-    """AM-DPSGD, which our recipe fits to ratings alone."""
-    return (DPSGD,) if work.kind == "ratings" else ()
+    """AM-DPSGD; of clicks it has no biases."""
+    return (DPSGD,) if work.kind == "ratings" else (CLICK_DPSGD,)
 
 
 def _time(work: Work) -> Plan[list[Line]]:
