@@ -70,7 +70,7 @@ def drawing(study: Study, group: Group, *, name: str) -> Markup:
     ]
     for drawn in reversed(lines):
         parts += _drawn(drawn, x, y, study.epsilons)
-    parts += _names(lines, levels, y)
+    parts += _names(lines, levels, x, y)
     title = f"{study.metric.upper()} on {study.name} against ε {wording.unit(study.promise)}"
     numbers = _numbers(study, group)
     return picture(
@@ -201,17 +201,27 @@ def _drawn(drawn: _Line, x: Scale, y: Scale, epsilons: Sequence[float]) -> list[
     ]
 
 
-def _names(lines: Sequence[_Line], levels: Sequence[tuple[str, float]], y: Scale) -> list[Markup]:
-    """To the right of where lines and levels end, moved apart."""
-    ends = [(drawn.label, drawn.points[-1][1].mean, f"t{drawn.style[0][1:]}") for drawn in lines]
-    ends += [(label, value, "quiet") for label, value in levels]
-    wanted = [y(value) - _LABEL / 2 for _, value, _ in ends]
-    tops = spread(wanted, [_LABEL] * len(ends), low=2.0, high=HEIGHT - 6)
+def _names(
+    lines: Sequence[_Line], levels: Sequence[tuple[str, float]], x: Scale, y: Scale
+) -> list[Markup]:
+    """To the right of the frame, moved apart, each joined to where its line or level ends."""
+    ends = [
+        (drawn.label, _at(drawn.points[-1][0], x), drawn.points[-1][1].mean, _text_class(drawn))
+        for drawn in lines
+    ]
+    ends += [(label, RIGHT, value, "quiet") for label, value in levels]
+    wanted = [y(value) - _LABEL / 2 for _, _, value, _ in ends]
+    tops = spread(wanted, [_LABEL] * len(ends), low=2.0, high=BOTTOM + _LABEL)
     parts = []
-    for (label, value, class_), top in zip(ends, tops, strict=True):
-        parts.append(path([(RIGHT + 4, y(value)), (RIGHT + 14, top + _LABEL / 2)], class_="leader"))
+    for (label, end, value, class_), top in zip(ends, tops, strict=True):
+        joint = [(end + 4, y(value)), (RIGHT + 4, y(value)), (RIGHT + 14, top + _LABEL / 2)]
+        parts.append(path(joint, class_="leader"))
         parts.append(text(RIGHT + 18, top + 11.5, label, class_=f"label {class_}"))
     return parts
+
+
+def _text_class(drawn: _Line) -> str:
+    return f"t{drawn.style[0][1:]}"
 
 
 def _spoken(lines: Sequence[_Line], levels: Sequence[tuple[str, float]]) -> str:
