@@ -119,7 +119,7 @@ def _shown(
             "",
             *facts(private, recommender),
             (
-                "again    the same question left the same bytes and cost "
+                "again    the same question sent the same bytes and cost "
                 f"{'nothing' if not again.fresh else 'once more'}"
             ),
             "",

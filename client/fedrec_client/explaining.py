@@ -71,8 +71,8 @@ def shown(answered: Answered, recommender: Recommender) -> str | None:
         return None
     clicks = f"{answered.clicks} click{'s' * (answered.clicks != 1)}"
     left = (
-        f"of what {clicks} say of a list, noise of epsilon {recommender.guarantee.epsilon:g} "
-        f"leaves about {share:.0%}"
+        f"noise of epsilon {recommender.guarantee.epsilon:g} leaves about {share:.0%} of what "
+        f"{clicks} say about the list"
     )
     if share >= HIDDEN:
         return left
@@ -109,9 +109,9 @@ def person(answered: Answered, recommender: Recommender) -> str:
     limit = "" if math.isinf(ledger.max_user_epsilon) else f" of {ledger.max_user_epsilon:g}"
     asked = f"{answers} fresh answer{'s' * (answers != 1)} on {clicks} click{'s' * (clicks != 1)}"
     return (
-        f"{asked}: epsilon {own:.4g} per user (replace), had all of them been others; "
-        f"{whole:.4g}{limit} whatever the history. "
-        "A server that keeps answers may know you again by them"
+        f"{asked}: epsilon {own:.4g} per user (replace) for this history; "
+        f"{whole:.4g}{limit} for the longest possible one. "
+        "A server that keeps answers may recognise you by them"
     )
 
 
@@ -151,8 +151,8 @@ def _worded(name: str, value: Any) -> str:
 def _stayed(answered: Answered, recommender: Recommender) -> Iterator[str]:
     about, answer = answered.bundle.about, answered.answer
     yield (
-        "Stayed on this device: the history, its ratings and times, what was seen, the "
-        "coefficients before noise."
+        "Stayed on this device: the history, its ratings and times, and the coefficients before "
+        "noise."
     )
     if answer is not None:
         yield (
@@ -167,6 +167,6 @@ def _stayed(answered: Answered, recommender: Recommender) -> Iterator[str]:
                 "drawn here and kept secret."
             )
         yield (
-            f"{answered.asked} items were asked for whatever was seen; {answered.hidden} of them "
-            "had been, and were left out here."
+            f"{answered.asked} items were asked for, whatever the history; {answered.hidden} of "
+            "them are in it, and were left out here."
         )

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
+import polars as pl
 import pytest
 from scipy import stats
 
 import fedrec
+from fedrec_simulations.report import comparison
+from fedrec_simulations.report.comparison import different_data
 
 matplotlib.use("agg")
 
@@ -89,6 +92,37 @@ def test_runs_are_compared_in_one_frame(tmp_path: Path) -> None:
     assert ours["epsilon"].to_list() == [1.0, 5.0]
     assert set(ours["unit"]) == {"user (add/remove)"}
     assert "item mean" in set(frame["method"])
+    assert frame["scenario"].n_unique() == 1, "another epsilon is no other scenario"
+    assert different_data(frame) == ""
     assert runs[0].frame.equals(
         frame.filter(frame["run"] == runs[0].folder.name).select(runs[0].frame.columns)
     )
+
+
+def _compared(tmp_path: Path, **settings: object) -> pl.DataFrame:
+    """A run of a popularity list beside one with these settings, trained the same way."""
+    few = {"data.preset": "small", "data.kind": "clicks", "compare.als": False, "run.examples": 0}
+    runs = [
+        fedrec.simulate(
+            {"recipe": "dp-popularity"}, settings=chosen, noise="seeded", directory=tmp_path
+        )
+        for chosen in (few, {**few, **settings})
+    ]
+    return fedrec.compare(*(run.folder for run in runs))
+
+
+def test_runs_on_different_data_are_no_seeds_of_one_line(tmp_path: Path) -> None:
+    frame = _compared(tmp_path, **{"data.keep_users": 200})
+    assert frame["data"].n_unique() == 2
+    assert "do not compare" in different_data(frame)
+    points = comparison._points(frame, "ndcg@20")
+    assert len(points) == 2
+    assert all(name.startswith("dp-popularity, ") for name in points)
+    assert comparison._levels(frame, "ndcg@20") == {}
+    assert "do not compare" in comparison.page(frame, "ndcg@20")
+
+
+def test_runs_that_differ_in_seeds_alone_are_one_line(tmp_path: Path) -> None:
+    frame = _compared(tmp_path, seed=2, **{"split.seed": 2})
+    assert list(comparison._points(frame, "ndcg@20")) == ["dp-popularity"]
+    assert "popularity" in comparison._levels(frame, "ndcg@20")

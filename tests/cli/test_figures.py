@@ -23,8 +23,9 @@ from fedrec_simulations.report.figures import FORMATS, charts_of
 from tests.simulations.test_report import example
 
 STARTS = {"svg": b"<svg ", "pdf": b"%PDF", "png": b"\x89PNG"}
-PRIVATE = {"delta": 1e-5, "unit": "user (add/remove)", "noise": "seeded", "private": True}
-NONE = {"epsilon": math.inf, "delta": None, "unit": None, "noise": None, "private": False}
+SAME = {"data": "d", "scenario": "s"}
+PRIVATE = {**SAME, "delta": 1e-5, "unit": "user (add/remove)", "noise": "seeded", "private": True}
+NONE = {**SAME, "epsilon": math.inf, "delta": None, "unit": None, "noise": None, "private": False}
 
 
 def _compared() -> pl.DataFrame:

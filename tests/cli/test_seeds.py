@@ -56,6 +56,8 @@ def test_the_page_and_the_table_show_intervals_and_name_every_run(found: Path) -
 def test_a_run_without_a_metric_does_not_lower_its_mean() -> None:
     about = {
         "run": "a",
+        "data": "d",
+        "scenario": "s",
         "method": "m",
         "epsilon": 5.0,
         "delta": 1e-5,

@@ -92,7 +92,7 @@ def test_an_explanation_shows_every_byte_in_hex_and_in_words(
             for expected in (
                 "Stayed on this device",
                 "noise of std",
-                "asked for whatever was seen",
+                "asked for, whatever the history",
             ):
                 assert expected in words
         assert all(f"i{j}" not in words for j in (1, 2, 3))

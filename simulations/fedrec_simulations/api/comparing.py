@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,8 +23,9 @@ def compare(*runs: str | Path) -> pl.DataFrame:
         runs: Run folders.
 
     Returns:
-        Columns run, method, epsilon, delta, unit, noise, private, and every metric that some run
-            has; null where a run lacks it.
+        Columns run, data, scenario, method, epsilon, delta, unit, noise, private, and every metric
+            that some run has; null where a run lacks it. Runs on the same data have the same data,
+            and runs that differ in seeds and epsilon alone the same scenario.
 
     Raises:
         RunError: A folder holds no finished run.
@@ -55,9 +58,10 @@ def _rows(folder: Path) -> Iterator[dict[str, Any]]:
         "unit": f"{promised['unit']} ({promised['neighbours']})",
         "noise": result.get("noise"),
     }
+    of_run = {"run": folder.name, **_identity(folder, settings)}
     for point in result["curve"]:
         found = {
-            "run": folder.name,
+            **of_run,
             "method": settings["recipe"],
             "epsilon": float(point["epsilon"]),
             **about,
@@ -71,7 +75,29 @@ def _rows(folder: Path) -> Iterator[dict[str, Any]]:
             "noise": None,
             "private": False,
         }
-        yield {"run": folder.name, "method": method, **without, **_numbers(metrics)}
+        yield {**of_run, "method": method, **without, **_numbers(metrics)}
+
+
+def _identity(folder: Path, settings: dict[str, Any]) -> dict[str, str]:
+    """Digests: of the data and the kind of split, and of all settings but seeds and epsilons."""
+    path = folder / "data.json"
+    provenance = read_json(path)["provenance"] if path.is_file() else {}
+    read = {
+        "settings": settings["data"],
+        "split": {**settings["split"], "seed": None},
+        "files": provenance.get("files"),
+        "rows": provenance.get("report", {}).get("rows_kept"),
+    }
+    tables = {key: settings[key] for key in ("recipe", "own", "model", "collective", "news")}
+    privacy = {**settings["privacy"], "epsilon": None, "budget_file": None}
+    return {
+        "data": _short(read),
+        "scenario": _short({"data": read, "privacy": privacy, **tables}),
+    }
+
+
+def _short(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _numbers(metrics: dict[str, Any]) -> dict[str, float]:

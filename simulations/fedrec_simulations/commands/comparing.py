@@ -38,8 +38,8 @@ def compare(
     """Compare finished runs in one table: a row for each run and method, every epsilon with its
     unit.
 
-    A figure has one line for each recipe and keeps a method's colour in all figures; it needs pip
-    install 'fedrec[plot]'.
+    Runs that differ in seeds alone are one line of a figure, with intervals. Runs on different data
+    are shown in one table, with a warning. A figure needs pip install 'fedrec[plot]'.
 
     Examples:
 
@@ -48,12 +48,14 @@ def compare(
       fedrec compare runs/a runs/b --metric rmse --output compare.pdf
     """
     from fedrec_simulations.api.comparing import compare as frame_of
-    from fedrec_simulations.report.comparison import metric_of, table, write
+    from fedrec_simulations.report.comparison import different_data, metric_of, table, write
 
     frame = frame_of(*runs)
     chosen = metric_of(frame, metric)
     if output is not None:
         write(frame, chosen, output)
+    if warning := different_data(frame):
+        typer.echo(f"note: {warning}", err=True)
     typer.echo(
         json.dumps(frame.to_dicts(), default=str).replace("Infinity", '"inf"')
         if as_json

@@ -18,7 +18,18 @@ from fedrec_simulations.report.content import LineChart, Point
 from fedrec_simulations.report.table_page import TablePage, render
 
 _ERRORS = {"rmse", "mae"}
-_ABOUT = {"run", "runs", "method", "epsilon", "delta", "unit", "noise", "private"}
+_ABOUT = {
+    "run",
+    "runs",
+    "data",
+    "scenario",
+    "method",
+    "epsilon",
+    "delta",
+    "unit",
+    "noise",
+    "private",
+}
 _HALF = "_half"
 
 
@@ -50,7 +61,10 @@ def over_runs(frame: pl.DataFrame) -> pl.DataFrame:
             "epsilon": epsilon,
             "runs": group.height,
         }
-        row |= {name: group[name][0] for name in ("delta", "unit", "noise", "private")}
+        row |= {
+            name: group[name][0]
+            for name in ("data", "scenario", "delta", "unit", "noise", "private")
+        }
         for metric in metrics_of(frame):
             values = group[metric].drop_nulls().to_list()
             found = interval(values) if values else None
@@ -62,6 +76,13 @@ def over_runs(frame: pl.DataFrame) -> pl.DataFrame:
             )
         rows.append(row)
     return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def different_data(frame: pl.DataFrame) -> str:
+    """What must be said of runs on different data or splits; empty of runs on the same."""
+    if frame["data"].n_unique() == 1:
+        return ""
+    return "These runs are on different data or splits: their metrics do not compare."
 
 
 def metric_of(frame: pl.DataFrame, name: str) -> str:
@@ -141,7 +162,9 @@ def page(
     header, rows = _shown(frame, metric)
     best = ordered(frame.filter(pl.col("private")), metric).head(1).to_dicts()
     first = "No run here is private."
-    if best:
+    if warning := different_data(frame):
+        first = warning
+    elif best:
         ours, found = best[0], _measured(best[0][metric], best[0].get(half(metric)))
         first = (
             f"Best private method by {metric}: {ours['method']} of {ours['run']}, {found} at ε "
@@ -193,17 +216,23 @@ def _chart(frame: pl.DataFrame, metric: str) -> Markup | None:
 
 def _points(frame: pl.DataFrame, metric: str) -> dict[str, pl.DataFrame]:
     """Of each private method: epsilon, mean, and half width of the interval, over runs that differ
-    in their seed."""
+    in their seed alone. A method with several scenarios has a line for each, named by its first
+    run."""
     ours = frame.filter(pl.col("private") & pl.col(metric).is_not_null())
-    methods = ours["method"].unique(maintain_order=True)
-    means = ours if half(metric) in frame.columns else over_runs(ours)
-    return {
-        m: means.filter(pl.col("method") == m).select("epsilon", mean=metric, half=half(metric))
-        for m in methods
-    }
+    found = dict[str, pl.DataFrame]()
+    for (method,), of_method in ours.group_by("method", maintain_order=True):
+        scenarios = of_method.partition_by("scenario", maintain_order=True)
+        for runs in scenarios:
+            name = str(method) if len(scenarios) == 1 else f"{method}, {runs['run'][0]}"
+            means = runs if half(metric) in frame.columns else over_runs(runs)
+            found[name] = means.select("epsilon", mean=metric, half=half(metric))
+    return found
 
 
 def _levels(frame: pl.DataFrame, metric: str) -> dict[str, float]:
+    """Of methods without privacy; none where runs are on different data."""
+    if different_data(frame):
+        return {}
     theirs = frame.filter(~pl.col("private") & pl.col(metric).is_not_null())
     return dict(
         theirs.group_by("method", maintain_order=True).agg(pl.col(metric).mean()).iter_rows()

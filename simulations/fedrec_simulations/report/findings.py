@@ -150,8 +150,8 @@ def _sent(run: Run) -> Fact:
 def _received(run: Run) -> Fact:
     terms, rounds = run.terms_bytes, len(run.main.rounds)
     words = (
-        f"the catalogue, {wording.size(terms)}, and {rounds} questions, each without what the "
-        "one before held"
+        f"the catalogue, {wording.size(terms)}, and {rounds} questions; arrays that a client has "
+        "are not sent again"
     )
     return Fact(
         "Received by a client",
