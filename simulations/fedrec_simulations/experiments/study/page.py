@@ -95,6 +95,13 @@ as printed, and what runs here instead:
 | fast DPMF Thm 1: the sampler is ε-DP | an exact posterior sample is, no finite chain | shown as *not established*, ranked nowhere |"""  # noqa: E501
 
 
+CURVES = """The papers' curves are not beside these tables: their text prints no values of them, and
+the figures themselves were not at hand to be read off their axes. What the text says of a figure,
+an order or a single number, is told by `fedrec bench paper PAPER/FIGURE` beside its re-made rows.
+Missing in those are two curves of the descent panels of Ada-DPALS (Figures 1 and 2): items sampled
+within a user, and descent without privacy."""
+
+
 def write(target: Path, results: Path) -> None:
     """Write the page, and img/study-*.svg beside it, from study-*.json in `results`; nothing where
     there is none."""
@@ -121,6 +128,7 @@ def write(target: Path, results: Path) -> None:
                 *_section(study, "people", target),
             ]
     parts += _claims(studies)
+    parts += ["## Published curves", CURVES]
     parts += ["## Claims about privacy", PROOFS, "## How it was made", _made(studies)]
     write_bytes(target, ("\n\n".join(parts) + "\n").encode())
 
