@@ -41,6 +41,10 @@ def faults(
             ),
         ),
     ] = False,
+    leaves: Annotated[
+        bool,
+        typer.Option("--leaves", help="A root and two leaves in place of one aggregator."),
+    ] = False,
     each_moment: Annotated[
         bool,
         typer.Option(
@@ -67,6 +71,10 @@ def faults(
     With --each-moment, one aggregator ends once in each of some 900 checked trainings; with --kill,
     the deployments of real processes have three aggregators, which check clients.
 
+    --leaves runs a real root, leaves, clients and rounds through the same faults, through reports
+    that come twice and through leaves that lie about their sums in a way that shows. Every release
+    must be the loopback's, byte for byte, and charged once.
+
     Examples:
 
     \b
@@ -74,7 +82,17 @@ def faults(
       fedrec faults --kill 200
       fedrec faults --three-party --runs 1000
       fedrec faults --three-party --each-moment
+      fedrec faults --leaves --runs 300
     """
+    if leaves:
+        if three_party or kill or show or each_moment:
+            raise SettingsError(
+                "--leaves is of one process, and shows no operations", "Leave the others out."
+            )
+        from fedrec_simulations.faults.leaves import run as run_leaves
+
+        typer.echo(run_leaves(runs=runs, seed=seed))
+        return
     if three_party and show:
         raise SettingsError("--three-party shows no operations", "Leave --show out.")
     if three_party and not kill:

@@ -126,7 +126,7 @@ class ClientProcess:
     ) -> None:
         path = folder / "ledger.sqlite"
         if not path.exists():
-            _give_secret(path, machine.party)
+            give_secret(path, machine.party)
         self.ledger = ClientLedger(path, limit=limit, clock=machine.clock.of(machine.party))
         self.ledger._database = Database(self.ledger._database, machine)  # type: ignore[assignment]
         desk = ReportDeskAfar(machine.party, network, tries)
@@ -154,7 +154,7 @@ class ClientProcess:
         self.ledger.close()
 
 
-def _give_secret(path: Path, party: str) -> None:
+def give_secret(path: Path, party: str) -> None:
     """A secret made of the party's name: the same script then gives the same pseudonyms."""
     path.parent.mkdir(parents=True)
     database = sqlite3.connect(path)
