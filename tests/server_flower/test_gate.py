@@ -556,7 +556,7 @@ def test_of_many_nodes_of_one_client_only_the_latest_are_known() -> None:
 
 
 def test_what_it_cannot_listen_on_or_show_is_said_plainly(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="without TLS"), Gate(Address("0.0.0.0", 0), lambda: ""):
+    with pytest.raises(SettingsError, match="has no TLS"), Gate(Address("0.0.0.0", 0), lambda: ""):
         pass
     with (
         pytest.raises(SettingsError, match="certificate"),
