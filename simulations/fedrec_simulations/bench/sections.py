@@ -54,7 +54,7 @@ SECTIONS = (
         "simple",
         "The default recipe beside simple private methods",
         (
-            "All on the same data, split, ε and unit; means of three seeds, test read once. "
+            "All on the same data, split, ε and unit; means over seeds, test read once. "
             "Each data set is used whole and as subsets of users and items."
         ),
         (
