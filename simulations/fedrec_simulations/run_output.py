@@ -24,7 +24,7 @@ from fedrec_simulations import statement
 from fedrec_simulations.api.released import write_facts
 from fedrec_simulations.console import stage
 from fedrec_simulations.model_card import write_card
-from fedrec_simulations.run import BY_RULE, Run
+from fedrec_simulations.run import BY_RULE, Run, promise_in_short
 from fedrec_simulations.run_folder import RESULT
 from fedrec_simulations.training import Trained
 
@@ -57,6 +57,11 @@ def write_run(
     write_json(folder / RESULT, result)
     if not quiet:
         Console().print(methods_table(content))
+        for metric, came in content.compared.items():
+            if better := came.get("better than"):
+                sentence = f"{metric} is better than {', '.join(better)}."
+                promise = promise_in_short(done.main.prepared.plan.guarantee)
+                Console().print(f"{promise}: {sentence}", highlight=False)
         for verdict in shortcomings(done, of_main=True):
             Console().print(verdict.sentence, highlight=False, style="bold")
         for beside in done.outcome.by_popularity:

@@ -36,6 +36,8 @@ def _comparison() -> str:
     rows = [
         {
             "run": f"a-run-with-a-long-name-{n}",
+            "data": "planted",
+            "scenario": "planted",
             "method": method,
             **about,
             "rmse": 0.9 + n / 50,

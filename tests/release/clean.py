@@ -4,7 +4,7 @@ ways`, `make release`.
     python tests/release/clean.py ways [--output FILE]                the four people's ways, timed
     python tests/release/clean.py tests [--python python3.12 ...]     tests of the library against
         the installed wheel
-    python tests/release/clean.py sizes                               packages and MB of each extra
+    python tests/release/clean.py sizes [--extras serve ...]          packages and MB of each extra
 
 Every command builds the archives first, in a temporary folder, and never imports fedrec from this
 checkout: tests and examples are those that the source archive holds. `--unpinned` takes the newest
@@ -22,6 +22,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -50,6 +51,7 @@ TEST_PACKAGES = (
     "nbclient",
     "ipykernel",
 )
+DEVELOPING = {"bench", "docs", "dev"}  # for work on fedrec itself: in no table of sizes
 NOTEBOOK = (
     "import json, sys\n"
     "cells = json.load(open(sys.argv[1]))['cells']\n"
@@ -192,6 +194,12 @@ def size(python: Path) -> tuple[int, int]:
     return int(packages), int(megabytes)
 
 
+def extras_of(source: Path) -> tuple[str, ...]:
+    """Nothing ("") and every extra that a user installs, from the archive's pyproject.toml."""
+    project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
+    return ("", *(name for name in project["optional-dependencies"] if name not in DEVELOPING))
+
+
 def ways(archives: Archives, python: str, *, pinned: bool) -> Iterator[Timed]:
     """Each person's way in an environment of its own."""
     for number, way in enumerate(WAYS):
@@ -254,6 +262,7 @@ def main() -> None:
     )
     parser.add_argument("what", choices=("ways", "tests", "sizes"))
     parser.add_argument("--python", nargs="+", default=[sys.executable], help="interpreters")
+    parser.add_argument("--extras", nargs="+", help="for sizes: these alone ('' for none)")
     parser.add_argument("--output", type=Path, help="write the figures as JSON")
     parser.add_argument(
         "--unpinned",
@@ -281,7 +290,7 @@ def main() -> None:
                     figures.append(asdict(timed))
                     print(figures[-1], flush=True)
             else:
-                for extras in ("", "serve", "deploy", "plot"):
+                for extras in asked.extras or extras_of(archives.source):
                     where = archives.folder / "sizes"
                     interpreter, seconds = installed(
                         archives, where, extras=extras, python=python, pinned=not asked.unpinned

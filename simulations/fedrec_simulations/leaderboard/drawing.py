@@ -32,9 +32,11 @@ _PAGE = """<!doctype html>
 body {{ font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }}
 .wide {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
-td:last-child {{ min-width: 16rem; }}
+td {{ white-space: nowrap; }}
+td:nth-child(2), td:last-child {{ white-space: normal; }}
+td:last-child {{ min-width: 28rem; }}
 th, td {{ vertical-align: top; text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid color-mix(in srgb, currentColor 25%, transparent); }}
-code {{ overflow-wrap: anywhere; }}
+code, p {{ overflow-wrap: anywhere; }}
 </style></head><body>
 <h1>Leaderboard</h1>
 <p>{first}</p>

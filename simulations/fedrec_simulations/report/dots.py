@@ -163,11 +163,13 @@ def _claims(attacks: Sequence[Attacked], axis: str, width: float, name: str) -> 
         text(x(v), height + 18, f"{v:.{decimals(marks)}f}", anchor="middle", class_="tick")
         for v in sparse(marks, x, gap=36.0)
     ]
-    parts.append(text((left + right) / 2, height + 38, axis, anchor="middle", class_="axis"))
-    parts += [line(left, 4.0, left, 18.0, class_="line s2"), text(left + 8, 15.0, "claimed")]
+    # Keys and the axis' name are wider than a narrow picture's axis: they take its whole width.
+    keys, middle = (left, (left + right) / 2) if wide else (6.0, width / 2)
+    parts.append(text(middle, height + 38, axis, anchor="middle", class_="axis"))
+    parts += [line(keys, 4.0, keys, 18.0, class_="line s2"), text(keys + 8, 15.0, "claimed")]
     parts += [
-        element("circle", cx=left + 76, cy=11.0, r=4.5, class_="dot f1"),
-        text(left + 86, 15.0, "at least, as the attack proves"),
+        element("circle", cx=keys + 76, cy=11.0, r=4.5, class_="dot f1"),
+        text(keys + 86, 15.0, "at least, as the attack proves"),
     ]
     for row, attack in enumerate(shown):
         middle = top + lane * (row + 0.5)

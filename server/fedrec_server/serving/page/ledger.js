@@ -52,8 +52,9 @@ export class Ledger {
   }
 
   /**
-   * What a person with so many titles pays, had all of them been others (unit: user, neighbours: replace): {one, together} are the
-   * epsilons of one answer and of all answers after it. Each title moves the mean that is sent by as much as one title may.
+   * What a person with so many titles pays (unit: user, neighbours: replace; neighbours differ in any number of these titles):
+   * {one, together} are the epsilons of one answer and of all answers after it. Each title moves the mean that is sent by as much
+   * as one title may.
    */
   ofPerson(titles, epsilon) {
     const { delta } = this.limit;

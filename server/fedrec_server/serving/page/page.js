@@ -229,7 +229,7 @@ function priceInWords(picked) {
 
 function personInWords(titles) {
   const { one, together } = state.ledger.ofPerson(titles, state.epsilon);
-  const whole = titles === 1 ? "with one title" : `with ${titles} titles, had all of them been others`;
+  const whole = titles === 1 ? "with one title, whichever it is" : `with ${titles} titles, whichever they are`;
   return `For a person ${whole}: at most ε = ${short(one)} for one answer, ${short(together)} for all answers and this one.`;
 }
 
