@@ -112,7 +112,7 @@ def test_it_joins_a_superlink_that_runs_already(tmp_path: Path, aggregator: str)
             f'"{tmp_path / "flower" / "runtime.secret"}"'
         )
         settings = load(settings_file(tmp_path, aggregator, table, timeout_s=0.5))
-        with pytest.raises(UnreachableError, match="there are 0 clients with 0 users"):
+        with pytest.raises(UnreachableError, match="joined: 0 clients with 0 users"):
             server_main.run(Scenario(), settings)
 
 
@@ -135,7 +135,7 @@ def _settings(tmp_path: Path, superlink: str) -> ServerSettings:
             "superlink.secret",
         ),
         ('listen = "nowhere", insecure = true', "superlink.listen"),
-        ('listen = "0.0.0.0:0", insecure = true', "without TLS"),
+        ('listen = "0.0.0.0:0", insecure = true', "has no TLS"),
         ('certificate = "/does/not/exist", key = "/does/not/exist"', "certificate"),
     ],
 )
