@@ -31,6 +31,7 @@ from fedrec.federation.sums import ExactSums
 from fedrec.federation.wire import invitation_bytes
 from fedrec.in_process.loopback import Loopback
 from fedrec.preparing import Prepared
+from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
@@ -204,14 +205,19 @@ def _rehearsed(
         server_s = (
             time.process_time() - started - _REPEATS * (measured["map_s"] + measured["noise_s"])
         )
-        down = invitation_bytes(
-            Invitation(
-                run_id(scenario), prepared.plan, done.question, coded(done.question.public, told)
-            )
-        )
-        rounds.append({**measured, "bytes_down": float(down), "server_s": max(server_s, 0.0)})
+        down = round_bytes(scenario, prepared.plan, done.question, told)
+        rounds.append({**measured, "bytes_down": down, "server_s": max(server_s, 0.0)})
         told, started = done.question.public, time.process_time()
     return data, rounds, prepared
+
+
+def round_bytes(
+    scenario: Scenario, plan: Plan, question: Question, told: Mapping[str, Any]
+) -> float:
+    """What a client receives in a round; told: public arrays of the round before."""
+    return float(
+        invitation_bytes(Invitation(run_id(scenario), plan, question, coded(question.public, told)))
+    )
 
 
 def table(found: Mapping[str, Any]) -> str:

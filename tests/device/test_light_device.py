@@ -9,17 +9,12 @@ import math
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedrec.data.interactions import Interactions
 from fedrec.errors import (
     BudgetExceededError,
     RefusedError,
@@ -27,9 +22,6 @@ from fedrec.errors import (
     SettingsError,
     UnreachableError,
 )
-from fedrec.federation.messages import Question
-from fedrec.federation.protocol import Invitation, Opening, Terms
-from fedrec.federation.rounds import train
 from fedrec.federation.wire import (
     Batch,
     pack_reports,
@@ -39,132 +31,20 @@ from fedrec.federation.wire import (
     unpack_reports,
 )
 from fedrec.in_process.loopback import Loopback
-from fedrec.preparing import Prepared
 from fedrec.privacy.accounting import delta_of as exact_delta_of
-from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
-from fedrec.recipes import client_recipe
-from fedrec.settings import load
-from fedrec_aggregator.core import Aggregator, Limits
-from fedrec_aggregator.device_intake import DeviceIntake, application
-from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_aggregator.device_intake import DeviceIntake
 from fedrec_client.pseudonyms import report_ids, user_tokens
 from fedrec_device import Device, History, Limit, Service
 from fedrec_device.questions import delta_of, read_header, read_plan
 from fedrec_device.steps import STEPS
-from fedrec_simulations.data.datasets import public_facts
-from fedrec_simulations.data.sealed import load_sealed
-from fedrec_simulations.runtimes.job import run_id
-from tests.waiting import until
+from tests.device.worlds import InProcess, World, closed, listening, opened, world
 
-
-@dataclass(frozen=True)
-class World:
-    """A training on small planted data: every question of it, and the terms."""
-
-    prepared: Prepared
-    data: Interactions
-    terms: Terms
-    questions: tuple[Question, ...]
-
-    def invitation(self, number: int, quorum: int = 0) -> Invitation:
-        return Invitation(self.terms.run, self.prepared.plan, self.questions[number], quorum=quorum)
-
-    def history(self, user: int) -> History:
-        own = slice(int(self.data.user_ptr[user]), int(self.data.user_ptr[user + 1]))
-        return History(
-            tuple(self.terms.items[j] for j in self.data.items[own]),
-            tuple(map(float, self.data.values[own])),
-        )
-
-
-@pytest.fixture(scope="module")
-def world() -> World:
-    from fedrec.preparing import prepare
-
-    scenario = load(None, ["data.preset=small", "privacy.noise=seeded"])
-    dataset, sealed = load_sealed(scenario)
-    prepared = prepare(scenario, public_facts(scenario, dataset, sealed))
-    link = Loopback(
-        sealed.train, prepared.steps, prepared.plan, Streams(1), Ledger(prepared.plan.guarantee)
-    )
-    questions = tuple(
-        done.question for done in train(prepared.recipe, link, prepared.recipe.begin())
-    )
-    data = sealed.train
-    terms = Terms(
-        run_id(scenario),
-        client_recipe(scenario),
-        data.kind,
-        data.value_range,
-        dataset.catalogue.item_ids,
-    )
-    return World(prepared, data, terms, questions)
-
-
-class InProcess:
-    """A leaf without HTTP."""
-
-    def __init__(self, intake: DeviceIntake) -> None:
-        self._intake = intake
-
-    def round(self) -> dict[str, Any]:
-        return dict(json.loads(self._intake.told))
-
-    def content(self, sha256: str) -> bytes:
-        found = self._intake.content(sha256)
-        assert found is not None
-        return found
-
-    def enroll(self, token: bytes, secret: str) -> None:
-        self._intake.enroll(token, secret)
-
-    def report(self, run: str, round: int, batch: bytes, secret: str) -> dict[str, int]:
-        return dict(self._intake.report(run, round, batch, secret).rejected)
-
-
-@dataclass(frozen=True)
-class Open:
-    """An aggregator that collects one round."""
-
-    aggregator: Aggregator
-    intake: DeviceIntake
-    leaf: InProcess
-
-
-def opened(world: World, folder: Path, number: int, *, quorum: int = 0) -> Open:
-    guarantee = world.prepared.plan.guarantee
-    (folder / "aggregator").mkdir(parents=True)
-    ledger = ReleaseLedger(
-        folder / "aggregator", limit=Guarantee(guarantee.epsilon, guarantee.delta)
-    )
-    aggregator = Aggregator(ledger, Limits(min_cohort=1), noise=Streams(1))
-    # who never reports, so that the round stays open
-    aggregator.enroll("somebody else", [b"0" * 16])
-    aggregator.open_run(world.terms.run, world.prepared.plan)
-    question = world.questions[number]
-    header = question_header(question, run=world.terms.run, plan=world.prepared.plan.digest())
-    aggregator.open_round(
-        Opening(
-            world.terms.run, question.round, header, question_digest(header), 600.0, quorum=quorum
-        )
-    )
-    intake = DeviceIntake(aggregator)
-    intake.publish(world.terms, world.invitation(number, quorum))
-    OPENED.append(ledger)
-    return Open(aggregator, intake, InProcess(intake))
+__all__ = ["closed", "world"]
 
 
 LIMIT = Limit(100.0, 1e-5)
-OPENED: list[ReleaseLedger] = []
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    yield
-    while OPENED:
-        OPENED.pop().close()
 
 
 def device(world: World, folder: Path, user: int, leaf: Any, limit: Limit = LIMIT) -> Device:
@@ -325,22 +205,6 @@ def test_a_changed_ledger_is_noticed_and_a_torn_line_is_dropped(
 )
 def test_the_devices_accountant_says_what_the_librarys_says(mu: float, epsilon: float) -> None:
     assert delta_of(mu, epsilon) == pytest.approx(exact_delta_of(mu, epsilon), rel=1e-9, abs=1e-300)
-
-
-@contextmanager
-def listening(intake: DeviceIntake) -> Iterator[str]:
-    uvicorn = pytest.importorskip("uvicorn")
-    server = uvicorn.Server(
-        uvicorn.Config(application(intake), port=0, log_level="error", ws="none")
-    )
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    try:
-        until(lambda: server.started or not thread.is_alive(), "a server that listens")
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 def test_over_http_devices_are_counted_and_what_they_fetch_may_be_cached(

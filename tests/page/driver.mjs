@@ -122,6 +122,52 @@ const jobs = {
     };
     return asked.steps.map(said);
   },
+  /**
+   * Each case in turn: {files: {digest: base64}, told, user, ratings, limit, storage?} to what was posted, charged and refused; each in
+   * a storage of its own, or, with `storage`, in the one of that name, which cases may share and `lose` may damage.
+   */
+  async devices() {
+    const [{ Device }, { TrainingLedger }] = [await load("training/device"), await load("training/ledger")];
+    const stores = new Map();
+    const answers = [];
+    for (const { files = {}, told = {}, user = "me", ratings = [], limit, storage, secret, lose, replies = [] } of asked.cases) {
+      const kept = stores.get(storage) ?? new Map(secret ? [["fedrec.training", JSON.stringify({ secret, entries: [] })]] : []);
+      if (storage) stores.set(storage, kept);
+      if (lose) kept.set("fedrec.training", kept.get("fedrec.training").replace(...lose));
+      const posted = [];
+      const enrolled = [];
+      const leaf = {
+        round: async () => told,
+        content: async (digest) => new Uint8Array(Buffer.from(files[digest] ?? "", "base64")),
+        enroll: async (token) => enrolled.push(Buffer.from(token).toString("hex")),
+        report: async (run, round, batch) => (posted.push(Buffer.from(batch).toString("base64")), replies[posted.length - 1] ?? {}),
+      };
+      const store = { getItem: (key) => kept.get(key) ?? null, setItem: (key, value) => kept.set(key, value) };
+      const ledger = new TrainingLedger(store, limit);
+      const outcome = {};
+      try {
+        outcome.sent = await new Device({ ledger, leaf, ratings: () => ratings, user }).takePart();
+      } catch (failure) {
+        Object.assign(outcome, { refused: failure.message, code: failure.code ?? failure.constructor.name });
+      }
+      outcome.charged = await ledger.entries().then((entries) => entries.length, () => null);
+      answers.push({ ...outcome, posted, enrolled });
+    }
+    return answers;
+  },
+  /** Devices with storages of their own take part over HTTP. */
+  async visits() {
+    const [{ Device }, { TrainingLedger }] = [await load("training/device"), await load("training/ledger")];
+    const { HttpLeaf } = await load("training/leaf");
+    const sent = [];
+    for (const { user, ratings, secret } of asked.people) {
+      const kept = new Map([["fedrec.training", JSON.stringify({ secret, entries: [] })]]);
+      const store = { getItem: (key) => kept.get(key) ?? null, setItem: (key, value) => kept.set(key, value) };
+      const device = new Device({ ledger: new TrainingLedger(store, asked.limit), leaf: new HttpLeaf(asked.address), ratings: () => ratings, user });
+      sent.push([await device.offer(), await device.takePart(), await device.takePart()]);
+    }
+    return sent;
+  },
 };
 
 process.stdout.write(JSON.stringify(await jobs[asked.job]()));

@@ -129,7 +129,7 @@ def application(office: ServingContext, *, page: bool) -> Starlette:
         Route(QUERY_PATH, _not_here, methods=["POST"]),
         *_models(office),
         *_operations(office),
-        *(_page() if page else ()),
+        *(page_routes() if page else ()),
     ]
     app = Starlette(routes=routes)
     app.add_exception_handler(HTTPException, _not_found(office))
@@ -190,11 +190,20 @@ def _operations(office: ServingContext) -> list[BaseRoute]:
     return [Route(path, answer) for path, answer in paths.items()]
 
 
-def _page() -> list[BaseRoute]:
+def page_routes() -> list[BaseRoute]:
+    """The pages: of questions to a model, and of trainings."""
+
     async def index(_: Request) -> Response:
         return FileResponse(PAGE / "index.html", headers=_PAGE_HEADERS)
 
-    return [Route("/", index), Mount("/page", _PageFiles(directory=PAGE))]
+    async def training(_: Request) -> Response:
+        return FileResponse(PAGE / "training.html", headers=_PAGE_HEADERS)
+
+    return [
+        Route("/", index),
+        Route("/training", training),
+        Mount("/page", _PageFiles(directory=PAGE)),
+    ]
 
 
 class _PageFiles(StaticFiles):

@@ -20,13 +20,21 @@ app = typer.Typer(rich_markup_mode=None)
 
 _OF = {
     "--endurance": (Bench.serving, Bench.nodes),
-    "--jobs": (Bench.paper, Bench.study, Bench.search, Bench.sizes, Bench.simple, Bench.runtimes),
+    "--jobs": (
+        Bench.paper,
+        Bench.study,
+        Bench.search,
+        Bench.sizes,
+        Bench.simple,
+        Bench.plan,
+        Bench.runtimes,
+    ),
     "--only": (Bench.study, Bench.search),
     "--likes": (Bench.study, Bench.search),
     "--seeds": (Bench.study, Bench.sizes, Bench.simple),
-    "--users": (Bench.sizes, Bench.simple),
-    "--items": (Bench.sizes, Bench.simple),
-    "--epsilons": (Bench.sizes, Bench.simple),
+    "--users": (Bench.sizes, Bench.simple, Bench.plan),
+    "--items": (Bench.sizes, Bench.simple, Bench.plan),
+    "--epsilons": (Bench.sizes, Bench.simple, Bench.plan),
     "--set": (Bench.paper, Bench.simple),
     "--html": (Bench.paper,),
     "--protocol": (Bench.submit,),
@@ -175,7 +183,7 @@ def _check(what: Bench, names: Sequence[str], data: Sequence[str], flags: set[st
             raise SettingsError(
                 f"{flag} is not for {what.value}", f"It is for: {', '.join(_OF[flag])}."
             )
-    if len(data) > 1 and what is not Bench.simple:
+    if len(data) > 1 and what not in {Bench.simple, Bench.plan}:
         raise SettingsError(
             f"{what.value} takes one --data, found {len(data)}", "Measure one at a time."
         )
@@ -227,6 +235,8 @@ def _measured(
             **some.grid,
             **shared,
         )
+    if what is Bench.plan:
+        return told("plan", data=data, output=some.output, **some.grid, **shared)
     return (
         endure(what.value, endurance, quick=some.quick)
         if endurance

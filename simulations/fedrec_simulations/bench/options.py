@@ -42,6 +42,7 @@ class Bench(StrEnum):
     linkage = "linkage"
     sizes = "sizes"
     simple = "simple"
+    plan = "plan"
     cluster = "cluster"
     sums = "sums"
     leaves = "leaves"
@@ -74,7 +75,8 @@ Quality: quality, ablation, news and news-paper read MovieLens 1M; clicks reads 
 lists with train and test. cohorts measures what it costs the model to ask a share of the users in
 every round. sizes trains the default recipe on planted ratings of many sizes, and looks for sizes
 at which it is worse than item biases, a smaller epsilon or fewer users. simple compares it with
-simple private methods on the data given.
+simple private methods on the data given. plan compares what `fedrec plan` predicts with trainings
+on the data given.
 
 Serving: serving puts load on a real `fedrec serve`. serving-basis, serving-lists and serving-news
 measure what private queries lose on MovieLens 1M. linkage measures how often two noised answers of
@@ -86,8 +88,8 @@ seconds make one row at a time whatever --jobs says. study trains every system a
 five seeds on one data set; docs/study.md is made of its output. search tries the same number of
 settings, on validation ratings, for every line of the study on one model.
 
-Interrupted, paper, study, search, sizes, simple and runtimes go on from their finished rows when
-the same command is given again.
+Interrupted, paper, study, search, sizes, simple, plan and runtimes go on from their finished rows
+when the same command is given again.
 
 Examples:
 
@@ -111,8 +113,8 @@ What = Annotated[
         help="Speed: kernels, als, encoder, readers, intake, enrolment, nodes, device, processes, "
         "runtimes, grid, sgld, serving, sharing-intake, cluster, sums, leaves, light-device, "
         "light-devices. Quality: ablation, quality, clicks, news, news-paper, paper, study, "
-        "search, serving-basis, serving-lists, serving-news, linkage, sizes, simple, cohorts, "
-        "sharing. Leaderboard: submit, leaderboard.",
+        "search, serving-basis, serving-lists, serving-news, linkage, sizes, simple, plan, "
+        "cohorts, sharing. Leaderboard: submit, leaderboard.",
     ),
 ]
 Names = Annotated[
@@ -131,8 +133,8 @@ Data = Annotated[
         metavar="PATH",
         show_default=False,
         help=(
-            "Data of the quality benchmarks: MovieLens 1M, or click lists; of simple, may be "
-            "repeated."
+            "Data of the quality benchmarks: MovieLens 1M, or click lists; of simple and plan, may "
+            "be repeated."
         ),
     ),
 ]
@@ -158,8 +160,8 @@ Jobs = Annotated[
         min=1,
         metavar="N",
         help=(
-            "Of paper, study, search, sizes, simple, runtimes: rows at a time, in processes that "
-            "share the cores."
+            "Of paper, study, search, sizes, simple, plan, runtimes: rows at a time, in processes "
+            "that share the cores."
         ),
     ),
 ]
@@ -191,7 +193,7 @@ Users = Annotated[
     typer.Option(
         metavar="N,N",
         show_default=False,
-        help="Of sizes: the users of the grid. Of simple: also on so many users.",
+        help="Of sizes: the users of the grid. Of simple and plan: also on so many users.",
     ),
 ]
 Items = Annotated[
@@ -199,7 +201,9 @@ Items = Annotated[
     typer.Option(
         metavar="M,M",
         show_default=False,
-        help="Of sizes: the items of the grid. Of simple: also on so many most rated items.",
+        help=(
+            "Of sizes: the items of the grid. Of simple and plan: also on so many most rated items."
+        ),
     ),
 ]
 Epsilons = Annotated[
@@ -207,7 +211,7 @@ Epsilons = Annotated[
     typer.Option(
         metavar="E,E",
         show_default=False,
-        help="Of sizes and simple: epsilons of the grid, e.g. 1,5,inf.",
+        help="Of sizes, simple and plan: epsilons of the grid, e.g. 1,5,inf.",
     ),
 ]
 Overrides = Annotated[

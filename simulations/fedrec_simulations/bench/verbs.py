@@ -46,6 +46,7 @@ TOLD = {
     "runtimes": "bench.runtimes",
     "sizes": "bench.sizes",
     "simple": "bench.simple",
+    "plan": "bench.plan",
 }
 """By name: modules whose `run(tell=...)` says after every row how far it is."""
 

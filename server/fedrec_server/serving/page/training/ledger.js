@@ -1,0 +1,98 @@
+/**
+ * What one person has spent on trainings, and the secret behind the pseudonym, in the browser's storage: as `fedrec_device.ledger`.
+ *
+ * A round is written down before its report leaves, in one write, in a SHA-256 chain. Unit: user, neighbours: add/remove: it does not
+ * add up with what questions to a served model cost, which is per title (`../ledger.js`). The storage is weaker than a file: a browser
+ * may write it to the disk some seconds later, and whoever clears it takes part as somebody else, with nothing spent.
+ */
+
+import { compose, deltaOf } from "../accounting.js";
+import { bytesOf, hexOf, randomBytes, sha256, utf8 } from "./bytes.js";
+
+const KEY = "fedrec.training";
+const GENESIS = "fedrec browser ledger 1";
+const ROUNDING = 1e-9;
+const SECRET_BYTES = 32;
+
+/** Past the person's limit, or past what the plan holds. Nothing was sent. */
+export class BudgetError extends Error {}
+
+/** The ledger is damaged, or another question, or another plan, was charged in this one's place. Nothing was sent. */
+export class LedgerError extends Error {}
+
+/** storage: has getItem and setItem, as localStorage. limit: {epsilon, delta} for all trainings together. */
+export class TrainingLedger {
+  #storage;
+
+  constructor(storage, limit) {
+    this.#storage = storage;
+    this.limit = limit;
+  }
+
+  /** The person's secret, drawn by the browser's cryptographic generator when it is first needed. */
+  async secret() {
+    const kept = await this.#read();
+    if (kept.secret) return bytesOf(kept.secret);
+    const secret = hexOf(randomBytes(SECRET_BYTES));
+    this.#write({ ...kept, secret });
+    return bytesOf(secret);
+  }
+
+  /** [{run, round, question, plan, mu, head}], oldest first. Throws LedgerError where the chain is broken. */
+  async entries() {
+    return (await this.#read()).entries;
+  }
+
+  /**
+   * Charge these releases. false where this was charged before: a resend. There must be room for all that is left of the plan.
+   * Throws BudgetError, LedgerError, and what the storage throws.
+   */
+  async charge({ run, round, digest: question }, promise, releases) {
+    const kept = await this.#read();
+    const ofRun = kept.entries.filter((entry) => entry.run === run);
+    if (ofRun.some((entry) => entry.plan !== promise.digest)) throw new LedgerError("This run was charged under another plan: do not take part.");
+    const same = ofRun.find((entry) => entry.round === round);
+    if (same && same.question === question) return false;
+    if (same) throw new LedgerError("This round was charged for another question: do not take part.");
+    const whole = compose(Object.values(promise.mus));
+    const others = compose(kept.entries.filter((entry) => entry.run !== run).map((entry) => entry.mu));
+    const { epsilon, delta } = this.limit;
+    if (deltaOf(compose([others, whole]) * (1 - ROUNDING), epsilon) > delta) {
+      throw new BudgetError(`This training would pass ε = ${epsilon} at δ = ${delta} per person. Nothing was sent.`);
+    }
+    const mu = compose(releases.map((name) => promise.mus[name]));
+    if (!(compose([mu, ...ofRun.map((entry) => entry.mu)]) <= whole * (1 + ROUNDING))) {
+      throw new BudgetError("This training asks for more than its plan holds. Nothing was sent.");
+    }
+    const entry = { run, round, question, plan: promise.digest, mu };
+    const head = await next(kept.entries.at(-1)?.head ?? GENESIS, entry);
+    this.#write({ ...kept, entries: [...kept.entries, { ...entry, head }] });
+    return true;
+  }
+
+  #write(kept) {
+    const content = JSON.stringify(kept);
+    this.#storage.setItem(KEY, content);
+    if (this.#storage.getItem(KEY) !== content) throw new LedgerError("The browser did not keep what is spent: nothing was sent.");
+  }
+
+  async #read() {
+    let kept;
+    try {
+      kept = JSON.parse(this.#storage.getItem(KEY) ?? '{"secret": "", "entries": []}');
+      let head = GENESIS;
+      for (const { head: claimed, ...entry } of kept.entries) {
+        head = await next(head, entry);
+        if (claimed !== head) throw new RangeError();
+      }
+    } catch {
+      throw new LedgerError("What was spent is not known, because the ledger in this browser is damaged: do not take part.");
+    }
+    if (kept.entries.length && !kept.secret) throw new LedgerError("The secret is missing: reports would be counted twice.");
+    return kept;
+  }
+}
+
+async function next(head, { run, round, question, plan, mu }) {
+  return hexOf(await sha256(utf8(JSON.stringify([head, run, round, question, plan, mu]))));
+}

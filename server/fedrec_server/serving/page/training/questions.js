@@ -1,0 +1,113 @@
+/** A question, a plan and the terms of a run as one person's device reads them: by digests, as `fedrec_device.questions`. */
+
+import { compose, deltaOf } from "../accounting.js";
+import { RefusedError, hexOf, sha256 } from "./bytes.js";
+import { isKnownKind } from "./reports.js";
+
+const MOST_BYTES = 2 ** 28;
+const TYPES = { "<f4": Float32Array, "<f8": Float64Array, "<i4": Int32Array, "<i8": BigInt64Array };
+const ROUNDING = 1e-9;
+
+/** {digest, run, plan, round, step, releases, arrays: {name: {dtype, shape, sha256}}} of a question's bytes. Throws RefusedError. */
+export async function readHeader(content) {
+  const told = parsed(content, "malformed", "question");
+  const digest = hexOf(await sha256(content));
+  try {
+    const releases = told.releases.map((release) => ({ ...release, blocks: release.blocks.map((block) => ({ folds: 1, ...block })) }));
+    const header = { digest, run: told.run, plan: told.plan, round: told.round, step: told.step, releases, arrays: told.public };
+    if (!isSound(header)) throw new RangeError("its arrays or blocks have impossible sizes");
+    return header;
+  } catch (failure) {
+    throw new RefusedError("malformed", `This is no question: ${failure.message}.`);
+  }
+}
+
+/** {digest, epsilon, delta, mus: {release: mu}} of the bytes of the plan of this digest. Throws RefusedError. */
+export function readPlan(content, digest) {
+  const told = parsed(content, "wrong-plan", "plan");
+  const { guarantee, releases = [], aggregation = "trusted" } = told;
+  const mus = Object.fromEntries(releases.map(({ name, mu }) => [name, mu]));
+  const promise = { digest, epsilon: guarantee?.epsilon, delta: guarantee?.delta, mus };
+  if (!(promise.epsilon > 0 && promise.delta >= 0 && promise.delta < 1)) throw wrongPlan("The plan has no guarantee.");
+  const perUser = guarantee.unit === "user" && guarantee.neighbours === "add/remove" && (guarantee.established ?? true);
+  const priced = Object.keys(mus).length === releases.length && Object.values(mus).every((mu) => mu > 0);
+  if (!perUser || !priced || aggregation !== "trusted") {
+    throw wrongPlan("The plan does not protect a user, is not proved, or is for three aggregators.");
+  }
+  if (deltaOf(compose(Object.values(mus)) * (1 - ROUNDING), promise.epsilon) > promise.delta * (1 + 1e-6)) {
+    throw wrongPlan("The plan's releases add up to more than its guarantee: do not take part.");
+  }
+  return promise;
+}
+
+/** The terms of a run on ratings: {run, kind, value_range, items}. Throws RefusedError. */
+export function readTerms(content) {
+  const terms = parsed(content, "malformed", "description of a run");
+  const [low, high] = terms.value_range ?? [];
+  if (terms.kind !== "ratings" || !(low < high) || !Array.isArray(terms.items)) {
+    throw new RefusedError("malformed", "This device answers runs on ratings with a scale.");
+  }
+  return terms;
+}
+
+/** Throws RefusedError where an array or a block fits neither the catalogue nor the items that are asked for. */
+export function requireRows({ arrays, releases }, items) {
+  const listed = arrays.items?.shape[0] ?? 1;
+  const misfit = Object.entries(arrays).find(([name, { shape }]) => name !== "items" && shape.length > 0 && shape[0] !== items);
+  const block = releases.flatMap(({ blocks }) => blocks).find(({ rows }) => ![1, items, listed].includes(rows));
+  if (!misfit && !block) return;
+  const what = misfit ? `public array ${misfit[0]}` : `block ${block.name}`;
+  throw new RefusedError("malformed", `${what} does not fit a catalogue of ${items} items.`);
+}
+
+/** {step, releases, blocks, array(name), shape(name)}: arrays as numbers. contents: bytes by name. Throws RefusedError. */
+export async function questionOf(header, contents) {
+  const read = {};
+  for (const [name, { dtype, shape, sha256: announced }] of Object.entries(header.arrays)) {
+    const bytes = contents[name];
+    if (hexOf(await sha256(bytes)) !== announced || bytes.length !== sizeOf({ dtype, shape })) {
+      throw new RefusedError("wrong-question", `Array ${name} is not the one that the question announces.`);
+    }
+    const values = new TYPES[dtype](bytes.slice().buffer);
+    read[name] = dtype === "<i8" ? Float64Array.from(values, Number) : values;
+    if (!read[name].every(Number.isFinite)) throw new RefusedError("malformed", `Array ${name} has numbers that are not finite.`);
+  }
+  const blocks = header.releases.flatMap((release) => release.blocks);
+  return { step: header.step, releases: header.releases, blocks, array: (name) => read[name], shape: (name) => header.arrays[name].shape };
+}
+
+function isSound({ arrays, releases, round, run, plan, step }) {
+  const sizes = Object.values(arrays).map((array) => (array.dtype in TYPES && array.shape.every(isCount) ? sizeOf(array) : NaN));
+  const blocks = releases.flatMap((release) => release.blocks);
+  const steps = [...releases.map(({ radius }) => radius), ...blocks.flatMap((block) => [block.coefficient_step, block.vector_step])];
+  return (
+    [run, plan, step].every((word) => typeof word === "string") &&
+    Number.isInteger(round) &&
+    releases.length > 0 &&
+    steps.every((size) => size > 0 && Math.abs(Math.log2(size)) <= 64) &&
+    blocks.every(({ kind, rows, width, folds }) => isKnownKind(kind) && [rows, width, folds].every((count) => isCount(count) && count >= 1)) &&
+    blocks.reduce((numbers, { width, folds }) => numbers + width * folds, 0) * 8 + sizes.reduce((sum, size) => sum + size, 0) <= MOST_BYTES
+  );
+}
+
+function isCount(value) {
+  return Number.isInteger(value) && value >= 0;
+}
+
+function sizeOf({ dtype, shape }) {
+  return TYPES[dtype].BYTES_PER_ELEMENT * shape.reduce((product, rows) => product * rows, 1);
+}
+
+function parsed(content, code, what) {
+  try {
+    const told = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(content));
+    if (told !== null && typeof told === "object") return told;
+  } catch {
+    // said below
+  }
+  throw new RefusedError(code, `This is no ${what}.`);
+}
+
+function wrongPlan(cause) {
+  return new RefusedError("wrong-plan", cause);
+}

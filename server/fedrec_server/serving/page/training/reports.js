@@ -1,0 +1,93 @@
+/**
+ * One person's bounded report: the bytes of `fedrec_device.reports`, which are those of the full client.
+ *
+ * Guarantee (user, add/remove): the report of a release has joint L2 norm at most its radius. Vectors are scaled to norm at most 1,
+ * coefficients so that the norm is the radius (or at most it), and both are cut to the grid towards zero. No noise is drawn here:
+ * the aggregator adds it to the sum. Sums run in the order of the items, as everywhere in fedrec.
+ */
+
+import { joined, utf8 } from "./bytes.js";
+
+const SLACK = 1e-12; // as `fedrec.federation.reports`
+const LARGEST = 2 ** 15;
+const DEGREES = { linear: 1, outer: 2 };
+
+/** The sum, each number added to the sum of those before. */
+export function inOrder(values) {
+  let sum = 0;
+  for (const value of values) sum += value;
+  return sum;
+}
+
+/** (folds,) squared norm of each row of vectors (folds, width). */
+export function rowSquares(vectors, width) {
+  return Float64Array.from({ length: vectors.length / width }, (_, row) =>
+    inOrder(vectors.subarray(row * width, (row + 1) * width).map((value) => value * value)),
+  );
+}
+
+/** Whether blocks of this kind are known here. */
+export function isKnownKind(kind) {
+  return Object.hasOwn(DEGREES, kind);
+}
+
+/**
+ * Parts {coefficients, vectors} on the grid, scaled to each release's radius (scaling "exact": to it; "clip": down to it only).
+ * Throws RangeError on numbers that are not finite.
+ */
+export function bounded(items, parts, releases, scaling = "exact") {
+  const left = [...parts];
+  return releases.flatMap((release) => {
+    const unit = release.blocks.map((spec) => unitVectors(left.shift(), items, spec));
+    const norm = Math.sqrt(inOrder(unit.map(({ coefficients }) => inOrder(coefficients.map((c) => c * c)))));
+    const exact = norm > 0 ? (release.radius * (1 - SLACK)) / norm : 0;
+    const factor = scaling === "exact" ? exact : Math.min(1, exact);
+    return unit.map(({ coefficients, vectors }, at) => {
+      const spec = release.blocks[at];
+      return {
+        coefficients: quantised(coefficients.map((c) => c * factor), spec.coefficient_step),
+        vectors: quantised(vectors, spec.vector_step),
+      };
+    });
+  });
+}
+
+/** The report of somebody who says nothing. */
+export function silence(blocks) {
+  return blocks.map(({ rows, folds, width }) => ({
+    coefficients: new Int16Array(rows === 1 ? 1 : 0),
+    vectors: new Int16Array(folds * width),
+  }));
+}
+
+/** A batch of one report, as `federation.wire.pack_reports` writes it. */
+export function packed(digest, reportId, token, items, parts) {
+  const numbers = parts.flatMap(({ coefficients, vectors }) => [littleEndian(coefficients, 2), littleEndian(vectors, 2)]);
+  const counts = littleEndian([1, items.length], 4);
+  return joined([utf8("FRR1"), digest, counts, reportId, token, littleEndian([items.length, ...items], 4), ...numbers]);
+}
+
+function unitVectors({ coefficients, vectors }, items, spec) {
+  const lengths = rowSquares(vectors, spec.width).map(Math.sqrt);
+  if (![...lengths, ...coefficients].every(Number.isFinite)) throw new RangeError(`block ${spec.name} has numbers that are not finite`);
+  const moved = DEGREES[spec.kind] === 2 ? lengths.map((length) => length * length) : lengths;
+  return {
+    coefficients: coefficients.map((c, at) => c * moved[spec.rows === 1 ? 0 : items[at] % spec.folds]),
+    vectors: vectors.map((value, at) => value / (lengths[Math.floor(at / spec.width)] || 1)),
+  };
+}
+
+/** Towards zero on the grid of `step`: no norm ever grows. */
+function quantised(values, step) {
+  return Int16Array.from(values, (value) => {
+    const onGrid = value / step;
+    if (!(Math.abs(onGrid) < LARGEST)) throw new RangeError(`${value} does not fit a grid of step ${step}`);
+    return Math.trunc(onGrid);
+  });
+}
+
+function littleEndian(numbers, size) {
+  const view = new DataView(new ArrayBuffer(size * numbers.length));
+  Array.from(numbers).forEach((number, at) => (size === 2 ? view.setInt16(2 * at, number, true) : view.setUint32(4 * at, number, true)));
+  return new Uint8Array(view.buffer);
+}
