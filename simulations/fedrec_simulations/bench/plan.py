@@ -6,7 +6,7 @@ user level, delta 1e-5, a random 80/10/10 split; test is read once. Before, it a
 same sizes, on the same core. Core minutes are those of the training alone, of reports and sums,
 noise and solving. The error is predicted from users, epsilon, the spread of the training ratings
 and the error at epsilon infinity, by a law that was fitted without any run on the same source
-(`planned_error.left_out`).
+(`planned_error.left_out`); nothing is predicted without features.
 """
 
 from __future__ import annotations
@@ -147,7 +147,8 @@ def _trained(scenario: Scenario, prepared: Prepared, events: Interactions) -> _D
 
 
 def summary(tasks: Mapping[str, tuple[str, str]], rows: Mapping[str, Row]) -> Row:
-    """Ratios of bytes and minutes, errors of errors, and the law fitted to all sources."""
+    """What was found and predicted of each run, how many predictions were within the bars, and the
+    law fitted to all films. Rows without bytes and minutes count for the error alone."""
     made = {name: row for name, row in rows.items() if name in tasks and "rmse" in row}
     floors = {tasks[n][0]: row["rmse"] for n, row in made.items() if math.isinf(_epsilon(row))}
     runs = [
@@ -157,25 +158,25 @@ def summary(tasks: Mapping[str, tuple[str, str]], rows: Mapping[str, Row]) -> Ro
             "without_privacy": floors[tasks[name][0]],
             "mu": mu_for(_epsilon(row), DELTA),
             **{key: row[key] for key in ("users", "items", "train", "features", "spread")},
-            **{key: row[key] for key in ("rmse", "standard_error", "found", "predicted")},
+            **{key: row.get(key) for key in ("rmse", "standard_error", "found", "predicted")},
         }
         for name, row in made.items()
         if tasks[name][0] in floors and math.isfinite(_epsilon(row))
     ]
     if len({run["source"] for run in runs}) < 2:
         return {"protocol": {"delta": DELTA}, "runs": runs}
-    real = [run for run in runs if run["source"] != "planted"]
+    real = [run for run in runs if run["source"] != "planted" and run["features"]]
     for run, off in zip(real, left_out(real), strict=True):
         run["rmse_predicted"] = run["rmse"] + off
     law = fitted(real)
     for run in runs:
-        run.setdefault(
-            "rmse_predicted",
-            law.rmse(
-                users=run["users"], mu=run["mu"], spread=run["spread"],
-                without_privacy=run["without_privacy"], features=run["features"],
-            ),
-        )  # fmt: skip
+        if run["source"] == "planted":
+            run["rmse_predicted"] = law.rmse(
+                users=run["users"],
+                mu=run["mu"],
+                spread=run["spread"],
+                without_privacy=run["without_privacy"],
+            )
     return {
         "protocol": {
             "delta": DELTA,
@@ -192,20 +193,27 @@ def summary(tasks: Mapping[str, tuple[str, str]], rows: Mapping[str, Row]) -> Ro
 
 
 def _within(runs: Sequence[Mapping[str, Any]]) -> Row:
+    measured = [run for run in runs if run["found"]]
     ratios = {
-        what: [run["predicted"][what] / run["found"][what] for run in runs]
+        what: [run["predicted"][what] / run["found"][what] for run in measured]
         for what in ("up", "down", "minutes")
     }
-    errors = [abs(run["rmse_predicted"] - run["rmse"]) for run in runs]
+    errors = [abs(run["rmse_predicted"] - run["rmse"]) for run in runs if "rmse_predicted" in run]
     return {
         "runs": len(runs),
+        "measured": len(measured),
+        "with_error": len(errors),
         "up": sum(abs(ratio - 1) <= BYTES_BAR for ratio in ratios["up"]),
         "down": sum(abs(ratio - 1) <= BYTES_BAR for ratio in ratios["down"]),
         "minutes": sum(1 / MINUTES_BAR <= ratio <= MINUTES_BAR for ratio in ratios["minutes"]),
         "rmse": sum(error <= RMSE_BAR for error in errors),
         "largest": {
-            **{what: max(found, key=lambda r: abs(math.log(r))) for what, found in ratios.items()},
-            "rmse": max(errors),
+            **{
+                what: max(found, key=lambda ratio: abs(math.log(ratio)))
+                for what, found in ratios.items()
+                if found
+            },
+            "rmse": max(errors, default=0.0),
         },
     }
 
@@ -220,7 +228,10 @@ def text(found: Mapping[str, Any]) -> str:
     lines = [
         [
             run["run"],
-            *(f"{run['predicted'][w] / run['found'][w]:.2f}" for w in ("up", "down", "minutes")),
+            *(
+                f"{run['predicted'][what] / run['found'][what]:.2f}" if run["found"] else ""
+                for what in ("up", "down", "minutes")
+            ),
             f"{run['rmse']:.4f}",
             f"{run.get('rmse_predicted', math.nan):.4f}",
         ]

@@ -199,7 +199,7 @@ def account(
     typer.echo(json.dumps(plan) if as_json else table(plan))
 
 
-@app.command("plan", short_help="Predict bytes, time, memory and money of a training.")
+@app.command("plan", short_help="Predict bytes, time, memory, money and error of a training.")
 def plan_training(
     users: Annotated[
         int, typer.Option("--users", metavar="N", min=1, help="Users of the training.")
@@ -218,6 +218,26 @@ def plan_training(
     ] = 0,
     scenario: Scenario = None,
     overrides: Overrides = None,
+    without_privacy: Annotated[
+        float,
+        typer.Option(
+            "--without-privacy",
+            metavar="RMSE",
+            min=0,
+            show_default=False,
+            help="Test error of a factorisation without privacy, as a guess. Guessed for you if 0.",
+        ),
+    ] = 0.0,
+    spread: Annotated[
+        float,
+        typer.Option(
+            "--spread",
+            metavar="STD",
+            min=0,
+            show_default=False,
+            help="Standard deviation of ratings, as a guess. Guessed from the scale if 0.",
+        ),
+    ] = 0.0,
     cores: Annotated[
         int, typer.Option("--cores", metavar="N", min=1, help="Cores of the cluster.")
     ] = 1,
@@ -233,16 +253,18 @@ def plan_training(
     ] = 0.05,
     as_json: Json = False,
 ) -> None:
-    """Predict bytes, time, memory and money of a training before there is data, from public sizes.
+    """Predict bytes, time, memory, money and error of a training before there is data, from public
+    sizes.
 
     The recipe is rehearsed at its true plan on a few hundred planted users. Bytes are those of its
     messages; times are of one core of this machine, and as uncertain as the machine is busy; prices
-    are yours. It does not predict the error.
+    are yours. The error, of the default recipe for ratings alone, comes from a formula that was
+    fitted to ratings of films; it needs your guess of the error without privacy.
 
     Examples:
 
     \b
-      fedrec plan --users 6040 --items 3883 --events 800000
+      fedrec plan --users 6040 --items 3883 --events 800000 --without-privacy .84
       fedrec plan --users 100000000 --items 1000000 --cores 1000
     """
     from fedrec.settings import load
@@ -257,6 +279,8 @@ def plan_training(
         events=events or 100 * users,
         cores=cores,
         prices=prices,
+        without_privacy=without_privacy,
+        spread=spread,
     )
     typer.echo(json.dumps(finite(found)) if as_json else table(found))
 

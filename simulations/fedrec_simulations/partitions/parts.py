@@ -3,7 +3,6 @@ bytes at most."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -61,10 +60,10 @@ class Parts:
 
     scenario: Scenario
     cache_bytes: int = CACHE_BYTES
-    _kept: OrderedDict[int, PartSplit] = field(default_factory=OrderedDict, repr=False)
+    _kept: dict[int, PartSplit] = field(default_factory=dict, repr=False)
 
     def __getstate__(self) -> dict[str, object]:
-        return {"scenario": self.scenario, "cache_bytes": self.cache_bytes, "_kept": OrderedDict()}
+        return {"scenario": self.scenario, "cache_bytes": self.cache_bytes, "_kept": {}}
 
     @cached_property
     def data(self) -> PartitionedData:
@@ -76,7 +75,6 @@ class Parts:
 
         Raises DataError where its file is missing or damaged."""
         if index in self._kept:
-            self._kept.move_to_end(index)
             return self._kept[index]
         part = self.data.read_part(index)
         kind, threshold = self.scenario.data.kind, self.scenario.data.click_threshold
@@ -86,11 +84,12 @@ class Parts:
         )
         assert events is not None
         found = PartSplit(index, without_times(self._divided(events, test, validation)))
-        self._kept[index] = found
-        while (
-            sum(kept.size_bytes for kept in self._kept.values()) > self.cache_bytes and self._kept
+        # what is kept stays: every pass reads all parts in turn, and whoever drops the oldest for
+        # the newest has dropped each part before it comes again
+        if sum(kept.size_bytes for kept in self._kept.values()) + found.size_bytes <= (
+            self.cache_bytes
         ):
-            self._kept.popitem(last=False)
+            self._kept[index] = found
         return found
 
     def _divided(
