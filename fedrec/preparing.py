@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Protocol
 
-from fedrec.data.interactions import Kind
+from fedrec.data.kinds import Kind
 from fedrec.errors import DataError, SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
@@ -172,7 +172,7 @@ def client_recipe(scenario: Scenario) -> str:
 def client_steps(recipe: str, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
     """What runs on a device, by the name a question gives.
 
-    Raises SettingsError where `recipe` is not from `client_recipe`."""
+    Raises SettingsError where `recipe` is not from `client_recipe`, or fits other data."""
     try:
         content = json.loads(recipe)
     except ValueError:
@@ -187,6 +187,12 @@ def client_steps(recipe: str, kind: Kind | Literal["news"]) -> Mapping[str, Clie
         raise SettingsError(
             f'recipe "{known.name}" names no client_steps',
             "Register it with client_steps=..., or use one process.",
+        )
+    if kind not in known.kinds:
+        raise SettingsError(
+            f'the run\'s recipe "{known.name}" fits {" or ".join(known.kinds)}, but the run is '
+            f"about {kind}",
+            "The server's operator must correct it.",
         )
     steps: Mapping[str, ClientStep] = known.client_steps(known.chosen(scenario), kind)
     return steps

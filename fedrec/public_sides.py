@@ -26,7 +26,7 @@ def sides_of(chosen: CollectiveSettings, facts: PublicFacts) -> tuple[Side, ...]
     Raises SettingsError where one needs data that is not there, or where public users' raw ratings
     meet private clicks.
     """
-    if chosen.users_values == "raw" and "public-users" in chosen.sides and facts.kind == "clicks":
+    if chosen.users_values == "raw" and "public-users" in chosen.sides and not facts.rated:
         raise SettingsError(
             (
                 'collective.users_values = "raw" puts ratings of public users beside clicks of '
@@ -36,7 +36,7 @@ def sides_of(chosen: CollectiveSettings, facts: PublicFacts) -> tuple[Side, ...]
         )
     if facts.features is None or not facts.features.bags:
         return ()
-    if facts.kind == "clicks":  # a click says it already
+    if not facts.rated:  # a click says it already
         chosen = chosen.model_copy(update={"users_threshold": 0.0})
     makers = {"metadata": _metadata, "similar-items": _similar_items, "public-users": _public_users}
     return tuple(makers[name](chosen, facts.features, facts.streams) for name in chosen.sides)

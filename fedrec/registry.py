@@ -27,7 +27,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from fedrec.data.interactions import Kind
+from fedrec.data.kinds import Kind
 from fedrec.errors import SettingsError
 
 GROUP = "fedrec.recipes"

@@ -19,6 +19,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from fedrec.data.kinds import KINDS
 from fedrec.errors import SettingsError
 from fedrec.registry import BUILT_IN, RecipeSpec, find, fitting, outside, reading, require
 from fedrec.settings_tables import (
@@ -198,7 +199,7 @@ class Scenario(Table):
                 f"collective.{min(chosen)} has no effect with {named}: it needs recipe = "
                 '"default" or "dp-cmf"'
             )
-        if self.data.kind != "auto" and self.data.kind not in known.kinds:
+        if self.data.kind in KINDS and self.data.kind not in known.kinds:
             raise ValueError(
                 f"{named} fits {' or '.join(known.kinds)}, but data.kind is {self.data.kind!r}: "
                 f"{self.data.kind} need recipe = {fitting(self.data.kind)}"

@@ -4,11 +4,12 @@ is one line in a copy of the graph."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.architecture import graph, reach
+from tests.architecture import choices, graph, measure, reach
 
 ROOT = Path(__file__).parents[1]
 TREE = graph.sources()
@@ -163,6 +164,33 @@ def test_rooms_that_may_import_each_other_are_found() -> None:
     assert graph.violations(TREE, declared) == [
         "rooms may import each other: fedrec.data, fedrec.privacy"
     ]
+
+
+def test_hardly_a_place_chooses_by_a_string() -> None:
+    """At the edge alone, where a file or a message says it; elsewhere an object is asked."""
+    found = Counter(one.name for one in choices.choices(TREE))
+    allowed = graph.rules()["choices"]
+    assert {name: found[name] for name in choices.NAMES} == allowed, "lower what sank"
+
+
+@pytest.mark.parametrize(
+    ("text", "meanings"),
+    [
+        ("x = data.kind == 'clicks'", ["of data"]),
+        ("x = kind in {'given', 'temporal'} or 'clicks' != kind", ["of a split", "of data"]),
+        ("match spec.kind:\n    case 'outer': pass", ["of a block"]),
+        ("x = {'server': f, 'client': g}[party.kind]", ["of a party"]),
+        ("x = array.dtype.kind == 'f' or kind == other or word == 'clicks'", []),
+    ],
+)
+def test_a_choice_by_a_string_is_found(text: str, meanings: list[str]) -> None:
+    assert [one.meaning for one in choices.choices({"fedrec.planted": text})] == meanings
+
+
+def test_the_measure_of_the_tree_counts_bodies_without_docstrings() -> None:
+    text = 'def f():\n    """Says."""\n    x = 1\n    return x\n'
+    assert list(measure.functions({"fedrec.planted": text})) == [(2, "fedrec.planted.f")]
+    assert measure.statements(text) == 3
 
 
 def test_only_the_command_line_prints() -> None:

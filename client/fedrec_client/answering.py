@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from fedrec.data.impressions import Impressions
 from fedrec.data.interactions import Interactions
+from fedrec.data.kinds import KINDS
 from fedrec.errors import RefusedError
 from fedrec.federation.messages import (
     COEFFICIENT_BITS,
@@ -84,9 +85,7 @@ def require_answerable(question: Question, step: ClientStep, terms: Terms, bound
         ):
             _require_finite(name, array)
             continue
-        _require_plausible(
-            name, array, items=items, columns=bounds.columns, news=terms.kind == "news"
-        )
+        _require_plausible(name, array, items=items, columns=bounds.columns, news=terms.of_news)
     listed = len(question.public["items"]) if "items" in question.public else 1
     for release in question.releases:
         if not all(abs(math.log2(size)) <= 64 for size in (release.radius, *_steps(release))):
@@ -96,7 +95,7 @@ def require_answerable(question: Question, step: ClientStep, terms: Terms, bound
     for spec in question.blocks:
         more = (
             spec.rows <= bounds.columns
-            if terms.kind == "news"
+            if terms.of_news
             else items < spec.rows <= items + bounds.features
         )
         if spec.rows not in (1, items, listed) and not more:
@@ -212,7 +211,7 @@ def invented(terms: Terms) -> Private:
     few = np.arange(min(5, len(terms.items)), dtype=np.int32)
     pointer = np.array([0, 0, 1, 1 + len(few)], np.int64)
     items = np.concatenate([[0], few]).astype(np.int32)
-    if terms.kind == "news":
+    if terms.of_news:
         owner = np.array([1, 2], np.int32)
         return Impressions(
             len(terms.items),
@@ -223,10 +222,9 @@ def invented(terms: Terms) -> Private:
             items,
             np.concatenate([[True], few == 0]),
         )
-    values = np.concatenate([[low], np.full(len(few), high)]).astype(np.float32)
-    if terms.kind == "clicks":
-        values = np.ones_like(values)
-    return Interactions(pointer, items, values, len(terms.items), terms.value_range, terms.kind)
+    kind, values = KINDS[terms.kind], np.concatenate([[low], np.full(len(few), high)])
+    values = (values if kind.rated else np.ones_like(values)).astype(np.float32)
+    return Interactions(pointer, items, values, len(terms.items), terms.value_range, kind.name)
 
 
 def _made(

@@ -51,7 +51,7 @@ class LocalReaders:
         Impressions that show such news, which the server knows of, are left out whole. Raises
         DataError where the run is about something else.
         """
-        if terms.kind != "news":
+        if not terms.of_news:
             raise DataError(
                 f"the run is about {terms.kind}, the data holds clicks on news", "Do not take part."
             )

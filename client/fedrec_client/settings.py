@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from fedrec.data.kinds import KINDS, assumed
 from fedrec.federation.leaves import TokenRange, require_all_once
 from fedrec.operations.party_settings import (
     AggregatorAccess,
@@ -125,7 +126,7 @@ class ClientData(Table):
             if (value := getattr(self, name)) != usual:
                 options[name] = value
         # of ratings too: what counts is whether, not how often
-        if self.kind == "clicks" and self.duplicates == "auto":
+        if self.duplicates == "auto" and not KINDS[assumed(self.kind)].rated:
             options["duplicates"] = "last"
         return (
             options if self.rating_range is None else {**options, "rating_range": self.rating_range}

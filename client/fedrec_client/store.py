@@ -18,8 +18,9 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from fedrec.data.interactions import Interactions, Kind
+from fedrec.data.interactions import Interactions
 from fedrec.data.keyed_hash import id_words
+from fedrec.data.kinds import KINDS, Kind
 from fedrec.data.read import read
 from fedrec.errors import DataError, RefusedError, SettingsError
 from fedrec.federation.protocol import Refusal, Terms
@@ -147,7 +148,8 @@ def read_users(data: ClientData) -> LocalUsers:
         # as stable, and differ
         events = replace(dataset.interactions, user_words=None)
         users = LocalUsers(events, dataset.catalogue.item_ids, dataset.catalogue.user_ids)
-    return replace(users, events=_as_kind(users.events, data), out_of_range=data.out_of_range)
+    events = users.events.as_chosen(data.kind, threshold=data.click_threshold)
+    return replace(users, events=events, out_of_range=data.out_of_range)
 
 
 def write_shard(
@@ -196,7 +198,7 @@ def _events(
     arrays: dict[str, npt.NDArray[Any]], metadata: dict[str, str], *, num_items: int
 ) -> Interactions:
     kind = metadata["kind"]
-    if kind not in ("ratings", "clicks"):
+    if kind not in KINDS:
         raise ValueError(f"its kind is {kind!r}")
     for name, dtype in (("user_ptr", np.int64), ("items", np.int32), ("values", np.float32)):
         if arrays[name].dtype != dtype or arrays[name].ndim != 1:
@@ -235,20 +237,6 @@ def _checked(events: Interactions) -> Interactions:
     if not (low < high and bool(np.all((events.values >= low) & (events.values <= high)))):
         raise ValueError(f"values must be on the scale {low:g} to {high:g}")
     return events
-
-
-def _as_kind(events: Interactions, data: ClientData) -> Interactions:
-    if data.kind in ("auto", events.kind):
-        return events
-    if data.kind == "ratings":
-        raise SettingsError(
-            'data.kind = "ratings" needs ratings, but this data holds clicks',
-            'Set data.kind = "auto".',
-        )
-    kept = events.select(events.values >= data.click_threshold)
-    return replace(
-        kept, values=np.ones(len(kept), np.float32), kind="clicks", value_range=(0.0, 1.0)
-    )
 
 
 def _packed(names: Sequence[str]) -> npt.NDArray[np.uint8]:

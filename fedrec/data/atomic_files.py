@@ -34,7 +34,7 @@ def write_recbole(dataset: Dataset, folder: Path, name: str) -> Path:
         "user_id:token": users[events.users].tolist(),
         "item_id:token": items[events.items].tolist(),
     }
-    if events.kind == "ratings":
+    if events.rated:
         columns["rating:float"] = events.values
     if events.times is not None:
         columns["timestamp:float"] = events.times

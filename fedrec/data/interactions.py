@@ -7,16 +7,15 @@ an evaluation.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float32s, Int32s, Int64s
 from fedrec.data.keyed_hash import Words, first_words, hashed, hashed_events, number_words
+from fedrec.data.kinds import KINDS, Kind
+from fedrec.errors import SettingsError
 from fedrec.numerics.kernels import group_by_item
-
-Kind = Literal["ratings", "clicks"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,11 @@ class Interactions:
     def num_users(self) -> int:
         """Users, with or without events."""
         return len(self.user_ptr) - 1
+
+    @property
+    def rated(self) -> bool:
+        """Whether events have values on a scale; clicks have none."""
+        return KINDS[self.kind].rated
 
     @property
     def users(self) -> Int32s:
@@ -118,6 +122,35 @@ class Interactions:
             values=self.values[mask],
             times=times,
         )
+
+    def liked(self, least: float) -> Interactions:
+        """The events that say that a user likes an item: ratings of at least `least`, and every
+        click."""
+        return self.select(self.values >= least) if self.rated else self
+
+    def as_clicks(self, threshold: float) -> Interactions:
+        """The events of at least `threshold`, as clicks."""
+        kept = self.select(self.values >= threshold)
+        return replace(
+            kept,
+            values=np.ones(len(kept), np.float32),
+            kind="clicks",
+            value_range=KINDS["clicks"].scale(self.value_range),
+        )
+
+    def as_chosen(self, kind: str, *, threshold: float) -> Interactions:
+        """The same where its kind is chosen or "auto"; of ratings those of at least `threshold`,
+        where clicks are chosen (Liang et al. 2018 take 4 stars).
+
+        Raises SettingsError where ratings are chosen, but these are clicks."""
+        if kind not in KINDS or kind == self.kind:
+            return self
+        if not self.rated:
+            raise SettingsError(
+                'data.kind = "ratings" needs ratings, but this data holds clicks',
+                'Set data.kind = "auto".',
+            )
+        return self.as_clicks(threshold)
 
     def users_subset(self, users: npt.NDArray[np.integer]) -> Interactions:
         """The events of the given users, renumbered 0..len(users)-1 in the given order."""

@@ -22,8 +22,8 @@ import polars as pl
 
 from fedrec.data.dataset import Dataset, Provenance, ReadReport, added
 from fedrec.data.features import PublicFeatures
-from fedrec.data.interactions import Kind
 from fedrec.data.keyed_hash import id_words
+from fedrec.data.kinds import KINDS, Kind
 from fedrec.data.partitions import (
     GIVEN,
     MANIFEST,
@@ -153,7 +153,7 @@ def partition_planted(
         told(index + 1, parts)
     events = sum(file.events for file in files)
     report = ReadReport(events, events, notes=(f"planted with seed {seed}: {shape}",))
-    scale = shape.value_range if shape.kind == "ratings" else (0.0, 1.0)
+    scale = KINDS[shape.kind].scale(shape.value_range)
     write_manifest(
         Place(output), files, kind=shape.kind, value_range=scale, item_ids=ids,
         titles=items.titles, features=items.features,

@@ -30,8 +30,9 @@ from scipy import sparse
 from fedrec.arrays import Int64s
 from fedrec.data.dataset import Catalogue, Dataset, FileDigest, Provenance, ReadReport
 from fedrec.data.features import FeatureBag, PublicFeatures
-from fedrec.data.interactions import Interactions, Kind
+from fedrec.data.interactions import Interactions
 from fedrec.data.keyed_hash import Words, hashed, id_words
+from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import DataError
 from fedrec.extras import require
 from fedrec.storage import write_bytes
@@ -185,7 +186,7 @@ class PartitionedData:
             if len(some)
             else np.zeros(0, np.int32)
         )
-        rated = self.kind == "ratings" and len(some)
+        rated = KINDS[self.kind].rated and len(some)
         values = (
             some[f"{prefix}values"].explode().to_numpy().astype(np.float32)
             if rated
@@ -342,7 +343,7 @@ def part_frame(
     }
     for prefix, part in {"": events, **{f"{name}_": part for name, part in given.items()}}.items():
         columns[f"{prefix}items"] = lists(part.items, part.user_ptr)
-        if part.kind == "ratings":
+        if part.rated:
             columns[f"{prefix}values"] = lists(part.values, part.user_ptr)
         if part.times is not None:
             columns[f"{prefix}times"] = lists(part.times, part.user_ptr)

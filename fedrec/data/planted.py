@@ -22,7 +22,8 @@ from scipy.special import ndtr
 
 from fedrec.arrays import Float32s, Int32s, Int64s
 from fedrec.data.dataset import Catalogue, Dataset, Provenance, ReadReport
-from fedrec.data.interactions import Interactions, Kind
+from fedrec.data.interactions import Interactions
+from fedrec.data.kinds import KINDS, Kind
 from fedrec.data.planted_items import PlantedItems, plant_items
 from fedrec.numerics.threads import map_ranges
 from fedrec.randomness import Streams
@@ -245,7 +246,7 @@ def write_parquet(
             "user": events.users + np.int32(chunk.first_user + 1),
             "item": events.items + np.int32(1),
         }
-        ratings = {"rating": events.values} if shape.kind == "ratings" else {}
+        ratings = {"rating": events.values} if events.rated else {}
         written.append(folder / f"part-{number:05d}.parquet")
         pl.DataFrame(columns | ratings | {"timestamp": events.times}).write_parquet(written[-1])
     return [*written, _write_items(folder / "items.csv", _plant(shape, seed)[1])]
@@ -307,7 +308,7 @@ def _draw(truth: PlantedTruth, seed: int, start: int, stop: int) -> Interactions
     items, values, times = np.empty(n, np.int32), np.ones(n, np.float32), np.empty(n, np.int64)
     threshold, alias = _alias_table(truth.popularity)
     selectivity = (
-        (0.5 if shape.kind == "ratings" else 6.0)
+        (0.5 if KINDS[shape.kind].rated else 6.0)
         if shape.selectivity is None
         else shape.selectivity
     )
@@ -318,11 +319,11 @@ def _draw(truth: PlantedTruth, seed: int, start: int, stop: int) -> Interactions
         _fill_users(
             a, b, start, user_ptr, threshold, alias, truth.user_vectors, truth.item_vectors,
             truth.user_bias, truth.item_bias,
-            settings, shape.kind == "ratings", key, items, values, times,
+            settings, KINDS[shape.kind].rated, key, items, values, times,
         )  # fmt: skip
 
     map_ranges(fill, stop - start)
-    scale = shape.value_range if shape.kind == "ratings" else (0.0, 1.0)
+    scale = KINDS[shape.kind].scale(shape.value_range)
     return Interactions(user_ptr, items, values, shape.items, scale, shape.kind, times)
 
 

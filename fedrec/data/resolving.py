@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from fedrec.arrays import Float32s, Int32s, Int64s
 from fedrec.data.dataset import ReadReport
-from fedrec.data.interactions import Interactions, Kind
+from fedrec.data.interactions import Interactions
+from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import MalformedRowError, SettingsError
 
 Duplicates = Literal["auto", "refuse", "last", "mean"]
@@ -44,13 +45,7 @@ class Policies:
 
     def of(self, kind: Kind) -> Duplicates:
         """What `duplicates` means for this kind of events."""
-        return (
-            self.duplicates
-            if self.duplicates != "auto"
-            else "last"
-            if kind == "clicks"
-            else "refuse"
-        )
+        return KINDS[kind].duplicates if self.duplicates == "auto" else self.duplicates
 
 
 @dataclass(frozen=True)
@@ -114,9 +109,9 @@ def resolve(
     user_ptr = np.concatenate(
         [[0], np.cumsum(np.bincount(rows.users, minlength=num_users))]
     ).astype(np.int64)
-    values = (
-        np.ones(len(rows), np.float32) if rows.values is None or kind == "clicks" else rows.values
-    )
+    values = rows.values if KINDS[kind].rated else None
+    if values is None:
+        values = np.ones(len(rows), np.float32)
     return Interactions(
         user_ptr, rows.items, values, num_items, value_range, kind, rows.times
     ), report

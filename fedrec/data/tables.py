@@ -32,8 +32,9 @@ from fedrec.data.dataset import (
 from fedrec.data.delimited import is_number, number_ids, require_file
 from fedrec.data.divided_files import alike, apart, sources
 from fedrec.data.features import PublicFeatures
-from fedrec.data.interactions import Interactions, Kind
+from fedrec.data.interactions import Interactions
 from fedrec.data.item_tables import PARQUET, ItemTable, read_item_table
+from fedrec.data.kinds import KINDS, Kind
 from fedrec.data.resolving import Duplicates, OutOfRange, Policies, Rows, resolve
 from fedrec.data.text_tables import (
     SEPARATORS,
@@ -235,10 +236,10 @@ def read_recbole(
     """
     inter = _only_inter(path)
     typed = recbole_header(inter)
-    optional = {
-        name: name in typed and (name != rating or kind != "clicks") for name in (rating, timestamp)
-    }
-    if kind == "ratings" and not optional[rating]:
+    chosen = None if kind is None else KINDS[kind]
+    wanted = {timestamp: True, rating: chosen is None or chosen.rated}
+    optional = {name: name in typed and asked for name, asked in wanted.items()}
+    if chosen is not None and chosen.rated and not optional[rating]:
         raise DataError(
             f"{inter} has no column {rating!r}",
             f"Its columns are {', '.join(typed)}: name the one with ratings.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedrec.data.features import PublicFeatures
-from fedrec.data.interactions import Kind
+from fedrec.data.kinds import KINDS, Kind
 from fedrec.factorization.earlier import Earlier
 from fedrec.randomness import Streams
 
@@ -22,3 +22,8 @@ class PublicFacts:
     features: PublicFeatures | None
     streams: Streams
     earlier: Earlier | None = None
+
+    @property
+    def rated(self) -> bool:
+        """As `Interactions.rated`, of the data that is learned from."""
+        return KINDS[self.kind].rated

@@ -50,7 +50,7 @@ def predictor(model: Model, history: Interactions) -> Callable[[Ids, Ids], Float
     """`predict(users, items)` for the users of `history`, whose vectors are solved once; ratings
     are clipped to their range."""
     U, V = model.user_vectors(history), model.item_vectors
-    low, high = history.value_range if history.kind == "ratings" else (-np.inf, np.inf)
+    low, high = history.value_range if history.rated else (-np.inf, np.inf)
 
     def predictions(users: Ids, items: Ids) -> Float64s:
         raw = np.empty(len(users))

@@ -37,7 +37,8 @@ import numpy.typing as npt
 from fedrec.arrays import Float64s, Floats
 from fedrec.budget import counts as item_counts
 from fedrec.budget import sampling, weights
-from fedrec.data.interactions import Interactions, Kind
+from fedrec.data.interactions import Interactions
+from fedrec.data.kinds import KINDS, Kind
 from fedrec.encoders import items as encoder
 from fedrec.encoders.items import ItemInputs
 from fedrec.factorization import closed_form, gradient
@@ -117,7 +118,7 @@ def _release_names(settings: PublishedSettings, kind: Kind) -> list[str]:
         for r in range(settings.resamples)
         for part in ("gram", "moment")
     ]
-    return names + [f"gramian/{s}" for s in range(settings.steps) if kind == "clicks"]
+    return names + [f"gramian/{s}" for s in range(settings.steps) if not KINDS[kind].rated]
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ class PublishedRecipe:
         """What a device needs: item vectors, the mean, and the ridge of its own solve."""
         V = np.asarray(state["V"], np.float32)
         mean = float(state["mean"]) if "mean" in state else sum(self.facts.value_range) / 2
-        offset = mean if self.facts.kind == "ratings" else 0.0
+        offset = mean if self.facts.rated else 0.0
         if self.settings.own_means:
             bias = V[:, -1] * np.float32(self.settings.user_radius)
             return LocalStageModel.of(
@@ -218,7 +219,7 @@ class PublishedRecipe:
                     ReleaseSpec(gram, (block(gram, "linear", rows=m, width=d * (d + 1) // 2),))
                 )
             specs.append(ReleaseSpec(moment, (block(moment, "linear", rows=m, width=d),)))
-        if self.facts.kind == "clicks":
+        if not self.facts.rated:
             specs.append(
                 ReleaseSpec(
                     f"gramian/{s}",
@@ -269,7 +270,7 @@ class PublishedRecipe:
             released if self.plan.aggregation == "trusted" else packed(released, settings.width)
         ) * radius**2
         moment = answer.values[f"moment/{s}/{r}"] * radius
-        if self.facts.kind == "ratings":
+        if self.facts.rated:
             return ItemStatistics(
                 gram.astype(np.float32), (moment * settings.target_radius).astype(np.float32)
             )
@@ -352,7 +353,7 @@ def _report_statistics(
     """
     V, offset = (
         np.asarray(question.public["V"], np.float64),
-        float(question.public["mean"]) if mine.kind == "ratings" else 0.0,
+        float(question.public["mean"]) if mine.rated else 0.0,
     )
     noisy = np.asarray(question.public["counts"], np.float64)
     U, means = _solved(mine, V, offset, settings)
@@ -366,7 +367,7 @@ def _report_statistics(
         ).values
         / settings.target_radius
     )
-    target = y if mine.kind == "ratings" else np.ones(len(mine))
+    target = y if mine.rated else np.ones(len(mine))
     ptr, items = mine.user_ptr, mine.items
     if settings.unit == "example":  # every event reports for itself
         U, ptr = np.repeat(U, np.diff(ptr), axis=0), np.arange(len(mine) + 1, dtype=np.int64)
@@ -374,7 +375,7 @@ def _report_statistics(
     for w_batch in (w * batch for batch in _batches(mine, settings, question.round)):
         gram = U if question.releases[0].blocks[0].form.matrix else svec(U)
         blocks += [RealBlock(w_batch, gram), RealBlock(w_batch * target, U)]
-    if mine.kind == "clicks":
+    if not mine.rated:
         blocks.append(RealBlock(np.ones(len(U)), U))
     return bounded(ptr, items, blocks, question.releases, scaling="clip")
 
@@ -413,11 +414,11 @@ def _batches(
 def _user_vectors(
     mine: Interactions, V: Float64s, offset: float, ridge: float, click_weight: float
 ) -> Float64s:
-    if mine.kind == "clicks":
-        return np.asarray(
-            solve_clicks(mine.user_ptr, mine.items, V, ridge=ridge, alpha=click_weight), np.float64
-        )
-    return np.asarray(solve_users(mine, V, ridge=ridge, targets=mine.values - offset), np.float64)
+    if mine.rated:
+        found = solve_users(mine, V, ridge=ridge, targets=mine.values - offset)
+    else:
+        found = solve_clicks(mine.user_ptr, mine.items, V, ridge=ridge, alpha=click_weight)
+    return np.asarray(found, np.float64)
 
 
 def _sampled(mine: Interactions, settings: PublishedSettings, noisy: Float64s) -> Interactions:

@@ -29,7 +29,7 @@ from fedrec.errors import RefusedError
 
 # they bring numba and scipy, which serving and whoever only names a refusal does without
 if TYPE_CHECKING:
-    from fedrec.data.interactions import Kind
+    from fedrec.data.kinds import Kind
     from fedrec.federation.messages import Question
     from fedrec.privacy.calibration import Plan
 
@@ -262,6 +262,11 @@ class Terms:
     kind: Kind | Literal["news"]
     value_range: tuple[float, float]
     items: tuple[str, ...]
+
+    @property
+    def of_news(self) -> bool:
+        """Whether users hold impressions of news, not ratings or clicks of items."""
+        return self.kind == "news"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from fedrec.data.interactions import Kind
+from fedrec.data.kinds import KINDS, Kind
 from fedrec.factorization import am_dpsgd, click_descent, noisy_descent
 from fedrec.federation.rounds import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
@@ -24,7 +24,7 @@ def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
         facts.features if scenario.model.encoder == "features" and scenario.data.features else None
     )
     rows = am_dpsgd.feature_rows(features, facts.num_items, of_encoder)
-    if facts.kind == "clicks":
+    if not facts.rated:
         return dp_gd.descent_of_clicks(click_settings(scenario), facts, rows)
     recipe = am_dpsgd.EncoderDescent(fast_dpmf.descent(settings, facts), of_encoder, rows)
     return Prepared(recipe, am_dpsgd.client_steps(settings), recipe.plan)
@@ -32,9 +32,9 @@ def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
 
 def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
     """By the name a question gives."""
-    if kind == "clicks":
-        return click_descent.client_steps(click_settings(scenario))
-    return am_dpsgd.client_steps(settings_of(scenario)[0])
+    if KINDS[kind].rated:
+        return am_dpsgd.client_steps(settings_of(scenario)[0])
+    return click_descent.client_steps(click_settings(scenario))
 
 
 def settings_of(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from fedrec.data.interactions import Kind
+from fedrec.data.kinds import Kind
 from fedrec.factorization import clicks, convex_ssp
 from fedrec.factorization.convex_losses import LOSSES, Loss
 from fedrec.federation.rounds import ClientStep

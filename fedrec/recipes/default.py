@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from fedrec.data.interactions import Kind
+from fedrec.data.kinds import KINDS, Kind, assumed
 from fedrec.errors import SettingsError
 from fedrec.factorization import clicks, default, public_people
 from fedrec.factorization.click_model import ClickModel, ItemItemModel
@@ -24,7 +24,7 @@ from fedrec.settings_tables import CollectiveSettings
 
 def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     """Either algorithm, by the kind of data."""
-    return _of_clicks(scenario, facts) if facts.kind == "clicks" else _of_ratings(scenario, facts)
+    return (_of_ratings if facts.rated else _of_clicks)(scenario, facts)
 
 
 def _of_clicks(scenario: Scenario, facts: RecipeFacts) -> Prepared:
@@ -70,9 +70,15 @@ def _of_ratings(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     )
 
 
+_STEPS: Mapping[str, Mapping[str, ClientStep]] = {
+    "ratings": default.CLIENT_STEPS,
+    "clicks": clicks.CLIENT_STEPS,
+}
+
+
 def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
     """Of either algorithm."""
-    return clicks.CLIENT_STEPS if kind == "clicks" else default.CLIENT_STEPS
+    return _STEPS[kind]
 
 
 def check(scenario: Scenario) -> str:
@@ -93,7 +99,7 @@ def check(scenario: Scenario) -> str:
             f"model.{min(ignored)} needs recipe = {reading(min(ignored))}: the default recipe "
             "chooses it from public numbers"
         )
-    if compared and scenario.data.kind == "clicks":
+    if compared and not KINDS[assumed(scenario.data.kind)].rated:
         return (
             "compare.published is for ratings: no rule was found that chooses the papers' "
             "settings for clicks fairly"

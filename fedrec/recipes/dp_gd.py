@@ -8,7 +8,7 @@ from typing import Literal
 
 from scipy import sparse
 
-from fedrec.data.interactions import Kind
+from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import SettingsError
 from fedrec.factorization import click_descent, noisy_descent, weighted_descent
 from fedrec.factorization.ssp import PublishedModel
@@ -22,7 +22,7 @@ from fedrec.settings import Scenario
 def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     """The recipe and its steps."""
     require_clicks(scenario, facts.kind)
-    if facts.kind == "clicks":
+    if not facts.rated:
         of_clicks = click_settings(scenario)
         rows = sparse.csr_matrix(sparse.identity(facts.num_items))
         return descent_of_clicks(of_clicks, facts, rows)
@@ -35,9 +35,9 @@ def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
 
 def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
     """By the name a question gives."""
-    if kind == "clicks":
-        return click_descent.client_steps(click_settings(scenario))
-    return weighted_descent.client_steps(settings_of(scenario))
+    if KINDS[kind].rated:
+        return weighted_descent.client_steps(settings_of(scenario))
+    return click_descent.client_steps(click_settings(scenario))
 
 
 def settings_of(scenario: Scenario) -> noisy_descent.DescentSettings:
@@ -56,7 +56,7 @@ def settings_of(scenario: Scenario) -> noisy_descent.DescentSettings:
 
 def require_clicks(scenario: Scenario, kind: Kind) -> None:
     """Raises SettingsError where ratings are given a key of clicks."""
-    if scenario.model.user_radius and kind != "clicks":
+    if scenario.model.user_radius and KINDS[kind].rated:
         raise SettingsError(
             f'model.user_radius has no effect with recipe = "{scenario.recipe}" on ratings, whose '
             "reports have norm 1",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from fedrec.data.interactions import Kind
+from fedrec.data.kinds import Kind
 from fedrec.factorization import dp_popularity
 from fedrec.federation.rounds import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from fedrec.data.interactions import Kind
+from fedrec.data.kinds import Kind
 from fedrec.factorization import noisy_descent
 from fedrec.factorization.local_stage import LocalStageModel
 from fedrec.federation.rounds import ClientStep

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Literal, NoReturn
 
-from fedrec.data.interactions import Kind
+from fedrec.data.kinds import Kind
 from fedrec.errors import SettingsError
 from fedrec.federation.rounds import ClientStep
 from fedrec.news.variant import find, names

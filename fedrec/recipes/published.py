@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Literal
 
-from fedrec.data.interactions import Kind
+from fedrec.data.kinds import KINDS, Kind, assumed
 from fedrec.errors import SettingsError
 from fedrec.factorization import gradient, ssp
 from fedrec.factorization.optimizers import Adam, GradientDescent
@@ -43,7 +43,7 @@ def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
 
 def require_ratings(settings: ssp.PublishedSettings, kind: Kind) -> None:
     """Raises SettingsError where users would have means of clicks."""
-    if settings.own_means and kind != "ratings":
+    if settings.own_means and not KINDS[kind].rated:
         raise SettingsError(
             "model.own_means is of ratings: a user's clicks have no mean",
             "Leave model.own_means out.",
@@ -53,7 +53,7 @@ def require_ratings(settings: ssp.PublishedSettings, kind: Kind) -> None:
 def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
     """What the server's settings say, since both are functions of the scenario and of the kind of
     data."""
-    return ssp.client_steps(settings_of(scenario, "clicks" if kind == "clicks" else "ratings"))
+    return ssp.client_steps(settings_of(scenario, assumed(kind)))
 
 
 def count_share(scenario: Scenario) -> float:
@@ -69,7 +69,7 @@ def settings_of(scenario: Scenario, kind: Kind) -> ssp.PublishedSettings:
     features = scenario.model.encoder == "features"
     rule = (
         choice_for(scenario.privacy.epsilon, features=features)
-        if kind == "ratings"
+        if KINDS[kind].rated
         else plain(0.5 if features else 1.0)
     )
     return settings_by(rule, scenario)

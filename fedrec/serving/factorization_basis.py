@@ -90,7 +90,7 @@ class Synthetic:
     ) -> Synthetic:
         """Deterministic given the release and rng."""
         events = synthetic_users(released, synthetic, rng=rng)
-        likes = events.select(events.values >= liked) if events.kind == "ratings" else events
+        likes = events.liked(liked)
         places = math.ceil(float(np.quantile(np.diff(likes.user_ptr), _HELD)))
         places = settings.history or int(
             np.clip(places, _LEAST_PLACES, min(MOST_PLACES, max(events.num_items, _LEAST_PLACES)))
@@ -223,6 +223,6 @@ def prior(released: Released, people: Synthetic) -> Float64s:
     alone, mean = V @ released.nobody, V @ people.users.mean(0)
     if float(alone.std()) > 1e-3 * float(mean.std()):
         return np.asarray(alone + released.ranker.offset, np.float64)
-    if released.like.kind == "clicks":
+    if not released.like.rated:
         return np.minimum(released.events * released.shares, 1.0)
     return np.asarray(mean + released.ranker.offset, np.float64)

@@ -20,7 +20,7 @@ from fedrec.randomness import Streams
 
 def latest_liked(events: Interactions, *, places: int, liked: float) -> npt.NDArray[np.int32]:
     """(num_users, places) item rows, oldest first, -1 in front where there are fewer."""
-    likes = events.select(events.values >= liked) if events.kind == "ratings" else events
+    likes = events.liked(liked)
     when = _public_order(events.num_items)[likes.items] if likes.times is None else likes.times
     users = likes.users
     order = np.lexsort((likes.items, when, users))

@@ -19,7 +19,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedrec.data.interactions import Interactions, Kind
+from fedrec.data.interactions import Interactions
+from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import RunError, SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.released import load
@@ -149,7 +150,7 @@ def liked_of(scenario: Scenario, kind: Kind, value_range: tuple[float, float]) -
     """The least rating that counts as a click: the scenario's threshold, or three quarters up the
     scale (4 of 1 to 5); 0 for clicks."""
     low, high = value_range
-    return 0.0 if kind == "clicks" else scenario.data.click_threshold or low + 0.75 * (high - low)
+    return scenario.data.click_threshold or low + 0.75 * (high - low) if KINDS[kind].rated else 0.0
 
 
 def _facts(folder: Path) -> ServingFacts:

@@ -118,7 +118,7 @@ def synthetic_users(
     return Interactions.from_columns(
         users,
         items,
-        values if like.kind == "ratings" else None,
+        values if like.rated else None,
         num_users=n,
         num_items=m,
         value_range=like.value_range,

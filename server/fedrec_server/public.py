@@ -22,8 +22,8 @@ from scipy import sparse
 
 from fedrec.data.dataset import Catalogue
 from fedrec.data.features import FeatureBag, PublicFeatures
-from fedrec.data.interactions import Kind
 from fedrec.data.item_tables import read_item_table
+from fedrec.data.kinds import KINDS, Kind
 from fedrec.data.movielens import ML_1M, ML_10M, ML_20M, ML_100K, film_features, read_films
 from fedrec.errors import DataError, RunError, SettingsError
 from fedrec.factorization.facts import PublicFacts
@@ -117,14 +117,14 @@ def read_item_file(
     Raises SettingsError where ratings come without their public scale, and what `read_item_table`
     raises.
     """
-    if kind == "ratings" and value_range is None:
+    if KINDS[kind].rated and value_range is None:
         raise SettingsError(
             "public.rating_range is needed where values are ratings",
             "Give the public scale, as in [1.0, 5.0].",
         )
     table = read_item_table(path, id_column=id_column, separator=separator, min_items=min_items)
     features = table.features_of(table.ids)
-    scale = (0.0, 1.0) if value_range is None or kind == "clicks" else value_range
+    scale = KINDS[kind].scale(value_range or (0.0, 1.0))
     return PublicData(table.ids, kind, scale, _some(features), table.titles)
 
 
@@ -143,7 +143,7 @@ def read_film_file(
         tuple(str(film.id) for film in films), tuple(film.title for film in films), ()
     )
     features = film_features(folder, catalogue, films, metadata, min_items)[0]
-    scale = chosen.value_range if kind == "ratings" else (0.0, 1.0)
+    scale = KINDS[kind].scale(chosen.value_range)
     return PublicData(catalogue.item_ids, kind, scale, _some(features), catalogue.titles)
 
 

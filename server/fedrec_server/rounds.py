@@ -17,6 +17,7 @@ from pathlib import Path
 
 from fedrec import __version__
 from fedrec.data.features import PublicFeatures
+from fedrec.data.kinds import KINDS
 from fedrec.errors import RunError, SettingsError, UnreachableError
 from fedrec.factorization.earlier import Earlier
 from fedrec.factorization.released import save
@@ -177,7 +178,7 @@ def check(scenario: Scenario, public: PublicData) -> None:
             ),
             'Set privacy.unit = "user", or use fedrec simulate to reproduce the paper.',
         )
-    if scenario.data.kind not in {"auto", public.kind}:
+    if scenario.data.kind in KINDS and scenario.data.kind != public.kind:
         raise SettingsError(
             f'data.kind = "{scenario.data.kind}", but the public data announces {public.kind}',
             (

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from fedrec.data.features import PublicFeatures
-from fedrec.data.interactions import Kind
+from fedrec.data.kinds import assumed
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.privacy.accounting import LARGEST_CHECKED
@@ -69,7 +69,7 @@ def _planned(scenario: Scenario, users: int, items: int) -> PublicFacts:
             f"--users {users} --items {items}: both must be at least 1",
             "Give both, or neither to read the data's.",
         )
-    kind: Kind = "clicks" if scenario.data.kind == "clicks" else "ratings"
+    kind = assumed(scenario.data.kind)
     scale = scenario.data.rating_range or (1.0, 5.0)
     return PublicFacts(
         users,

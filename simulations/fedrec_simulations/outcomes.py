@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
+from fedrec.data.kinds import KINDS
 from fedrec.data.splits import Fold
 from fedrec.evaluation.baselines import global_mean, item_means, item_user_bias
 from fedrec.evaluation.controls import (
@@ -83,7 +84,7 @@ def evaluate(
     rivals: measured on the same fold, for verdicts; None for no verdicts, and no exchanged users.
     """
     metrics, buckets, judged = None, tuple[RatingMetrics, ...](), Outcome(None, (), None)
-    if fold.targets.kind == "ratings":
+    if fold.targets.rated:
         predict = predictor(model, fold.history)
         metrics, buckets = _rated(
             predict(fold.targets.users, fold.targets.items), fold.targets, train
@@ -96,7 +97,7 @@ def evaluate(
                 *_rated(predict(others, fold.targets.items), fold.targets, train), None
             )
     report, swapped = None, None
-    if ranking or fold.targets.kind == "clicks":
+    if KINDS[fold.targets.kind].ranked(ranking):
         fold, ranker = ranked_fold(fold), ranker_of(model)
         scores = dot_product(
             np.asarray(ranker.user_vectors(fold.history), np.float32),
@@ -148,12 +149,12 @@ def baselines(
     """Global mean, item mean, item + user bias for ratings; popularity for clicks and where
     `ranking`. All without privacy."""
     outcomes = dict[str, Outcome]()
-    if fold.targets.kind == "ratings":
+    if fold.targets.rated:
         known = _with_fold_users_first(train, fold)
         for baseline in (global_mean(known), item_means(known), item_user_bias(known)):
             predictions = baseline.predict(fold.targets.users, fold.targets.items)
             outcomes[baseline.name] = Outcome(*_rated(predictions, fold.targets, train), None)
-    if ranking or fold.targets.kind == "clicks":
+    if KINDS[fold.targets.kind].ranked(ranking):
         scores = same_for_everyone(np.bincount(train.items, minlength=train.num_items))
         outcomes["popularity"] = Outcome(
             None, (), ranked(scores, ranked_fold(fold), train, cutoffs=cutoffs)

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.data.interactions import Interactions, Kind
+from fedrec.data.interactions import Interactions
+from fedrec.data.kinds import assumed
 from fedrec.data.planted import planted, shape_of_sizes
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
@@ -217,7 +218,7 @@ def _rehearsed(
     some_items = min(items, REHEARSED_ITEMS) if items >= LEAST_ITEMS else LEAST_ITEMS
     some_users = min(users, REHEARSED_USERS)
     each = max(1, min(round(events / users), int(0.25 * some_items)))
-    kind: Kind = "clicks" if scenario.data.kind == "clicks" else "ratings"
+    kind = assumed(scenario.data.kind)
     scale = scenario.data.rating_range or (1.0, 5.0)
     dataset = planted(
         shape_of_sizes(some_users, some_items, some_users * each, value_range=scale, kind=kind),

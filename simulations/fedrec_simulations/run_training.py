@@ -43,6 +43,10 @@ class Work:
     validate: Callable[[Model], float] | None = None
 
 
+VALIDATED_BY = {"ratings": "RMSE", "clicks": "NDCG@20"}
+"""What a model is validated by, by kind of data."""
+
+
 def train_one(scenario: Scenario, work: Work, folder: Path) -> Trained:
     """One training, kept in a folder of its own under `folder`, charged to the data's budget before
     its noise is drawn."""
@@ -59,7 +63,7 @@ def train_one(scenario: Scenario, work: Work, folder: Path) -> Trained:
         charge=charge,
         validate=work.validate,
     )
-    plan, metric = training.prepared.plan, "RMSE" if split.train.kind == "ratings" else "NDCG@20"
+    plan, metric = training.prepared.plan, VALIDATED_BY[split.train.kind]
     if budget is not None and charge is not None:
         budget.require_room(training.unreleased())
     elif budget is not None:

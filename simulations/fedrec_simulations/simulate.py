@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from fedrec.data.dataset import Dataset
+from fedrec.data.kinds import KINDS
 from fedrec.data.splits import Split
 from fedrec.errors import SettingsError
 from fedrec.evaluation.item_item import ITEM_ITEM, MOST_EVENTS, evenly, item_item
@@ -71,7 +72,7 @@ def run(
         {"provenance": dataset.provenance.describe(), "split": split.describe()},
     )
     facts = public_facts(scenario, dataset, split)
-    if scenario.compare.published and facts.kind == "clicks":  # before anything is trained
+    if scenario.compare.published and not facts.rated:  # before anything is trained
         raise SettingsError(
             "compare.published is for ratings, but this data holds clicks", "Leave it out."
         )
@@ -157,7 +158,7 @@ def rivals_of(
     """Everything without privacy that a model is set beside, the models among it whose item vectors
     are shown, and their limits."""
     cutoffs, models, limits = scenario.evaluation.cutoffs, dict[str, Model](), dict[str, str]()
-    ranking = scenario.evaluation.ranking or split.train.kind == "clicks"
+    ranking = KINDS[split.train.kind].ranked(scenario.evaluation.ranking)
     with stage(console, "baselines"):
         rivals = baselines(split.test, split.train, cutoffs=cutoffs, ranking=ranking)
     if scenario.compare.als and ranking:
@@ -172,6 +173,6 @@ def rivals_of(
             models[ALS] = als_model(split, scenario, ranking=ranking)
             rivals[ALS] = _evaluate(scenario, models[ALS], split, None)
         learned = evenly(split.train, most_events=MOST_EVENTS).num_users
-        if ranking and split.train.kind == "ratings" and learned < split.train.num_users:
+        if ranking and split.train.rated and learned < split.train.num_users:
             limits[ALS] = f"its lists learned from {learned:,} users"
     return rivals, models, limits

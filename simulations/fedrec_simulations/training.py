@@ -191,7 +191,7 @@ class Training:
             return self._measured(model)
         some = np.arange(min(fold.targets.num_users, 1_000))
         history, targets = fold.history.users_subset(some), fold.targets.users_subset(some)
-        if targets.kind == "ratings":
+        if targets.rated:
             return rating_metrics(predict(model, history, targets), targets).rmse
         counts = np.bincount(self._job.data.items, minlength=self._job.data.num_items)
         ranker = ranker_of(model)

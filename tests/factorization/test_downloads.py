@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedrec.data.interactions import Kind
+from fedrec.data.kinds import Kind
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.coding import coded

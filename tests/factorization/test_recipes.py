@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from scipy import sparse, stats
 
 from fedrec.data.features import FeatureBag, PublicFeatures
-from fedrec.data.interactions import Interactions, Kind
+from fedrec.data.interactions import Interactions
+from fedrec.data.kinds import Kind
 from fedrec.data.planted import SHAPES, planted
 from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.evaluation.ranking import evaluate_ranking

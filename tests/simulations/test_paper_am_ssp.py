@@ -14,6 +14,7 @@ import pytest
 from scipy import sparse
 
 from fedrec.data.features import FeatureBag, PublicFeatures
+from fedrec.data.kinds import Kind
 from fedrec.data.splits import Fold
 from fedrec.encoders import items as encoder
 from fedrec.errors import SettingsError
@@ -32,7 +33,6 @@ from fedrec_simulations.experiments.papers.am_ssp_runs import (
     resampled,
     scenario_of,
 )
-from fedrec_simulations.experiments.papers.paper import Kind
 from fedrec_simulations.experiments.papers.starts import Start, path_of
 from tests.simulations.paper_rows import paper_rows
 

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from fedrec.data.interactions import Kind
+from fedrec.data.kinds import Kind
 from fedrec.errors import SettingsError
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings import validated

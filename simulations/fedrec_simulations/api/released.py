@@ -13,7 +13,8 @@ from typing import Any, cast
 import numpy as np
 import polars as pl
 
-from fedrec.data.interactions import Interactions, Kind
+from fedrec.data.interactions import Interactions
+from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import DataError, RunError
 from fedrec.evaluation.neighbours import nearest
 from fedrec.evaluation.toplists import dot_product, top_items
@@ -75,14 +76,14 @@ class Released:
             for item, value in rated.items():
                 if (row := self.rows.get(str(item))) is None:
                     continue
-                if self.kind == "ratings" and not low <= float(value) <= high:
+                if KINDS[self.kind].rated and not low <= float(value) <= high:
                     raise DataError(
                         f"the rating {value} of item {str(item)!r} is outside {low:g} to {high:g}",
                         "Give ratings on that scale.",
                     )
                 users.append(user)
                 items.append(row)
-                values.append(1.0 if self.kind == "clicks" else float(value))
+                values.append(float(value) if KINDS[self.kind].rated else 1.0)
         return Interactions.from_columns(
             np.array(users, np.int64),
             np.array(items, np.int64),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedrec.data.kinds import KINDS, assumed
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.registry import require
 from fedrec.settings import Scenario
@@ -36,7 +37,8 @@ def planted_neighbours(scenario: Scenario, folder: Path) -> Neighbours:
     """Write both files into `folder`.
 
     The scenario's recipe, model, split and privacy stay; its data gives way to the planted."""
-    clicks = scenario.data.kind == "clicks" or "ratings" not in require(scenario.recipe).kinds
+    rated = KINDS[assumed(scenario.data.kind)].rated
+    clicks = not rated or "ratings" not in require(scenario.recipe).kinds
     rows = _rows(scenario.seed)
     both = []
     for name, kept in (("with", rows), ("without", [row for row in rows if row[0] != PERSON])):

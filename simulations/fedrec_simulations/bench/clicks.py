@@ -111,7 +111,8 @@ def run(data: str, *, quick: bool = False) -> dict[str, Any]:
 
 def _bench(dataset: Dataset, named: str) -> _Bench:
     """All given train events and the given test; or likes, split at random."""
-    if dataset.given_test is not None and dataset.interactions.kind == "clicks":
+    rated = dataset.interactions.rated
+    if dataset.given_test is not None and not rated:
         events, test = dataset.interactions, dataset.given_test
         check_no_leak(
             Split(
@@ -126,7 +127,7 @@ def _bench(dataset: Dataset, named: str) -> _Bench:
             "all given train events, which are the users' history too; no validation was held out"
         )
         return _Bench(events, test, given(events, test, seed=1), said)
-    if dataset.interactions.kind == "clicks":
+    if not rated:
         raise SettingsError(
             f"{named} has clicks without its own test events",
             "Give ratings, or a folder like that of yelp2018.",

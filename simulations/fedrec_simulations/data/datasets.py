@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal, Protocol
-
-import numpy as np
+from typing import Protocol
 
 from fedrec.data.dataset import Dataset, with_events
 from fedrec.data.features import PublicFeatures
-from fedrec.data.interactions import Interactions, Kind
+from fedrec.data.interactions import Interactions
+from fedrec.data.kinds import KINDS, assumed
 from fedrec.data.partitions import is_partitioned
 from fedrec.data.planted import DEMO, SHAPES, PlantedShape, planted, shape_of_sizes
 from fedrec.data.public_sources import with_public_users, with_similar_items, with_users_made_public
@@ -156,36 +155,9 @@ def _split(scenario: Scenario, dataset: Dataset) -> Split:
 
 
 def as_kind(dataset: Dataset, data: DataSettings) -> Dataset:
-    """Ratings of at least the threshold as clicks, where the scenario asks for clicks (Liang et al.
-
-    2018 take 4 stars)."""
-    if data.kind == dataset.interactions.kind or data.kind == "auto":
-        return dataset
+    """Its events as the scenario wants them (`Interactions.as_chosen`)."""
     return with_events(
-        dataset, lambda events: events_as_kind(events, data.kind, data.click_threshold)
-    )
-
-
-def events_as_kind(
-    events: Interactions, kind: Kind | Literal["auto"], threshold: float
-) -> Interactions:
-    """The same of the events of some users.
-
-    Raises SettingsError where clicks are asked for as ratings."""
-    if kind in {events.kind, "auto"}:
-        return events
-    if kind == "ratings":
-        raise SettingsError(
-            'data.kind = "ratings" needs ratings, but this data holds clicks',
-            'Set data.kind = "auto".',
-        )
-    return _clicks(events, threshold)
-
-
-def _clicks(events: Interactions, threshold: float) -> Interactions:
-    kept = events.select(events.values >= threshold)
-    return replace(
-        kept, values=np.ones(len(kept), np.float32), kind="clicks", value_range=(0.0, 1.0)
+        dataset, lambda events: events.as_chosen(data.kind, threshold=data.click_threshold)
     )
 
 
@@ -209,7 +181,7 @@ def planted_shape(data: DataSettings) -> PlantedShape:
     """Of the preset, or of one's own sizes.
 
     Raises SettingsError on an unknown preset or impossible sizes."""
-    kind: Kind = "clicks" if data.kind == "clicks" else "ratings"
+    kind = assumed(data.kind)
     if data.planted is not None:
         try:
             return shape_of_sizes(**data.planted.model_dump(), kind=kind)
@@ -234,7 +206,7 @@ def reader_options(data: DataSettings) -> dict[str, object]:
     options: dict[str, object] = dict(data.columns)
     if data.duplicates != "auto":
         options["duplicates"] = data.duplicates
-    elif data.kind == "clicks" and not is_partitioned(data.path):
+    elif not (KINDS[assumed(data.kind)].rated or is_partitioned(data.path)):
         # of a table of ratings too: what counts is whether, not how often
         options["duplicates"] = "last"
     for name in ("separator", "validation", "test"):

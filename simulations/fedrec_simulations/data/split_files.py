@@ -85,7 +85,7 @@ def _frame(events: Interactions, numbers: Int32s | None, catalogue: Catalogue) -
             events.items.astype(np.uint32)
         ),
     }
-    if events.kind == "ratings":
+    if events.rated:
         columns["rating"] = pl.Series(events.values)
     if events.times is not None:
         columns["timestamp"] = pl.Series(events.times)

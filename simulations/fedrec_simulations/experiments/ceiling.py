@@ -53,7 +53,7 @@ def als_model(split: Known, scenario: Scenario, *, ranking: bool = False) -> Mod
     """Train on train alone; ratings keep the iteration with the smallest validation RMSE, and where
     `ranking`, carry a ranker."""
     rng = Streams(scenario.seed).numpy("als-init")
-    if split.train.kind == "clicks":
+    if not split.train.rated:
         return _of_clicks(split.train, rng)
     best, error = None, np.inf
     for found in variational.alternate(split.train, width=WIDTH, iterations=ITERATIONS, rng=rng):

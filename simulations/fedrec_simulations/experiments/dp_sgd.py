@@ -86,7 +86,7 @@ def train_dpsgd(
             f"dp-sgd clips users; a guarantee per {guarantee.unit} needs another training",
             'Set privacy.unit = "user".',
         )
-    if data.kind != "ratings":
+    if not data.rated:
         raise SettingsError(
             "dp-sgd fits ratings, but this data holds clicks",
             'Use recipe = "default" or "published".',

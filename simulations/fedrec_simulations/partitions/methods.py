@@ -41,7 +41,7 @@ class ModelMethod:
     def predictions(self, fold: Fold) -> Float64s | None:
         """See `Method`."""
         users, n = fold.targets.users, fold.history.num_users
-        if fold.targets.kind != "ratings":
+        if not fold.targets.rated:
             return None
         if self.exchanged:
             users = ((users.astype(np.int64) + n // 2) % n).astype(np.int32)

@@ -15,7 +15,6 @@ from fedrec.data.partitions import PartitionedData, open_partitions
 from fedrec.data.splits import Split, given, held_out_users, leave_last_out, random_split, temporal
 from fedrec.errors import SettingsError
 from fedrec.settings import Scenario
-from fedrec_simulations.data.datasets import events_as_kind
 from fedrec_simulations.data.partitioning import require_partitionable
 
 CACHE_BYTES = 512 << 20
@@ -79,7 +78,7 @@ class Parts:
         part = self.data.read_part(index)
         kind, threshold = self.scenario.data.kind, self.scenario.data.click_threshold
         events, test, validation = (
-            None if e is None else events_as_kind(e, kind, threshold)
+            None if e is None else e.as_chosen(kind, threshold=threshold)
             for e in (part.events, part.test, part.validation)
         )
         assert events is not None
@@ -148,7 +147,8 @@ class Parts:
             data.value_range, data.kind,
             user_words=np.zeros(0, np.uint64), item_words=data.item_words,
         )  # fmt: skip
-        events = events_as_kind(empty, self.scenario.data.kind, self.scenario.data.click_threshold)
+        chosen = self.scenario.data
+        events = empty.as_chosen(chosen.kind, threshold=chosen.click_threshold)
         features = data.features if self.scenario.data.features else PublicFeatures({})
         return Dataset(events, Catalogue(data.item_ids, data.titles, ()), features, data.provenance)
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
-from fedrec.data.interactions import Kind
+from fedrec.data.kinds import Kind
 from fedrec.federation.coding import coded
 from fedrec.federation.messages import Question, Release
 from fedrec.federation.protocol import Invitation

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from fedrec.data.dataset import Dataset
 from fedrec.data.interactions import Interactions
+from fedrec.data.kinds import KINDS
 from fedrec.data.partitions import is_partitioned
 from fedrec.data.splits import Fold, Split
 from fedrec.errors import DataError, SettingsError
@@ -130,7 +131,7 @@ def _trained(
         features,
         Streams(scenario.seed),
     )
-    if scenario.compare.published and facts.kind == "clicks":
+    if scenario.compare.published and not facts.rated:
         raise SettingsError(
             "compare.published is for ratings, but this data holds clicks", "Leave it out."
         )
@@ -247,7 +248,7 @@ def _validation(work: _Passes, sizes: Sizes, kind: str) -> Callable[[Model], flo
 
     def validate(model: Model) -> float:
         one: Mapping[str, Method] = {"model": ModelMethod(model)}
-        rated, listed = (one, {}) if kind == "ratings" else ({}, one)
+        rated, listed = (one, {}) if KINDS[kind].rated else ({}, one)
         task = TestTask(
             rated, listed, sizes.counts, (20,), 1.0, validation=True, most_users=_VALIDATED
         )
@@ -278,7 +279,7 @@ def _tested(
     """One pass over all test events for all methods.
 
     Held-out users' ratings are not predicted by others', as in one process."""
-    ranking = scenario.evaluation.ranking or kind == "clicks"
+    ranking = KINDS[kind].ranked(scenario.evaluation.ranking)
     biases = {
         name
         for name, method in methods.items()
@@ -287,12 +288,12 @@ def _tested(
     rated = {
         name: m
         for name, m in methods.items()
-        if kind == "ratings" and not isinstance(m, PopularityMethod | ItemItemMethod)
+        if KINDS[kind].rated and not isinstance(m, PopularityMethod | ItemItemMethod)
     }
     if some.test.users is not None:
         rated = {name: m for name, m in rated.items() if not name.startswith(SHUFFLED)}
     listed = {name: m for name, m in methods.items() if ranking and name not in biases}
-    most = MOST_SCORES["clicks" if kind == "clicks" else "ratings"] // max(len(sizes.counts), 1)
+    most = MOST_SCORES[kind] // max(len(sizes.counts), 1)
     task = TestTask(
         rated,
         listed,
@@ -309,8 +310,8 @@ def _rivals(
     """Everything without privacy; what learns from more than sums learns from some users, which its
     limits say."""
     methods, models, limits = dict[str, Method](), dict[str, Model](), dict[str, str]()
-    ranking = scenario.evaluation.ranking or some.train.kind == "clicks"
-    if some.train.kind == "ratings":
+    ranking = KINDS[some.train.kind].ranked(scenario.evaluation.ranking)
+    if some.train.rated:
         with work.counted("baselines") as told:
             methods |= dict(
                 bias_methods(work.engine, sizes, dataset.interactions.value_range, told)

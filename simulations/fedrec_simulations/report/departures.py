@@ -99,9 +99,7 @@ def _invented_user(train: Interactions) -> Interactions:
     )
     low, high = train.value_range
     values = (
-        np.where(np.arange(len(items)) % 3 == 0, high, (low + high) / 2)
-        if train.kind == "ratings"
-        else None
+        np.where(np.arange(len(items)) % 3 == 0, high, (low + high) / 2) if train.rated else None
     )
     users = np.zeros(len(items), np.int64)
     columns = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -99,13 +99,20 @@ def shortcomings(run: Run, *, of_main: bool) -> tuple[Verdict, ...]:
     )
 
 
+_SHOWN: Mapping[str, tuple[str, ...]] = {
+    "ratings": ("rmse", "mae", "ndcg@{k}"),
+    "clicks": ("ndcg@{k}", "recall@{k}"),
+}
+"""Metrics of the table by kind of data; the first is the page's headline."""
+
+
 def _named(metric: str) -> str:
     """As people write it: RMSE, MAE, NDCG@20, recall@20."""
     return metric if metric.startswith("recall") else metric.upper()
 
 
 def _headline(run: Run) -> str:
-    return "rmse" if run.split.train.kind == "ratings" else _ndcg(run)
+    return _SHOWN[run.split.train.kind][0].format(k=max(run.scenario.evaluation.cutoffs))
 
 
 def _ndcg(run: Run) -> str:
@@ -221,10 +228,7 @@ def _methods(run: Run) -> Iterator[Method]:
 
 
 def _shown(outcome: Outcome, k: int, kind: str) -> dict[str, float]:
-    metrics, names = (
-        outcome.metrics(),
-        ("rmse", "mae", f"ndcg@{k}") if kind == "ratings" else (f"ndcg@{k}", f"recall@{k}"),
-    )
+    metrics, names = outcome.metrics(), [name.format(k=k) for name in _SHOWN[kind]]
     return {
         _named(name): float(value) for name in names if (value := metrics.get(name)) is not None
     }

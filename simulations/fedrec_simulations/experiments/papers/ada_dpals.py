@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fedrec.data.kinds import KINDS
 from fedrec_simulations.experiments.papers.ada_dpals_runs import (
     BUCKETS,
     EQ_12,
@@ -145,7 +146,7 @@ def _slices(work: Work) -> Plan[list[Line]]:
                     rows[0]["guarantee"],
                 )
             )
-        for b in range(BUCKETS) if work.kind == "ratings" else ():
+        for b in range(BUCKETS) if KINDS[work.kind].rated else ():
             lines.append(
                 Line(
                     "share",

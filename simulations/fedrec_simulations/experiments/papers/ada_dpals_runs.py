@@ -26,6 +26,7 @@ import numpy.typing as npt
 from fedrec.arrays import Floats
 from fedrec.data.dataset import Dataset
 from fedrec.data.interactions import Interactions, order_by_item
+from fedrec.data.kinds import KINDS, Kind, assumed
 from fedrec.data.splits import Split
 from fedrec.evaluation.neighbours import neighbour_lists, overlap
 from fedrec.evaluation.popularity import popularity_buckets
@@ -40,7 +41,7 @@ from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.data.sealed import SealedSplit, load_sealed
 from fedrec_simulations.experiments.ceiling import als_model
 from fedrec_simulations.experiments.in_memory import trained
-from fedrec_simulations.experiments.papers.paper import Kind, Work
+from fedrec_simulations.experiments.papers.paper import Work
 from fedrec_simulations.experiments.papers.starts import Start
 from fedrec_simulations.experiments.rows import Row, merged
 from fedrec_simulations.experiments.source import source_digest
@@ -49,6 +50,7 @@ from fedrec_simulations.experiments.study.forms import EPSILONS
 from fedrec_simulations.experiments.trials import Trial
 from fedrec_simulations.outcomes import Outcome, baselines, evaluate
 
+_SEARCHED: Mapping[Kind, str] = {"ratings": "ml-1m", "clicks": "ml-100k-likes"}
 STARTS: Mapping[Kind, str] = {"ratings": "ada_dpals_figure1", "clicks": "ada_dpals_figure2"}
 """Scenarios that have a line for every method and epsilon, and say how these were chosen."""
 BUCKETS, NEIGHBOURS = 5, 20
@@ -90,9 +92,12 @@ def _weighting(method: str) -> Row:
     }
 
 
+_METRICS: Mapping[Kind, str] = {"ratings": "rmse", "clicks": "recall_capped@20"}
+
+
 def metric_of(kind: Kind) -> str:
     """Of all methods."""
-    return "rmse" if kind == "ratings" else "recall_capped@20"
+    return _METRICS[kind]
 
 
 def loaded(work: Work, seed: int) -> tuple[Dataset, SealedSplit]:
@@ -138,7 +143,7 @@ def scenario_of(start: Start, method: str, epsilon: float, seed: int) -> Scenari
 
 def _descent(start: Start, method: str, epsilon: float) -> Row:
     """[model] of Ada-DPSGD at the searched epsilon that is nearest."""
-    data = "ml-100k-likes" if start.scenario.data.kind == "clicks" else "ml-1m"
+    data = _SEARCHED[assumed(start.scenario.data.kind)]
     nearest = min(EPSILONS, key=lambda e: abs(math.log(e / min(epsilon, 1e9))))
     found = searched.best(data, "ada-dpgd, made sound", nearest)
     return merged(
@@ -183,7 +188,7 @@ def _reference_name(work: Work, seed: int) -> str:
 def reference_run(work: Work, seed: int) -> Row:
     """ALS without privacy; its item vectors are kept for the overlap."""
     dataset, sealed = loaded(work, seed)
-    if work.kind == "ratings":
+    if KINDS[work.kind].rated:
         model = _als(sealed, Streams(seed).numpy("als-init"))
     else:
         model = als_model(sealed, scenario_of(work.start, ada("1/4"), math.inf, seed))

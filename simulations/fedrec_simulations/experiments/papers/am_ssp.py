@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from fedrec.data.kinds import KINDS
 from fedrec.encoders import items as encoder
 from fedrec_simulations.experiments.papers import am_ssp_costs as costs
 from fedrec_simulations.experiments.papers.ada_dpals_runs import (
@@ -116,7 +117,7 @@ def _points(work: Work) -> list[int]:
 def _privacy_utility(work: Work) -> Plan[list[Line]]:
     """Figures 1 and 2: quality against epsilon; SSP1 on ratings alone, as its 16 releases a step
     are 16 times the work."""
-    ratings, metric = work.kind == "ratings", metric_of(work.kind)
+    ratings, metric = KINDS[work.kind].rated, metric_of(work.kind)
     curves = (LOOPBACK, SSP, *((SSP1,) if ratings else ()), *_rival(work), PRINTED, OURS)
     wanted = [*product(curves, work.epsilons), *((curve, math.inf) for curve in (LOOPBACK, SSP))]
     found = yield from _rows(work, wanted)
@@ -151,7 +152,7 @@ def _line(work: Work, series: str, x: float, rows: Sequence[Row]) -> Line:
 
 def _rival(work: Work) -> tuple[Curve, ...]:
     """AM-DPSGD; of clicks it has no biases."""
-    return (DPSGD,) if work.kind == "ratings" else (CLICK_DPSGD,)
+    return (DPSGD,) if KINDS[work.kind].rated else (CLICK_DPSGD,)
 
 
 def _time(work: Work) -> Plan[list[Line]]:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.dataset import Dataset
+from fedrec.data.kinds import KINDS, assumed
 from fedrec.data.splits import Fold
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.ratings import rating_metrics
@@ -171,7 +172,7 @@ def resampled(resamples: int, share: float) -> Curve:
 def best_rate(start: Start, curve: Curve, epsilon: float, seed: int) -> Row:
     """The best of `RATES` on the validation fold; test is not looked at."""
     found = [_last(start, at_rate(curve, rate), epsilon, seed) for rate in RATES]
-    best = np.argmax(found) if start.scenario.data.kind == "clicks" else np.argmin(found)
+    best = (np.argmin if KINDS[assumed(start.scenario.data.kind)].rated else np.argmax)(found)
     return {"learning_rate": RATES[int(best)], "validation": found}
 
 
@@ -214,7 +215,7 @@ def watched(start: Start, curve: Curve, epsilon: float, seed: int) -> Iterator[R
 
 def quality(model: Model, fold: Fold, counts: npt.NDArray[np.integer]) -> float:
     """RMSE of ratings, Recall@20 of clicks."""
-    if fold.targets.kind == "ratings":
+    if fold.targets.rated:
         return rating_metrics(predict(model, fold.history, fold.targets), fold.targets).rmse
     scores = dot_product(
         np.asarray(model.user_vectors(fold.history), np.float32),

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
+from fedrec.data.kinds import Kind, assumed
 from fedrec.storage import finite
 from fedrec_simulations.experiments.papers.starts import Start
 from fedrec_simulations.experiments.row_queue import Plan, Stage
@@ -15,7 +16,6 @@ from fedrec_simulations.experiments.rows import Row, mean_and_error
 from fedrec_simulations.experiments.trials import Trial
 
 K = TypeVar("K")
-Kind = Literal["ratings", "clicks"]
 BySeed = Generator[Stage, dict[Any, Row], dict[K, list[Row]]]
 """Part of a plan that returns rows for every seed, by key."""
 
@@ -48,7 +48,7 @@ class Work:
     @property
     def kind(self) -> Kind:
         """Of the data."""
-        return "clicks" if self.start.scenario.data.kind == "clicks" else "ratings"
+        return assumed(self.start.scenario.data.kind)
 
 
 @dataclass(frozen=True)

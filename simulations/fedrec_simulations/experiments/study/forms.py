@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from fedrec.data.interactions import Kind
+from fedrec.data.kinds import KINDS, Kind
 from fedrec_simulations.experiments.rows import Row, merged
 
 Form = Literal["as printed", "made sound", "with our additions"]
@@ -62,12 +62,12 @@ class Method:
 
     def choices(self, form: Form, kind: Kind = "ratings") -> Space:
         """`space` or `on_clicks`, but for what a form has of its own."""
-        of_kind = self.space if kind == "ratings" else self.on_clicks
+        of_kind = self.space if KINDS[kind].rated else self.on_clicks
         return {**of_kind, **((self.spaces or {}).get(form, {}))}
 
     def forms_of(self, kind: Kind) -> tuple[Form, ...]:
         """Those that the method has on this kind of data."""
-        return tuple(form for form in self.forms if kind == "ratings" or form in JUDGED)
+        return tuple(form for form in self.forms if KINDS[kind].rated or form in JUDGED)
 
 
 def line(method: str, form: Form) -> str:

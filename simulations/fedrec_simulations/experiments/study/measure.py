@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedrec.data.kinds import KINDS
 from fedrec.data.read import read
 from fedrec.errors import SettingsError
 from fedrec.storage import finite
@@ -89,7 +90,7 @@ def place_of(data: str, *, likes: bool = False) -> Place:
     name = Path(data).resolve().name if data != "planted" else data
     if not likes:
         return Place(data, name, kind)
-    if kind == "clicks":
+    if not KINDS[kind].rated:
         raise SettingsError(
             f"--likes makes clicks of ratings, but {data} holds clicks", "Leave --likes out."
         )

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
+from fedrec.data.kinds import KINDS
 from fedrec.storage import read_json, write_bytes
 from fedrec_simulations.experiments.intervals import Interval
 from fedrec_simulations.experiments.rows import Row, table
@@ -109,7 +110,7 @@ def write(target: Path, results: Path) -> None:
     for content in map(read_json, sorted(results.glob("study-*.json"))):
         parts_of[content["data"]["name"]].append(dict(content))
     studies = [Study.of(*parts) for parts in parts_of.values()]
-    studies.sort(key=lambda study: (study.kind != "ratings", study.name))
+    studies.sort(key=lambda study: (not KINDS[study.kind].rated, study.name))
     if not studies:
         return
     parts = [
@@ -150,7 +151,7 @@ def _section(study: Study, group: Group, target: Path) -> list[str]:
     write_bytes(picture, standalone(str(chart.drawing(study, group, name=picture.stem))).encode())
     shown = f"![{study.metric} against ε](img/{picture.name})"
     parts = [_about(study, group), *(f"**Note.** {note}" for note in study.notes)]
-    if study.kind == "clicks" and group == "alone":
+    if not KINDS[study.kind].rated and group == "alone":
         parts.append(ON_CLICKS.format(more=MET_TEST if study.name == "amazon-book" else ""))
     parts += [
         _headline(study, group),
@@ -168,7 +169,7 @@ def _one_model(study: Study) -> list[str]:
     epsilons = sorted(
         {epsilon for name, epsilon in study.cells if study.system(name).group == "one model"}
     )
-    ratings = study.kind == "ratings"
+    ratings = KINDS[study.kind].rated
     words = ONE_MODEL.format(
         trials=TRIALS, data=study.name, kind=study.kind, more=WITH_ADDITIONS if ratings else ""
     )
@@ -217,7 +218,7 @@ def _additions(study: Study, epsilons: Sequence[float]) -> list[str]:
 
 
 def _about(study: Study, group: Group) -> str:
-    sizes, ratings = study.sizes[group], study.kind == "ratings"
+    sizes, ratings = study.sizes[group], KINDS[study.kind].rated
     split = (
         "random 80/10/10, divided and noised by the seed"
         if ratings or study.likes
@@ -331,7 +332,7 @@ def _lines(study: Study, group: Group) -> str:
     for system in shown:
         model = system.model
         assert model is not None
-        biases = (words[model.biases], words[model.user_means] if study.kind == "ratings" else "–")
+        biases = (words[model.biases], words[model.user_means] if KINDS[study.kind].rated else "–")
         rows.append(
             [
                 system.label,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedrec.data.interactions import Kind
+from fedrec.data.kinds import KINDS, Kind
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_simulations.experiments.intervals import Interval, interval, paired
 from fedrec_simulations.experiments.rows import Row
@@ -88,7 +88,7 @@ class Study:
     @property
     def lower_is_better(self) -> bool:
         """Of the metric."""
-        return self.kind == "ratings"
+        return KINDS[self.kind].rated
 
     @property
     def epsilons(self) -> tuple[float, ...]:

@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from fedrec.data.interactions import Kind
+from fedrec.data.kinds import Kind
 from fedrec_simulations.experiments.rows import Row, merged
 
 JUDGES: Mapping[Kind, str] = {"ratings": "rmse", "clicks": "ndcg@20"}

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from fedrec.data.interactions import Kind
+from fedrec.data.kinds import KINDS, Kind
 from fedrec.settings import Scenario, validated
 from fedrec_simulations.experiments.papers.starts import Start
 from fedrec_simulations.experiments.rows import Row, merged
@@ -65,7 +65,7 @@ class Place:
     @property
     def given(self) -> bool:
         """Whether test events come with the data."""
-        return self.kind == "clicks" and not self.likes
+        return not (KINDS[self.kind].rated or self.likes)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from fedrec.data.dataset import Dataset
+from fedrec.data.kinds import KINDS
 from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.data.splits import Fold, Split, check_no_leak
 from fedrec.errors import SettingsError
@@ -196,7 +197,7 @@ def _loaded(place: Place, system: System, epsilon: float, seed: int) -> _Work:
 
 def _with_people(place: Place, scenario: Scenario) -> Scenario:
     """The same data with half of its users made public, whatever the system may use of it."""
-    values = "binary" if place.kind == "clicks" else "raw"
+    values = "raw" if KINDS[place.kind].rated else "binary"
     people = {
         "recipe": "dp-cmf",
         "collective": {"sides": ["public-users"], "users_values": values, **HALF_PUBLIC},
