@@ -130,7 +130,7 @@ class Scenario(Table):
 
     @model_validator(mode="after")
     def _combinations(self) -> Scenario:
-        if self.data.test and self.split.kind != "given":
+        if self.data.test and not self.split.own_test:
             raise ValueError(
                 f'data.test names the test rows, but split.kind is "{self.split.kind}": '
                 "leave it out, or leave data.test out"

@@ -210,13 +210,18 @@ class SplitSettings(Table):
         "without them they are read off the data, which no guarantee covers",
     )
 
+    @property
+    def own_test(self) -> bool:
+        """Whether the test rows are those that come with the data."""
+        return self.kind == "given"
+
     @model_validator(mode="after")
     def _cuts_of_a_temporal_split(self) -> Self:
         if self.cuts is not None and self.kind != "temporal":
             raise ValueError(
                 f'split.cuts cut time, but split.kind = "{self.kind}": set split.kind = "temporal"'
             )
-        if self.validation_share and self.kind != "given":
+        if self.validation_share and not self.own_test:
             raise ValueError(
                 f'split.validation_share is of split.kind = "given", which is "{self.kind}": '
                 "that one has shares of its own"

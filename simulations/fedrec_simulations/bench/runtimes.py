@@ -57,7 +57,7 @@ def reduced(path: Path, *more: str) -> tuple[Scenario, tuple[str, ...]]:
     changes = [*(NEWS if news else RATINGS), "privacy.noise=seeded"]
     if chosen.data.keep_users or chosen.data.keep_items:  # of more people than there are here
         changes += ["data.keep_users=0", "data.keep_items=0"]
-    if chosen.split.kind == "given":
+    if chosen.split.own_test:
         changes += ["split.kind=random", "split.validation_share=0"]
     if require(chosen.recipe).kinds == ("clicks",):  # its data are clicks by their format
         changes += ["data.kind=clicks"]

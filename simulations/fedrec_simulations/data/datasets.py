@@ -15,27 +15,14 @@ from fedrec.data.partitions import is_partitioned
 from fedrec.data.planted import DEMO, SHAPES, PlantedShape, planted, shape_of_sizes
 from fedrec.data.public_sources import with_public_users, with_similar_items, with_users_made_public
 from fedrec.data.read import read
-from fedrec.data.splits import (
-    Fold,
-    Split,
-    given,
-    held_out_users,
-    leave_last_out,
-    random_split,
-    temporal,
-)
+from fedrec.data.splits import Fold, Split
 from fedrec.data.subsets import subset
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario
 from fedrec.settings_tables import DataSettings
-
-SPLITS = {
-    "random": random_split,
-    "held-out-users": held_out_users,
-    "leave-last-out": leave_last_out,
-}
+from fedrec_simulations.data.dividing import DIVISIONS, Events
 
 
 def load_dataset(scenario: Scenario) -> Dataset:
@@ -82,7 +69,7 @@ def words_of_data(dataset: Dataset, split: Split) -> list[str]:
     }
     words = [f"{count:,} {what}" for what, count in counted.items() if count]
     words += report.notes if dataset.provenance.format != "planted" else ()
-    if split.kind == "given":
+    if dataset.given_test is not None:
         kept = len(split.validation.targets)
         own = "of the data's own" if dataset.given_validation is not None else "kept back"
         words.append(
@@ -122,36 +109,9 @@ def load_split(scenario: Scenario, dataset: Dataset) -> Split:
     """Divide the data as the scenario says; every kind checks itself for leaks.
 
     `not_covered` has the data's part too."""
-    split = _split(scenario, dataset)
+    events = Events(dataset.interactions, dataset.given_test, dataset.given_validation)
+    split = DIVISIONS[scenario.split.kind].divide(events, scenario.split)
     return replace(split, not_covered=(*dataset.provenance.not_covered, *split.not_covered))
-
-
-def _split(scenario: Scenario, dataset: Dataset) -> Split:
-    if scenario.split.kind == "given":
-        if dataset.given_test is None:
-            raise SettingsError(
-                'split.kind = "given" needs data that comes with its own test events',
-                "Name them with data.test, or choose another split.kind.",
-            )
-        own, share = dataset.given_validation, scenario.split.validation_share
-        if own is not None and share:
-            raise SettingsError(
-                (
-                    "split.validation_share keeps training rows back, but this data has "
-                    "validation rows"
-                ),
-                "Leave it out.",
-            )
-        return given(
-            dataset.interactions,
-            dataset.given_test,
-            seed=scenario.split.seed,
-            validation=own,
-            validation_share=share,
-        )
-    if scenario.split.kind == "temporal":
-        return temporal(_everything(dataset), seed=scenario.split.seed, cuts=scenario.split.cuts)
-    return SPLITS[scenario.split.kind](_everything(dataset), seed=scenario.split.seed)
 
 
 def as_kind(dataset: Dataset, data: DataSettings) -> Dataset:
@@ -159,12 +119,6 @@ def as_kind(dataset: Dataset, data: DataSettings) -> Dataset:
     return with_events(
         dataset, lambda events: events.as_chosen(data.kind, threshold=data.click_threshold)
     )
-
-
-def _everything(dataset: Dataset) -> Interactions:
-    if dataset.given_test is None:
-        return dataset.interactions
-    raise SettingsError("this data comes with its own test rows", 'Set split.kind = "given".')
 
 
 def _planted(data: DataSettings, seed: int) -> Dataset:

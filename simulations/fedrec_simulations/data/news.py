@@ -4,8 +4,10 @@ made from ratings, or planted news."""
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -96,9 +98,19 @@ def catalogue_of(scenario: Scenario, data: NewsData) -> Catalogue:
     return Catalogue(data.news, item_vectors(scenario, data.news, data.features))
 
 
+# by `split.kind` (`settings.NEWS_SPLITS`): whether MIND is tested on users of its train part, and
+# how a click log is divided
+_USERS_OF_TRAIN = {"random": False, "given": False, "held-out-users": True}
+_DIVISIONS: Mapping[str, Literal["drawn", "latest"]] = {
+    "random": "drawn",
+    "held-out-users": "drawn",
+    "temporal": "latest",
+}
+
+
 def _mind(scenario: Scenario) -> NewsData:
     mind = read_mind(Path(scenario.data.path), unknown=scenario.data.unknown_news)
-    users_of_train = scenario.split.kind == "held-out-users"
+    users_of_train = _USERS_OF_TRAIN[scenario.split.kind]
     log = mind.click_log(streams=Streams(scenario.split.seed), held_out_users=users_of_train)
     if scenario.news.no_click == "leave-out":
         log = ClickLog(*map(only_told, (log.train, log.validation, log.test)))
@@ -122,7 +134,7 @@ def only_told(impressions: Impressions) -> Impressions:
 
 def _click_log(scenario: Scenario) -> NewsData:
     rated = read_rated_news(Path(scenario.data.path))
-    protocol = ClickLogProtocol(division="latest" if scenario.split.kind == "temporal" else "drawn")
+    protocol = ClickLogProtocol(division=_DIVISIONS[scenario.split.kind])
     log = click_log(rated.ratings, protocol, streams=Streams(scenario.split.seed))
     untold = (*rated.not_covered, *not_covered(protocol))
     return NewsData(

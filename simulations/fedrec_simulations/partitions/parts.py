@@ -12,18 +12,14 @@ from fedrec.data.dataset import Catalogue, Dataset
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.partitions import PartitionedData, open_partitions
-from fedrec.data.splits import Split, given, held_out_users, leave_last_out, random_split, temporal
+from fedrec.data.splits import Split
 from fedrec.errors import SettingsError
 from fedrec.settings import Scenario
+from fedrec_simulations.data.dividing import DIVISIONS, Events, require_one_validation
 from fedrec_simulations.data.partitioning import require_partitionable
 
 CACHE_BYTES = 512 << 20
 """Divided parts that one worker keeps."""
-_SPLITS = {
-    "random": random_split,
-    "held-out-users": held_out_users,
-    "leave-last-out": leave_last_out,
-}
 
 
 @dataclass(frozen=True)
@@ -95,45 +91,28 @@ class Parts:
         self, events: Interactions, test: Interactions | None, validation: Interactions | None
     ) -> Split:
         chosen = self.scenario.split
-        if chosen.kind == "given":
-            assert test is not None
-            share = chosen.validation_share
-            return given(
-                events,
-                test,
-                seed=chosen.seed,
-                validation=validation,
-                validation_share=share,
-                some_users=True,
-            )
-        if chosen.kind == "temporal":
-            return temporal(events, seed=chosen.seed, cuts=chosen.cuts, some_users=True)
-        return _SPLITS[chosen.kind](events, seed=chosen.seed, some_users=True)
+        return DIVISIONS[chosen.kind].divide(
+            Events(events, test, validation, some_users=True), chosen
+        )
 
     def require_usable(self) -> None:
         """Raises SettingsError where the scenario asks for what no part can decide, or for a split
         that the data does not have."""
         require_partitionable(self.scenario)
         chosen, given_parts = self.scenario.split, self.data.given
-        if chosen.kind == "temporal" and chosen.cuts is None:
+        division = DIVISIONS[chosen.kind]
+        if division.cut and chosen.cuts is None:
             raise SettingsError(
                 "split.kind = temporal reads its cuts off all events, which no partition knows",
                 "Give public times: split.cuts = [FIRST, SECOND].",
             )
-        if (chosen.kind == "given") != bool(given_parts):
+        if chosen.own_test != bool(given_parts):
             came = "comes with its own test rows" if given_parts else "has no test rows of its own"
             raise SettingsError(
                 f"this data {came}", f"{'Set' if given_parts else 'Change'} split.kind = given."
             )
-        if "validation" in given_parts and chosen.validation_share:
-            raise SettingsError(
-                (
-                    "split.validation_share keeps training rows back, but this data has "
-                    "validation rows"
-                ),
-                "Leave it out.",
-            )
-        if chosen.kind in {"temporal", "leave-last-out"} and not self.data.timed:
+        require_one_validation("validation" in given_parts, chosen)
+        if division.timed and not self.data.timed:
             raise SettingsError(
                 f"split.kind = {chosen.kind} needs times, and this data has none",
                 "Choose the random or the held-out-users split.",

@@ -232,7 +232,7 @@ def _engine(cast: RuntimeChoice, parts: Parts) -> Engine:
 
 def _require_events(sizes: Sizes, scenario: Scenario) -> None:
     empty = [name for name in ("train", "validation", "test") if not getattr(sizes, name)]
-    needed = [name for name in empty if name != "validation" or scenario.split.kind != "given"]
+    needed = [name for name in empty if name != "validation" or not scenario.split.own_test]
     if needed:
         raise DataError(
             (
