@@ -19,9 +19,10 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,11 @@ class Entry:
     kind: str
     content: str
     head: str
+
+    @property
+    def answers(self) -> bool:
+        """Whether it is the answer to one question; if not, the charge of a run."""
+        return self.kind == "answer"
 
     @property
     def price(self) -> Costs:
@@ -277,7 +283,7 @@ class ClickSpending:
                 dict[str, npt.NDArray[np.int64]](),
             )
         for entry in entries:
-            if entry.kind == "answer":
+            if entry.answers:
                 told = entry.answer
                 self._answered[entry.run, told.round] = told.question
                 self._times[entry.run] = (
@@ -358,7 +364,7 @@ def read_entries(path: Path) -> tuple[Entry, ...]:
 
 def runs_of(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     """The charges among them."""
-    return tuple(entry for entry in entries if entry.kind == "run")
+    return tuple(entry for entry in entries if not entry.answers)
 
 
 def _of_person(runs: Sequence[tuple[Costs, Bound]]) -> list[Event]:
@@ -392,16 +398,18 @@ def _row(event: Event) -> list[str]:
     return ["gaussian", event.name, event.mu.hex()]
 
 
+_EVENTS: Mapping[str, Callable[..., Event]] = {
+    "pure": PureEvent,
+    "padded": PaddedEvent,
+    "gaussian": partial(GaussianEvent, unit="click", neighbours="replace"),
+}
+"""By the word in a row of `_row`."""
+
+
 def _event(row: list[str]) -> Event:
     kind, name, *numbers = row
-    values = [float.fromhex(number) for number in numbers]
-    if kind == "pure":
-        return PureEvent(name, values[0])
-    return (
-        PaddedEvent(name, values[0], values[1])
-        if kind == "padded"
-        else GaussianEvent(name, values[0], "click", "replace")
-    )
+    event: Event = _EVENTS[kind](name, *map(float.fromhex, numbers))
+    return event
 
 
 def _verified(database: sqlite3.Connection, path: Path) -> Iterator[Entry]:

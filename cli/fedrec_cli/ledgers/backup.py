@@ -75,8 +75,8 @@ class Backup:
 
 @dataclass(frozen=True)
 class Party:
-    """Whose state is taken or put back. seen: what a server has seen of the aggregator's ledger,
-    where that lies elsewhere."""
+    """Whose state is taken or put back. name: of a client. seen: the file in which a server keeps
+    what it has seen of the aggregator's ledger."""
 
     kind: str
     name: str
@@ -86,7 +86,7 @@ class Party:
     @property
     def words(self) -> str:
         """For messages."""
-        return f"client {self.name}" if self.kind == "client" else self.kind
+        return f"{self.kind} {self.name}".strip()
 
 
 class _ChangedError(Exception):
@@ -140,11 +140,8 @@ def party_of(settings: Path) -> Party:
             return Party("client", client.name, Path(client.state))
         case "server":
             server = load_server(settings)
-            seen, state = (
-                Path(server.seen_ledger) if server.seen_ledger else None,
-                Path(server.state),
-            )
-            return Party("server", "", state, seen if seen and seen != state / SEEN else None)
+            state = Path(server.state)
+            return Party("server", "", state, Path(server.seen_ledger or state / SEEN))
     raise SettingsError(
         f"{settings} is of serving, which keeps nothing",
         "Its bundles come from the server: back that up.",
@@ -165,17 +162,11 @@ def _written(party: Party, file: IO[bytes], now_s: float) -> Backup:
         for name in LEDGERS:
             if (party.state / name).exists():
                 content = _snapshot(party.state / name)
-                entries, head, released = _examined(party, name, content)
-                wanted = released if party.kind == "aggregator" else None
+                ledger = _examined(party, name, content)
+                entries, head, wanted = ledger.entries, ledger.head, ledger.releases
                 _add(tar, files, name, content)
-                if party.kind == "client":
-                    beside = {"number": entries, "head": head}
-                    _add(
-                        tar,
-                        files,
-                        str(Path(name).with_suffix(".head.json")),
-                        json.dumps(beside).encode() if head else b"",
-                    )
+                if ledger.beside is not None:
+                    _add(tar, files, str(Path(name).with_suffix(".head.json")), ledger.beside)
         for path in _kept(party.state):
             name = path.relative_to(party.state).as_posix()
             if wanted is not None and name.startswith("releases/") and name not in wanted:
@@ -184,9 +175,8 @@ def _written(party: Party, file: IO[bytes], now_s: float) -> Backup:
                 _add_link(tar, links, name, os.readlink(path))
             else:
                 _add(tar, files, name, _content_of(path))
-        if party.kind == "server":
-            seen = party.seen or party.state / SEEN
-            known = _bytes_of(seen)
+        if party.seen is not None:
+            known = _bytes_of(party.seen)
             if known is not None:
                 entries, head = int(json.loads(known)["number"]), str(json.loads(known)["head"])
                 if SEEN not in files:
@@ -251,34 +241,49 @@ def _snapshot(path: Path) -> bytes:
         ) from None
 
 
-def _examined(party: Party, name: str, content: bytes) -> tuple[int, str, frozenset[str]]:
-    """Entries, head, and the release files that the copy speaks of.
+@dataclass(frozen=True)
+class _Ledger:
+    """What a copy of a ledger holds. releases: the files that an aggregator's speaks of. beside: a
+    client's head file as of the copy."""
 
-    Raises RunError where its chain is broken: that is no backup."""
+    entries: int
+    head: str
+    releases: frozenset[str] | None = None
+    beside: bytes | None = None
+
+
+def _examined(party: Party, name: str, content: bytes) -> _Ledger:
+    """Raises RunError where the copy's chain is broken: that is no backup."""
     with closing(sqlite3.connect(":memory:")) as database:
         try:
             database.deserialize(content)
-            if party.kind == "aggregator":
-                links = read(database.execute("SELECT content, hash FROM entries ORDER BY seq"))
-                done = [link.entry for link in links if isinstance(link.entry, Released)]
-                files = frozenset(
-                    f"releases/{entry.run}/round-{entry.round:03d}.safetensors" for entry in done
-                )
-                return len(links), links[-1].hash if links else "", files
-            rows = database.execute("SELECT head FROM entries ORDER BY number").fetchall()
+            return _READERS[party.kind](party.state / name, database)
         except (sqlite3.Error, ValueError, TypeError, KeyError) as failure:
             cause = f"{party.state / name} is damaged: {failure}"
             raise RunError(
                 cause, "Nothing was backed up; older backups are as they were."
             ) from None
-    _client_chain(party, name)
-    return len(rows), str(rows[-1][0]) if rows else "", frozenset()
 
 
-def _client_chain(party: Party, name: str) -> None:
+def _aggregators(path: Path, database: sqlite3.Connection) -> _Ledger:
+    links = read(database.execute("SELECT content, hash FROM entries ORDER BY seq"))
+    done = [link.entry for link in links if isinstance(link.entry, Released)]
+    files = frozenset(f"releases/{entry.run}/round-{entry.round:03d}.safetensors" for entry in done)
+    return _Ledger(len(links), links[-1].hash if links else "", releases=files)
+
+
+def _clients(path: Path, database: sqlite3.Connection) -> _Ledger:
     from fedrec_client import click_ledger, ledger
 
-    (ledger if name == "ledger.sqlite" else click_ledger).read_entries(party.state / name)
+    rows = database.execute("SELECT head FROM entries ORDER BY number").fetchall()
+    (ledger if path.name == "ledger.sqlite" else click_ledger).read_entries(path)
+    head = str(rows[-1][0]) if rows else ""
+    beside = json.dumps({"number": len(rows), "head": head}).encode() if head else b""
+    return _Ledger(len(rows), head, beside=beside)
+
+
+_READERS = {"aggregator": _aggregators, "client": _clients}
+"""By the party whose ledger it is; a server keeps none."""
 
 
 def _content_of(path: Path) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -177,7 +177,7 @@ def _of_client(settings: ClientSettings) -> Shown:
     if news:
         clicks = click_ledger.read_entries(path)
         for click in clicks:
-            rounds[click.run] = rounds.get(click.run, 0) + (click.kind == "answer")
+            rounds[click.run] = rounds.get(click.run, 0) + click.answers
         first_s, last_s = (clicks[0].time_s, clicks[-1].time_s) if clicks else (None, None)
         return Shown(
             party,
@@ -214,38 +214,48 @@ def verified(paths: Sequence[Path]) -> tuple[Finding, ...]:
 
 
 def _verified(paths: Sequence[Path]) -> Iterator[Finding]:
-    held: Chain | None = None
     # the aggregator's first: the others are set beside it
-    for path in sorted(paths, key=lambda path: kind_of(path) != "aggregator"):
-        kind = kind_of(path)
-        if kind == "aggregator":
-            settings = load_aggregator(path)
-            yield _examined(
-                "aggregator",
-                "its chain is whole",
-                lambda settings=settings: _ledger_by(settings),  # type: ignore[misc]
-            )
-            yield from _releases(settings)
-            try:
-                held = Chain(_ledger_by(settings)[0])
-            except FedRecError:
-                held = None
-        elif kind == "client":
-            client = load_client(path)
-            yield _examined(
-                f"client {client.name}",
-                "its chain is whole",
-                lambda client=client: _of_client(client),  # type: ignore[misc]
-            )
-            yield _examined(
-                f"client {client.name}",
-                "its head file knows no more",
-                lambda client=client: _heads(client),  # type: ignore[misc]
-            )
-        elif kind == "serving":
-            raise SettingsError(f"{path} is of serving, which keeps no ledger", "Leave it out.")
-        if held is not None and kind in {"client", "server"}:
-            yield _followed(path, held)
+    aggregators = [path for path in paths if kind_of(path) == "aggregator"]
+    held: Chain | None = None
+    for path in aggregators:
+        yield from _of_an_aggregator(load_aggregator(path))
+        held = _whole_chain(load_aggregator(path))
+    for path in paths:
+        if path not in aggregators:
+            yield from _VERIFIED[kind_of(path)](path)
+            if held is not None:
+                yield _followed(path, held)
+
+
+def _of_an_aggregator(settings: AggregatorSettings) -> Iterator[Finding]:
+    yield _examined("aggregator", "its chain is whole", lambda: _ledger_by(settings))
+    yield from _releases(settings)
+
+
+def _whole_chain(settings: AggregatorSettings) -> Chain | None:
+    try:
+        return Chain(_ledger_by(settings)[0])
+    except FedRecError:
+        return None
+
+
+def _of_a_client(path: Path) -> Iterator[Finding]:
+    client = load_client(path)
+    party = f"client {client.name}"
+    yield _examined(party, "its chain is whole", lambda: _of_client(client))
+    yield _examined(party, "its head file knows no more", lambda: _heads(client))
+
+
+def _of_serving(path: Path) -> Iterator[Finding]:
+    raise SettingsError(f"{path} is of serving, which keeps no ledger", "Leave it out.")
+
+
+_VERIFIED: Mapping[str, Callable[[Path], Iterable[Finding]]] = {
+    "client": _of_a_client,
+    "server": lambda path: (),
+    "serving": _of_serving,
+}
+"""What is looked at in the ledger of a party by itself, by its kind."""
 
 
 def _examined(party: str, what: str, look: Callable[[], object]) -> Finding:
@@ -341,41 +351,52 @@ def repaired(path: Path, *, clock: Callable[[], float] = time.time) -> tuple[str
     were not moved to their place), and writes down that the clock was set back. Raises RunError
     where the ledger is in use, lost, damaged or was put back.
     """
-    kind = kind_of(path)
-    if kind == "aggregator":
-        settings = load_aggregator(path)
-        if settings.postgres:
-            raise SettingsError(
-                f"the ledger of {path} lies in PostgreSQL, which finishes by itself what a crash "
-                "left",
-                "Look at it with `fedrec ledger show` and `fedrec ledger verify`.",
-            )
-        _require_there(settings.state / "ledger.sqlite")
-        ledger = ReleaseLedger(settings.state, limit=settings.limit, clock=clock)
-        try:
-            jump = ledger.clock_behind()
-            if jump is not None:
-                ledger.note_clock(jump)
-            return (*_jumped(jump), *_cleared(settings.state))
-        finally:
-            ledger.close()
-    if kind == "client":
-        client = load_client(path)
-        state, limit = Path(client.state), client.privacy.limit
-        news = client.privacy.unit == "click"
-        place = state / ("clicks.sqlite" if news else "ledger.sqlite")
-        _require_there(place)
-        own = (click_ledger.ClickSpending if news else client_ledger.ClientLedger)(
-            place, limit=limit, clock=clock
+    repair = _REPAIRS.get(kind_of(path))
+    if repair is None:
+        raise SettingsError(
+            f"{path} is of {kind_of(path)}, which keeps no ledger of its own",
+            "Give the settings of an aggregator or a client.",
         )
-        try:
-            return (*_jumped(own.note_clock()), *_cleared(state))
-        finally:
-            own.close()
-    raise SettingsError(
-        f"{path} is of {kind}, which keeps no ledger of its own",
-        "Give the settings of an aggregator or a client.",
+    return repair(path, clock)
+
+
+def _aggregator_repaired(path: Path, clock: Callable[[], float]) -> tuple[str, ...]:
+    settings = load_aggregator(path)
+    if settings.postgres:
+        raise SettingsError(
+            f"the ledger of {path} lies in PostgreSQL, which finishes by itself what a crash left",
+            "Look at it with `fedrec ledger show` and `fedrec ledger verify`.",
+        )
+    _require_there(settings.state / "ledger.sqlite")
+    ledger = ReleaseLedger(settings.state, limit=settings.limit, clock=clock)
+    try:
+        jump = ledger.clock_behind()
+        if jump is not None:
+            ledger.note_clock(jump)
+        return (*_jumped(jump), *_cleared(settings.state))
+    finally:
+        ledger.close()
+
+
+def _client_repaired(path: Path, clock: Callable[[], float]) -> tuple[str, ...]:
+    client = load_client(path)
+    state, limit = Path(client.state), client.privacy.limit
+    news = client.privacy.unit == "click"
+    place = state / ("clicks.sqlite" if news else "ledger.sqlite")
+    _require_there(place)
+    own = (click_ledger.ClickSpending if news else client_ledger.ClientLedger)(
+        place, limit=limit, clock=clock
     )
+    try:
+        return (*_jumped(own.note_clock()), *_cleared(state))
+    finally:
+        own.close()
+
+
+_REPAIRS: Mapping[str, Callable[[Path, Callable[[], float]], tuple[str, ...]]] = {
+    "aggregator": _aggregator_repaired,
+    "client": _client_repaired,
+}
 
 
 def _require_there(path: Path) -> None:

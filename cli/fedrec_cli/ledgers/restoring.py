@@ -161,7 +161,8 @@ def _put_back(party: Party, archive: Path) -> None:
                     file.write(piece)
                 file.flush()
                 os.fsync(file.fileno())
-    if party.seen is not None and (beside / SEEN).exists():
+    inside = party.seen == party.state / SEEN
+    if party.seen is not None and not inside and (beside / SEEN).exists():
         _keep_newer(beside / SEEN, party.seen)
     for path in sorted(
         beside.iterdir(),

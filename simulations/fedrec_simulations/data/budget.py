@@ -21,7 +21,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -292,13 +292,15 @@ def _event_as_json(event: Event) -> list[Any]:
     return [event.name, "mu", event.mu.hex(), ""]
 
 
+_EVENTS: Mapping[str, Callable[..., Event]] = {"epsilon": PureEvent, "mu": GaussianEvent}
+"""By the word in a row of `_event_as_json`."""
+
+
 def _event(written: Sequence[str], unit: Unit, neighbours: Neighbours) -> Event:
     name, kind, value, told = written
-    if kind == "epsilon":
-        return PureEvent(
-            name, float.fromhex(value), float.fromhex(told) if told else None, unit, neighbours
-        )
-    return GaussianEvent(name, float.fromhex(value), unit, neighbours)
+    numbers = [float.fromhex(number) for number in (value, told) if number]
+    event: Event = _EVENTS[kind](name, *numbers, unit=unit, neighbours=neighbours)
+    return event
 
 
 def _next_head(head: str, content: dict[str, Any]) -> str:
