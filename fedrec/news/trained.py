@@ -112,11 +112,25 @@ def topics_of(scenario: Scenario, catalogue: Catalogue) -> TopicTable:
 
 def public_table(kind: str, scenario: Scenario, catalogue: Catalogue) -> TopicTable:
     """The public rows of a value of `news.topics`, whichever the scenario has."""
-    if kind == "categories":
-        return topics.category_topics(catalogue.news)[0]
-    wanted, (m, p) = scenario.news.basis or DEFAULT_TOPICS, catalogue.vectors.shape
-    if kind == "directions":
-        return topics.directions(catalogue.vectors, width=min(wanted, p))
+    return _PUBLIC_TABLES[kind](scenario, catalogue)
+
+
+def _categories(scenario: Scenario, catalogue: Catalogue) -> TopicTable:
+    return topics.category_topics(catalogue.news)[0]
+
+
+def _directions(scenario: Scenario, catalogue: Catalogue) -> TopicTable:
+    wanted = scenario.news.basis or DEFAULT_TOPICS
+    return topics.directions(catalogue.vectors, width=min(wanted, catalogue.vectors.shape[1]))
+
+
+def _text(scenario: Scenario, catalogue: Catalogue) -> TopicTable:
     return topics.text_topics(
-        catalogue.vectors, topics=min(wanted, m), rng=Streams(scenario.seed).numpy("news-topics")
+        catalogue.vectors,
+        topics=min(scenario.news.basis or DEFAULT_TOPICS, len(catalogue.vectors)),
+        rng=Streams(scenario.seed).numpy("news-topics"),
     )
+
+
+_PUBLIC_TABLES = {"categories": _categories, "directions": _directions, "text": _text}
+"""By the value of `news.topics`."""

@@ -39,7 +39,7 @@ class Approximate:
         self, catalogue: Catalogue, kind: Literal["ivf", "hnsw"], *, effort: int = 0
     ) -> None:
         self.catalogue, self._exact = catalogue, Exact(catalogue)
-        self._index = _ivf(catalogue, effort) if kind == "ivf" else _hnsw(catalogue, effort)
+        self._index = _INDEXES[kind](catalogue, effort)
 
     def __call__(self, queries: Sequence[Query]) -> list[Best]:
         """As `ranking.Ranker`."""
@@ -82,6 +82,9 @@ def _hnsw(catalogue: Catalogue, effort: int) -> Any:
     _fill(index, catalogue)
     index.hnsw.efSearch = effort or 256
     return index
+
+
+_INDEXES = {"ivf": _ivf, "hnsw": _hnsw}
 
 
 def _fill(index: Any, catalogue: Catalogue) -> None:

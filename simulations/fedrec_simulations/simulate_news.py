@@ -8,7 +8,7 @@ import math
 import resource
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -212,33 +212,41 @@ def _baselines(
         np.float32
     )
     found = {"popularity": evaluate_impressions(counts[test.candidates], test)}
-    for kind, name in _UNTRAINED.items():
-        if kind == "categories" != scenario.news.topics:
+    for rows in _UNTRAINED:
+        if rows.where_chosen and rows.topics != scenario.news.topics:
             continue
         prior = public_prior(
-            public_table(kind, scenario, catalogue),
+            public_table(rows.topics, scenario, catalogue),
             catalogue.vectors,
             history=scenario.news.history,
         )
-        for epsilon in (
-            math.inf,
-            *(
-                e
-                for e in scenario.news.serving_epsilons
-                if kind == "directions" and math.isfinite(e)
-            ),
-        ):
+        noised = filter(math.isfinite, scenario.news.serving_epsilons if rows.noised else ())
+        for epsilon in (math.inf, *noised):
             asked = serving_guarantee(epsilon, scenario.privacy.delta)
             scores = prior.scores(
                 test, guarantee=asked, key=Streams(scenario.seed).key(f"untrained/{epsilon:g}")
             )
             served = "" if math.isinf(epsilon) else f"{_NOISED}{epsilon:g}"
-            found[f"untrained public {name}{served}"] = evaluate_impressions(scores, test)
+            found[f"untrained public {rows.name}{served}"] = evaluate_impressions(scores, test)
     return found
 
 
-_UNTRAINED = {"directions": "directions", "text": "topics", "categories": "categories"}
-"""Values of news.topics, and their names in results."""
+@dataclass(frozen=True)
+class _PublicRows:
+    """Public rows as a model without training. topics: the value of news.topics. name: in results.
+    noised: measured with noise too. where_chosen: measured only where the scenario has them."""
+
+    topics: str
+    name: str
+    noised: bool = False
+    where_chosen: bool = False
+
+
+_UNTRAINED = (
+    _PublicRows("directions", "directions", noised=True),
+    _PublicRows("text", "topics"),
+    _PublicRows("categories", "categories", where_chosen=True),
+)
 
 
 def _keep(done: NewsRun) -> None:

@@ -123,7 +123,7 @@ def within_radius(report: UserReport, releases: Sequence[ReleaseSpec]) -> UserRe
 
 
 def _squared_norm(report: UserReport, n: int, spec: BlockSpec) -> float:
-    power = 2 if spec.kind == "outer" else 1
+    power = 2 if spec.form.matrix else 1
     lengths = [sum(int(x) ** 2 for x in vector) ** power for vector in report.vectors[n]]
     pairs = zip(_places(report, spec), report.coefficients[n], strict=True)
     return float(
@@ -145,7 +145,7 @@ def exact_sums(reports: Iterable[UserReport], specs: Sequence[BlockSpec]) -> lis
         ):
             rows = (
                 [np.outer(x, x)[np.triu_indices(spec.width)] for x in vectors]
-                if spec.kind == "outer"
+                if spec.form.matrix
                 else list(vectors)
             )
             for place, c in zip(_places(report, spec), coefficients, strict=True):

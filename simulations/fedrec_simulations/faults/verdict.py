@@ -245,7 +245,7 @@ class Verdict:
     ) -> bytes | None:
         """The recorded key with which the exact sum gives what was released."""
         for key in (key for name, key in self.noise.draws if name == drawn_as):
-            if block.kind == "outer":
+            if block.form.matrix:
                 noised = gaussian.add_to_symmetric(
                     total, step=block.step, std=std, key=key, isometric=isometric
                 )

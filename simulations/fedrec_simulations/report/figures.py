@@ -17,6 +17,7 @@ from fedrec_simulations.report.standalone import standalone
 FORMATS = ("svg", "pdf", "png", "csv")
 _DPI = 200
 _CHART = re.compile(r'<svg [^>]*aria-labelledby="([\w-]+)-t [^"]*"[^>]*>.*?</svg>', re.DOTALL)
+_METADATA = {"pdf": {"CreationDate": None}}  # the same bytes every day
 _NUMBERS = re.compile(r"<metadata>(.*?)</metadata>", re.DOTALL)
 
 
@@ -32,13 +33,14 @@ class Chart:
         """Its bytes in one of FORMATS.
 
         Raises SettingsError where matplotlib is needed and missing."""
-        if kind in {"svg", "csv"}:
-            return (self.svg if kind == "svg" else self.numbers).encode()
+        texts = {"svg": self.svg, "csv": self.numbers}
+        if kind in texts:
+            return texts[kind].encode()
         kept = io.BytesIO()
-        dates = {"CreationDate": None} if kind == "pdf" else {}
         figure(self.svg).savefig(
-            kept, format=kind, dpi=_DPI, bbox_inches="tight", pad_inches=0.08, metadata=dates
-        )
+            kept, format=kind, dpi=_DPI, bbox_inches="tight", pad_inches=0.08,
+            metadata=_METADATA.get(kind, {}),
+        )  # fmt: skip
         return kept.getvalue()
 
 

@@ -162,22 +162,18 @@ def _judged(points: Sequence[_Point]) -> Verdict:
 
 def _words(points: Sequence[_Point]) -> str:
     """ "ahead at ε = 1, 5 (by 0.0031 ± 0.0011 or more), not told apart at ε = 0.5"."""
-    kinds = {
-        "ahead": [p for p in points if p.gain.above],
-        "behind": [p for p in points if p.gain.below],
-        "not told apart": [p for p in points if not (p.gain.above or p.gain.below)],
-    }
+    verdicts = (
+        ("ahead", "or more", [p for p in points if p.gain.above]),
+        ("behind", "or less", [p for p in points if p.gain.below]),
+        ("not told apart", "", [p for p in points if not (p.gain.above or p.gain.below)]),
+    )
     said = []
-    for kind, chosen in kinds.items():
+    for words, bound, chosen in verdicts:
         if chosen:
             near = min(chosen, key=lambda p: p.gain.mean)
-            by = (
-                ""
-                if kind == "not told apart"
-                else f" (by {margin(near.gain)} or {'more' if kind == 'ahead' else 'less'})"
-            )
+            by = f" (by {margin(near.gain)} {bound})" if bound else ""
             said.append(
-                f"{kind} at ε = "
+                f"{words} at ε = "
                 f"{', '.join(f'{e:g}' for e in dict.fromkeys(p.epsilon for p in chosen))}{by}"
             )
     return ", ".join(said)
