@@ -22,19 +22,16 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from fedrec.data.kinds import KINDS
 from fedrec.errors import SettingsError
 from fedrec.registry import BUILT_IN, RecipeSpec, find, fitting, outside, reading, require
-from fedrec.settings_tables import (
-    CollectiveSettings,
-    CompareSettings,
-    DataSettings,
-    EvaluationSettings,
-    FigureSettings,
-    ModelSettings,
-    NewsSettings,
-    PrivacySettings,
-    RunSettings,
-    SplitSettings,
-    Table,
-)
+from fedrec.settings_tables.collective import CollectiveSettings
+from fedrec.settings_tables.data import DataSettings
+from fedrec.settings_tables.evaluation import CompareSettings, EvaluationSettings
+from fedrec.settings_tables.figure import FigureSettings
+from fedrec.settings_tables.model import ModelSettings
+from fedrec.settings_tables.news import NewsSettings
+from fedrec.settings_tables.privacy import PrivacySettings
+from fedrec.settings_tables.run import RunSettings
+from fedrec.settings_tables.split import SplitSettings
+from fedrec.settings_tables.table import Table
 
 NEWS_FORMATS = {
     "mind": "MIND: folders of train and dev, each with news.tsv and behaviors.tsv",

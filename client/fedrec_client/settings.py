@@ -31,7 +31,7 @@ from fedrec.operations.party_settings import (
     three_pinned,
 )
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.settings_tables import Epsilon
+from fedrec.settings_tables.table import Epsilon
 
 NEWS_FORMATS = ("mind", "news-shard")
 """Values of data.format that are about news."""

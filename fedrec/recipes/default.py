@@ -19,7 +19,7 @@ from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.public_sides import clicks_of_people, metadata_of, people_of
 from fedrec.registry import RecipeSpec, reading, whole_scenario
 from fedrec.settings import Scenario
-from fedrec.settings_tables import CollectiveSettings
+from fedrec.settings_tables.collective import CollectiveSettings
 
 
 def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:

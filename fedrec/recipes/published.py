@@ -17,7 +17,7 @@ from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.privacy.conversions import am_ssp_plan
 from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import Scenario
-from fedrec.settings_tables import ModelSettings
+from fedrec.settings_tables.model import ModelSettings
 
 KEYS = frozenset(ModelSettings.model_fields) - {"loss", "click_weight", "biases", "own_vectors"}
 """Of [model]."""

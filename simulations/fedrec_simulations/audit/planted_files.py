@@ -17,7 +17,7 @@ from fedrec.data.kinds import KINDS, assumed
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.registry import require
 from fedrec.settings import Scenario
-from fedrec.settings_tables import DataSettings
+from fedrec.settings_tables.data import DataSettings
 
 PERSON = "a-person"
 _SHAPE = PlantedShape(users=60, items=24, events=60 * 7, least_events=4)

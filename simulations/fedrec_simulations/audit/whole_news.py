@@ -43,7 +43,7 @@ from fedrec.privacy.click_accounting import plan_training
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario
-from fedrec.settings_tables import DataSettings
+from fedrec.settings_tables.data import DataSettings
 from fedrec_simulations.audit import one_click, whole
 from fedrec_simulations.audit.bounds import lower_bound, separation_bound
 from fedrec_simulations.audit.finding import Finding

@@ -34,7 +34,7 @@ from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit, compared
 from fedrec.privacy.mixtures import epsilon_of_events
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
-from fedrec.settings_tables import PrivacySettings
+from fedrec.settings_tables.privacy import PrivacySettings
 from fedrec_client.ledger_files import HeadFile, broken
 
 Event = GaussianEvent | PureEvent | PaddedEvent

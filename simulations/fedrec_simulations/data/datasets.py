@@ -21,7 +21,7 @@ from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario
-from fedrec.settings_tables import DataSettings
+from fedrec.settings_tables.data import DataSettings
 from fedrec_simulations.data.dividing import DIVISIONS, Events
 
 

@@ -14,7 +14,7 @@ from fedrec.data.planted import write_parquet
 from fedrec.data.read import formats as readers
 from fedrec.errors import SettingsError
 from fedrec.settings import NEWS_FORMATS, Scenario
-from fedrec.settings_tables import DataSettings, PlantedSettings
+from fedrec.settings_tables.data import DataSettings, PlantedSettings
 from fedrec_simulations.data.datasets import load_dataset, planted_shape
 from fedrec_simulations.data.news import load_news
 

@@ -31,7 +31,7 @@ from fedrec.public_sides import learned_similar_items
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import Scenario
-from fedrec.settings_tables import CollectiveSettings
+from fedrec.settings_tables.collective import CollectiveSettings
 from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.data.sealed import PUBLIC_SOURCES, SealedSplit, load_sealed
 from fedrec_simulations.experiments.ceiling import als_model

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fedrec.errors import SettingsError
 from fedrec.settings import Scenario, load, validated
-from fedrec.settings_tables import FigureSettings
+from fedrec.settings_tables.figure import FigureSettings
 from fedrec.shipped import path_of
 from fedrec_simulations.experiments.rows import Row, merged
 

@@ -1,0 +1,138 @@
+"""[data]: where ratings, clicks or news come from, and how they are read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from fedrec.settings_tables.table import Table
+
+
+def _column(value: object) -> object:
+    """The number of a column as its name, where a file has no header."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class PlantedSettings(Table):
+    """Sizes of a planted data set of one's own.
+
+    What is not said here, and strengths in units of the scale, are those of the presets."""
+
+    users: int = Field(ge=1, le=5_000_000)
+    items: int = Field(ge=2, le=1_000_000)
+    events: int = Field(ge=1, le=2_000_000_000)
+    least_events: int = Field(0, ge=0)
+    value_range: tuple[float, float] = (0.5, 5.0)
+    step: float = Field(0.5, gt=0)
+    dimension: int = Field(8, ge=1, le=64)
+    explained: float = Field(0.5, ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        low, high = self.value_range
+        steps = (high - low) / self.step
+        if not low < high or abs(steps - round(steps)) > 1e-9:
+            raise ValueError(
+                f"a scale from {low:g} to {high:g} does not rise in whole steps of {self.step:g}"
+            )
+        return self
+
+
+class DataSettings(Table):
+    """Where the interactions come from."""
+
+    path: str = Field("", description="file or folder of the data; empty for the planted data set")
+    validation: str = Field(
+        "",
+        description=(
+            "tables: the file of validation rows, where data.path holds training rows alone"
+        ),
+    )
+    test: str = Field(
+        "", description="tables: the file of test rows, where data.path holds training rows alone"
+    )
+    format: str = Field("auto", description="auto, or a format that `fedrec data formats` lists")
+    features_path: str = Field(
+        "", description="public item features; empty takes those that come with the data"
+    )
+    features: bool = Field(True, description="whether training may use public item features at all")
+    kind: Literal["auto", "ratings", "clicks"] = Field(
+        "auto", description="what to learn from; clicks may be made from ratings"
+    )
+    click_threshold: float = Field(0.0, description="the lowest rating that counts as a click")
+    columns: dict[str, Annotated[str, BeforeValidator(_column)]] = Field(
+        default_factory=dict,
+        description=(
+            "column names of tables: user, item, rating, timestamp; without a header, numbers "
+            "from 1"
+        ),
+    )
+    separator: str = Field(
+        "",
+        description=(
+            "of tables: tab, comma, semicolon, space, pipe, :: or any character; empty takes the "
+            "suffix's, or guesses and says so"
+        ),
+    )
+    header: Literal["auto", "yes", "no"] = Field(
+        "auto",
+        description="of tables: whether the first line names the columns; auto guesses and says so",
+    )
+    rating_range: tuple[float, float] | None = Field(
+        None, description="lowest and highest rating, where the format has no public scale"
+    )
+    duplicates: Literal["auto", "refuse", "last", "mean"] = Field(
+        "auto",
+        description=(
+            "what to do with a second row of one user and item; auto merges and counts clicks, "
+            "and refuses ratings"
+        ),
+    )
+    out_of_range: Literal["refuse", "clip", "drop"] = Field(
+        "refuse", description="what to do with ratings off the scale"
+    )
+    keep_users: int = Field(
+        0,
+        ge=0,
+        description="experiments: so many users, those of smallest hash of their id; 0 keeps all",
+    )
+    keep_items: int = Field(
+        0,
+        ge=0,
+        description=(
+            "experiments: so many items, those rated most often, which no guarantee covers; 0 "
+            "keeps all"
+        ),
+    )
+    unknown_news: Literal["refuse", "add", "drop"] = Field(
+        "refuse",
+        description=(
+            "mind: news without a line in news.tsv; add keeps them without text, drop takes them "
+            "out of what was shown"
+        ),
+    )
+    preset: str = Field(
+        "",
+        description="size of the planted data set: small, demo, ml10m, ml10m_x10; empty takes demo",
+    )
+    planted: PlantedSettings | None = Field(
+        None,
+        description="sizes of one's own instead of a preset: {users = 20000, items = 2000, events "
+        "= 500000}, and if wished least_events, value_range, step, dimension (of tastes) and "
+        "explained (share of tastes that public features explain); clicks with data.kind",
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.test and not self.path:
+            raise ValueError("data.test needs data.path, the training rows")
+        if self.validation and not self.test:
+            raise ValueError("data.validation needs data.test beside it")
+        if self.planted is not None and (
+            other := next((key for key in ("preset", "path") if getattr(self, key)), "")
+        ):
+            raise ValueError(
+                f"data.planted gives the sizes of planted data, so data.{other} must be left out"
+            )
+        return self

@@ -1,0 +1,59 @@
+"""[evaluation] and [compare]: what is measured, and what a model is set beside."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from fedrec.settings_tables.table import Epsilon, Table
+
+
+class EvaluationSettings(Table):
+    """What is measured."""
+
+    cutoffs: tuple[int, ...] = Field(
+        (10, 20), min_length=1, description="list lengths of ranking metrics, ascending"
+    )
+    ranking: bool = Field(
+        True,
+        description=(
+            "rank the full catalogue too, at every epsilon and beside controls (always on for "
+            "clicks)"
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Self:
+        if self.cutoffs[0] < 1 or any(a >= b for a, b in itertools.pairwise(self.cutoffs)):
+            raise ValueError(
+                "evaluation.cutoffs must be ascending lengths of at least 1, as in [10, "
+                f"20]; found {list(self.cutoffs)}"
+            )
+        return self
+
+
+class CompareSettings(Table):
+    """What the report sets the run beside."""
+
+    epsilons: tuple[Epsilon, ...] = Field(
+        (), description="further epsilons, for the privacy-utility curve"
+    )
+    baselines: bool = Field(
+        True, description="global mean, item means, item+user biases, popularity"
+    )
+    published: bool = Field(
+        False,
+        description='of ratings: recipe = "published" too, at the same epsilons, with verdicts; '
+        "what [model] "
+        "leaves at zero is chosen by "
+        'epsilon; needs recipe = "default"',
+    )
+    als: bool = Field(
+        True,
+        description=(
+            "non-private alternating least squares and item-item similarities: references, no "
+            "upper bound"
+        ),
+    )

@@ -1,0 +1,139 @@
+"""[news]: the variants of news recommendation."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from pydantic import Field
+
+from fedrec.settings_tables.table import Epsilon, Table
+
+
+class NewsSettings(Table):
+    """News recommendation, `recipe = "privaterec"`. Zero lets the variant choose."""
+
+    variant: str = Field(
+        "additive",
+        json_schema_extra={
+            "examples": [
+                "additive",
+                "local",
+                "central",
+                "printed",
+                "fedrec",
+                "dp-fedrec",
+                "centralized",
+            ]
+        },
+        description="additive: one noised report a user, then training on reports; "
+        "local, central, printed, fedrec and dp-fedrec train in rounds "
+        "(PrivateRec Alg. 3); centralized collects the data; or one that a package names",
+    )
+    model: Literal["nrms", "naml", "plm-nr"] = Field(
+        "nrms", description="news and user encoder of all variants but additive"
+    )
+    topics: Literal["directions", "text", "categories"] = Field(
+        "directions",
+        description=(
+            "public rows of additive and central: leading directions of item vectors, clusters "
+            "of texts, or the categories"
+        ),
+    )
+    open_categories: tuple[str, ...] = Field(
+        (),
+        description=(
+            "additive: categories that need no protection; clicks on items of these alone are "
+            "told as they are"
+        ),
+    )
+    no_click: Literal["leave-out", "report"] = Field(
+        "leave-out",
+        description=(
+            "of additive: leave-out, impressions without a click send nothing; report, they "
+            "send an answer too, and all answers have one more symbol"
+        ),
+    )
+    basis: int = Field(
+        0,
+        ge=0,
+        le=512,
+        description="B: directions or topics from text, basis vectors of the others; 0 = 32, or 5",
+    )
+    history: int = Field(
+        50, ge=1, le=1000, description="H: how many of the latest clicks make a history"
+    )
+    serving_epsilons: tuple[Epsilon, ...] = Field(
+        ("inf", 10, 5, 1),
+        min_length=1,
+        validate_default=True,
+        description="epsilon of one served answer; the first makes the headline",
+    )
+    max_user_epsilon: Epsilon = Field(
+        math.inf,
+        description=(
+            "the most that training may cost one person, per user (replace), with a full history "
+            "and all labels"
+        ),
+    )
+    padding: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description=(
+            "p: share of clicks hidden behind the anonymous news, on the device; not for additive"
+        ),
+    )
+    attention_noise: Literal["gaussian", "laplace"] = Field(
+        "gaussian",
+        description="of attention released in training (local, printed): laplace is pure, its "
+        "guarantee needs no delta, and its answers' epsilons add up; serving is gaussian",
+    )
+    clip: float = Field(
+        0.0,
+        ge=0,
+        description=(
+            "theta: longest attention vector, or longest gradient; 0 = chosen by the variant"
+        ),
+    )
+    rounds: int = Field(
+        0, ge=0, le=100_000, description="rounds of training; 0 = chosen by the variant"
+    )
+    users_per_round: int = Field(
+        0, ge=0, description="users of a round, on average; 0 = chosen by the variant"
+    )
+    epochs: int = Field(
+        0,
+        ge=0,
+        le=1000,
+        description=(
+            "passes over the reports (additive) or the clicks (centralized); 0 = chosen by the "
+            "variant"
+        ),
+    )
+    learning_rate: float = Field(0.0, ge=0, description="0 = chosen by the variant")
+    word_vectors: str = Field(
+        "",
+        description=(
+            "GloVe text file to start word embeddings from; empty starts from the public texts"
+        ),
+    )
+    entity_vectors: str = Field(
+        "",
+        description="MIND's entity_embedding.vec; its vectors join those of the items, on average",
+    )
+    language_model: str = Field(
+        "",
+        description=(
+            "folder of a Hugging Face encoder, for plm-nr; empty takes vectors of the public "
+            "features"
+        ),
+    )
+
+    def chosen(self) -> set[str]:
+        """Names of the keys that differ from their defaults."""
+        return self.model_fields_set & {
+            name
+            for name in type(self).model_fields
+            if getattr(self, name) != getattr(NewsSettings(), name)
+        }
