@@ -11,7 +11,7 @@ from fedrec.errors import RunError, SettingsError
 from fedrec.operations.clock import ClockJump, Clocks
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
-from fedrec_cli.ledgers import inventory
+from fedrec_cli.ledgers import inventory, repair, verification
 from fedrec_cli.main import app
 from fedrec_client.click_ledger import ClickSpending
 from fedrec_client.click_ledger import read_clock as read_click_clock
@@ -82,12 +82,12 @@ def test_repair_notes_that_the_clock_is_behind_once_and_changes_no_entry(setting
     world.aggregator.close(world.run, 0)
     head, now_s = world.aggregator.ledger.head(), world.clock.now_s - 3 * DAY_S
     with pytest.raises(RunError, match="another aggregator uses"):
-        inventory.repaired(settings / "aggregator.toml")
+        repair.repaired(settings / "aggregator.toml")
     world.stop()
-    said = inventory.repaired(settings / "aggregator.toml", clock=lambda: now_s)
+    said = repair.repaired(settings / "aggregator.toml", clock=lambda: now_s)
     assert len(said) == 1
     assert "72.0 h behind" in said[0]
-    assert inventory.repaired(settings / "aggregator.toml", clock=lambda: now_s + 60) == ()
+    assert repair.repaired(settings / "aggregator.toml", clock=lambda: now_s + 60) == ()
     world.clock.now_s = now_s + 120
     world.start()
     assert world.aggregator.ledger.knows(head)
@@ -100,9 +100,9 @@ def test_repair_notes_that_the_clock_is_behind_once_and_changes_no_entry(setting
     ledger.close()
     assert (
         "72.0 h behind"
-        in inventory.repaired(settings / "client.toml", clock=lambda: limit_s - 3 * DAY_S)[0]
+        in repair.repaired(settings / "client.toml", clock=lambda: limit_s - 3 * DAY_S)[0]
     )
-    assert inventory.repaired(settings / "client.toml", clock=lambda: limit_s - 3 * DAY_S) == ()
+    assert repair.repaired(settings / "client.toml", clock=lambda: limit_s - 3 * DAY_S) == ()
     shown = inventory.shown(settings / "client.toml")
     assert (shown.head, shown.entries) == (before, 1)
     assert shown.jumps == (inventory.Jump(1, limit_s, limit_s - 3 * DAY_S),)
@@ -135,16 +135,16 @@ def test_repair_clears_what_a_crash_left_half_written_and_begins_no_new_ledger(
 ) -> None:
     for name in ("aggregator", "client"):
         with pytest.raises(RunError, match="is not there"):
-            inventory.repaired(settings / f"{name}.toml")
+            repair.repaired(settings / f"{name}.toml")
     assert not (settings / "a" / "ledger.sqlite").exists()
     ClientLedger(settings / "c" / "ledger.sqlite", limit=LIMIT).close()
     (settings / "c" / "sent").mkdir()
     (settings / "c" / "sent" / ".round-000.json.77.part").write_text("half")
-    assert inventory.repaired(settings / "client.toml") == (
+    assert repair.repaired(settings / "client.toml") == (
         "removed 1 files that a crash left half written",
     )
     with pytest.raises(SettingsError, match="no ledger of its own"):
-        inventory.repaired(settings / "server.toml")
+        repair.repaired(settings / "server.toml")
 
 
 def test_verify_finds_a_head_file_that_knows_more_and_a_release_that_is_another(
@@ -155,9 +155,9 @@ def test_verify_finds_a_head_file_that_knows_more_and_a_release_that_is_another(
     old = (settings / "c" / "ledger.sqlite").read_bytes()
     ledger.charge("run", 1, "1", PLAN, ["x/1"])
     ledger.close()
-    assert not any(found.wrong for found in inventory.verified([settings / "client.toml"]))
+    assert not any(found.wrong for found in verification.verified([settings / "client.toml"]))
     (settings / "c" / "ledger.sqlite").write_bytes(old)
-    [_, head] = inventory.verified([settings / "client.toml"])
+    [_, head] = verification.verified([settings / "client.toml"])
     assert "is older than" in head.wrong
     world = World(settings / "a")
     world.enroll()

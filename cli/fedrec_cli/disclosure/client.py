@@ -13,15 +13,8 @@ import numpy.typing as npt
 
 from fedrec.errors import RefusedError, RunError
 from fedrec.federation.messages import BlockReports, BlockSpec
-from fedrec.federation.wire import (
-    Batch,
-    QuestionHeader,
-    batch_bytes,
-    read_header,
-    read_terms,
-    report_digest,
-    unpack_reports,
-)
+from fedrec.federation.report_batches import Batch, batch_bytes, unpack_reports
+from fedrec.federation.wire import QuestionHeader, read_header, read_terms, report_digest
 from fedrec.storage import read_json
 from fedrec_cli.disclosure.aggregator import spent_of
 from fedrec_client.ledger import read_entries

@@ -79,9 +79,9 @@ def verify(settings: SeveralSettings, as_json: Json = False) -> None:
     """
     from dataclasses import asdict
 
-    from fedrec_cli.ledgers import inventory
+    from fedrec_cli.ledgers import verification
 
-    found = inventory.verified(settings)
+    found = verification.verified(settings)
     code = next((each.exit_code for each in found if each.wrong), 0)
     if as_json:
         typer.echo(json.dumps({"exit_code": code, "findings": [asdict(each) for each in found]}))
@@ -105,9 +105,9 @@ def repair(settings: Settings, as_json: Json = False) -> None:
     \b
       fedrec ledger repair aggregator.toml
     """
-    from fedrec_cli.ledgers import inventory
+    from fedrec_cli.ledgers import repair
 
-    done = list(inventory.repaired(settings))
+    done = list(repair.repaired(settings))
     typer.echo(
         json.dumps({"repaired": done}) if as_json else "\n".join(done) or "nothing to repair"
     )
