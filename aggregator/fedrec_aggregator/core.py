@@ -36,9 +36,9 @@ from fedrec.federation.protocol import (
     RoundStatus,
 )
 from fedrec.federation.releases import noise_stds, release
+from fedrec.federation.report_batches import announced_users
 from fedrec.federation.sums import ExactSums
 from fedrec.federation.wire import (
-    announced_users,
     pack_release,
     question_digest,
     read_header,

@@ -18,8 +18,9 @@ import numpy.typing as npt
 from fedrec.arrays import Bools
 from fedrec.federation.messages import BlockReports, BlockSpec, ReleaseSpec, Reports
 from fedrec.federation.protocol import TOKEN_BYTES, Refusal
+from fedrec.federation.report_batches import Batch, select_users, unpack_reports
 from fedrec.federation.reports import squared_norms
-from fedrec.federation.wire import Batch, refused, select_users, unpack_reports
+from fedrec.federation.wire import refused
 from fedrec_aggregator.limits import Limits
 
 _SLACK = 1e-6

@@ -39,8 +39,9 @@ from fedrec.federation.leaves import (
     require_within_reach,
 )
 from fedrec.federation.protocol import Opening, Phase, Receipt, Refusal, ReportDesk
+from fedrec.federation.report_batches import announced_users
 from fedrec.federation.sums import ExactSums
-from fedrec.federation.wire import announced_users, refused
+from fedrec.federation.wire import refused
 from fedrec.operations import logs
 from fedrec.randomness import Streams, SystemStreams
 from fedrec_aggregator.collection import Collection

@@ -29,8 +29,9 @@ from grpc_health.v1 import health_pb2
 
 from fedrec.errors import BudgetExceededError, FedRecError, RefusedError
 from fedrec.federation.protocol import LedgerHead, Opening, Phase, Receipt, Refusal, RoundStatus
+from fedrec.federation.report_batches import announced_users
 from fedrec.federation.versions import KEY, PROTOCOL, spoken
-from fedrec.federation.wire import announced_users, refused
+from fedrec.federation.wire import refused
 from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing

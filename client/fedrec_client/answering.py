@@ -37,9 +37,9 @@ from fedrec.federation.messages import (
     Reports,
 )
 from fedrec.federation.protocol import Refusal, Terms
+from fedrec.federation.report_batches import batch_bytes
 from fedrec.federation.reports import within_radius
 from fedrec.federation.rounds import ClientStep
-from fedrec.federation.wire import batch_bytes
 from fedrec.operations import logs
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from fedrec.arrays import UInt8s
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Receipt, Refusal, ReportDesk
+from fedrec.federation.report_batches import Batch, pack_reports
 from fedrec.federation.rounds import ClientStep
-from fedrec.federation.wire import Batch, pack_reports
 from fedrec_client.answering import Private, answered, batches
 
 _ROUND_IS_OVER = {

@@ -22,7 +22,7 @@ from fedrec.federation.hostile_clients import noise_mu
 from fedrec.federation.ledger_heads import HeadMemory, follow
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.protocol import AttemptNonce, Receipt, Refusal, ShareDesk
-from fedrec.federation.wire import Batch, pack_reports
+from fedrec.federation.report_batches import Batch, pack_reports
 from fedrec.privacy.calibration import Plan
 from fedrec.sharing.commitments import ticket
 from fedrec.sharing.layout import Layout, plain_numbers, plan_layout, with_own_noise

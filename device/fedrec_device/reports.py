@@ -103,7 +103,7 @@ def silence(specs: Sequence[BlockSpec]) -> list[Part]:
 def packed(
     digest: bytes, report_id: bytes, token: bytes, items: Int32s, parts: Sequence[Part]
 ) -> bytes:
-    """A batch of one report, as `federation.wire.pack_reports` writes it."""
+    """A batch of one report, as `federation.report_batches.pack_reports` writes it."""
     columns = [struct.pack("<I", len(items)), items.astype("<u4").tobytes()]
     for part in parts:
         columns += [part.coefficients.astype("<i2").tobytes(), part.vectors.astype("<i2").tobytes()]

@@ -193,7 +193,7 @@ class ReportDesk(Protocol):
         either ledger has gone back."""
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
-        """Hand in a batch made by `wire.pack_reports`. Raises UnreachableError."""
+        """Hand in a batch made by `report_batches.pack_reports`. Raises UnreachableError."""
 
 
 @dataclass(frozen=True)

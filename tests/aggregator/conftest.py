@@ -13,14 +13,9 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.keyed_hash import first_words
 from fedrec.federation.messages import BlockReports, Question, ReleaseSpec, Reports
 from fedrec.federation.protocol import Opening
+from fedrec.federation.report_batches import Batch, pack_reports
 from fedrec.federation.reports import RealBlock, block, bounded
-from fedrec.federation.wire import (
-    Batch,
-    pack_release,
-    pack_reports,
-    question_digest,
-    question_header,
-)
+from fedrec.federation.wire import pack_release, question_digest, question_header
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee

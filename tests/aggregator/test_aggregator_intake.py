@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from fedrec.federation.messages import BlockReports, ReleaseSpec, Reports
 from fedrec.federation.protocol import Phase
+from fedrec.federation.report_batches import pack_reports
 from fedrec.federation.reports import block, squared_norms
-from fedrec.federation.wire import pack_reports
 from fedrec_aggregator.intake import clip
 
 ITEMS, WIDTH, LARGEST = 6, 3, 2**15 - 1

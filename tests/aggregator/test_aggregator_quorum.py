@@ -10,7 +10,8 @@ import pytest
 
 from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Phase, Receipt, Refusal
-from fedrec.federation.wire import pack_reports, report_digest
+from fedrec.federation.report_batches import pack_reports
+from fedrec.federation.wire import report_digest
 
 RUN, EVERYBODY = "run-1", list(range(12))
 

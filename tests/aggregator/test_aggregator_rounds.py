@@ -10,7 +10,8 @@ import pytest
 from fedrec.errors import RefusedError, RunError
 from fedrec.federation.messages import BlockReports, BlockSpec, Question, ReleaseSpec, Reports
 from fedrec.federation.protocol import Phase, Receipt, Refusal
-from fedrec.federation.wire import Batch, pack_reports, question_digest, question_header
+from fedrec.federation.report_batches import Batch, pack_reports
+from fedrec.federation.wire import question_digest, question_header
 from fedrec.privacy.calibration import Plan, PlannedRelease, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec_aggregator.core import Limits

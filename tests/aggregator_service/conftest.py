@@ -15,8 +15,9 @@ import pytest
 
 from fedrec.federation.messages import Question, ReleaseSpec
 from fedrec.federation.protocol import Opening
+from fedrec.federation.report_batches import Batch, pack_reports
 from fedrec.federation.reports import RealBlock, block, bounded
-from fedrec.federation.wire import Batch, pack_reports, question_digest, question_header
+from fedrec.federation.wire import question_digest, question_header
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.privacy.calibration import Plan, calibrate

@@ -15,8 +15,8 @@ from fedrec.errors import RefusedError
 from fedrec.factorization.default_client import UNITS
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Answer, Refusal
+from fedrec.federation.report_batches import Batch, pack_reports
 from fedrec.federation.reports import block, squared_norms
-from fedrec.federation.wire import Batch, pack_reports
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_client.answering import Bounds, answered, require_answerable
 

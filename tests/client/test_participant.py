@@ -12,8 +12,8 @@ from fedrec.errors import RefusedError, UnreachableError
 from fedrec.federation.ledger_heads import grown
 from fedrec.federation.messages import Reports
 from fedrec.federation.protocol import Answer, LedgerGrowth, LedgerHead, Refusal
+from fedrec.federation.report_batches import select_users
 from fedrec.federation.reports import within_radius
-from fedrec.federation.wire import select_users
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import among_three
 from fedrec.privacy.guarantee import Guarantee

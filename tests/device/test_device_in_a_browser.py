@@ -16,14 +16,8 @@ import pytest
 
 from fedrec.federation.device_files import described
 from fedrec.federation.messages import BlockSpec, Question, ReleaseSpec
-from fedrec.federation.wire import (
-    Batch,
-    pack_release,
-    pack_reports,
-    question_digest,
-    question_header,
-    report_digest,
-)
+from fedrec.federation.report_batches import Batch, pack_reports
+from fedrec.federation.wire import pack_release, question_digest, question_header, report_digest
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams

@@ -22,14 +22,8 @@ from fedrec.errors import (
     SettingsError,
     UnreachableError,
 )
-from fedrec.federation.wire import (
-    Batch,
-    pack_reports,
-    question_digest,
-    question_header,
-    report_digest,
-    unpack_reports,
-)
+from fedrec.federation.report_batches import Batch, pack_reports, unpack_reports
+from fedrec.federation.wire import question_digest, question_header, report_digest
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.accounting import delta_of as exact_delta_of
 from fedrec.privacy.ledger import Ledger

@@ -12,13 +12,13 @@ from fedrec.errors import RefusedError
 from fedrec.federation.coding import announced, decoded, deflated, inflated
 from fedrec.federation.messages import Question, Release, ReleaseSpec
 from fedrec.federation.protocol import Invitation, Opening, Phase, Refusal, RoundStatus
+from fedrec.federation.report_batches import pack_reports, unpack_reports
 from fedrec.federation.reports import block
 from fedrec.federation.versions import PROTOCOL, spoken
 from fedrec.federation.wire import (
     pack_answer,
     pack_invitation,
     pack_release,
-    pack_reports,
     pack_terms,
     question_digest,
     read_answer,
@@ -26,7 +26,6 @@ from fedrec.federation.wire import (
     read_invitation,
     read_terms,
     unpack_release,
-    unpack_reports,
 )
 from fedrec.news.messages import Ask, pack_ask, read_ask
 from fedrec.recipes import client_recipe

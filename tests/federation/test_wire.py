@@ -15,16 +15,20 @@ from fedrec.errors import PrivacyError, RefusedError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import BlockReports, Question, Release, ReleaseSpec, Reports
 from fedrec.federation.protocol import TOKEN_BYTES, Answer, Invitation, Refusal, Terms
-from fedrec.federation.reports import block
-from fedrec.federation.rounds import train
-from fedrec.federation.wire import (
+from fedrec.federation.report_batches import (
     Batch,
     announced_users,
     batch_bytes,
+    pack_reports,
+    select_users,
+    unpack_reports,
+)
+from fedrec.federation.reports import block
+from fedrec.federation.rounds import train
+from fedrec.federation.wire import (
     pack_answer,
     pack_invitation,
     pack_release,
-    pack_reports,
     pack_terms,
     question_digest,
     question_header,
@@ -33,9 +37,7 @@ from fedrec.federation.wire import (
     read_invitation,
     read_question,
     read_terms,
-    select_users,
     unpack_release,
-    unpack_reports,
 )
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.calibration import Plan, calibrate

@@ -19,13 +19,8 @@ import pytest
 
 from fedrec.errors import RefusedError, UnreachableError
 from fedrec.federation.messages import BlockReports, Question, Reports
-from fedrec.federation.wire import (
-    Batch,
-    pack_reports,
-    question_digest,
-    question_header,
-    report_digest,
-)
+from fedrec.federation.report_batches import Batch, pack_reports
+from fedrec.federation.wire import question_digest, question_header, report_digest
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
 from fedrec_cli.supervisor import Supervisor

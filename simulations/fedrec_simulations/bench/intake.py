@@ -32,14 +32,9 @@ import numpy as np
 from fedrec.factorization.default_settings import settings_for
 from fedrec.federation.messages import BlockReports, Question, ReleaseSpec, Reports
 from fedrec.federation.protocol import Opening, Phase
+from fedrec.federation.report_batches import Batch, pack_reports
 from fedrec.federation.reports import block
-from fedrec.federation.wire import (
-    Batch,
-    pack_reports,
-    question_digest,
-    question_header,
-    unpack_release,
-)
+from fedrec.federation.wire import question_digest, question_header, unpack_release
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee

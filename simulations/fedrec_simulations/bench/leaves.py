@@ -31,7 +31,8 @@ import numpy as np
 from fedrec.errors import RefusedError
 from fedrec.federation.leaves import even_ranges
 from fedrec.federation.protocol import Opening, Phase, Refusal, RoundStatus
-from fedrec.federation.wire import pack_reports, question_digest, question_header, select_users
+from fedrec.federation.report_batches import pack_reports, select_users
+from fedrec.federation.wire import question_digest, question_header
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.pins import write_pins
 from fedrec_aggregator.settings import AggregatorSettings, validated

@@ -22,15 +22,9 @@ from fedrec.data.planted import planted, shape_of_sizes
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Terms
+from fedrec.federation.report_batches import Batch, pack_reports
 from fedrec.federation.rounds import train
-from fedrec.federation.wire import (
-    Batch,
-    pack_reports,
-    pack_terms,
-    question_digest,
-    question_header,
-    report_digest,
-)
+from fedrec.federation.wire import pack_terms, question_digest, question_header, report_digest
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams

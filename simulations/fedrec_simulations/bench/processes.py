@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.errors import SettingsError
-from fedrec.federation.wire import batch_bytes
+from fedrec.federation.report_batches import batch_bytes
 from fedrec.recipes import Prepared
 from fedrec.settings import Scenario, validated
 from fedrec.storage import Checkpoints
