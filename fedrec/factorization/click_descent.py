@@ -37,7 +37,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.factorization.am_dpsgd import padded_rows, rows_of_question, sorted_rows
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.least_squares import solve_clicks
-from fedrec.factorization.ssp import PublishedModel
+from fedrec.factorization.ssp_model import PublishedModel
 from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.federation.rounds import ClientStep, State

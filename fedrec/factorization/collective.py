@@ -39,7 +39,8 @@ from fedrec.errors import SettingsError
 from fedrec.factorization.item_statistics import ItemStatistics, item_statistics
 from fedrec.factorization.least_squares import project_psd, solve_packed, solve_rows
 from fedrec.factorization.local_stage import LocalStageModel
-from fedrec.factorization.ssp import PublishedModel, PublishedRecipe
+from fedrec.factorization.ssp import PublishedRecipe
+from fedrec.factorization.ssp_model import PublishedModel
 from fedrec.federation.messages import Question, Release
 from fedrec.federation.rounds import State
 from fedrec.numerics.packed import pack, unpack

@@ -27,98 +27,25 @@ triangle.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.arrays import Float64s, Floats
 from fedrec.budget import counts as item_counts
-from fedrec.budget import sampling, weights
-from fedrec.data.interactions import Interactions
-from fedrec.data.kinds import KINDS, Kind
 from fedrec.encoders import items as encoder
 from fedrec.encoders.items import ItemInputs
 from fedrec.factorization import closed_form, gradient
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_statistics import ItemStatistics
-from fedrec.factorization.least_squares import solve_clicks, solve_users
-from fedrec.factorization.local_stage import LocalStageModel, solved
-from fedrec.factorization.svec import packed, svec
-from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
-from fedrec.federation.reports import RealBlock, block, bounded
-from fedrec.federation.rounds import ClientStep, State
-from fedrec.numerics import segments
+from fedrec.factorization.local_stage import LocalStageModel
+from fedrec.factorization.ssp_model import PublishedModel
+from fedrec.factorization.ssp_settings import PublishedSettings, half_range
+from fedrec.factorization.svec import packed
+from fedrec.federation.messages import Question, Release, ReleaseSpec
+from fedrec.federation.reports import block
+from fedrec.federation.rounds import State
 from fedrec.privacy.calibration import Plan
-from fedrec.privacy.clipping import clip_rows, clip_values
-from fedrec.randomness import Streams
-
-WeightRule = Literal["printed", "normalised", "clipped", "uniform", "constant"]
-
-
-@dataclass(frozen=True)
-class PublishedSettings:
-    """The papers' hyper-parameters. `user_radius` is Gamma_u, `target_radius` Gamma_y (after
-    centring, in rating units).
-
-    `encoder` None is the id-only model. `weights`: "printed" is AM-SSP App. E, "clipped" Ada-DPALS
-    eq. 12 and 16, "constant" 1 / sqrt(max_items) on every item that is kept: DPALS (Ada-DPALS Rem.
-    3.5).
-    `example_share` below 1 gives each resample a fresh batch of examples (mini-batch SSP1, Alg. 4),
-    charged without amplification. `click_weight` is alpha of Hu et al.; `max_items` 0 keeps all
-    items of a user. `own_means`, which no paper has: item vectors are (v_j, b_j / Gamma_u), users
-    (u_k, Gamma_u), and a device takes its own mean off its ratings first (`local_stage`).
-    `pseudo_inverse`: Ada-DPALS Alg. 1 l. 7 to the letter.
-    """
-
-    dimension: int
-    steps: int
-    user_ridge: float
-    item_ridge: float
-    weights: WeightRule
-    weight_exponent: float
-    descent: gradient.Descent
-    resamples: int = 1
-    example_share: float = 1.0
-    user_radius: float = 1.0
-    target_radius: float = 1.0
-    count_limit: int = 50
-    click_weight: float = 10.0
-    max_items: int = 0
-    sampling: Literal["uniform", "tail"] = "uniform"
-    unit: Literal["user", "example"] = "user"
-    own_means: bool = False
-    pseudo_inverse: bool = False
-
-    @property
-    def width(self) -> int:
-        """d, or d + 1 where an item's last coordinate is its bias."""
-        return self.dimension + self.own_means
-
-    @property
-    def report_radius(self) -> float:
-        """Gamma_u, or the norm of (u, Gamma_u) where u is longest: a vector and what biases are
-        learnt by are then heard alike."""
-        return self.user_radius * (math.sqrt(2) if self.own_means else 1.0)
-
-
-def shares(settings: PublishedSettings, kind: Kind, *, count_share: float) -> dict[str, float]:
-    """Shares of mu^2: counts, mean, then the outer steps equally, A and b of a step equally (the
-    papers' choice)."""
-    rest, names = 1 - count_share - 0.01, _release_names(settings, kind)
-    return {"counts": count_share, "mean": 0.01} | {name: rest / len(names) for name in names}
-
-
-def _release_names(settings: PublishedSettings, kind: Kind) -> list[str]:
-    names = [
-        f"{part}/{s}/{r}"
-        for s in range(settings.steps)
-        for r in range(settings.resamples)
-        for part in ("gram", "moment")
-    ]
-    return names + [f"gramian/{s}" for s in range(settings.steps) if not KINDS[kind].rated]
 
 
 @dataclass(frozen=True)
@@ -200,7 +127,7 @@ class PublishedRecipe:
         return PublishedModel(V, offset, self.settings.user_ridge, self.settings.click_weight)
 
     def _count_releases(self) -> tuple[ReleaseSpec, ...]:
-        limit, half = math.sqrt(self.settings.count_limit), _half_range(self.facts.value_range)
+        limit, half = math.sqrt(self.settings.count_limit), half_range(self.facts.value_range)
         by_item = block("counts", "linear", rows=self.facts.num_items, width=1, radius=limit)
         mean = block("mean", "linear", rows=1, width=1, radius=half)
         return ReleaseSpec("counts", (by_item,), limit), ReleaseSpec("mean", (mean,), half)
@@ -279,176 +206,3 @@ class PublishedRecipe:
         return ItemStatistics(
             (alpha * gram + gramian).astype(np.float32), ((1 + alpha) * moment).astype(np.float32)
         )
-
-
-@dataclass(frozen=True)
-class PublishedModel:
-    """Item vectors, the noisy mean, and what a device needs for its own solve."""
-
-    item_vectors: npt.NDArray[np.float32]
-    offset: float
-    user_ridge: float
-    click_weight: float
-
-    @staticmethod
-    def of_arrays(arrays: Mapping[str, npt.NDArray[np.generic]]) -> PublishedModel:
-        """The model of a released file."""
-        scalars = (float(arrays[name]) for name in ("offset", "user_ridge", "click_weight"))
-        return PublishedModel(np.asarray(arrays["item_vectors"], np.float32), *scalars)
-
-    def user_vectors(self, history: Interactions) -> Floats:
-        """u_k = (sum v v' + lambda I)^-1 sum y v (AM-SSP App.
-
-        E), or Hu et al. eq. 4 for clicks; in float64, user by user."""
-        return _user_vectors(
-            history,
-            np.asarray(self.item_vectors, np.float64),
-            self.offset,
-            self.user_ridge,
-            self.click_weight,
-        )
-
-    def arrays(self) -> Mapping[str, npt.NDArray[np.generic]]:
-        """For the released file."""
-        scalars = {
-            "offset": self.offset,
-            "user_ridge": self.user_ridge,
-            "click_weight": self.click_weight,
-        }
-        return {
-            "item_vectors": self.item_vectors,
-            **{name: np.array(value) for name, value in scalars.items()},
-        }
-
-
-def client_steps(settings: PublishedSettings) -> Mapping[str, ClientStep]:
-    """What runs on a device, by the name a question gives."""
-    return {
-        "published/counts": lambda question, mine: _report_counts(question, mine, settings),
-        "published/statistics": lambda question, mine: _report_statistics(question, mine, settings),
-    }
-
-
-def _report_counts(question: Question, mine: Interactions, settings: PublishedSettings) -> Reports:
-    """min(1, sqrt(limit / n_k)) on each item, norm at most sqrt(limit); and the user's mean above
-    mid-scale, at most half of it."""
-    ones = item_counts.clipped_contributions(mine, limit=settings.count_limit)
-    n, (low, high), half = np.diff(mine.user_ptr), mine.value_range, _half_range(mine.value_range)
-    totals = segments.sums(mine.user_ptr, np.asarray(mine.values, np.float64))
-    means = np.where(n > 0, totals / np.maximum(n, 1) - (low + high) / 2, 0.0)
-    one = np.ones((mine.num_users, 1))
-    blocks = [
-        RealBlock(ones.values, one),
-        RealBlock(clip_values(means, low=-half, high=half).values, one),
-    ]
-    return bounded(mine.user_ptr, mine.items, blocks, question.releases, scaling="clip")
-
-
-def _report_statistics(
-    question: Question, mine: Interactions, settings: PublishedSettings
-) -> Reports:
-    """Alg.
-
-    8 l. 2-5: solve u, clip it to Gamma_u and y to Gamma_y, weight; A and b come from these factors.
-    """
-    V, offset = (
-        np.asarray(question.public["V"], np.float64),
-        float(question.public["mean"]) if mine.rated else 0.0,
-    )
-    noisy = np.asarray(question.public["counts"], np.float64)
-    U, means = _solved(mine, V, offset, settings)
-    mine = _sampled(mine, settings, noisy)
-    w = _weights(mine, settings, noisy, num_users=int(question.public["num_users"]))
-    y = (
-        clip_values(
-            mine.values - offset - means[mine.users],
-            low=-settings.target_radius,
-            high=settings.target_radius,
-        ).values
-        / settings.target_radius
-    )
-    target = y if mine.rated else np.ones(len(mine))
-    ptr, items = mine.user_ptr, mine.items
-    if settings.unit == "example":  # every event reports for itself
-        U, ptr = np.repeat(U, np.diff(ptr), axis=0), np.arange(len(mine) + 1, dtype=np.int64)
-    blocks = list[RealBlock]()
-    for w_batch in (w * batch for batch in _batches(mine, settings, question.round)):
-        gram = U if question.releases[0].blocks[0].form.matrix else svec(U)
-        blocks += [RealBlock(w_batch, gram), RealBlock(w_batch * target, U)]
-    if not mine.rated:
-        blocks.append(RealBlock(np.ones(len(U)), U))
-    return bounded(ptr, items, blocks, question.releases, scaling="clip")
-
-
-def _solved(
-    mine: Interactions, V: Float64s, offset: float, settings: PublishedSettings
-) -> tuple[Float64s, Float64s]:
-    """What a user reports in place of its vector, of norm at most 1, and its own mean, 0 where
-    users have none."""
-    if not settings.own_means:
-        found = _user_vectors(mine, V, offset, settings.user_ridge, settings.click_weight)
-        return clip_rows(
-            found, radius=settings.user_radius
-        ).rows / settings.report_radius, np.zeros(mine.num_users)
-    radius = settings.user_radius
-    means, found, _ = solved(
-        mine, np.ascontiguousarray(V[:, :-1]), radius * V[:, -1], offset, settings.user_ridge
-    )
-    return np.column_stack(
-        [clip_rows(found, radius=radius).rows, np.full(len(found), radius)]
-    ) / settings.report_radius, means
-
-
-def _batches(
-    mine: Interactions, settings: PublishedSettings, round: int
-) -> list[npt.NDArray[np.bool_]]:
-    """The examples of each resample: all of them (Alg.
-
-    2), or a fresh share (Alg. 4 l. 4). Which ones is no secret."""
-    if settings.example_share == 1:
-        return [np.ones(len(mine), np.bool_)] * settings.resamples
-    keys = [Streams(r).key("published-batch", round=round) for r in range(settings.resamples)]
-    return [sampling.share_of_examples(mine, share=settings.example_share, key=key) for key in keys]
-
-
-def _user_vectors(
-    mine: Interactions, V: Float64s, offset: float, ridge: float, click_weight: float
-) -> Float64s:
-    if mine.rated:
-        found = solve_users(mine, V, ridge=ridge, targets=mine.values - offset)
-    else:
-        found = solve_clicks(mine.user_ptr, mine.items, V, ridge=ridge, alpha=click_weight)
-    return np.asarray(found, np.float64)
-
-
-def _sampled(mine: Interactions, settings: PublishedSettings, noisy: Float64s) -> Interactions:
-    if not settings.max_items:
-        return mine
-    # public: it chooses among a user's own items, nothing rests on its secrecy
-    key = Streams(0).key("published-sampling")
-    if settings.sampling == "uniform":
-        return mine.select(sampling.uniform(mine, limit=settings.max_items, key=key))
-    return mine.select(sampling.tail(mine, noisy, limit=settings.max_items, key=key))
-
-
-def _weights(
-    mine: Interactions, settings: PublishedSettings, noisy: Float64s, *, num_users: int
-) -> Float64s:
-    """Per event; sum of squares at most 1 for every user, or 1 for every event."""
-    if settings.unit == "example":
-        return np.ones(len(mine))
-    if settings.weights == "uniform":
-        return weights.uniform(mine, budget=1.0).values
-    if settings.weights == "constant":
-        return weights.constant(mine, limit=settings.max_items, budget=1.0).values
-    if settings.weights == "normalised":
-        return weights.normalised(mine, noisy, mu=settings.weight_exponent, budget=1.0).values
-    if settings.weights == "clipped":
-        return weights.adaptive_as_printed(
-            mine, noisy, mu=settings.weight_exponent, budget=1.0, num_users=num_users
-        ).values
-    return weights.am_ssp_as_printed(mine, noisy, budget=1.0).values
-
-
-def _half_range(value_range: tuple[float, float]) -> float:
-    return (value_range[1] - value_range[0]) / 2

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from fedrec.data.kinds import Kind
-from fedrec.factorization import ssp
+from fedrec.factorization import ssp, ssp_client, ssp_settings
 from fedrec.factorization.collective import CollectiveRecipe
 from fedrec.federation.rounds import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
@@ -31,20 +31,22 @@ def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     """The sides are public, so the plan is that of the private ratings alone."""
     settings = settings_of(scenario)
     published.require_ratings(settings, facts.kind)
-    plan = facts.plan(ssp.shares(settings, facts.kind, count_share=published.count_share(scenario)))
+    plan = facts.plan(
+        ssp_settings.shares(settings, facts.kind, count_share=published.count_share(scenario))
+    )
     private = ssp.PublishedRecipe.of(plan, settings, facts, with_features=False)
     recipe = CollectiveRecipe(
         private, sides_of(scenario.collective, facts), scenario.collective.start_passes
     )
-    return Prepared(recipe, ssp.client_steps(settings), plan)
+    return Prepared(recipe, ssp_client.client_steps(settings), plan)
 
 
 def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
     """The published recipe's."""
-    return ssp.client_steps(settings_of(scenario))
+    return ssp_client.client_steps(settings_of(scenario))
 
 
-def settings_of(scenario: Scenario) -> ssp.PublishedSettings:
+def settings_of(scenario: Scenario) -> ssp_settings.PublishedSettings:
     """The scenario's values; plain ones where it leaves a choice open."""
     return published.settings_by(published.plain(1.0), scenario)
 

@@ -11,7 +11,7 @@ from scipy import sparse
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import SettingsError
 from fedrec.factorization import click_descent, noisy_descent, weighted_descent
-from fedrec.factorization.ssp import PublishedModel
+from fedrec.factorization.ssp_model import PublishedModel
 from fedrec.federation.rounds import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.recipes import fast_dpmf

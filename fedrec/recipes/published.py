@@ -9,7 +9,7 @@ from typing import Literal
 
 from fedrec.data.kinds import KINDS, Kind, assumed
 from fedrec.errors import SettingsError
-from fedrec.factorization import gradient, ssp
+from fedrec.factorization import gradient, ssp, ssp_client, ssp_model, ssp_settings
 from fedrec.factorization.optimizers import Adam, GradientDescent
 from fedrec.factorization.published_choices import Choice, choice_for
 from fedrec.federation.rounds import ClientStep
@@ -27,7 +27,7 @@ def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     """Its plan by the paper's own conversion where `privacy.accountant` says so."""
     settings = settings_of(scenario, facts.kind)
     require_ratings(settings, facts.kind)
-    shares = ssp.shares(settings, facts.kind, count_share=count_share(scenario))
+    shares = ssp_settings.shares(settings, facts.kind, count_share=count_share(scenario))
     if scenario.privacy.accountant == "am-ssp" and facts.guarantee.private:
         plan = am_ssp_plan(facts.guarantee, shares, steps=settings.steps)
     else:
@@ -38,10 +38,10 @@ def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
         facts,
         with_features=scenario.model.encoder == "features" and scenario.data.features,
     )
-    return Prepared(recipe, ssp.client_steps(settings), plan)
+    return Prepared(recipe, ssp_client.client_steps(settings), plan)
 
 
-def require_ratings(settings: ssp.PublishedSettings, kind: Kind) -> None:
+def require_ratings(settings: ssp_settings.PublishedSettings, kind: Kind) -> None:
     """Raises SettingsError where users would have means of clicks."""
     if settings.own_means and not KINDS[kind].rated:
         raise SettingsError(
@@ -53,7 +53,7 @@ def require_ratings(settings: ssp.PublishedSettings, kind: Kind) -> None:
 def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
     """What the server's settings say, since both are functions of the scenario and of the kind of
     data."""
-    return ssp.client_steps(settings_of(scenario, assumed(kind)))
+    return ssp_client.client_steps(settings_of(scenario, assumed(kind)))
 
 
 def count_share(scenario: Scenario) -> float:
@@ -63,7 +63,7 @@ def count_share(scenario: Scenario) -> float:
     )
 
 
-def settings_of(scenario: Scenario, kind: Kind) -> ssp.PublishedSettings:
+def settings_of(scenario: Scenario, kind: Kind) -> ssp_settings.PublishedSettings:
     """The scenario's values; of those that it leaves open, for ratings what the rule chooses by
     epsilon, else plain values of ours."""
     features = scenario.model.encoder == "features"
@@ -80,7 +80,7 @@ def plain(user_radius: float) -> Choice:
     return Choice(4, 3, 1.0, 10.0, user_radius, 1.0)
 
 
-def settings_by(rule: Choice, scenario: Scenario) -> ssp.PublishedSettings:
+def settings_by(rule: Choice, scenario: Scenario) -> ssp_settings.PublishedSettings:
     """What [model] says, and of values that it leaves at zero what the rule has."""
     chosen = scenario.model
     choice = replace(
@@ -94,7 +94,7 @@ def settings_by(rule: Choice, scenario: Scenario) -> ssp.PublishedSettings:
         optimizer,
         chosen.item_batch or None,
     )
-    return ssp.PublishedSettings(
+    return ssp_settings.PublishedSettings(
         dimension=choice.dimension,
         steps=choice.steps,
         user_ridge=choice.user_ridge,
@@ -118,7 +118,7 @@ SPEC = RecipeSpec(
     name="published",
     build=build,
     client_steps=client_steps,
-    models={"published": ssp.PublishedModel},
+    models={"published": ssp_model.PublishedModel},
     read=whole_scenario,
     keys=KEYS,
     whole_users=False,

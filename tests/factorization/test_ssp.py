@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fedrec.data.interactions import Interactions
-from fedrec.factorization import gradient, ssp
+from fedrec.factorization import gradient, ssp, ssp_client, ssp_settings
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import predict
 from fedrec.federation.rounds import train
@@ -23,7 +23,7 @@ from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 
-SETTINGS = ssp.PublishedSettings(
+SETTINGS = ssp_settings.PublishedSettings(
     dimension=3, steps=2, user_ridge=1.0, item_ridge=3.0, weights="normalised",
     weight_exponent=0.25,
     descent=gradient.Descent(30, gradient.Constant(0.02)),
@@ -44,9 +44,9 @@ def some_ratings(seed: int, num_users: int = 8) -> Interactions:
 
 
 def recipe_for(
-    ratings: Interactions, guarantee: Guarantee, chosen: ssp.PublishedSettings = SETTINGS
+    ratings: Interactions, guarantee: Guarantee, chosen: ssp_settings.PublishedSettings = SETTINGS
 ) -> ssp.PublishedRecipe:
-    plan = calibrate(guarantee, ssp.shares(chosen, ratings.kind, count_share=0.14))
+    plan = calibrate(guarantee, ssp_settings.shares(chosen, ratings.kind, count_share=0.14))
     facts = PublicFacts(
         ratings.num_users, ratings.num_items, ratings.kind, ratings.value_range, None, Streams(1)
     )
@@ -56,7 +56,7 @@ def recipe_for(
 def loopback(ratings: Interactions, recipe: ssp.PublishedRecipe, **kwargs: int) -> Loopback:
     return Loopback(
         ratings,
-        ssp.client_steps(recipe.settings),
+        ssp_client.client_steps(recipe.settings),
         recipe.plan,
         Streams(1),
         Ledger(recipe.plan.guarantee),
@@ -128,7 +128,7 @@ def test_resampling_is_charged_in_full() -> None:
     """SSP1 with R resamples has R releases of each statistic, each with 1/R of the share: std
     sqrt(R) times as large."""
     one, four = (
-        ssp.shares(dataclasses.replace(SETTINGS, resamples=r), "ratings", count_share=0.1)
+        ssp_settings.shares(dataclasses.replace(SETTINGS, resamples=r), "ratings", count_share=0.1)
         for r in (1, 4)
     )
     plans: list[Plan] = [calibrate(Guarantee(5.0, 1e-5), shares) for shares in (one, four)]
@@ -149,7 +149,7 @@ def test_dpals_gives_every_kept_item_the_same_weight_in_every_report(
     state = {**recipe.begin(), "round": np.array(1), "mean": np.array(3.0), "counts": counts}
     question = recipe.ask(state)
     assert question is not None
-    reports = ssp.client_steps(chosen)[question.step](question, ratings)
+    reports = ssp_client.client_steps(chosen)[question.step](question, ratings)
     gram, spec = reports.blocks[0], question.blocks[0]
     sizes = np.diff(ratings.user_ptr)
     assert list(np.diff(reports.user_ptr)) == list(np.minimum(sizes, 4))
