@@ -22,7 +22,8 @@ from fedrec.errors import SettingsError
 from fedrec.federation.protocol import Refusal, refused
 from fedrec.operations.certificates import Identity, identity, pins
 from fedrec_aggregator.leaf_settings import ROOT
-from fedrec_aggregator.settings import AggregatorSettings, TlsSettings, TokenEntry
+from fedrec_aggregator.settings import AggregatorSettings
+from fedrec_aggregator.settings_tables import TlsSettings, TokenEntry
 from fedrec_transport.caller import AUTHORIZATION, BEARER, NAME_KEY, ROLE_KEY, Role
 
 

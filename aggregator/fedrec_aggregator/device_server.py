@@ -15,7 +15,7 @@ from fedrec.operations.addresses import Address
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.device_content import Content, FolderContent, HttpsContent
 from fedrec_aggregator.device_intake import DeviceIntake, application
-from fedrec_aggregator.settings import DevicesTable
+from fedrec_aggregator.settings_tables import DevicesTable
 
 _CALLS_AT_ONCE, _LOOK_S = 1_000, 0.01
 

@@ -32,7 +32,8 @@ from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.postgres_ledger import PostgresLedger
 from fedrec_aggregator.root import RootAggregator
 from fedrec_aggregator.service import MAX_RPCS, OPTIONS, Service
-from fedrec_aggregator.settings import AggregatorSettings, PeerTable
+from fedrec_aggregator.settings import AggregatorSettings
+from fedrec_aggregator.settings_tables import PeerTable
 from fedrec_aggregator.three_party import ThreePartyAggregator
 from fedrec_transport.channel import Access
 from fedrec_transport.leaf_client import RemoteLeaf

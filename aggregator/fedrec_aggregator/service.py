@@ -39,7 +39,7 @@ from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster
 from fedrec_aggregator.leaf import LeafAggregator
 from fedrec_aggregator.leaf_service import LeafCalls
-from fedrec_aggregator.settings import TrafficSettings
+from fedrec_aggregator.settings_tables import TrafficSettings
 from fedrec_aggregator.three_party import ThreePartyAggregator
 from fedrec_aggregator.traffic import Place, Traffic
 from fedrec_transport.aggregator_api import aggregator_pb2 as pb

@@ -15,7 +15,7 @@ from typing import Self
 from fedrec.federation.protocol import Refusal
 from fedrec.federation.wire import refused
 from fedrec_aggregator.credentials import Peer
-from fedrec_aggregator.settings import TrafficSettings
+from fedrec_aggregator.settings_tables import TrafficSettings
 
 
 class Traffic:

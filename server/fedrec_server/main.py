@@ -46,7 +46,8 @@ from fedrec_server.public import PublicData
 from fedrec_server.rounds import Progress, check, run_rounds
 from fedrec_server.runs import Runs
 from fedrec_server.schedule import Schedule, words_of
-from fedrec_server.settings import PublishTable, ServerSettings, SuperLinkTable
+from fedrec_server.settings import ServerSettings
+from fedrec_server.settings_tables import PublishTable, SuperLinkTable
 from fedrec_server.superlink import SuperLink
 from fedrec_server.trainings import Trainings
 from fedrec_server.watching import WatchedClients

@@ -5,19 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from fedrec.errors import SettingsError
 from fedrec.federation.round_driver import Patience
-from fedrec.operations.addresses import Address
 from fedrec.operations.party_settings import (
     AggregatorAccess,
     AggregatorOfThree,
     FilePath,
     PinnedTable,
-    Table,
     checked,
     pinned,
     read,
@@ -26,7 +23,14 @@ from fedrec.operations.party_settings import (
 )
 from fedrec.operations.pins import of_role
 from fedrec_server.gathering import Gathering
-from fedrec_server.public import PublicData, read_film_file, read_item_file, read_public
+from fedrec_server.settings_tables import (
+    DevicesTable,
+    GatheringTable,
+    PublicTable,
+    PublishTable,
+    RoundsTable,
+    SuperLinkTable,
+)
 
 EXAMPLE = """
 state = "/var/lib/fedrec/server"
@@ -57,276 +61,6 @@ certificate = "/etc/fedrec/server.pem"
 key = "/etc/fedrec/server.key"
 client_ca = "/etc/fedrec/ca.pem"
 """
-
-
-class PublicTable(Table):
-    """What everybody may know of the items."""
-
-    path: FilePath = Field(
-        min_length=1,
-        description=(
-            "folder of public data, a table of items, or a folder with MovieLens's films file"
-        ),
-    )
-    format: Literal[
-        "public", "table", "ml-100k", "ml-1m", "ml-10m", "ml-20m", "news", "mind", "click-log"
-    ] = Field(
-        "public",
-        description="public: a folder that fedrec wrote; table: CSV, TSV, Parquet or .item; "
-        "ml-...: a films file; of news: news (a folder that fedrec wrote), mind (news.tsv), "
-        "click-log (the texts beside ratings)",
-    )
-    kind: Literal["ratings", "clicks"] = Field("ratings", description="what the clients hold")
-    rating_range: tuple[float, float] | None = Field(
-        None, description="lowest and highest rating, of a table"
-    )
-    id_column: str = Field(
-        "item", description="column of a table with the item ids that clients know too"
-    )
-    separator: str = Field("|", description="between the values in one field of a table")
-    metadata: str = Field(
-        "",
-        description=(
-            'file with more about films; empty takes the one in the folder, "none" takes none'
-        ),
-    )
-    min_items: int = Field(
-        0,
-        ge=0,
-        description="how many items must share a feature's value; 0 = the format's own number",
-    )
-
-    @model_validator(mode="after")
-    def _no_key_without_effect(self) -> PublicTable:
-        own = {name: set[str]() for name in ("public", "news", "mind", "click-log")}
-        own["table"] = {"kind", "rating_range", "id_column", "separator", "min_items"}
-        known = {"path", "format"} | own.get(self.format, {"kind", "metadata", "min_items"})
-        if unused := self.model_fields_set - known:
-            raise ValueError(f"{min(unused)} has no effect where format is {self.format}")
-        return self
-
-    def read(self) -> PublicData:
-        """The public data of this table. Raises DataError or SettingsError."""
-        path = Path(self.path)
-        if self.format in ("news", "mind", "click-log"):
-            raise SettingsError(
-                f'public.format = "{self.format}" is about news',
-                'Choose a scenario with recipe = "privaterec".',
-            )
-        if self.format == "public":
-            return read_public(path)
-        if self.format == "table":
-            scale, column, least = self.rating_range, self.id_column, self.min_items or 1
-            return read_item_file(
-                path,
-                kind=self.kind,
-                value_range=scale,
-                id_column=column,
-                separator=self.separator,
-                min_items=least,
-            )
-        return read_film_file(
-            path,
-            self.format,
-            kind=self.kind,
-            metadata=self.metadata or None,
-            min_items=self.min_items or None,
-        )
-
-
-class GatheringTable(Table):
-    """Whom a run waits for before its first round.
-
-    Fewer users than the aggregator's minimum cohort end in no release."""
-
-    expected_users: int = Field(
-        0, ge=0, description="users of all clients together; 0 takes whoever the clients bring"
-    )
-    min_clients: int = Field(1, ge=1, description="clients that must have joined")
-    timeout_s: float = Field(
-        600.0, gt=0, le=30 * 86_400, description="how long they are waited for"
-    )
-
-
-class RoundsTable(Table):
-    """How long a round may take, how many must take part, and how often it may begin again."""
-
-    timeout_s: float = Field(
-        600.0, gt=0, le=7 * 86_400, description="how long reports are taken in a round"
-    )
-    absent_s: float = Field(
-        120.0,
-        ge=0,
-        le=86_400,
-        description="how long a round waits for a client that joined and does not answer",
-    )
-    min_share: float = Field(
-        0.8,
-        ge=0,
-        le=1,
-        description="share of the run's users who must report in every round: it waits for them "
-        "until its time is over, and with fewer nothing is released; 0 leaves it to the "
-        "aggregator's minimum cohort",
-    )
-    cohort: float = Field(
-        1.0,
-        gt=0,
-        le=1,
-        description="share of the run's users whom every round asks, by whole clients, a new "
-        "sample each time; min_share is of those. The guarantee is charged as if everybody were in "
-        "every round. Below 1 for the default recipe on ratings",
-    )
-    short_attempts: int = Field(
-        3,
-        ge=1,
-        le=100,
-        description="how often a round is tried that misses min_share, before the run ends",
-    )
-    attempts: int = Field(
-        8, ge=1, le=100, description="how often a round that a party lost in a crash begins again"
-    )
-    pause_s: float = Field(
-        1.0,
-        ge=0,
-        le=600,
-        description="before the second attempt; twice as long before each further one",
-    )
-    checkpoints: int = Field(
-        3,
-        ge=0,
-        description=(
-            "newest checkpoints that are kept, at least 2, which going on needs; 0 keeps all"
-        ),
-    )
-
-    @field_validator("checkpoints")
-    @classmethod
-    def _two(cls, value: int) -> int:
-        if value == 1:
-            raise ValueError(
-                "one checkpoint is not enough to go on from: the question before is made of "
-                "the one before it"
-            )
-        return value
-
-
-class SuperLinkTable(Table):
-    """Flower's SuperLink: started and supervised here behind a gate that clients reach, or one that
-    runs already."""
-
-    start: bool = Field(
-        True, description="start a SuperLink and its gate; false joins one that runs already"
-    )
-    listen: str = Field(
-        "127.0.0.1:0", description="host:port of the gate, where clients connect; port 0 picks one"
-    )
-    certificate: FilePath = Field("", description="certificate of the gate")
-    key: FilePath = Field("", description="its private key")
-    client_ca: FilePath = Field(
-        "", description="file of the authority whose clients the gate lets in, by certificate"
-    )
-    clients: dict[str, str] = Field(
-        {},
-        description=(
-            "SHA-256 of the public keys of the clients that may join, by name: with any, no "
-            "other may; pins fills it"
-        ),
-    )
-    insecure: bool = Field(
-        False,
-        description=(
-            "a gate without TLS, clients are believed who they say they are; on loopback only"
-        ),
-    )
-    max_message_bytes: int = Field(
-        64 * 2**20,
-        ge=2**20,
-        le=2**31 - 1,
-        description="largest body the gate lets through, either way",
-    )
-    database: FilePath = Field(
-        "", description="file of the SuperLink's own state; empty: in the state folder"
-    )
-    address: str = Field(
-        "", description="host:port of a SuperLink that runs already, where start = false"
-    )
-    root_certificates: FilePath = Field(
-        "",
-        description=(
-            "file of the authority that vouches for that SuperLink; empty: plain, loopback only"
-        ),
-    )
-    secret: FilePath = Field(
-        "",
-        description="file with the secret that it was started with (--superexec-auth-secret-file)",
-    )
-
-    @model_validator(mode="after")
-    def _one_of_two(self) -> SuperLinkTable:
-        if bool(self.certificate) != bool(self.key):
-            raise ValueError("a certificate and its key come together")
-        if bool(self.certificate) != bool(self.client_ca):
-            raise ValueError(
-                "a gate with a certificate needs client_ca, and the other way round: it asks "
-                "clients for theirs"
-            )
-        if not self.start and not self.address:
-            raise ValueError("start = false needs the address of a SuperLink that runs already")
-        if self.start and self.address:
-            raise ValueError("an address is of a SuperLink that runs already: set start = false")
-        if not self.start and not self.secret:
-            raise ValueError(
-                "start = false needs the secret of that SuperLink: without one it gives the "
-                "run to whoever asks first"
-            )
-        if self.start and not self.certificate and not self.insecure:
-            raise ValueError(
-                "clients need TLS: give certificate and key, or insecure = true on loopback"
-            )
-        return self
-
-
-class PublishTable(Table):
-    """The endpoint from which a serving process on another machine fetches the current bundle
-    (`bundle_endpoint`)."""
-
-    listen: str = Field("", description="host:port; port 0 picks one; empty for none")
-    certificate: FilePath = Field("", description="certificate of the endpoint")
-    key: FilePath = Field("", description="its private key")
-    tokens: tuple[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")], ...] = Field(
-        (), description="SHA-256 of the tokens that are let in, 64 hexadecimal digits each"
-    )
-
-    @model_validator(mode="after")
-    def _safe(self) -> PublishTable:
-        if bool(self.certificate) != bool(self.key):
-            raise ValueError("a certificate and its key come together")
-        if not self.listen:
-            return self
-        if not self.tokens:
-            raise ValueError("tokens is empty: nobody could fetch; give the SHA-256 of one")
-        if not self.certificate and not Address.of(self.listen).loopback:
-            raise ValueError("a token needs TLS: give certificate and key, or listen on loopback")
-        return self
-
-
-class DevicesTable(Table):
-    """Light devices, which read each question from a folder that is published
-    (`device_clients`)."""
-
-    folder: FilePath = Field("", description="folder that is published to devices; empty for none")
-    users: int = Field(
-        0, ge=0, description="devices that are counted on, of those that are enrolled"
-    )
-    window_s: float = Field(
-        300.0, gt=0, description="how long a round waits for devices that have not reported"
-    )
-
-    @model_validator(mode="after")
-    def _both(self) -> DevicesTable:
-        if bool(self.folder) != bool(self.users):
-            raise ValueError("devices: folder and users come together")
-        return self
 
 
 class ServerSettings(PinnedTable):

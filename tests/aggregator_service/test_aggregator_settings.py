@@ -9,7 +9,8 @@ from fedrec.errors import SettingsError
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import SystemStreams
 from fedrec_aggregator.limits import Limits
-from fedrec_aggregator.settings import EXAMPLE, LimitSettings, load, validated
+from fedrec_aggregator.settings import EXAMPLE, load, validated
+from fedrec_aggregator.settings_tables import LimitSettings
 
 LEAST: dict[str, Any] = {
     "listen": "127.0.0.1:0",

@@ -27,7 +27,7 @@ from fedrec_cli.main import guarded
 from fedrec_cli.recommend_demo import example_history, served_run
 from fedrec_client.exact_ranking import best, released_model
 from fedrec_server.serving.settings import validated
-from fedrec_server.settings import PublishTable
+from fedrec_server.settings_tables import PublishTable
 
 from .conftest import ITEMS, PlainServer, write_bundle
 

@@ -21,7 +21,7 @@ from fedrec.factorization.click_model import ClickModel
 from fedrec.factorization.default_model import DefaultModel
 from fedrec.factorization.liked import LikedRanker
 from fedrec.factorization.model import Model
-from fedrec.factorization.ssp import PublishedModel
+from fedrec.factorization.ssp_model import PublishedModel
 from fedrec.privacy.accounting import delta_of
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams

@@ -25,7 +25,7 @@ from fedrec_server.bundle_endpoint import BundleEndpoint
 from fedrec_server.serving import main
 from fedrec_server.serving.fetching import Source
 from fedrec_server.serving.settings import FetchTable, validated
-from fedrec_server.settings import PublishTable
+from fedrec_server.settings_tables import PublishTable
 from tests.waiting import HANG_S, until
 
 from .conftest import planted

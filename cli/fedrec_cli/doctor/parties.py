@@ -20,8 +20,9 @@ from fedrec.settings import Scenario
 from fedrec_aggregator.chain import Chain
 from fedrec_aggregator.leaf_settings import LeafOfRoot, token_range
 from fedrec_aggregator.main import peer_access
-from fedrec_aggregator.settings import AggregatorSettings, TlsSettings
+from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_aggregator.settings import load as load_aggregator
+from fedrec_aggregator.settings_tables import TlsSettings
 from fedrec_cli.disclosure.aggregator import ledger_by
 from fedrec_cli.doctor import ledgers, machine
 from fedrec_cli.doctor.certificates import authority, certificate
@@ -32,8 +33,9 @@ from fedrec_client.settings import load as load_client
 from fedrec_client.supernode import gate_access
 from fedrec_server.rounds import check
 from fedrec_server.serving.settings import load as load_serving
-from fedrec_server.settings import ServerSettings, SuperLinkTable
+from fedrec_server.settings import ServerSettings
 from fedrec_server.settings import load as load_server
+from fedrec_server.settings_tables import SuperLinkTable
 from fedrec_transport.aggregator_client import healthy
 from fedrec_transport.channel import Access, handshake, only
 from fedrec_transport.leaf_client import RemoteLeaf

@@ -27,7 +27,7 @@ from fedrec.settings import load
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.device_server import device_endpoint
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_aggregator.settings import DevicesTable
+from fedrec_aggregator.settings_tables import DevicesTable
 from fedrec_device import Device, History, Limit, Service
 from fedrec_server.device_clients import Publication
 from fedrec_simulations.runtimes.job import run_id

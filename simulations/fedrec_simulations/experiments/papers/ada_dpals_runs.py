@@ -33,7 +33,7 @@ from fedrec.evaluation.popularity import popularity_buckets
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.least_squares import solve_rows
 from fedrec.factorization.model import Model, predict
-from fedrec.factorization.ssp import PublishedModel
+from fedrec.factorization.ssp_model import PublishedModel
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario
 from fedrec.storage import read_arrays, write_arrays
