@@ -12,38 +12,39 @@ back in time.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedrec.errors import RefusedError, RunError
 from fedrec.federation.protocol import Refusal
-from fedrec.news.person import events_of_person
 from fedrec.operations.clock import ClockJump
-from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.click_accounting import Costs, dearest_click
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.mixtures import Event, epsilon_of_events
-from fedrec.privacy.padding import PaddedEvent
-from fedrec.privacy.selection import PureEvent
+from fedrec.privacy.mixtures import epsilon_of_events
+from fedrec_client.click_entries import (
+    GENESIS,
+    Bound,
+    Entry,
+    next_head,
+    of_person,
+    packed,
+    runs_of,
+    verified,
+)
 from fedrec_client.ledger_files import (
     CLOCK_SCHEMA,
     HeadFile,
     behind,
-    broken,
     opened,
     opening,
     read_jumps,
@@ -53,7 +54,6 @@ from fedrec_client.ledger_files import (
 from fedrec_client.lock import locked
 from fedrec_client.pseudonyms import SECRET_BYTES
 
-_GENESIS = hashlib.sha256(b"fedrec click ledger 2").hexdigest()
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS secret (value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS entries (
@@ -62,72 +62,6 @@ CREATE TABLE IF NOT EXISTS entries (
 );
 """
 _ROUNDING = 1e-9  # relative; a calibrated release reaches the limit up to the last bits
-
-
-@dataclass(frozen=True)
-class Bound:
-    """What a run is bound to from its first question. terms, data: digests; users, first_user: of
-    how many, and from which number on.
-
-    history, labels: the most clicks and impressions of one user that it may see; 0 where that is
-    not known.
-    """
-
-    terms: str = ""
-    data: str = ""
-    users: int = 0
-    first_user: int = 0
-    history: int = 0
-    labels: int = 0
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One entry of kind "run" (a charge) or "answer"; `content` as JSON; `head` closes the chain so
-    far."""
-
-    number: int
-    time_s: float
-    run: str
-    kind: str
-    content: str
-    head: str
-
-    @property
-    def answers(self) -> bool:
-        """Whether it is the answer to one question; if not, the charge of a run."""
-        return self.kind == "answer"
-
-    @property
-    def price(self) -> Costs:
-        """What the run cost each click."""
-        read = json.loads(self.content)
-        return Costs(tuple(map(_event, read["history"])), tuple(map(_event, read["labels"])))
-
-    @property
-    def bound(self) -> Bound:
-        """What the run is bound to."""
-        return Bound(**json.loads(self.content)["bound"])
-
-    @property
-    def answer(self) -> Answer:
-        """Which question was answered, and for whom."""
-        read = json.loads(self.content)
-        return Answer(
-            read["round"],
-            read["question"],
-            np.unpackbits(np.frombuffer(bytes.fromhex(read["users"]), np.uint8)),
-        )
-
-
-@dataclass(frozen=True)
-class Answer:
-    """question: its digest; users: 1 for each of the site's users who answered, 0 for others and
-    behind the last, to whole bytes."""
-
-    round: int
-    question: str
-    users: npt.NDArray[np.uint8]
 
 
 class ClickSpending:
@@ -157,8 +91,8 @@ class ClickSpending:
             )
             self._database = opened(path, f"{_SCHEMA} {CLOCK_SCHEMA} {secret}")
             self.secret: bytes = self._database.execute("SELECT value FROM secret").fetchone()[0]
-            self._entries = list(_verified(self._database, path))
-            self._file.agree([_GENESIS, *(entry.head for entry in self._entries)])
+            self._entries = list(verified(self._database, path))
+            self._file.agree([GENESIS, *(entry.head for entry in self._entries)])
             self._index(self._entries)
             self._jumps = read_jumps(self._database)
 
@@ -177,7 +111,7 @@ class ClickSpending:
         """Of all runs, per user (replace): for a person with a full history and as many labels as
         any user of this site, at the delta."""
         return epsilon_of_events(
-            _of_person([(entry.price, entry.bound) for entry in self.runs]), self.limit.delta
+            of_person([(entry.price, entry.bound) for entry in self.runs]), self.limit.delta
         )
 
     @property
@@ -199,7 +133,7 @@ class ClickSpending:
 
         Raises RefusedError (`BUDGET`, `WRONG_PLAN`) and charges nothing then."""
         with self._mutex:
-            content = _packed(costs, bound or Bound())
+            content = packed(costs, bound or Bound())
             known = next((entry for entry in self.runs if entry.run == run), None)
             if known is not None and known.content != content:
                 words = f"what run {run} costs, or what it is bound to, changed"
@@ -303,7 +237,7 @@ class ClickSpending:
         if math.isinf(self.max_user_epsilon):
             return
         runs = [*((entry.price, entry.bound) for entry in self.runs), (costs, bound)]
-        after = epsilon_of_events(_of_person(runs), self.limit.delta)
+        after = epsilon_of_events(of_person(runs), self.limit.delta)
         if after > self.max_user_epsilon * (1 + _ROUNDING):
             remedy = (
                 f"It would bring a person to epsilon {after:.4g} per user (replace); "
@@ -325,7 +259,7 @@ class ClickSpending:
 
     def _append(self, run: str, kind: str, content: str) -> None:
         row = (len(self._entries) + 1, float(self._clock()), run, kind, content)
-        head = _next_head(self._entries[-1].head if self._entries else _GENESIS, row)
+        head = next_head(self._entries[-1].head if self._entries else GENESIS, row)
         jump = self._behind()
         try:
             with self._database:
@@ -337,13 +271,17 @@ class ClickSpending:
         except sqlite3.Error as failure:
             # a commit that is said to have failed may be on disk, and is spent then
             with suppress(sqlite3.Error):
-                self._entries = list(_verified(self._database, self._path))
+                self._entries = list(verified(self._database, self._path))
                 self._index(self._entries)
             remedy = "Nothing left this client. Free space or correct permissions."
             raise RunError(f"{self._path} cannot be written: {failure}", remedy) from None
         self._entries.append(Entry(*row, head))
         self._index(self._entries[-1:], anew=False)
         self._file.write(len(self._entries), head)
+
+
+def _refused(code: Refusal, cause: str, remedy: str) -> RefusedError:
+    return RefusedError(code.value, cause, remedy)
 
 
 def read_clock(path: Path) -> tuple[tuple[int, ClockJump], ...]:
@@ -359,82 +297,4 @@ def read_entries(path: Path) -> tuple[Entry, ...]:
 
     Raises RunError where it is missing or damaged."""
     with reading(path) as database:
-        return tuple(_verified(database, path))
-
-
-def runs_of(entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    """The charges among them."""
-    return tuple(entry for entry in entries if not entry.answers)
-
-
-def _of_person(runs: Sequence[tuple[Costs, Bound]]) -> list[Event]:
-    """Public numbers decide, whatever anybody clicked.
-
-    A run that does not say how much it sees costs everything."""
-    found = list[Event]()
-    for costs, bound in runs:
-        if bound.history:
-            found += events_of_person(costs, clicks=bound.history, labels=bound.labels)
-        else:
-            found.append(GaussianEvent("unknown", math.inf, "user", "replace"))
-    return found
-
-
-def _packed(costs: Costs, bound: Bound) -> str:
-    parts = {
-        "history": [_row(event) for event in costs.history],
-        "labels": [_row(event) for event in costs.labels],
-    }
-    return json.dumps(parts | {"bound": asdict(bound)}, sort_keys=True)
-
-
-def _row(event: Event) -> list[str]:
-    """Kind, name and numbers, exactly; an answer about a label is priced as a coin of its epsilon,
-    which dominates it."""
-    if isinstance(event, PureEvent):
-        return ["pure", event.name, event.epsilon.hex()]
-    if isinstance(event, PaddedEvent):
-        return ["padded", event.name, event.mu.hex(), event.padding.hex()]
-    return ["gaussian", event.name, event.mu.hex()]
-
-
-_EVENTS: Mapping[str, Callable[..., Event]] = {
-    "pure": PureEvent,
-    "padded": PaddedEvent,
-    "gaussian": partial(GaussianEvent, unit="click", neighbours="replace"),
-}
-"""By the word in a row of `_row`."""
-
-
-def _event(row: list[str]) -> Event:
-    kind, name, *numbers = row
-    event: Event = _EVENTS[kind](name, *map(float.fromhex, numbers))
-    return event
-
-
-def _verified(database: sqlite3.Connection, path: Path) -> Iterator[Entry]:
-    head, rows = (
-        _GENESIS,
-        database.execute(
-            "SELECT number, time_s, run, kind, content, head FROM entries ORDER BY number"
-        ),
-    )
-    for expected, row in enumerate(rows, start=1):
-        try:
-            head = _next_head(head, row[:5])
-        except (TypeError, ValueError):
-            head = ""
-        if row[0] != expected or row[5] != head:
-            raise broken(path, expected)
-        yield Entry(*row)
-
-
-def _next_head(head: str, row: tuple[Any, ...]) -> str:
-    number, time_s, run, kind, content = row
-    return hashlib.sha256(
-        json.dumps([head, number, float(time_s).hex(), run, kind, content]).encode()
-    ).hexdigest()
-
-
-def _refused(code: Refusal, cause: str, remedy: str) -> RefusedError:
-    return RefusedError(code.value, cause, remedy)
+        return tuple(verified(database, path))

@@ -57,7 +57,8 @@ from fedrec.privacy.keystream import derive
 from fedrec.randomness import SecretStreams, Streams
 from fedrec.settings import Scenario
 from fedrec_client.answering import invented
-from fedrec_client.click_ledger import Bound, ClickSpending
+from fedrec_client.click_entries import Bound
+from fedrec_client.click_ledger import ClickSpending
 from fedrec_client.notes import Notes, require_name
 from fedrec_client.participant import FAILED, LONGEST_CAUSE, public_words
 from fedrec_client.pseudonyms import user_tokens

@@ -38,7 +38,8 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
 from fedrec.settings import Scenario, load
-from fedrec_client.click_ledger import Bound, ClickSpending
+from fedrec_client.click_entries import Bound
+from fedrec_client.click_ledger import ClickSpending
 from fedrec_client.news import NewsParticipant, NewsTrust, _digest
 from fedrec_client.readers import PRIVATE_COLUMNS, LocalReaders, read_news_shard, write_news_shard
 

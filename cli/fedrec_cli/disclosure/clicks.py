@@ -13,7 +13,8 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import Event, epsilon_of_events
 from fedrec.privacy.selection import PureEvent
 from fedrec_cli.disclosure.aggregator import DELTA
-from fedrec_client.click_ledger import Entry, read_entries, runs_of
+from fedrec_client.click_entries import Entry, runs_of
+from fedrec_client.click_ledger import read_entries
 from fedrec_client.serving_ledger import read_answers
 
 Content = dict[str, Any]
