@@ -19,7 +19,8 @@ import polars as pl
 from fedrec.data.dataset import Dataset, FileDigest
 from fedrec.data.item_tables import ItemTable, item_table, rows_of_frame
 from fedrec.data.resolving import Duplicates, OutOfRange, Policies
-from fedrec.data.tables import TableColumns, complete, dataset_of, typed
+from fedrec.data.table_files import complete, typed
+from fedrec.data.tables import TableColumns, dataset_of
 from fedrec.errors import DataError, MalformedRowError
 
 _ROWS, _ITEMS = Path("frame"), Path("items")

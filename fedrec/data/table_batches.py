@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 
 import polars as pl
 
-from fedrec.data.tables import AskedTable, complete, read_frame, table_files, typed
+from fedrec.data.table_files import complete, read_frame, table_files, typed
+from fedrec.data.tables import AskedTable
 from fedrec.data.text_tables import Layout, open_bytes
 from fedrec.errors import DataError, MalformedRowError
 

@@ -29,24 +29,21 @@ from fedrec.data.dataset import (
     added,
     digest_file,
 )
-from fedrec.data.delimited import is_number, number_ids, require_file
+from fedrec.data.delimited import number_ids, require_file
 from fedrec.data.divided_files import alike, apart, sources
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.item_tables import PARQUET, ItemTable, read_item_table
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.data.resolving import Duplicates, OutOfRange, Policies, Rows, resolve
+from fedrec.data.table_files import column_names, is_parquet, read_frame, table_files
 from fedrec.data.text_tables import (
     SEPARATORS,
     Header,
     Layout,
     layout_of,
-    read_columns,
-    refuse_first_malformed,
-    rows_of,
     suffix_of,
 )
-from fedrec.data.times import is_time, seconds_of
 from fedrec.errors import DataError, MalformedRowError, SettingsError
 
 
@@ -148,7 +145,7 @@ def asked_table(path: Path, told: TableOptions) -> AskedTable:
         user, item = ("1" if user == "user" else user), ("2" if item == "item" else item)
     third = "3" if numbered else "rating"
     unsaid = told.rating is None and scale is None and third not in {user, item, told.timestamp}
-    if unsaid and third in _column_names(source["train"], layout):
+    if unsaid and third in column_names(source["train"], layout):
         raise SettingsError(
             f"{source['train'].name} has a column {third!r} but no rating_range",
             (
@@ -176,7 +173,7 @@ def asked_table(path: Path, told: TableOptions) -> AskedTable:
             if file == source["train"]
             else _layout(file, told.separator, told.header, set(columns.names().values()))
         )
-        if file != source["train"] and "target" in _column_names(file, own):
+        if file != source["train"] and "target" in column_names(file, own):
             raise DataError(
                 (
                     f"{file.name} has a column target: its users are held out, and it shows some "
@@ -204,7 +201,7 @@ def _layout(path: Path, separator: str, header: Header, wanted: set[str]) -> Lay
     """None for Parquet, which says itself what it holds.
 
     Raises DataError where the suffix is none of a table."""
-    if _is_parquet(path):
+    if is_parquet(path):
         return None
     if suffix_of(path) not in SEPARATORS:
         raise DataError(
@@ -413,119 +410,3 @@ def numbered_ids(ids: pl.Series) -> tuple[Int32s, tuple[str, ...]]:
     place = np.zeros(int(codes.max()) + 1, dtype=np.int32)
     place[codes[order]] = np.arange(len(order), dtype=np.int32)
     return place[ids.to_physical().to_numpy()], tuple(names[n] for n in order)
-
-
-def _is_parquet(path: Path) -> bool:
-    return path.is_dir() or path.suffix in PARQUET
-
-
-def table_files(path: Path) -> list[Path]:
-    """The file, or the Parquet parts of a folder in the order of their names."""
-    if not path.is_dir():
-        return [require_file(path)]
-    parts = sorted(file for file in path.iterdir() if file.suffix in PARQUET)
-    if not parts:
-        raise DataError(
-            f"{path} holds no Parquet files",
-            (
-                f"Give a file ({', '.join([*SEPARATORS, *PARQUET])}), a folder of Parquet parts, "
-                "or one of train.csv and test.csv."
-            ),
-        )
-    return parts
-
-
-def read_frame(
-    path: Path, columns: dict[str, str], layout: Layout | None
-) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
-    """The wanted columns named by role, complete and finite: ids as integers or categories, ratings
-    float32, times float64.
-
-    Also the line of the first row, and notes on what was guessed.
-    """
-    frame = _read_parquet(path, columns) if layout is None else _read_text(layout, columns)
-    if not len(frame):
-        raise DataError(f"{path} holds no rows", "Check that the file is whole.")
-    notes = () if layout is None else layout.notes
-    try:
-        frame, guessed = complete(frame, path, columns)
-    except MalformedRowError:
-        if layout is not None:
-            refuse_first_malformed(layout, columns, "a row is incomplete", is_time)
-        raise
-    return frame, 1 if layout is None else layout.first_line, notes + guessed
-
-
-def complete(
-    frame: pl.DataFrame, path: Path, columns: Mapping[str, str]
-) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """The columns of `typed` with times in seconds, and what was guessed of them.
-
-    Raises MalformedRowError on a row that lacks a value."""
-    notes: tuple[str, ...] = ()
-    if "timestamp" in frame.columns:
-        times, guessed = seconds_of(frame["timestamp"])
-        frame = frame.with_columns(times.alias("timestamp"))
-        notes = (f"{path.name}: {guessed}",) if guessed else ()
-    bad = pl.any_horizontal(*(pl.col(role).is_null() | ~_finite(role) for role in columns))
-    if (rows := frame.select(bad.alias("bad"))["bad"].arg_true()).len():
-        row = int(rows[0])
-        raise MalformedRowError(
-            path, row + 1, f"a value in each of {', '.join(columns.values())}", str(frame.row(row))
-        )
-    return frame, notes
-
-
-def _finite(role: str) -> pl.Expr:
-    return pl.col(role).is_finite() if role in ("rating", "timestamp") else pl.lit(True)
-
-
-def _read_parquet(path: Path, columns: dict[str, str]) -> pl.DataFrame:
-    try:
-        return typed(pl.read_parquet(table_files(path), columns=list(columns.values())), columns)
-    except pl.exceptions.PolarsError as error:
-        remedy = (
-            f"It must hold the columns {', '.join(columns.values())}; data.columns says which is "
-            "which."
-        )
-        raise DataError(f"{path} cannot be read: {str(error).splitlines()[0]}", remedy) from error
-
-
-def typed(frame: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:
-    """The wanted columns by role: ids as integers or categories, ratings float32, times as they
-    are. Raises PolarsError."""
-    ids = {
-        role: frame[name]
-        if frame[name].dtype.is_integer()
-        else frame[name].cast(pl.String).cast(pl.Categorical)
-        for role, name in columns.items()
-        if role in ("user", "item")
-    }
-    numbers = {"rating": frame[columns["rating"]].cast(pl.Float32)} if "rating" in columns else {}
-    times = {"timestamp": frame[columns["timestamp"]]} if "timestamp" in columns else {}
-    return pl.DataFrame(ids | numbers | times)
-
-
-def _read_text(layout: Layout, columns: dict[str, str]) -> pl.DataFrame:
-    """Times stay text where the first is no number."""
-    types: dict[str, type[pl.DataType]] = {
-        "user": pl.Categorical,
-        "item": pl.Categorical,
-        "rating": pl.Float32,
-        "timestamp": pl.Float64,
-    }
-    if "timestamp" in columns and columns["timestamp"] in layout.names:
-        first = next(rows_of(layout), (0, []))[1]
-        place = layout.names.index(columns["timestamp"])
-        if place < len(first) and not is_number(first[place]):
-            types["timestamp"] = pl.String
-    return read_columns(layout, columns, types)
-
-
-def _column_names(path: Path, layout: Layout | None) -> list[str]:
-    if layout is not None:
-        return list(layout.names)
-    try:
-        return list(pl.read_parquet_schema(table_files(path)[0]))
-    except (pl.exceptions.PolarsError, OSError):
-        return []  # the reader says what is wrong with the file

@@ -1,0 +1,138 @@
+"""Files of a table as frames: text or Parquet, one or several, every field of its role's type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import polars as pl
+
+from fedrec.data.delimited import is_number, require_file
+from fedrec.data.item_tables import PARQUET
+from fedrec.data.text_tables import (
+    SEPARATORS,
+    Layout,
+    read_columns,
+    refuse_first_malformed,
+    rows_of,
+)
+from fedrec.data.times import is_time, seconds_of
+from fedrec.errors import DataError, MalformedRowError
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a path is a Parquet file, or a folder of some."""
+    return path.is_dir() or path.suffix in PARQUET
+
+
+def table_files(path: Path) -> list[Path]:
+    """The file, or the Parquet parts of a folder in the order of their names."""
+    if not path.is_dir():
+        return [require_file(path)]
+    parts = sorted(file for file in path.iterdir() if file.suffix in PARQUET)
+    if not parts:
+        raise DataError(
+            f"{path} holds no Parquet files",
+            (
+                f"Give a file ({', '.join([*SEPARATORS, *PARQUET])}), a folder of Parquet parts, "
+                "or one of train.csv and test.csv."
+            ),
+        )
+    return parts
+
+
+def read_frame(
+    path: Path, columns: dict[str, str], layout: Layout | None
+) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
+    """The wanted columns named by role, complete and finite: ids as integers or categories, ratings
+    float32, times float64.
+
+    Also the line of the first row, and notes on what was guessed.
+    """
+    frame = _read_parquet(path, columns) if layout is None else _read_text(layout, columns)
+    if not len(frame):
+        raise DataError(f"{path} holds no rows", "Check that the file is whole.")
+    notes = () if layout is None else layout.notes
+    try:
+        frame, guessed = complete(frame, path, columns)
+    except MalformedRowError:
+        if layout is not None:
+            refuse_first_malformed(layout, columns, "a row is incomplete", is_time)
+        raise
+    return frame, 1 if layout is None else layout.first_line, notes + guessed
+
+
+def complete(
+    frame: pl.DataFrame, path: Path, columns: Mapping[str, str]
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """The columns of `typed` with times in seconds, and what was guessed of them.
+
+    Raises MalformedRowError on a row that lacks a value."""
+    notes: tuple[str, ...] = ()
+    if "timestamp" in frame.columns:
+        times, guessed = seconds_of(frame["timestamp"])
+        frame = frame.with_columns(times.alias("timestamp"))
+        notes = (f"{path.name}: {guessed}",) if guessed else ()
+    bad = pl.any_horizontal(*(pl.col(role).is_null() | ~_finite(role) for role in columns))
+    if (rows := frame.select(bad.alias("bad"))["bad"].arg_true()).len():
+        row = int(rows[0])
+        raise MalformedRowError(
+            path, row + 1, f"a value in each of {', '.join(columns.values())}", str(frame.row(row))
+        )
+    return frame, notes
+
+
+def _finite(role: str) -> pl.Expr:
+    return pl.col(role).is_finite() if role in ("rating", "timestamp") else pl.lit(True)
+
+
+def _read_parquet(path: Path, columns: dict[str, str]) -> pl.DataFrame:
+    try:
+        return typed(pl.read_parquet(table_files(path), columns=list(columns.values())), columns)
+    except pl.exceptions.PolarsError as error:
+        remedy = (
+            f"It must hold the columns {', '.join(columns.values())}; data.columns says which is "
+            "which."
+        )
+        raise DataError(f"{path} cannot be read: {str(error).splitlines()[0]}", remedy) from error
+
+
+def typed(frame: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:
+    """The wanted columns by role: ids as integers or categories, ratings float32, times as they
+    are. Raises PolarsError."""
+    ids = {
+        role: frame[name]
+        if frame[name].dtype.is_integer()
+        else frame[name].cast(pl.String).cast(pl.Categorical)
+        for role, name in columns.items()
+        if role in ("user", "item")
+    }
+    numbers = {"rating": frame[columns["rating"]].cast(pl.Float32)} if "rating" in columns else {}
+    times = {"timestamp": frame[columns["timestamp"]]} if "timestamp" in columns else {}
+    return pl.DataFrame(ids | numbers | times)
+
+
+def _read_text(layout: Layout, columns: dict[str, str]) -> pl.DataFrame:
+    """Times stay text where the first is no number."""
+    types: dict[str, type[pl.DataType]] = {
+        "user": pl.Categorical,
+        "item": pl.Categorical,
+        "rating": pl.Float32,
+        "timestamp": pl.Float64,
+    }
+    if "timestamp" in columns and columns["timestamp"] in layout.names:
+        first = next(rows_of(layout), (0, []))[1]
+        place = layout.names.index(columns["timestamp"])
+        if place < len(first) and not is_number(first[place]):
+            types["timestamp"] = pl.String
+    return read_columns(layout, columns, types)
+
+
+def column_names(path: Path, layout: Layout | None) -> list[str]:
+    """Names of a file's columns, in its order."""
+    if layout is not None:
+        return list(layout.names)
+    try:
+        return list(pl.read_parquet_schema(table_files(path)[0]))
+    except (pl.exceptions.PolarsError, OSError):
+        return []  # the reader says what is wrong with the file
