@@ -22,7 +22,7 @@ _PLACES = {
     "Dataset": _API + "datasets",
     "TrainingSet": _API + "datasets",
     "TestSet": _API + "datasets",
-    "Recommender": _API + "estimators",
+    "Recommender": _API + "recommender",
     "MatrixFactorization": _API + "estimators",
     "ItemItem": _API + "estimators",
     "Popularity": _API + "estimators",

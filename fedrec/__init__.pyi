@@ -19,13 +19,13 @@ from fedrec_simulations.api.estimators import ItemBias as ItemBias
 from fedrec_simulations.api.estimators import ItemItem as ItemItem
 from fedrec_simulations.api.estimators import MatrixFactorization as MatrixFactorization
 from fedrec_simulations.api.estimators import Popularity as Popularity
-from fedrec_simulations.api.estimators import Recommender as Recommender
 from fedrec_simulations.api.estimators import load as load
 from fedrec_simulations.api.evaluating import Evaluation as Evaluation
 from fedrec_simulations.api.evaluating import evaluate as evaluate
 from fedrec_simulations.api.news import NewsData as NewsData
 from fedrec_simulations.api.news import NewsRecommender as NewsRecommender
 from fedrec_simulations.api.promises import PrivacyGuarantee as PrivacyGuarantee
+from fedrec_simulations.api.recommender import Recommender as Recommender
 from fedrec_simulations.api.running import Simulation as Simulation
 from fedrec_simulations.api.running import audit as audit
 from fedrec_simulations.api.running import scenarios as scenarios

@@ -19,7 +19,8 @@ from lenskit.training import Trainable, TrainingOptions
 from pydantic import BaseModel, Field
 
 from fedrec_simulations.api.datasets import Dataset
-from fedrec_simulations.api.estimators import ItemItem, MatrixFactorization, Recommender
+from fedrec_simulations.api.estimators import ItemItem, MatrixFactorization
+from fedrec_simulations.api.recommender import Recommender
 
 
 class PrivateScorerConfig(BaseModel):

@@ -14,8 +14,8 @@ from scipy import stats
 from fedrec.errors import SettingsError
 from fedrec_simulations.api.callbacks import Callback
 from fedrec_simulations.api.datasets import TestSet, TrainingSet
-from fedrec_simulations.api.estimators import Recommender, one_blas_thread
 from fedrec_simulations.api.evaluating import Evaluation, controls_of, evaluate
+from fedrec_simulations.api.recommender import Recommender, one_blas_thread
 from fedrec_simulations.api.tables import html_table
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from fedrec.errors import SettingsError
 from fedrec.evaluation.controls import Verdict
 from fedrec.settings import validated
 from fedrec_simulations.api.datasets import TestSet
-from fedrec_simulations.api.estimators import Recommender, one_blas_thread
 from fedrec_simulations.api.promises import PrivacyGuarantee
+from fedrec_simulations.api.recommender import Recommender, one_blas_thread
 from fedrec_simulations.api.tables import html_table
 from fedrec_simulations.outcomes import Outcome
 from fedrec_simulations.outcomes import evaluate as measured

@@ -18,8 +18,9 @@ from fedrec.shipped import scenario_path, shipped
 from fedrec_simulations.api.callbacks import Callback
 from fedrec_simulations.api.comparing import compare
 from fedrec_simulations.api.datasets import Dataset
-from fedrec_simulations.api.estimators import Recommender, load, one_blas_thread
+from fedrec_simulations.api.estimators import load
 from fedrec_simulations.api.promises import PrivacyGuarantee
+from fedrec_simulations.api.recommender import Recommender, one_blas_thread
 from fedrec_simulations.api.tables import html_table
 from fedrec_simulations.audit.command import Audit
 from fedrec_simulations.audit.command import run as run_audit
