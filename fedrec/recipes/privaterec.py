@@ -43,6 +43,10 @@ def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[st
 
 def check(scenario: Scenario) -> str:
     """Contradictions of [news], [data], [split] and [privacy]."""
+    return _of_data(scenario) or _of_variant(scenario)
+
+
+def _of_data(scenario: Scenario) -> str:
     if scenario.data.format not in NEWS_FORMATS:
         return (
             f'recipe = "privaterec" needs data.format to be one of {", ".join(NEWS_FORMATS)}; '
@@ -66,6 +70,10 @@ def check(scenario: Scenario) -> str:
             "split.cuts cut ratings and clicks in time: news finds its own cut, and says that it "
             "is not covered"
         )
+    return ""
+
+
+def _of_variant(scenario: Scenario) -> str:
     if (known := find(scenario.news.variant)) is None:
         near = get_close_matches(scenario.news.variant, names(), n=1)
         meant = f"did you mean {near[0]!r}? " if near else ""

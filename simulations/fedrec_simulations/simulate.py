@@ -47,21 +47,8 @@ def run(
     given: a data set in memory, in the place of the one that the scenario's data table names.
     on_round: called after every round.
     """
-    console = Console(stderr=True, quiet=quiet)
-    if scenario.privacy.shares == "real" and cast.runtime != "loopback":
-        raise SettingsError(
-            f"privacy.shares has no effect with --runtime {cast.runtime}, which always shares",
-            "Leave one of the two out.",
-        )
-    if scenario.privacy.limits and cast.runtime in {"flower", "processes"}:
-        cause = (
-            f"privacy.personal_epsilons: clients of --runtime {cast.runtime} have one limit "
-            "each, their own setting"
-        )
-        raise SettingsError(
-            cause, "Leave --runtime out, or give machines privacy.personal_epsilon."
-        )
-    started = time.perf_counter()
+    _require_runtime_fits(scenario, cast)
+    console, started = Console(stderr=True, quiet=quiet), time.perf_counter()
     folder = open_folder(scenario, name, cast, resume=resume)
     record.begin(folder)
     with stage(console, "reading data"):
@@ -112,6 +99,22 @@ def run(
     result = write_run(done, facts, console, started=started, quiet=quiet)
     record.finish(folder)
     return result
+
+
+def _require_runtime_fits(scenario: Scenario, cast: RuntimeChoice) -> None:
+    if scenario.privacy.shares == "real" and cast.runtime != "loopback":
+        raise SettingsError(
+            f"privacy.shares has no effect with --runtime {cast.runtime}, which always shares",
+            "Leave one of the two out.",
+        )
+    if scenario.privacy.limits and cast.runtime in {"flower", "processes"}:
+        cause = (
+            f"privacy.personal_epsilons: clients of --runtime {cast.runtime} have one limit "
+            "each, their own setting"
+        )
+        raise SettingsError(
+            cause, "Leave --runtime out, or give machines privacy.personal_epsilon."
+        )
 
 
 def _published(

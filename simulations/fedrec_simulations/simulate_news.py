@@ -100,25 +100,28 @@ def run(
     record.finish(folder)
     if not quiet:
         Console().print(methods_table(content))
-        for verdict in done.verdicts:
-            Console().print(
-                verdict.sentence,
-                highlight=False,
-                style="" if verdict.outcome == "better" else "bold",
-            )
-        lines = [f"report  {folder / 'report.html'}"]
-        lines += [f"beyond  not covered by the guarantee: {what}" for what in done.data.not_covered]
-        lines += [
-            f"budget  of all runs on this data: {words}"
-            for words in statement.spent_words(done.budget)
-        ]
-        if done.main.guarantee.private and scenario.privacy.noise == "seeded":
-            lines.append(
-                "noise   seeded: an experiment. Whoever knows the seed can remove the noise: "
-                "do not release this model."
-            )
-        Console().print("\n".join(lines), soft_wrap=True, highlight=False)
+        _print(done)
     return result
+
+
+def _print(done: NewsRun) -> None:
+    for verdict in done.verdicts:
+        Console().print(
+            verdict.sentence,
+            highlight=False,
+            style="" if verdict.outcome == "better" else "bold",
+        )
+    lines = [f"report  {done.folder / 'report.html'}"]
+    lines += [f"beyond  not covered by the guarantee: {what}" for what in done.data.not_covered]
+    lines += [
+        f"budget  of all runs on this data: {words}" for words in statement.spent_words(done.budget)
+    ]
+    if done.main.guarantee.private and done.scenario.privacy.noise == "seeded":
+        lines.append(
+            "noise   seeded: an experiment. Whoever knows the seed can remove the noise: "
+            "do not release this model."
+        )
+    Console().print("\n".join(lines), soft_wrap=True, highlight=False)
 
 
 def _finish(

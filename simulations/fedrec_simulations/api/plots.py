@@ -45,48 +45,9 @@ def draw_curve(
     axes: Axes = (
         ax if ax is not None else pyplot.subplots(figsize=(5.4, 3.4), layout="constrained")[1]
     )
-    right = 1.0
     for method, frame in lines.items():
-        finite = frame.filter(pl.col("epsilon").is_finite()).sort("epsilon")
-        x, mean = finite["epsilon"].to_list(), finite["mean"].to_list()
-        axes.plot(x, mean, marker="o", color=colour_of(method), linewidth=1.8)
-        if finite["low"].null_count() == 0 and len(x):
-            axes.fill_between(
-                x,
-                finite["low"].to_list(),
-                finite["high"].to_list(),
-                color=colour_of(method),
-                alpha=0.18,
-                linewidth=0,
-            )
-        if x:
-            right = max(right, x[-1])
-            axes.annotate(
-                method,
-                (x[-1], mean[-1]),
-                xytext=(6, 0),
-                textcoords="offset points",
-                va="center",
-                color=colour_of(method),
-            )
-    placed = list[float]()
-    low, high = axes.get_ylim()
-    span = max([*levels.values(), high]) - min([*levels.values(), low]) or 1.0
-    for method, value in sorted(levels.items(), key=lambda level: level[1]):
-        colour = colour_of(method) if method in SLOTS else _LEVEL
-        axes.axhline(value, color=colour, linestyle=":", linewidth=1.2)
-        # labels that would overlap are moved apart
-        at = max(value, placed[-1] + 0.05 * span) if placed else value
-        placed.append(at)
-        said = method if "non-private" in method else f"{method} (no privacy)"
-        axes.annotate(
-            said,
-            (1.01, at),
-            xycoords=("axes fraction", "data"),
-            va="center",
-            fontsize=8,
-            color=colour,
-        )
+        _draw_line(axes, method, frame)
+    _draw_levels(axes, levels)
     axes.set_xscale("log")
     ticks = sorted(
         {
@@ -108,3 +69,48 @@ def draw_curve(
     axes.set_ylabel(f"test {name} ({better} is better)")
     axes.spines[["top", "right"]].set_visible(False)
     return axes
+
+
+def _draw_line(axes: Axes, method: str, frame: pl.DataFrame) -> None:
+    finite = frame.filter(pl.col("epsilon").is_finite()).sort("epsilon")
+    x, mean = finite["epsilon"].to_list(), finite["mean"].to_list()
+    axes.plot(x, mean, marker="o", color=colour_of(method), linewidth=1.8)
+    if finite["low"].null_count() == 0 and len(x):
+        axes.fill_between(
+            x,
+            finite["low"].to_list(),
+            finite["high"].to_list(),
+            color=colour_of(method),
+            alpha=0.18,
+            linewidth=0,
+        )
+    if x:
+        axes.annotate(
+            method,
+            (x[-1], mean[-1]),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            color=colour_of(method),
+        )
+
+
+def _draw_levels(axes: Axes, levels: Mapping[str, float]) -> None:
+    placed = list[float]()
+    low, high = axes.get_ylim()
+    span = max([*levels.values(), high]) - min([*levels.values(), low]) or 1.0
+    for method, value in sorted(levels.items(), key=lambda level: level[1]):
+        colour = colour_of(method) if method in SLOTS else _LEVEL
+        axes.axhline(value, color=colour, linestyle=":", linewidth=1.2)
+        # labels that would overlap are moved apart
+        at = max(value, placed[-1] + 0.05 * span) if placed else value
+        placed.append(at)
+        said = method if "non-private" in method else f"{method} (no privacy)"
+        axes.annotate(
+            said,
+            (1.01, at),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=8,
+            color=colour,
+        )

@@ -21,12 +21,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Fold
 from fedrec.errors import SettingsError
 from fedrec.evaluation.controls import paired
 from fedrec.evaluation.ranking import RankingMetrics, metrics_of
 from fedrec.evaluation.toplists import NO_ITEM, dot_product, same_for_everyone, top_items
-from fedrec.factorization.model import ranker_of
+from fedrec.factorization.model import Model, ranker_of
 from fedrec.randomness import Streams
 from fedrec.serving.asking import ask, told
 from fedrec.serving.bundle import FILE, Bundle, read, write
@@ -109,7 +110,7 @@ def of_scenario(scenario: Scenario, epsilons: Sequence[float] = EPSILONS) -> Row
             link = connect(f"grpc://{server.grpc}", Trust())
             assert isinstance(link, GrpcServer)
             lists = {
-                e: through(
+                f"{e:g}": through(
                     link,
                     bundle,
                     window,
@@ -120,27 +121,8 @@ def of_scenario(scenario: Scenario, epsilons: Sequence[float] = EPSILONS) -> Row
                 for e in epsilons
             }
             link.close()
-    ranker, counts = (
-        ranker_of(training.result.model),
-        np.bincount(train.items, minlength=train.num_items),
-    )
-    exact = dot_product(
-        np.asarray(ranker.user_vectors(fold.history), np.float32),
-        np.asarray(ranker.item_vectors, np.float32),
-    )
-    simple = {"popularity": same_for_everyone(counts), "exact": exact}
-    methods: dict[str, Lists] = {
-        method: top_items(scores, history=fold.history, k=K) for method, scores in simple.items()
-    }
-    methods |= {f"{epsilon:g}": found for epsilon, found in lists.items()}
-    likes = (window >= 0).sum(1)
-    groups = [("all", np.ones(len(likes), np.bool_))]
-    ends = (*EDGES[1:], about.history + 1)
-    groups += [
-        (f"{low}-{high - 1}", (likes >= low) & (likes < high))
-        for low, high in zip(EDGES, ends, strict=True)
-        if low < high
-    ]
+    methods = {**_simple(training.result.model, train, fold), **lists}
+    groups = _groups((window >= 0).sum(1), about.history)
     return {
         "users": fold.targets.num_users,
         "items": train.num_items,
@@ -149,13 +131,41 @@ def of_scenario(scenario: Scenario, epsilons: Sequence[float] = EPSILONS) -> Row
         "groups": {
             words: _group(methods, fold, liked, inside) for words, inside in groups if inside.any()
         },
-        "told": {
-            f"{e:g}": {
-                f"{n}": told(bundle, n, guarantee=serving_guarantee(e, DELTA)) for n in (6, 20, 60)
-            }
-            for e in epsilons
-        },
+        "told": {f"{e:g}": _told(bundle, e) for e in epsilons},
     }
+
+
+def _told(bundle: Bundle, epsilon: float) -> Row:
+    """What an answer tells, by the number of items a person has asked with."""
+    asked = serving_guarantee(epsilon, DELTA)
+    return {f"{n}": told(bundle, n, guarantee=asked) for n in (6, 20, 60)}
+
+
+def _simple(model: Model, train: Interactions, fold: Fold) -> dict[str, Lists]:
+    """Popularity, and the same model without noise."""
+    ranker, counts = (
+        ranker_of(model),
+        np.bincount(train.items, minlength=train.num_items),
+    )
+    exact = dot_product(
+        np.asarray(ranker.user_vectors(fold.history), np.float32),
+        np.asarray(ranker.item_vectors, np.float32),
+    )
+    simple = {"popularity": same_for_everyone(counts), "exact": exact}
+    return {
+        method: top_items(scores, history=fold.history, k=K) for method, scores in simple.items()
+    }
+
+
+def _groups(likes: npt.NDArray[np.int64], places: int) -> list[tuple[str, npt.NDArray[np.bool_]]]:
+    """Users by how many likes they ask with: all of them, then from edge to edge."""
+    groups = [("all", np.ones(len(likes), np.bool_))]
+    ends = (*EDGES[1:], places + 1)
+    return groups + [
+        (f"{low}-{high - 1}", (likes >= low) & (likes < high))
+        for low, high in zip(EDGES, ends, strict=True)
+        if low < high
+    ]
 
 
 def through(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -72,15 +72,7 @@ def run(*, quick: bool = False) -> dict[str, Any]:
             [stack.enter_context(RemoteReleaseDesk(each)) for each in access["server"]]
         )
         desk.open_run(RUN, _plan())
-        names, pipes = names_of([str(each.pin) for each in access["server"]]), []
-        for number, name in enumerate(CLIENTS):
-            here, there = SPAWN.Pipe()
-            SPAWN.Process(
-                target=_send,
-                args=(shape, number * shape.users, access[name], names, there),
-                daemon=True,
-            ).start()
-            pipes.append(here)
+        pipes = _senders(shape, access)
         for pipe in pipes:
             pipe.recv()  # enrolled
         desk.open_round(
@@ -125,6 +117,17 @@ def run(*, quick: bool = False) -> dict[str, Any]:
         "aggregator_peak_mb": most,
         "cores": os.cpu_count(),
     }
+
+
+def _senders(shape: Shape, access: Mapping[str, Sequence[Access]]) -> list[Connection]:
+    """The pipes to clients as processes of their own, each of which enrols its users."""
+    names, pipes = names_of([str(each.pin) for each in access["server"]]), []
+    for number, name in enumerate(CLIENTS):
+        here, there = SPAWN.Pipe()
+        arguments = (shape, number * shape.users, access[name], names, there)
+        SPAWN.Process(target=_send, args=arguments, daemon=True).start()
+        pipes.append(here)
+    return pipes
 
 
 def markdown(result: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -67,26 +67,11 @@ def _dots(chart: BucketBars, width: float, name: str) -> Markup:
         text((left + right) / 2, height + 26, chart.metric, anchor="middle", class_="axis")
     )
     for b, label in enumerate(labels):
-        middle = top + len(chart.methods) * lane / 2 + 4
         short = label if wide else label.replace("most popular", "top")
+        middle = top + len(chart.methods) * lane / 2 + 4
         parts.append(text(left - 12, middle, short, anchor="end", class_="tick"))
         for method, values in chart.methods.items():
-            if math.isfinite(values[b]):
-                parts.append(
-                    element(
-                        "circle",
-                        cx=x(values[b]),
-                        cy=top + lane / 2,
-                        r=4.5,
-                        class_=f"dot f{slots[method][0]}",
-                    )
-                )
-            at = x(values[b]) + 9 if math.isfinite(values[b]) else left + 6
-            parts.append(
-                text(
-                    at, top + lane / 2 + 4, wording.number(values[b], digits=3), class_="value halo"
-                )
-            )
+            parts += _dot(x, values[b], top + lane / 2, slots[method][0])
             top += lane
         top += gap
     spoken = " ".join(
@@ -111,6 +96,15 @@ def _dots(chart: BucketBars, width: float, name: str) -> Markup:
         description=spoken,
         numbers=numbers,
     )
+
+
+def _dot(x: Scale, value: float, y: float, slot: int) -> Iterator[Markup]:
+    """One value and its number; a number alone where it is none."""
+    finite = math.isfinite(value)
+    if finite:
+        yield element("circle", cx=x(value), cy=y, r=4.5, class_=f"dot f{slot}")
+    at = x(value) + 9 if finite else x.start + 6
+    yield text(at, y + 4, wording.number(value, digits=3), class_="value halo")
 
 
 def _keys(slots: Mapping[str, tuple[int, bool]], letters: int) -> tuple[list[Markup], float]:
@@ -172,28 +166,7 @@ def _claims(attacks: Sequence[Attacked], axis: str, width: float, name: str) -> 
         text(keys + 86, 15.0, "at least, as the attack proves"),
     ]
     for row, attack in enumerate(shown):
-        middle = top + lane * (row + 0.5)
-        words = textwrap.wrap(attack.attack, 30 if wide else 18)
-        first = middle + 4 - LINE_HEIGHT * (len(words) - 1) / 2
-        parts += [
-            text(left - 12, first + LINE_HEIGHT * n, part, anchor="end", class_="tick")
-            for n, part in enumerate(words)
-        ]
-        parts.append(
-            line(x(attack.claimed), middle - 9, x(attack.claimed), middle + 9, class_="line s2")
-        )
-        if attack.found is not None:
-            parts.append(element("circle", cx=x(attack.found), cy=middle, r=4.5, class_="dot f1"))
-            side = -9 if attack.found < attack.claimed else 9
-            parts.append(
-                text(
-                    x(attack.found) + side,
-                    middle + 4,
-                    f"{attack.found:.3g}",
-                    anchor="end" if side < 0 else "start",
-                    class_="value halo",
-                )
-            )
+        parts += _attack(x, attack, top + lane * (row + 0.5), letters=30 if wide else 18)
     spoken = " ".join(
         (
             f"{a.attack}: claimed {a.claimed:.4g}, at least "
@@ -212,3 +185,19 @@ def _claims(attacks: Sequence[Attacked], axis: str, width: float, name: str) -> 
         description=spoken,
         numbers=numbers,
     )
+
+
+def _attack(x: Scale, attack: Attacked, middle: float, *, letters: int) -> Iterator[Markup]:
+    """Its name in lines, the claim as a stroke, and what it proves as a dot with its number."""
+    words = textwrap.wrap(attack.attack, letters)
+    first = middle + 4 - LINE_HEIGHT * (len(words) - 1) / 2
+    for n, part in enumerate(words):
+        yield text(x.start - 12, first + LINE_HEIGHT * n, part, anchor="end", class_="tick")
+    claimed = x(attack.claimed)
+    yield line(claimed, middle - 9, claimed, middle + 9, class_="line s2")
+    if attack.found is None:
+        return
+    yield element("circle", cx=x(attack.found), cy=middle, r=4.5, class_="dot f1")
+    side, anchor = (-9, "end") if attack.found < attack.claimed else (9, "start")
+    number = f"{attack.found:.3g}"
+    yield text(x(attack.found) + side, middle + 4, number, anchor=anchor, class_="value halo")
