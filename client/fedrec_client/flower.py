@@ -35,7 +35,7 @@ from fedrec.federation.versions import FIELD, PROTOCOL, spoken
 from fedrec.federation.wire import pack_answer, read_header, read_invitation, read_terms, refused
 from fedrec.news.messages import Ask, Reply, read_ask
 from fedrec.operations import logs
-from fedrec_client.held import HeldArrays
+from fedrec_client.last_arrays import HeldArrays
 from fedrec_client.participant import FAILED, UNREACHABLE
 
 MESSAGE, PUBLIC = "fedrec", "public"

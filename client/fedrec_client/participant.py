@@ -50,8 +50,8 @@ from fedrec_client.answering import Bounds, Private, require_answerable
 from fedrec_client.delivery import Delivery
 from fedrec_client.leaves import LeafDelivery, Leaves
 from fedrec_client.ledger import ClientLedger
-from fedrec_client.notes import Notes, require_name
 from fedrec_client.pseudonyms import report_ids, user_tokens
+from fedrec_client.run_record import Notes, require_name
 from fedrec_client.three_way import SharedDelivery, ThreeWay, require_shareable
 
 log = logging.getLogger(__name__)

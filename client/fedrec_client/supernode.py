@@ -1,9 +1,9 @@
 """Flower's SuperNode as a child process: started, watched, started again, ended.
 
 It fetches messages from the SuperLink, by a way that shows the client's certificate
-(`fedrec_client.way`), and keeps them for the executor (`fedrec_client.executor`); it starts no
-other process and reads neither data nor ledger. Its runtime API listens on loopback and gives tasks
-only to who knows the secret.
+(`fedrec_client.tls_proxy`), and keeps them for the executor (`fedrec_client.executor`); it starts
+no other process and reads neither data nor ledger. Its runtime API listens on loopback and gives
+tasks only to who knows the secret.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedrec.errors import SettingsError
 from fedrec.operations import logs, parent_death
 from fedrec.operations.addresses import Address, free_port
 from fedrec_client.settings import SuperLinkAccess
-from fedrec_client.way import Way
+from fedrec_client.tls_proxy import Way
 from fedrec_transport.channel import Access
 
 FLOWER_ENVIRONMENT = {

@@ -32,7 +32,7 @@ from fedrec.operations.clock import ClockJump
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing
 from fedrec_client.flower import client_app
-from fedrec_client.held import HELD, HeldArrays
+from fedrec_client.last_arrays import HELD, HeldArrays
 from fedrec_client.opened import open_participant
 from fedrec_client.participant import UNREACHABLE, Participant
 from fedrec_client.worker import Asked, Begin

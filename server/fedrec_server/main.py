@@ -41,9 +41,9 @@ from fedrec_server.device_clients import DeviceClients, Publication
 from fedrec_server.executor import Executor, LostRunError, require_pinned_flower
 from fedrec_server.fleet_proxy import Certificate, Gate, GateLimits
 from fedrec_server.flower import FlowerBroadcast, Owner, bundle, server_app
-from fedrec_server.notes import only_one
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import Progress, check, run_rounds
+from fedrec_server.run_record import only_one
 from fedrec_server.runs import Runs
 from fedrec_server.schedule import Schedule, words_of
 from fedrec_server.settings import ServerSettings

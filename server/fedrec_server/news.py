@@ -36,7 +36,6 @@ from fedrec.settings import Scenario
 from fedrec.storage import read_json, write_arrays, write_json
 from fedrec_server.gathering import Gathering, gather
 from fedrec_server.kept_releases import KeptReleases
-from fedrec_server.notes import RunNotes, only_one, open_notes
 from fedrec_server.received import (
     bounded_gradients,
     bounded_impressions,
@@ -45,6 +44,7 @@ from fedrec_server.received import (
     require_reports,
     sound,
 )
+from fedrec_server.run_record import RunNotes, only_one, open_notes
 from fedrec_server.stragglers import UNREACHABLE, EveryClient
 from fedrec_server.strategy import flower_step
 

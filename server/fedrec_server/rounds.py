@@ -1,7 +1,7 @@
 """The server's whole run, whatever carries it: gather clients, fix the plan, ask round after round,
 keep everything, save the model.
 
-Its folder holds `run.json` (`notes`), `releases/` (`kept_releases`), `rounds.jsonl`,
+Its folder holds `run.json` (`run_record`), `releases/` (`kept_releases`), `rounds.jsonl`,
 `checkpoints/`, and at the end `model/`. Started again, it goes on after the last checkpoint to the
 same bytes: a round that was released but not kept is asked for again, which costs nothing.
 """
@@ -33,9 +33,9 @@ from fedrec.storage import Checkpoints, finite, write_bytes
 from fedrec_server.cohorts import Cohorts, require_sampled
 from fedrec_server.gathering import Gathering, gather
 from fedrec_server.kept_releases import KeptReleases
-from fedrec_server.notes import RunNotes, only_one, open_notes, trains
 from fedrec_server.public import PublicData
 from fedrec_server.quorum import QuorumLog
+from fedrec_server.run_record import RunNotes, only_one, open_notes, trains
 from fedrec_server.stragglers import EveryClient
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fedrec.errors import RunError, SettingsError
 from fedrec.storage import read_json, write_json
-from fedrec_server.notes import only_one
+from fedrec_server.run_record import only_one
 from fedrec_server.runs import Runs, TrainingRun
 
 REQUEST = "train-again.json"

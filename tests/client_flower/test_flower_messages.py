@@ -12,7 +12,7 @@ from fedrec.errors import DataError, PrivacyError, RefusedError, UnreachableErro
 from fedrec.federation.coding import deflated, encode
 from fedrec.federation.rounding import rounded_rows
 from fedrec_client.flower import app, client_app
-from fedrec_client.held import HeldArrays
+from fedrec_client.last_arrays import HeldArrays
 from tests.client_flower.conftest import as_sent
 
 SECRET = "user 17 rated item 42 with 5"

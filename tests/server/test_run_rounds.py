@@ -18,7 +18,7 @@ from fedrec.factorization.released import load as load_model
 from fedrec.federation.protocol import Phase, RoundStatus
 from fedrec.settings import load
 from fedrec.storage import read_json
-from fedrec_server.notes import only_one
+from fedrec_server.run_record import only_one
 
 World = Any
 NewWorld = Callable[..., Any]

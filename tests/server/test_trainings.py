@@ -24,7 +24,7 @@ from fedrec.serving import bundle
 from fedrec.serving.model_bundles import export
 from fedrec.settings import load
 from fedrec_server.budget import require_affordable
-from fedrec_server.notes import only_one
+from fedrec_server.run_record import only_one
 from fedrec_server.runs import Runs, TrainingRun, run_folder, together
 from fedrec_server.schedule import REQUEST, Schedule, ask_standing, duration_s, words_of
 

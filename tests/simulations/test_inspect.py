@@ -34,9 +34,9 @@ from fedrec_client.participant import Participant
 from fedrec_client.serving_ledger import Drawn, Question, ServingLedger, event_of
 from fedrec_client.store import LocalUsers
 from fedrec_server.gathering import Gathering
-from fedrec_server.notes import FORMAT
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import run_rounds
+from fedrec_server.run_record import FORMAT
 from tests.waiting import HANG_S
 
 USERS, BOUNDARY = 24, 10

@@ -10,7 +10,7 @@ from typing import Any
 from fedrec.errors import RunError
 from fedrec.storage import read_arrays, read_json
 from fedrec_cli.disclosure.aggregator import release_file
-from fedrec_server.notes import FORMAT
+from fedrec_server.run_record import FORMAT
 
 Content = dict[str, Any]
 

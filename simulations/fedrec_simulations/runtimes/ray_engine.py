@@ -42,7 +42,7 @@ from fedrec.settings import Scenario
 from fedrec_cli.supervisor import Supervisor
 from fedrec_client import settings as client_settings
 from fedrec_client.flower import ASK, JOIN, TELL, client_app
-from fedrec_client.held import HELD, HeldArrays
+from fedrec_client.last_arrays import HELD, HeldArrays
 from fedrec_client.opened import open_participant
 from fedrec_server.aggregation import desk_and_budget
 from fedrec_server.flower import server_app

@@ -1,5 +1,5 @@
-"""The SuperNode's way to the server: a listener on loopback whose every connection goes on as
-mutual TLS, the server examined first.
+"""TLS proxy of a SuperNode: a listener on loopback whose every connection goes on as mutual TLS,
+the server examined first.
 
     flower-supernode --plain HTTP, loopback--> this process --TLS, client's certificate--> the
         server's gate

@@ -1,5 +1,5 @@
-"""What makes a run the same run after a crash: its id, what it trains, its plan, and the ledger it
-has seen. `run.json`."""
+"""Record of a run, `run.json`: what makes it the same run after a crash. Its id, what it trains,
+its plan, and the ledger it has seen."""
 
 from __future__ import annotations
 

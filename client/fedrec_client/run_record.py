@@ -1,4 +1,4 @@
-"""What a client keeps about runs besides its ledger: their terms, and what it sent.
+"""Record of runs that a client keeps besides its ledger: their terms, and what it sent.
 
 Losing it costs a second `join`, and no privacy: a ledger of clicks knows the terms of every run
 that it charged (`click_ledger`), and reports on ratings carry no noise of this client's, are
