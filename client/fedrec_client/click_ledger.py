@@ -64,7 +64,7 @@ CREATE TABLE IF NOT EXISTS entries (
 _ROUNDING = 1e-9  # relative; a calibrated release reaches the limit up to the last bits
 
 
-class ClickSpending:
+class ClickLedger:
     """An open ledger of clicks. One process at a time; safe to call from several threads."""
 
     def __init__(

@@ -58,7 +58,7 @@ from fedrec.randomness import SecretStreams, Streams
 from fedrec.settings import Scenario
 from fedrec_client.answering import invented
 from fedrec_client.click_entries import Bound
-from fedrec_client.click_ledger import ClickSpending
+from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.participant import FAILED, LONGEST_CAUSE, public_words
 from fedrec_client.pseudonyms import user_tokens
 from fedrec_client.readers import PRIVATE_COLUMNS, LocalReaders, read_clicks, write_clicks
@@ -109,7 +109,7 @@ class NewsParticipant:
         self,
         name: str,
         users: LocalReaders,
-        ledger: ClickSpending,
+        ledger: ClickLedger,
         folder: Path,
         *,
         trust: NewsTrust | None = None,

@@ -100,13 +100,13 @@ def read_site(data: ClientData) -> SiteUsers:
 
 
 def _open_news(settings: ClientSettings, folder: Path, stack: ExitStack) -> NewsParticipant:
-    from fedrec_client.click_ledger import ClickSpending
+    from fedrec_client.click_ledger import ClickLedger
     from fedrec_client.news import NewsParticipant, NewsTrust  # bring torch
     from fedrec_client.readers import read_readers
 
     renewal = Renewal(Path(settings.data.path), lambda: read_readers(settings.data))
     users = read_readers(settings.data)
-    ledger = ClickSpending(
+    ledger = ClickLedger(
         folder / "clicks.sqlite",
         limit=settings.privacy.limit,
         max_user_epsilon=settings.privacy.max_user_epsilon,

@@ -38,7 +38,7 @@ import numpy.typing as npt
 from fedrec.errors import BudgetExceededError, PrivacyError, RunError
 from fedrec.news.person import of_any_history, of_own_history
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
-from fedrec.privacy.click_accounting import ClickLedger, Cohort
+from fedrec.privacy.click_accounting import ClickAccountant, Cohort
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import epsilon_of_events
 from fedrec.privacy.padding import PaddedEvent
@@ -289,11 +289,11 @@ class ServingLedger:
     def _counts(self, answer: Answer) -> bool:
         return self.renew_every_s is None or answer.time_s > self._clock() - self.renew_every_s
 
-    def _counting(self) -> ClickLedger:
+    def _counting(self) -> ClickAccountant:
         return self._ledger([answer for answer in self._answers if self._counts(answer)])
 
-    def _ledger(self, answers: Iterable[Answer]) -> ClickLedger:
-        return ClickLedger(
+    def _ledger(self, answers: Iterable[Answer]) -> ClickAccountant:
+        return ClickAccountant(
             self.limit, (Cohort("history", tuple(answer.event for answer in answers)),)
         )
 

@@ -52,7 +52,7 @@ from fedrec.news.trainer_state import Progressing
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.bounded_mean import Coefficients, Population, TopicTable
-from fedrec.privacy.click_accounting import ClickLedger, TrainingPlan
+from fedrec.privacy.click_accounting import ClickAccountant, TrainingPlan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import PureEvent, subset_selection
 from fedrec.randomness import Streams
@@ -70,7 +70,7 @@ class Collected:
     labels: LabelReports
     users: npt.NDArray[np.int32]
     candidates: Int64s
-    ledger: ClickLedger
+    ledger: ClickAccountant
 
     @property
     def bytes_up(self) -> float:
@@ -189,13 +189,13 @@ def stacked(tables: Sequence[npt.NDArray[Any]], fill: object) -> npt.NDArray[Any
 @lru_cache(maxsize=64)
 def charge(
     limit: Guarantee, report: GaussianEvent, answer: PureEvent | None, impressions: int
-) -> ClickLedger:
+) -> ClickAccountant:
     """The ledger of a client with so many impressions.
 
     Clients with equally many have equal ledgers: one is computed for all."""
     if not limit.private:
-        return ClickLedger(limit)
-    ledger = ClickLedger(limit).charge_history(report)
+        return ClickAccountant(limit)
+    ledger = ClickAccountant(limit).charge_history(report)
     for impression in range(impressions if answer else 0):
         ledger = ledger.charge_label(impression, answer)  # type: ignore[arg-type]
     return ledger

@@ -95,7 +95,7 @@ class Cohort:
 
 
 @dataclass(frozen=True)
-class ClickLedger:
+class ClickAccountant:
     """Cohorts of one client's clicks against `limit`; `answered` impressions have given their one
     answer."""
 
@@ -111,8 +111,8 @@ class ClickLedger:
         """Of the dearest click, at the limit's delta."""
         return max(epsilon_of_events(cohort.events, self.limit.delta) for cohort in self.cohorts)
 
-    def charge_history(self, event: Event) -> ClickLedger:
-        """This ledger and one more report, which all clicks of the history see.
+    def charge_history(self, event: Event) -> ClickAccountant:
+        """The same and one more report, which all clicks of the history see.
 
         Raises BudgetExceededError past the limit."""
         seen = tuple(
@@ -121,8 +121,8 @@ class ClickLedger:
         )
         return self._within(replace(self, cohorts=seen), event)
 
-    def charge_label(self, impression: int, event: PureEvent) -> ClickLedger:
-        """This ledger and the answer of one impression.
+    def charge_label(self, impression: int, event: PureEvent) -> ClickAccountant:
+        """The same and the answer of one impression.
 
         Raises BudgetExceededError past the limit, and on a second answer."""
         if impression in self.answered:
@@ -136,12 +136,7 @@ class ClickLedger:
             replace(self, cohorts=cohorts, answered=self.answered | {impression}), event
         )
 
-    def labels_join_history(self) -> ClickLedger:
-        """From now on, reports see the clicks of answered impressions too."""
-        joined = (replace(c, role="history") for c in self.cohorts)
-        return replace(self, cohorts=tuple(dict.fromkeys(joined)))
-
-    def _within(self, after: ClickLedger, event: Event) -> ClickLedger:
+    def _within(self, after: ClickAccountant, event: Event) -> ClickAccountant:
         self.limit.require_same_unit(Guarantee(1.0, 0.5, event.unit, event.neighbours))
         if after.epsilon > self.limit.epsilon * (1 + _ROUNDING):
             raise BudgetExceededError(
@@ -188,7 +183,7 @@ def dearest_click(trainings: Sequence[Costs], limit: Guarantee) -> float:
     kinds = [(kind, times) for kind, times in Counter(trainings).items()]
     if math.prod(times + 1 for _, times in kinds) > _MOST_CHOICES:
         both = tuple(event for costs in trainings for event in (*costs.history, *costs.labels))
-        return ClickLedger(limit, (Cohort("history", both),)).epsilon
+        return ClickAccountant(limit, (Cohort("history", both),)).epsilon
     cohorts = []
     for chosen in itertools.product(*(range(times + 1) for _, times in kinds)):
         roles = zip(kinds, chosen, strict=True)
@@ -197,7 +192,7 @@ def dearest_click(trainings: Sequence[Costs], limit: Guarantee) -> float:
             for (kind, times), labels in roles
         ]
         cohorts.append(Cohort("history", tuple(itertools.chain.from_iterable(seen))))
-    return ClickLedger(limit, tuple(dict.fromkeys(cohorts))).epsilon
+    return ClickAccountant(limit, tuple(dict.fromkeys(cohorts))).epsilon
 
 
 _CLICK = Guarantee(1.0, 0.5, "click", "replace")

@@ -39,7 +39,7 @@ from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
 from fedrec.settings import Scenario, load
 from fedrec_client.click_entries import Bound
-from fedrec_client.click_ledger import ClickSpending
+from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.news import NewsParticipant, NewsTrust, _digest
 from fedrec_client.readers import PRIVATE_COLUMNS, LocalReaders, read_news_shard, write_news_shard
 
@@ -109,7 +109,7 @@ def client(readers: LocalReaders, tmp_path: Path) -> Iterator[Client]:
             **options: object,
         ) -> NewsParticipant:
             where = folder or tmp_path / f"site-{next(numbers)}"
-            ledger = ClickSpending(
+            ledger = ClickLedger(
                 where / "clicks.sqlite", limit=limit, max_user_epsilon=max_user_epsilon
             )
             stack.callback(ledger.close)
@@ -391,7 +391,7 @@ def test_clicks_that_come_during_a_run_wait_for_the_next(
         readers.clicks,
         replace(readers.clicks, history=readers.clicks.history[::-1].copy()),
     ):
-        with closing(ClickSpending(kept / "clicks.sqlite", limit=LIMIT)) as ledger:
+        with closing(ClickLedger(kept / "clicks.sqlite", limit=LIMIT)) as ledger:
             one = NewsParticipant("site", replace(readers, clicks=clicks), ledger, kept)
             one.join(terms(chosen, readers))
             told.append(one.tell(report(chosen, readers)))
@@ -477,7 +477,7 @@ def test_an_impression_without_a_click_answers_as_the_others_do(
     without = replace(readers, clicks=replace(readers.clicks, clicked=clicked))
     for variant in ("additive", "local"):
         chosen = scenario(variant)
-        with closing(ClickSpending(tmp_path / variant / "clicks.sqlite", limit=LIMIT)) as ledger:
+        with closing(ClickLedger(tmp_path / variant / "clicks.sqlite", limit=LIMIT)) as ledger:
             one = NewsParticipant("site", without, ledger, tmp_path / variant)
             one.join(terms(chosen, readers))
             told = one.tell(
@@ -519,7 +519,7 @@ def test_a_click_pays_for_its_label_in_one_run_and_for_the_history_in_another(
     additive = Costs(gaussians(5.0), (PureEvent("label", 5.0),))
     reports_of_others = Costs(gaussians(5.0, 5.0), (PureEvent("label", 0.1),))
     with closing(
-        ClickSpending(tmp_path / "clicks.sqlite", limit=Guarantee(50.0, 1e-5, "click", "replace"))
+        ClickLedger(tmp_path / "clicks.sqlite", limit=Guarantee(50.0, 1e-5, "click", "replace"))
     ) as ledger:
         ledger.charge("a", additive)
         ledger.charge("b", reports_of_others)
@@ -544,7 +544,7 @@ def test_gradients_of_whole_losses_are_charged_to_labels_too(tmp_path: Path) -> 
     assert len(costs.labels) == 2
     label_first = Costs(gaussians(5.0), (PureEvent("label", 5.0),))
     with closing(
-        ClickSpending(tmp_path / "clicks.sqlite", limit=Guarantee(50.0, 1e-5, "click", "replace"))
+        ClickLedger(tmp_path / "clicks.sqlite", limit=Guarantee(50.0, 1e-5, "click", "replace"))
     ) as ledger:
         ledger.charge("labels", label_first)
         ledger.charge("gradients", costs)
@@ -591,7 +591,7 @@ def test_the_limit_per_user_holds_over_all_runs_together(tmp_path: Path) -> None
     costs, bound = Costs(gaussians(5.0), (PureEvent("label", 5.0),)), Bound(history=20, labels=3)
     mu = gaussians(5.0)[0].mu
     with closing(
-        ClickSpending(tmp_path / "clicks.sqlite", limit=Guarantee(50.0, 1e-5, "click", "replace"))
+        ClickLedger(tmp_path / "clicks.sqlite", limit=Guarantee(50.0, 1e-5, "click", "replace"))
     ) as ledger:
         ledger.charge("a", costs, bound)
         ledger.charge("b", replace(costs, labels=()), bound)
@@ -603,7 +603,7 @@ def test_the_limit_per_user_holds_over_all_runs_together(tmp_path: Path) -> None
             < epsilon_of(20 * mu * math.sqrt(2), 1e-5) + 15.01
         )
     limited = {"limit": Guarantee(50.0, 1e-5, "click", "replace"), "max_user_epsilon": 1.01 * both}
-    with closing(ClickSpending(tmp_path / "clicks.sqlite", **limited)) as ledger:  # type: ignore[arg-type]
+    with closing(ClickLedger(tmp_path / "clicks.sqlite", **limited)) as ledger:  # type: ignore[arg-type]
         with pytest.raises(RefusedError, match="limit per user"):
             ledger.charge("c", costs, bound)
         assert len(ledger.runs) == 2
@@ -611,7 +611,7 @@ def test_the_limit_per_user_holds_over_all_runs_together(tmp_path: Path) -> None
 
 def test_a_run_that_does_not_say_how_much_it_sees_costs_a_person_everything(tmp_path: Path) -> None:
     with closing(
-        ClickSpending(tmp_path / "clicks.sqlite", limit=LIMIT, max_user_epsilon=1e9)
+        ClickLedger(tmp_path / "clicks.sqlite", limit=LIMIT, max_user_epsilon=1e9)
     ) as ledger:
         with pytest.raises(RefusedError, match="limit per user"):
             ledger.charge("a", Costs(gaussians(1.0), ()))
@@ -622,9 +622,7 @@ def test_labels_of_earlier_runs_are_not_forgotten(tmp_path: Path) -> None:
     """Three answers about one label add up, also in a ledger that is opened again."""
     for number in range(3):
         with closing(
-            ClickSpending(
-                tmp_path / "clicks.sqlite", limit=Guarantee(50.0, 1e-5, "click", "replace")
-            )
+            ClickLedger(tmp_path / "clicks.sqlite", limit=Guarantee(50.0, 1e-5, "click", "replace"))
         ) as ledger:
             ledger.charge(f"run-{number}", Costs((), (PureEvent("label", 2.0),)))
             assert ledger.epsilon == pytest.approx(2.0 * (number + 1), rel=1e-4)
@@ -634,14 +632,14 @@ def test_a_ledger_knows_who_answered_what_and_an_answer_that_is_struck_out_is_no
     tmp_path: Path,
 ) -> None:
     path, everybody = tmp_path / "clicks.sqlite", np.ones(11, bool)
-    with closing(ClickSpending(path, limit=LIMIT)) as ledger:
+    with closing(ClickLedger(path, limit=LIMIT)) as ledger:
         ledger.charge("a", Costs(gaussians(1.0, 1.0), ()), Bound("t", "d", 20, 3))
         assert ledger.answer("a", 1, "question", everybody, most=2)
         assert not ledger.answer("a", 1, "question", everybody, most=2)
         with pytest.raises(RefusedError, match="another question"):
             ledger.answer("a", 1, "other", everybody, most=2)
         assert ledger.answer("a", 2, "other", np.arange(11) == 10, most=2)
-    with closing(ClickSpending(path, limit=LIMIT)) as ledger:
+    with closing(ClickLedger(path, limit=LIMIT)) as ledger:
         with pytest.raises(RefusedError, match="more than 2 times"):
             ledger.answer("a", 3, "third", np.arange(11) == 10, most=2)
         assert ledger.answer("a", 3, "third", np.arange(11) == 9, most=2)
@@ -656,12 +654,12 @@ def test_a_ledger_knows_who_answered_what_and_an_answer_that_is_struck_out_is_no
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("DELETE FROM entries WHERE number = 4")
     with pytest.raises(RunError, match="older than"):
-        ClickSpending(path, limit=LIMIT)
+        ClickLedger(path, limit=LIMIT)
 
 
 def test_a_ledger_composes_runs_by_role_and_notices_a_changed_entry(tmp_path: Path) -> None:
     mu = mu_for(2.0, 1e-5)
-    ledger = ClickSpending(tmp_path / "clicks.sqlite", limit=LIMIT)
+    ledger = ClickLedger(tmp_path / "clicks.sqlite", limit=LIMIT)
     costs = Costs((GaussianEvent("report", mu, "click", "replace"),), (PureEvent("label", 1.0),))
     padded = Costs((PaddedEvent("attention", mu, 0.2),), ())
     assert ledger.charge("a", costs)
@@ -677,4 +675,4 @@ def test_a_ledger_composes_runs_by_role_and_notices_a_changed_entry(tmp_path: Pa
             "UPDATE entries SET content = '{\"history\": [], \"labels\": []}' WHERE run = 'a'"
         )
     with pytest.raises(RunError, match="chain is broken"):
-        ClickSpending(tmp_path / "clicks.sqlite", limit=LIMIT)
+        ClickLedger(tmp_path / "clicks.sqlite", limit=LIMIT)

@@ -13,7 +13,7 @@ from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_cli.ledgers import inventory, repair, verification
 from fedrec_cli.main import app
-from fedrec_client.click_ledger import ClickSpending
+from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.click_ledger import read_clock as read_click_clock
 from fedrec_client.ledger import ClientLedger, read_clock
 from tests.aggregator.conftest import World
@@ -121,9 +121,7 @@ def test_a_client_writes_a_jump_back_down_with_its_next_entry(tmp_path: Path) ->
         (3, ClockJump(5.0, 9.0)),
     )
     ClientLedger(tmp_path / "ledger.sqlite", limit=LIMIT).close()
-    clicks = ClickSpending(
-        tmp_path / "clicks.sqlite", limit=Guarantee(5.0, 1e-5, "click", "replace")
-    )
+    clicks = ClickLedger(tmp_path / "clicks.sqlite", limit=Guarantee(5.0, 1e-5, "click", "replace"))
     clicks.note_clock(ClockJump(1.0, 2.0))
     assert clicks.note_clock() is None
     clicks.close()

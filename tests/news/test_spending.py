@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from fedrec.errors import BudgetExceededError, UnitMismatchError
-from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
-from fedrec.privacy.click_accounting import ClickLedger, plan_training, serving_epsilon
+from fedrec.privacy.accounting import GaussianEvent, mu_for
+from fedrec.privacy.click_accounting import ClickAccountant, plan_training, serving_epsilon
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.mixtures import epsilon_of_events
 from fedrec.privacy.selection import randomised_response
 
 LIMIT = Guarantee(5.0, 1e-5, "click", "replace")
@@ -20,7 +19,7 @@ def report(mu: float) -> GaussianEvent:
 
 def test_report_and_labels_of_training_cost_the_larger_and_not_the_sum() -> None:
     plan = plan_training(LIMIT)
-    ledger = ClickLedger(LIMIT).charge_history(report(plan.report_mu))
+    ledger = ClickAccountant(LIMIT).charge_history(report(plan.report_mu))
     for impression in range(15):
         ledger = ledger.charge_label(impression, LABEL)
     assert ledger.epsilon == pytest.approx(5.0, rel=1e-6)
@@ -44,7 +43,7 @@ def test_releases_on_different_places_compose_in_parallel_by_enumeration() -> No
 
 
 def test_the_ledger_refuses_past_its_limit_and_a_second_answer_of_one_impression() -> None:
-    full = ClickLedger(LIMIT).charge_history(report(mu_for(5.0, 1e-5)))
+    full = ClickAccountant(LIMIT).charge_history(report(mu_for(5.0, 1e-5)))
     with pytest.raises(BudgetExceededError, match="epsilon 5"):
         full.charge_history(report(0.2))
     answered = full.charge_label(3, LABEL)
@@ -52,20 +51,6 @@ def test_the_ledger_refuses_past_its_limit_and_a_second_answer_of_one_impression
         answered.charge_label(3, LABEL)
     with pytest.raises(BudgetExceededError):
         full.charge_label(4, randomised_response(37, 6.0).event("label"))
-
-
-def test_label_clicks_that_join_the_history_carry_both_prices() -> None:
-    small = randomised_response(37, 2.0).event("label")
-    before = (
-        ClickLedger(LIMIT).charge_history(report(0.3)).charge_label(0, small).labels_join_history()
-    )
-    after = before.charge_history(report(0.4))
-    alone = epsilon_of(0.5, 1e-5)
-    together = epsilon_of_events([small, report(0.4)], 1e-5)
-    assert after.epsilon == max(alone, together) == together
-    assert 2.0 < together < 2.0 + epsilon_of(0.4, 1e-5)
-    with pytest.raises(BudgetExceededError):
-        after.charge_history(report(1.1))
 
 
 @pytest.mark.parametrize(("answers", "epsilon"), [(1, 1.0), (10, 3.6), (50, 9.4), (100, 14.4)])
@@ -77,8 +62,8 @@ def test_fresh_answers_compose_to_what_the_recipe_says(answers: int, epsilon: fl
 
 def test_a_user_level_limit_or_event_is_refused() -> None:
     with pytest.raises(UnitMismatchError):
-        ClickLedger(Guarantee(5.0, 1e-5))
+        ClickAccountant(Guarantee(5.0, 1e-5))
     with pytest.raises(UnitMismatchError):
-        ClickLedger(LIMIT).charge_history(GaussianEvent("x", 0.1))
+        ClickAccountant(LIMIT).charge_history(GaussianEvent("x", 0.1))
     with pytest.raises(UnitMismatchError):
         plan_training(Guarantee(5.0, 1e-5))

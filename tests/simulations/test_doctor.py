@@ -44,7 +44,7 @@ from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_cli.doctor import parties
 from fedrec_cli.doctor.machine import judged
 from fedrec_cli.doctor.preflight import Found, diagnose, preflight, table
-from fedrec_client.click_ledger import ClickSpending
+from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.serving_ledger import Drawn, Question, ServingLedger, event_of
 from fedrec_client.store import write_shard
@@ -370,7 +370,7 @@ def test_what_clicks_have_cost_in_trainings_of_news_is_said_in_their_unit(site: 
         }
     )
     assert "begins" in words(site.examine(client=True), "client", "ledger")
-    ledger = ClickSpending(
+    ledger = ClickLedger(
         site.folder / "client" / "clicks.sqlite", limit=Guarantee(9.0, 1e-5, "click", "replace")
     )
     ledger.charge(

@@ -28,7 +28,7 @@ from fedrec.storage import write_arrays, write_json
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_cli.disclosure.overview import inspected, text
-from fedrec_client.click_ledger import ClickSpending
+from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.serving_ledger import Drawn, Question, ServingLedger, event_of
@@ -214,7 +214,7 @@ def click_ledgers(tmp_path: Path) -> Path:
     """A client of news that took part in two runs, and a device that paid for two answers."""
     limit = Guarantee(9.0, 1e-5, "click", "replace")
     with closing(
-        ClickSpending(tmp_path / "site" / "clicks.sqlite", limit=limit, clock=lambda: 1e9)
+        ClickLedger(tmp_path / "site" / "clicks.sqlite", limit=limit, clock=lambda: 1e9)
     ) as ledger:
         for run, epsilon in (("run-1", 2.0), ("run-2", 3.0)):
             report = GaussianEvent("report", mu_for(epsilon, 1e-5), "click", "replace")

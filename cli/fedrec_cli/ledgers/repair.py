@@ -62,7 +62,7 @@ def _client_repaired(path: Path, clock: Callable[[], float]) -> tuple[str, ...]:
     news = client.privacy.unit == "click"
     place = state / ("clicks.sqlite" if news else "ledger.sqlite")
     require_there(place)
-    own = (click_ledger.ClickSpending if news else client_ledger.ClientLedger)(
+    own = (click_ledger.ClickLedger if news else client_ledger.ClientLedger)(
         place, limit=limit, clock=clock
     )
     try:

@@ -11,7 +11,7 @@ from fedrec.federation.protocol import ReleaseDesk
 from fedrec.federation.round_driver import Patience
 from fedrec.news.trained import Progress, TrainedNews
 from fedrec.news.variant import of
-from fedrec_client.click_ledger import ClickSpending
+from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.flower import Answering, client_app
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.news import NewsParticipant, NewsTrust
@@ -71,7 +71,7 @@ def _participant(
     if summed is not None:
         own = stack.enter_context(closing(ClientLedger(folder / "ledger.sqlite", limit=job.limit)))
         return Participant(shard.name, users, own, summed[1](shard.name), folder, keep_sent=True)
-    clicks = stack.enter_context(closing(ClickSpending(folder / "clicks.sqlite", limit=job.limit)))
+    clicks = stack.enter_context(closing(ClickLedger(folder / "clicks.sqlite", limit=job.limit)))
     trust = NewsTrust(True, frozenset(job.scenario.news.open_categories))
     seed = job.scenario.seed if job.scenario.privacy.noise == "seeded" else None
     return NewsParticipant(shard.name, users, clicks, folder, trust=trust, seed=seed)
