@@ -160,9 +160,8 @@ def read_plan(content: bytes, digest: str) -> Promise:
 
 
 def delta_of(mu: float, epsilon: float) -> float:
-    """The exact delta of mu-GDP at epsilon (Dong, Roth, Su 2022, Cor.
-
-    1), as `privacy.accounting.delta_of` computes it with scipy."""
+    """The exact delta of mu-GDP at epsilon (Dong, Roth, Su 2022, Cor. 1), as
+    `privacy.accounting.delta_of` computes it with scipy."""
     if math.isinf(epsilon) or mu == 0:
         return 0.0
     if math.isinf(mu):

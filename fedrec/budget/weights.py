@@ -41,9 +41,8 @@ class UserWeights:
 
 
 def exponent(gamma: float) -> float:
-    """mu = (1 + gamma) / 4, by which Ada-DPALS eq.
-
-    11 is a case of eq. 16: 1/4 if losses are convex (gamma 0), 1/2 if strongly (1)."""
+    """mu = (1 + gamma) / 4, by which Ada-DPALS eq. 11 is a case of eq. 16: 1/4 if losses are convex
+    (gamma 0), 1/2 if strongly (1)."""
     return (1 + gamma) / 4
 
 

@@ -117,9 +117,8 @@ class SelfAttention(nn.Module):
 
 
 class AdditiveAttention(nn.Module):
-    """sum_i w_i h_i with w = softmax_i(q' tanh(W h_i + c)) (NRMS eq.
-
-    3-5; NAML eq. 3-5): which parts of a sequence speak for it."""
+    """sum_i w_i h_i with w = softmax_i(q' tanh(W h_i + c)) (NRMS eq. 3-5; NAML eq. 3-5): which
+    parts of a sequence speak for it."""
 
     def __init__(self, width: int, queries: int, *, rng: np.random.Generator) -> None:
         super().__init__()

@@ -41,9 +41,8 @@ class Basis(nn.Module):
         self.vectors = nn.Parameter(torch.from_numpy(rows.astype(np.float32)))
 
     def attention(self, users: Tensor) -> Tensor:
-        """(n, B) softmax(u b' / sqrt d) of user vectors (n, d): positive, rows of sum 1 (Alg.
-
-        2, l. 7)."""
+        """(n, B) softmax(u b' / sqrt d) of user vectors (n, d): positive, rows of sum 1 (Alg. 2, l.
+        7)."""
         return functional.softmax(users @ self.vectors.T / math.sqrt(self.vectors.shape[1]), -1)
 
     def coordinates(self, users: Tensor) -> Tensor:
@@ -83,9 +82,8 @@ def stopped(mechanism: Callable[[Float64s], npt.NDArray[np.floating]]) -> Releas
 
 
 def noised(noise: Tensor, *, radius: float, renormalise: Release) -> Release:
-    """Clip to L2 norm `radius`, add the drawn `noise` (n, B), renormalise (Alg.
-
-    2, l. 8-10), all with gradient: NOT ESTABLISHED."""
+    """Clip to L2 norm `radius`, add the drawn `noise` (n, B), renormalise (Alg. 2, l. 8-10), all
+    with gradient: NOT ESTABLISHED."""
     return lambda weights: renormalise(clipped(weights, radius) + noise)
 
 
@@ -96,9 +94,8 @@ def clipped(weights: Tensor, radius: float) -> Tensor:
 
 
 def relu_share(weights: Tensor) -> Tensor:
-    """ReLU(w_i) / sum_j ReLU(w_j) (Sec.
-
-    3.3: training); equal shares where no weight is positive, which the paper leaves open."""
+    """ReLU(w_i) / sum_j ReLU(w_j) (Sec. 3.3: training); equal shares where no weight is positive,
+    which the paper leaves open."""
     positive = functional.relu(weights)
     total = positive.sum(-1, keepdim=True)
     return torch.where(

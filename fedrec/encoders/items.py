@@ -99,9 +99,8 @@ class ItemInputs:
     csr: sparse.csr_matrix
 
     def batch(self, items: Integers) -> ItemInputs:
-        """The same for some items, in the given order (B of Alg.
-
-        5). Cost: linear in their non-zeros."""
+        """The same for some items, in the given order (B of Alg. 5). Cost: linear in their
+        non-zeros."""
         C = len(self.categories)
         rows = (np.asarray(items, np.int64)[:, None] * C + np.arange(C)).ravel()
         return _inputs(self.csr[rows], len(items), self.categories, self.sizes)

@@ -51,9 +51,8 @@ class NewsEncoder(Protocol):
 
 
 class NrmsNews(nn.Module):
-    """Words of the title, self-attention among them, additive attention over them (Wu et al.
-
-    2019, EMNLP, Sec. 2.1)."""
+    """Words of the title, self-attention among them, additive attention over them (Wu et al. 2019,
+    EMNLP, Sec. 2.1)."""
 
     titles: Tensor
 
@@ -147,9 +146,8 @@ class TextView(nn.Module):
 
 
 class CategoryView(nn.Module):
-    """relu(W e_c + w0) of a category's embedding (NAML eq.
-
-    6); row PADDING belongs to news without category."""
+    """relu(W e_c + w0) of a category's embedding (NAML eq. 6); row PADDING belongs to news without
+    category."""
 
     def __init__(
         self, categories: int, inputs: int, width: int, *, rng: np.random.Generator

@@ -70,9 +70,8 @@ class SeamGradients:
 
 
 def softmax_loss(scores: Tensor, labels: Tensor) -> Tensor:
-    """Mean over the user's impressions of -log softmax(scores)[label] (PrivateRec Alg.
-
-    3, l. 21); 0 for a user without any."""
+    """Mean over the user's impressions of -log softmax(scores)[label] (PrivateRec Alg. 3, l. 21); 0
+    for a user without any."""
     exists = labels != ABSENT
     # an impression that is not there has no finite score: zeros keep its part, and its gradient,
     # free of NaN

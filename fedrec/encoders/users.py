@@ -34,9 +34,8 @@ class UserEncoder(Protocol):
 
 
 class NrmsUsers(nn.Module):
-    """Self-attention among the clicked news, additive attention over them (Wu et al.
-
-    2019, EMNLP, Sec. 2.2). Also PLM-NR's."""
+    """Self-attention among the clicked news, additive attention over them (Wu et al. 2019, EMNLP,
+    Sec. 2.2). Also PLM-NR's."""
 
     def __init__(self, width: int, heads: int, queries: int, *, rng: np.random.Generator) -> None:
         super().__init__()

@@ -61,9 +61,8 @@ def by_popularity(
     *,
     buckets: int = 5,
 ) -> tuple[RatingMetrics, ...]:
-    """The same errors by bucket of the item, rarest first (AM-SSP Fig.
-
-    9); `train_counts` (m,) are events in train."""
+    """The same errors by bucket of the item, rarest first (AM-SSP Fig. 9); `train_counts` (m,) are
+    events in train."""
     errors = _errors(predictions, targets)
     bucket = popularity_buckets(train_counts, buckets=buckets)[targets.items]
     slices = []

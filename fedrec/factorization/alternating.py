@@ -38,9 +38,8 @@ def alternate_clicks(
     iterations: int,
     rng: np.random.Generator,
 ) -> Iterator[ClickStep]:
-    """Hu et al.
-
-    2008 with confidence 1 + alpha on clicks. `implicit` counts the same with its alpha = 1 + ours.
+    """Hu et al. 2008 with confidence 1 + alpha on clicks. `implicit` counts the same with its alpha
+    = 1 + ours.
     """
     order = order_by_item(interactions.user_ptr, interactions.items, interactions.num_items)
     V = (rng.standard_normal((interactions.num_items, width)) * 0.01).astype(np.float32)

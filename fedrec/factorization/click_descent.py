@@ -112,9 +112,8 @@ class ClickDescent:
         return Question(t, "click-descent/gradient", public | padded_rows(self.rows), releases)
 
     def tell(self, state: State, question: Question, answer: Release) -> State:
-        """omega from the counts; then E_p += rate g_p over the curvature of p.
-
-        Every T gradients users are solved anew."""
+        """omega from the counts; then E_p += rate g_p over the curvature of p. Every T gradients
+        users are solved anew."""
         t, chosen = int(state["round"]), self.settings
         if t == 0:
             counts = np.maximum(answer.values["counts"][:, 0], 0.0)

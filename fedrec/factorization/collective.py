@@ -64,9 +64,8 @@ class Side:
 
 
 def feature_vectors(side: Side, V: Float64s) -> Float64s:
-    """F (s, d), l.
-
-    3: f_k = (sum v v' + unobserved V'V + lambda' I)^-1 sum S_kj v_j over the entries of row k."""
+    """F (s, d), l. 3: f_k = (sum v v' + unobserved V'V + lambda' I)^-1 sum S_kj v_j over the
+    entries of row k."""
     S = side.entries
     ptr, items, targets = (
         S.indptr.astype(np.int64),
@@ -95,10 +94,8 @@ def exact_statistics(side: Side, V: Float64s) -> ItemStatistics:
 def item_update(
     private: ItemStatistics, public: Sequence[ItemStatistics], *, ridge: float
 ) -> Float64s:
-    """V (m, d), l.
-
-    9-11: the noised A_j made positive semidefinite, the ridge and the exact statistics added,
-    solved in float64."""
+    """V (m, d), l. 9-11: the noised A_j made positive semidefinite, the ridge and the exact
+    statistics added, solved in float64."""
     gram = project_psd(private.gram.astype(np.float64), private.width)
     A = np.sum([gram, *(side.gram for side in public)], axis=0)
     b = np.sum([private.moment.astype(np.float64), *(side.moment for side in public)], axis=0)

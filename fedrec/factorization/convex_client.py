@@ -89,10 +89,8 @@ def user_vectors(
 
 
 def report(question: Question, mine: Interactions, loss: Loss) -> Reports:
-    """Alg.
-
-    7 l. 2-5 for clicks: slopes at the current item vectors, and what the sum over the catalogue
-    needs."""
+    """Alg. 7 l. 2-5 for clicks: slopes at the current item vectors, and what the sum over the
+    catalogue needs."""
     public = {name: np.asarray(array, np.float64) for name, array in question.public.items()}
     V, intercepts, radius, limit = (
         public["V"],

@@ -167,7 +167,6 @@ class ConvexRecipe:
 
     def _catalogue(self, state: State) -> Arrays:
         """V, b, and the sum of f over all items as a quadratic in u: pull.u + u' base u / 2 (App.
-
         D, eq. 10, of the user's side)."""
         V, intercepts = _floats(state, "V"), _floats(state, "intercepts")
         people = Population(_floats(state, "mean"), _floats(state, "covariance"))

@@ -165,7 +165,6 @@ def gradient(
     scratch: Scratch | None = None,
 ) -> tuple[EncoderGradient, float]:
     """(gradient of L, L) over the items of `inputs`, which are items `items` of the statistics: eq.
-
     4, Alg. 3 l. 7, Alg. 5 l. 8."""
     H = encoder.hidden(parameters, inputs, scratch=scratch)
     V = H @ parameters.dense + parameters.bias

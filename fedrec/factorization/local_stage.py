@@ -40,9 +40,8 @@ def solved(
     *,
     prior: float = PRIOR_RATINGS,
 ) -> tuple[Float64s, Float64s, Float64s]:
-    """m (n_users,), U (n_users, d) of eq.
-
-    5, and the residuals (n,) that they leave; V (m, d), bias (m,)."""
+    """m (n_users,), U (n_users, d) of eq. 5, and the residuals (n,) that they leave; V (m, d), bias
+    (m,)."""
     left = np.asarray(mine.values, np.float64) - offset - bias[mine.items]
     means = own_means(mine, left, prior=prior)
     left -= means[mine.users]

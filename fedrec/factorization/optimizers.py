@@ -67,9 +67,8 @@ class GradientDescent:
 
 @dataclass(frozen=True)
 class Adam:
-    """Kingma, Ba 2015, Alg.
-
-    1. Fused: the tables of an encoder are larger than the caches, and one pass is a third of ten.
+    """Kingma, Ba 2015, Alg. 1. Fused: the tables of an encoder are larger than the caches, and one
+    pass is a third of ten.
     """
 
     first: float = 0.9

@@ -49,9 +49,8 @@ def _report_counts(question: Question, mine: Interactions, settings: PublishedSe
 def _report_statistics(
     question: Question, mine: Interactions, settings: PublishedSettings
 ) -> Reports:
-    """Alg.
-
-    8 l. 2-5: solve u, clip it to Gamma_u and y to Gamma_y, weight; A and b come from these factors.
+    """Alg. 8 l. 2-5: solve u, clip it to Gamma_u and y to Gamma_y, weight; A and b come from these
+    factors.
     """
     V, offset = (
         np.asarray(question.public["V"], np.float64),
@@ -104,9 +103,8 @@ def _solved(
 def _batches(
     mine: Interactions, settings: PublishedSettings, round: int
 ) -> list[npt.NDArray[np.bool_]]:
-    """The examples of each resample: all of them (Alg.
-
-    2), or a fresh share (Alg. 4 l. 4). Which ones is no secret."""
+    """The examples of each resample: all of them (Alg. 2), or a fresh share (Alg. 4 l. 4). Which
+    ones is no secret."""
     if settings.example_share == 1:
         return [np.ones(len(mine), np.bool_)] * settings.resamples
     keys = [Streams(r).key("published-batch", round=round) for r in range(settings.resamples)]

@@ -29,9 +29,8 @@ class PublishedModel:
         return PublishedModel(np.asarray(arrays["item_vectors"], np.float32), *scalars)
 
     def user_vectors(self, history: Interactions) -> Floats:
-        """u_k = (sum v v' + lambda I)^-1 sum y v (AM-SSP App.
-
-        E), or Hu et al. eq. 4 for clicks; in float64, user by user."""
+        """u_k = (sum v v' + lambda I)^-1 sum y v (AM-SSP App. E), or Hu et al. eq. 4 for clicks; in
+        float64, user by user."""
         return device_vectors(
             history,
             np.asarray(self.item_vectors, np.float64),

@@ -135,9 +135,8 @@ class TaskRidge:
         return {**state, "round": np.array(2), "gram": gram, "moment": moment}
 
     def theta(self, state: State, *, ridge: float | None = None) -> Float64s:
-        """(m, d) theta of a finished state (l.
-
-        7, with the projection that keeps it stable); another ridge costs nothing more."""
+        """(m, d) theta of a finished state (l. 7, with the projection that keeps it stable);
+        another ridge costs nothing more."""
         return closed_form.projected(
             statistics(state), ridge=self.settings.ridge if ridge is None else ridge
         )

@@ -113,10 +113,8 @@ def gaussian_plan(guarantee: Guarantee, *, theta: float, padding: float = 0.0) -
 def gaussian_plan_as_printed(
     guarantee: Guarantee, *, theta: float, padding: float = 0.0
 ) -> GaussianAttention:
-    """Alg.
-
-    2, l. 1 and 9, to the letter: sigma = theta / epsilon0 sqrt(2 log(1.25 (1 - p) / delta)). NOT
-    ESTABLISHED."""
+    """Alg. 2, l. 1 and 9, to the letter: sigma = theta / epsilon0 sqrt(2 log(1.25 (1 - p) /
+    delta)). NOT ESTABLISHED."""
     _require_click(guarantee)
     inner = inner_epsilon(guarantee.epsilon, padding)
     std = theta / inner * math.sqrt(2 * math.log(1.25 * (1 - padding) / guarantee.delta))
@@ -138,10 +136,8 @@ def laplace_plan(guarantee: Guarantee, *, theta: float, padding: float = 0.0) ->
 def laplace_plan_as_printed(
     guarantee: Guarantee, *, theta: float, basis: int, padding: float = 0.0
 ) -> LaplaceAttention:
-    """Sec.
-
-    4's Laplace runs: clip at theta in L2, parameter theta / epsilon0, for `basis` vectors. NOT
-    ESTABLISHED."""
+    """Sec. 4's Laplace runs: clip at theta in L2, parameter theta / epsilon0, for `basis` vectors.
+    NOT ESTABLISHED."""
     _require_click(guarantee)
     parameter = theta / inner_epsilon(guarantee.epsilon, padding)
     true = amplified(l1_diameter(basis, theta) / parameter, padding) if parameter else math.inf
@@ -169,25 +165,22 @@ def l1_diameter(basis: int, theta: float) -> float:
 
 
 def padded_clicks(users: int, history: int, *, padding: float, key: bytes) -> Bools:
-    """(n, H) which clicks become the anonymous news r0 (Alg.
-
-    2 l. 4): drawn on the device for every answer, and secret."""
+    """(n, H) which clicks become the anonymous news r0 (Alg. 2 l. 4): drawn on the device for every
+    answer, and secret."""
     return uniform.coins(users * history, probability=padding, key=key).reshape(users, history)
 
 
 def attention(users: Float64s, basis: Float64s) -> Float64s:
-    """(n, B) softmax(u b' / sqrt d) for (n, d) user vectors and (B, d) public basis vectors (Alg.
-
-    2 l. 7)."""
+    """(n, B) softmax(u b' / sqrt d) for (n, d) user vectors and (B, d) public basis vectors (Alg. 2
+    l. 7)."""
     scores = users @ basis.T / math.sqrt(basis.shape[1])
     weights = np.exp(scores - scores.max(1, keepdims=True))
     return np.asarray(weights / weights.sum(1, keepdims=True), np.float64)
 
 
 def clip(weights: Float64s, plan: Plan) -> Float64s:
-    """(n, B) weights shortened to norm theta where longer (Alg.
-
-    2 l. 8). Raises ValueError on a negative or infinite weight."""
+    """(n, B) weights shortened to norm theta where longer (Alg. 2 l. 8). Raises ValueError on a
+    negative or infinite weight."""
     if not np.isfinite(weights).all() or (weights < 0).any():
         raise ValueError(
             "attention weights are finite and not negative: the sensitivity rests on it"
@@ -203,9 +196,8 @@ def clip(weights: Float64s, plan: Plan) -> Float64s:
 
 
 def release(weights: Float64s, plan: Plan, *, key: bytes) -> tuple[Float64s, Event]:
-    """(n, B) clipped and noised weights, one row per user, and the price of one row (Alg.
-
-    2 l. 8-9)."""
+    """(n, B) clipped and noised weights, one row per user, and the price of one row (Alg. 2 l.
+    8-9)."""
     clipped = clip(weights, plan)
     if plan.step == 0:  # infinite epsilon: no noise, and no lattice
         return clipped, plan.event
@@ -225,9 +217,8 @@ def release_each(weights: Float64s, plan: Plan, *, keys: Sequence[bytes]) -> Flo
 
 
 def renormalise_softplus(noised: Float64s) -> Float64s:
-    """(n, B) SoftPlus, divided by its sum (Alg.
-
-    2 l. 10): best under heavy noise. Defined for weights of any size."""
+    """(n, B) SoftPlus, divided by its sum (Alg. 2 l. 10): best under heavy noise. Defined for
+    weights of any size."""
     positive = np.logaddexp(0.0, noised)
     # log(1 + e^x) = e^x there, to 1e-13
     logs = np.where(noised < -30, noised, np.log(np.where(noised < -30, 1.0, positive)))
@@ -236,9 +227,8 @@ def renormalise_softplus(noised: Float64s) -> Float64s:
 
 
 def renormalise_relu(noised: Float64s) -> Float64s:
-    """(n, B) positive parts divided by their sum (Sec.
-
-    3.3): best without noise. Uniform where none is positive; undefined as printed."""
+    """(n, B) positive parts divided by their sum (Sec. 3.3): best without noise. Uniform where none
+    is positive; undefined as printed."""
     positive = np.maximum(noised, 0.0)
     totals = positive.sum(1, keepdims=True)
     return np.where(totals > 0, positive / np.where(totals > 0, totals, 1.0), 1 / noised.shape[1])

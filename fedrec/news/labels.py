@@ -194,9 +194,8 @@ def as_printed(
 
 
 def printed_beta(candidates: int, negatives: int, epsilon: float) -> float:
-    """beta = max(0, log(k / (C - 1) e^epsilon)), Alg.
-
-    3 l. 17: no epsilon below log((C - 1) / k) is reached."""
+    """beta = max(0, log(k / (C - 1) e^epsilon)), Alg. 3 l. 17: no epsilon below log((C - 1) / k) is
+    reached."""
     return max(0.0, math.log(negatives / (candidates - 1)) + epsilon)
 
 

@@ -162,9 +162,8 @@ def released_weights(
 def padded(
     model: NewsModel, history: npt.NDArray[np.integer], padding: float, keys: Sequence[bytes]
 ) -> npt.NDArray[np.integer]:
-    """(n, H) with clicks hidden behind the anonymous news, each with probability `padding` (Alg.
-
-    2 l. 4)."""
+    """(n, H) with clicks hidden behind the anonymous news, each with probability `padding` (Alg. 2
+    l. 4)."""
     if not padding or not len(history):
         return history
     hidden = np.concatenate(

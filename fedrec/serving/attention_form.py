@@ -1,6 +1,5 @@
-"""Asking a bundle with an attention form (Alg.
-
-2 of PrivateRec) on the device. It brings torch; `asking` loads it when it is needed."""
+"""Asking a bundle with an attention form (Alg. 2 of PrivateRec) on the device. It brings torch;
+`asking` loads it when it is needed."""
 
 from __future__ import annotations
 

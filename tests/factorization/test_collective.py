@@ -1,6 +1,5 @@
-"""What is particular to DP-CMF (Curmei et al.
-
-2023, Alg. 1); the five tests of a private algorithm are in test_recipes.py."""
+"""What is particular to DP-CMF (Curmei et al. 2023, Alg. 1); the five tests of a private algorithm
+are in test_recipes.py."""
 
 from __future__ import annotations
 
@@ -74,9 +73,8 @@ def final_vectors(ratings: Interactions, made: Prepared) -> np.ndarray:
 def loss_of_item(
     j: int, v: np.ndarray, F: np.ndarray, side: Side, A: np.ndarray, b: np.ndarray, ridge: float
 ) -> float:
-    """Eq.
-
-    (1) as a function of v_j: the private part as a quadratic form, the public part entry by entry.
+    """Eq. (1) as a function of v_j: the private part as a quadratic form, the public part entry by
+    entry.
     """
     S = side.entries
     public = sum((F[k] @ v - S[k, j]) ** 2 for k in S[:, [j]].nonzero()[0]) + side.unobserved * sum(

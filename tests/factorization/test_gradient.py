@@ -164,9 +164,8 @@ def test_one_plain_step_is_algorithm_3_line_8() -> None:
 
 
 def test_a_batch_gradient_is_unbiased_for_the_whole_over_all_batches() -> None:
-    """Alg.
-
-    5 sums over B without rescaling: over all singletons the gradients add up to the full one."""
+    """Alg. 5 sums over B without rescaling: over all singletons the gradients add up to the full
+    one."""
     inputs, theta = a_start()
     statistics = statistics_of(some_examples())
     whole, loss = gradient.gradient(theta, inputs, statistics, ridge=0.5)

@@ -1,6 +1,5 @@
-"""The five tests of a private algorithm, for every recipe: federated SSP2 (AM-SSP Alg.
-
-8) and the default, of ratings and of clicks."""
+"""The five tests of a private algorithm, for every recipe: federated SSP2 (AM-SSP Alg. 8) and the
+default, of ratings and of clicks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""What is particular to federated SSP2 (AM-SSP Alg.
-
-8); the five tests of a private algorithm are in test_recipes.py."""
+"""What is particular to federated SSP2 (AM-SSP Alg. 8); the five tests of a private algorithm are
+in test_recipes.py."""
 
 from __future__ import annotations
 

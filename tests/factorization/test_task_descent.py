@@ -1,6 +1,5 @@
-"""Task-weighted noisy gradient descent (Ada-DPALS Alg.
-
-2, every user bounded): the five tests of a private algorithm."""
+"""Task-weighted noisy gradient descent (Ada-DPALS Alg. 2, every user bounded): the five tests of a
+private algorithm."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Task-weighted ridge by SSP (Ada-DPALS Alg.
-
-1): the five tests of a private algorithm, and what is its own."""
+"""Task-weighted ridge by SSP (Ada-DPALS Alg. 1): the five tests of a private algorithm, and what is
+its own."""
 
 from __future__ import annotations
 
@@ -165,10 +164,8 @@ def test_epsilon_equals_that_of_an_independent_accountant(epsilon: float, public
 
 
 def test_planted_tasks_are_found_and_adaptive_budgets_find_them_better() -> None:
-    """App.
-
-    C's claim at its own sizes: at epsilon 5 the error of theta at mu = 1/2 is below that of equal
-    weights."""
+    """App. C's claim at its own sizes: at epsilon 5 the error of theta at mu = 1/2 is below that of
+    equal weights."""
     planted = planted_tasks(TaskShape(), streams=Streams(1))
     errors = {}
     for mu in (0.0, 0.5):

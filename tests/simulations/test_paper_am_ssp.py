@@ -169,10 +169,8 @@ def test_visits_of_an_item_are_what_batches_show(batch: int) -> None:
 
 
 def test_visits_are_as_many_as_the_paper_prints() -> None:
-    """App.
-
-    C: beta = D in batches of one, about m in one batch of all, and more than a hundred visits up to
-    a few thousand examples."""
+    """App. C: beta = D in batches of one, about m in one batch of all, and more than a hundred
+    visits up to a few thousand examples."""
     counts = am_ssp_costs.power_law(0.3)
     assert counts.sum() == pytest.approx(1e6)
     assert am_ssp_costs.visits(counts, 1) == pytest.approx(1_000)

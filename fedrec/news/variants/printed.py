@@ -1,6 +1,5 @@
-"""`printed`: the paper to the letter, but for l.
-
-20, whose raw u would leave the mechanism unused. NOT ESTABLISHED."""
+"""`printed`: the paper to the letter, but for l. 20, whose raw u would leave the mechanism unused.
+NOT ESTABLISHED."""
 
 from __future__ import annotations
 
@@ -52,10 +51,8 @@ def device(scenario: Scenario, data: Impressions, passes: int, noise: DeviceNois
 
 
 def as_printed_devices(data: Impressions, scenario: Scenario, *, noise: DeviceNoise) -> Devices:
-    """Alg.
-
-    3 l. 16-18: k negatives first, then the label permuted among the k + 1. Impressions that show no
-    k others are left out."""
+    """Alg. 3 l. 16-18: k negatives first, then the label permuted among the k + 1. Impressions that
+    show no k others are left out."""
     from fedrec.news.local_update import Devices
 
     data = data.select(np.flatnonzero(np.diff(data.candidate_ptr) > NEGATIVES))

@@ -59,9 +59,8 @@ def counted_visits(
 def cost_ratio(
     *, visits: float, epochs: float, pass_cost: float, dimension: int, examples_per_item: float
 ) -> float:
-    """Eq.
-
-    9: cost of SSP2 / cost of DP-SGD, m / beta (1 + d^2 / c + D d^2 / (c e m)); `pass_cost` is c."""
+    """Eq. 9: cost of SSP2 / cost of DP-SGD, m / beta (1 + d^2 / c + D d^2 / (c e m)); `pass_cost`
+    is c."""
     d2 = dimension**2
     return (1 + d2 / pass_cost + examples_per_item * d2 / (pass_cost * epochs)) / visits
 
