@@ -54,22 +54,34 @@ class NamlUsers(nn.Module):
     """Additive attention over the clicked news (Wu et al. 2019, IJCAI, Sec. 3.2): a user vector is
     an average of news vectors.
 
-    scale: (1,) public and not trained, 1 as published. Averages of many news are alike: before a
-    basis they are multiplied by it (`news.public_start`), or attention would be nearly the same for
-    every history.
+    scale, spread: (1,) and centre: (width,), public and not trained; 1, 1 and 0 as published.
+    Averages of many news are alike: before a basis (`news.public_start`) what they have in common
+    is taken off, and the rest is multiplied by scale / spread, or attention would be nearly the
+    same for every history. `recentre` keeps that so while the news encoder is trained.
     """
 
     scale: Tensor
+    centre: Tensor
+    spread: Tensor
 
     def __init__(self, width: int, queries: int, *, rng: np.random.Generator) -> None:
         super().__init__()
         self.pool = AdditiveAttention(width, queries, rng=rng)
         self.register_buffer("scale", torch.ones(1))
+        self.register_buffer("centre", torch.zeros(width))
+        self.register_buffer("spread", torch.ones(1))
+
+    def recentre(self, news: Tensor) -> None:
+        """Take centre and spread from public news vectors (r, width): their mean, and the root mean
+        square of their distances from it."""
+        centre = news.mean(0)
+        self.centre.copy_(centre)
+        self.spread.fill_(max(float((news - centre).square().sum(1).mean().sqrt()), 1e-12))
 
     def encode(
         self, news: Tensor, history: Tensor, mask: Tensor, dropout: Dropout | None = None
     ) -> Tensor:
         """(n, width) user vectors."""
-        return self.scale * self.pool.forward(
-            dropped(functional.embedding(history, news), dropout), mask
-        )
+        averages = self.pool.forward(dropped(functional.embedding(history, news), dropout), mask)
+        away = averages - self.centre * mask.any(-1, keepdim=True)
+        return self.scale / self.spread * away

@@ -168,7 +168,7 @@ class CentralRecipe:
             return population_question(B, public)
         if t > self.settings.rounds:
             return None
-        whitening = _whitening(_population_of(state))
+        whitening = _whitening(population_of(state))
         public |= {"mean": whitening.mean, "matrix": whitening.matrix, "W": state["W"]}
         public |= {"vectors": self.items.astype(np.float32), "clip": np.array(self.settings.clip)}
         return gradient_question(t, B + 1, p, public)
@@ -176,7 +176,7 @@ class CentralRecipe:
     def tell(self, state: State, question: Question, answer: Release) -> State:
         """The population and the prior, or one step of FedAdam down the mean of the noised sum."""
         if question.round == 0:
-            n, population = _population(answer, self.topics.topics)
+            n, population = population_told(answer, self.topics.topics)
             W = self.settings.prior_weight * _prior(
                 self.topics, self.items, _whitening(population), self.history
             )
@@ -202,7 +202,7 @@ class CentralRecipe:
 
     def model(self, state: State) -> CentralModel:
         """Of any state but the first."""
-        population = _population_of(state)
+        population = population_of(state)
         return CentralModel(
             np.asarray(state["W"], np.float64),
             self.items,
@@ -275,13 +275,14 @@ def _bytes_down(questions: Sequence[Question]) -> float:
     return float(sum(once.values()) + once.get("W", 0) * max(len(questions) - 2, 0))
 
 
-def _population_of(state: State) -> Population:
+def population_of(state: State) -> Population:
+    """Mean and covariance, of any state but the first."""
     return Population(
         np.asarray(state["mean"], np.float64), np.asarray(state["covariance"], np.float64)
     )
 
 
-def _population(answer: Release, topics: int) -> tuple[float, Population]:
+def population_told(answer: Release, topics: int) -> tuple[float, Population]:
     """How many users there are, at least 1, and the mean and covariance of their coefficients: from
     the noised sum alone."""
     moments = np.zeros((topics + 1, topics + 1))

@@ -19,7 +19,7 @@ from fedrec.news.reports_training import Collected, collect
 from fedrec.news.rounds import Course, LocalUpdate
 from fedrec.news.schedule import schedule_of
 from fedrec.news.trained import Catalogue, noise_of
-from fedrec.news.variant import rounds_of
+from fedrec.news.variant import of, rounds_of
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
@@ -55,12 +55,12 @@ class LocalClients:
 
     def link(self, plan: Plan, released: Sequence[str]) -> Link:
         """See `NewsClients`."""
-        from fedrec.news.central_client import client_steps
-
+        summed = of(self.scenario).summed
+        assert summed is not None  # a variant without sums asks no aggregator
         ledger = Ledger(plan.guarantee, tuple(plan.event(name) for name in released))
         devices = Loopback(
             self.train,
-            client_steps(self.scenario.news.history),
+            summed.steps(self.scenario),
             plan,
             noise_of(self.scenario),
             ledger,

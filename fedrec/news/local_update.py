@@ -32,12 +32,15 @@ from fedrec.encoders.basis import Release, exact, noised, relu_share
 from fedrec.encoders.needed import needed_news
 from fedrec.encoders.news_model import NewsModel
 from fedrec.encoders.user_gradients import UserExamples, per_user_gradients
+from fedrec.encoders.users import NamlUsers
 from fedrec.news import attention
 from fedrec.news.attention import LaplaceAttention, Plan
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.labels import LabelReports
 from fedrec.news.reports_training import padded_candidates, report_loss
 from fedrec.privacy import gaussian, laplace
+
+_REFERENCE = 512  # news by which NAML's averages are centred
 
 
 @dataclass(frozen=True)
@@ -151,12 +154,27 @@ def released_weights(
     of nobody.
     """
     assert model.basis is not None
+    recentre(model)
     with torch.no_grad():
         alpha = model.basis.attention(
             user_vectors(model, padded(model, history, plan.padding, keys[0]))
         )
     finite = np.nan_to_num(alpha.double().numpy(), nan=0.0, posinf=0.0, neginf=0.0)
     return attention.release_each(finite, plan, keys=keys[1])
+
+
+def recentre(model: NewsModel) -> None:
+    """Keep NAML's averages apart while the news encoder is trained: their centre and spread from
+    evenly spaced news of the public catalogue, by the encoder as it is now.
+
+    Nothing where the model is as published: no basis, or a random one.
+    """
+    if not isinstance(model.users, NamlUsers) or float(model.users.scale) == 1:
+        return
+    m = model.news.anonymous
+    some = np.unique(np.linspace(0, m - 1, min(m, _REFERENCE)).astype(np.int64))
+    with torch.no_grad():
+        model.users.recentre(model.encode_news(some))
 
 
 def padded(

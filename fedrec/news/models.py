@@ -45,6 +45,14 @@ def news_model(scenario: Scenario, news: News, vectors: Float32s, *, basis: int)
     return model
 
 
+def untrained_news(scenario: Scenario, news: News, vectors: Float32s) -> Float32s:
+    """(m, d) vectors of all news by the scenario's news encoder at its public start: no click is
+    looked at."""
+    model = news_model(scenario, news, vectors, basis=0)
+    with torch.no_grad():
+        return np.asarray(model.encode_news(np.arange(len(news))).numpy(), np.float32)
+
+
 def _encoders(
     scenario: Scenario,
     news: News,

@@ -22,7 +22,7 @@ from fedrec.arrays import Float32s, Int32s
 from fedrec.encoders.news_model import NewsModel
 from fedrec.encoders.tokens import NewsTokens
 from fedrec.encoders.users import NamlUsers, NrmsUsers
-from fedrec.news.local_update import user_vectors
+from fedrec.news.local_update import recentre, user_vectors
 from fedrec.news.topics import kmeans
 
 _LENGTH = 2.0  # of a basis vector: scores of a fresh model are then near 1
@@ -60,6 +60,9 @@ def start_basis(model: NewsModel, vectors: Float32s, *, rng: np.random.Generator
     assert model.basis is not None
     unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     alone, mixed = invented_readers(unit, len(model.basis.vectors), rng=rng)
+    if isinstance(model.users, NamlUsers):
+        model.users.scale.fill_(_LENGTH)  # no longer as published: from here on it is centred
+        recentre(model)
     with torch.no_grad():
         users, pure = user_vectors(model, mixed), user_vectors(model, alone)
         mean = users.mean(0)

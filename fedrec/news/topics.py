@@ -93,6 +93,19 @@ def news_features(news: News) -> PublicFeatures:
     return PublicFeatures({name: bag for name, bag in bags.items() if bag.vocabulary})
 
 
+def leading(vectors: npt.NDArray[np.floating], *, width: int) -> Float32s:
+    """(m, `width`) principal coordinates of `vectors` (m, p), centred, by falling variance.
+
+    Raises ValueError on more than there are."""
+    if not 1 <= width <= vectors.shape[1]:
+        raise ValueError(f"need 1 to {vectors.shape[1]} coordinates, found {width}")
+    X = np.asarray(vectors, np.float64)
+    X = X - X.mean(0)
+    _, Q = np.linalg.eigh(X.T @ X)
+    Q *= np.sign(Q[np.abs(Q).argmax(0), np.arange(Q.shape[1])])  # eigenvectors have no sign
+    return np.asarray(X @ Q[:, ::-1][:, :width], np.float32)
+
+
 def directions(vectors: npt.NDArray[np.floating], *, width: int) -> TopicTable:
     """(m, `width`) the first coordinates of `vectors`, each row of length 1 or all zeros.
 

@@ -14,13 +14,14 @@ What needs PyTorch is loaded when it runs, so that a scenario can be read and pr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedrec.data.impressions import Impressions
 from fedrec.errors import SettingsError
+from fedrec.federation.rounds import ClientStep, Recipe
 from fedrec.news.checkpoints import NOTHING, Kept
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.sensitivity import exempt
@@ -36,7 +37,16 @@ if TYPE_CHECKING:  # they load PyTorch
     from fedrec.news.rounds import LocalUpdate
 
 GROUP = "fedrec.news_variants"
-VARIANTS = ("additive", "local", "central", "printed", "fedrec", "dp-fedrec", "centralized")
+VARIANTS = (
+    "additive",
+    "local",
+    "central",
+    "central-encoder",
+    "printed",
+    "fedrec",
+    "dp-fedrec",
+    "centralized",
+)
 """Fedrec's own, each a module of `fedrec.news.variants`."""
 
 PURE = "pure: holds with delta = 0, but for what the sampler rounds (fedrec/privacy/laplace.py)"
@@ -69,15 +79,25 @@ class InRounds:
     random_basis: bool = False
 
 
+@dataclass(frozen=True)
+class Summed:
+    """A variant whose reports an aggregator sums: the server's side of a scenario, and the steps of
+    its devices by the name that a question gives."""
+
+    recipe: Callable[[Scenario, Catalogue], Recipe]
+    steps: Callable[[Scenario], Mapping[str, ClientStep]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class NewsVariant:
     """One way to train a news recommender.
 
     noise_on: what carries the noise, which decides what an audit can measure. costs: of one user's
-    clicks, answered in so many passes; or `plan`, of sums at an aggregator. not_established: why
-    the guarantee is not proved; empty where it is. keys: of `[news]`, those that only some variants
-    read. on_devices: False where the clicks themselves are collected. encoders: whether it trains
-    the published models, `news.model`, rather than public rows of topics.
+    clicks, answered in so many passes; or `plan` and `summed`, of sums at an aggregator.
+    not_established: why the guarantee is not proved; empty where it is. keys: of `[news]`, those
+    that only some variants read. on_devices: False where the clicks themselves are collected.
+    encoders: whether it answers by a published model, `news.model`, rather than by public rows of
+    topics. models: values of `news.model` that it has.
 
     >>> found = require("central")
     >>> found.unit, found.noise_on, found.private
@@ -91,9 +111,11 @@ class NewsVariant:
     costs: Callable[[Scenario, int], Costs] | None = None
     plan: Callable[[Scenario], Plan] | None = None
     in_rounds: InRounds | None = None
+    summed: Summed | None = None
     not_established: str = ""
     on_devices: bool = True
     encoders: bool = True
+    models: frozenset[str] = frozenset({"nrms", "naml", "plm-nr"})
     keys: frozenset[str] = frozenset()
 
     @property

@@ -12,7 +12,7 @@ from typing import Literal, NoReturn
 from fedrec.data.kinds import Kind
 from fedrec.errors import SettingsError
 from fedrec.federation.rounds import ClientStep
-from fedrec.news.variant import find, names
+from fedrec.news.variant import find, names, of
 from fedrec.preparing import RecipeFacts
 from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import NEWS_FORMATS, NEWS_SPLITS, Scenario
@@ -22,6 +22,7 @@ _SAYS = {
     "padding": 'hides clicks of "local" and "printed"',
     "open_categories": 'is a choice of "additive"',
     "no_click": 'is a choice of "additive"',
+    "bands": 'is of the noise of "central-encoder"',
     "word_vectors": 'start the words of "nrms" and "naml", which train in rounds',
     "language_model": 'is read by news.model = "plm-nr", which trains in rounds',
 }
@@ -35,10 +36,16 @@ def build(scenario: Scenario, facts: RecipeFacts) -> NoReturn:
 
 
 def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
-    """Of the variant `central`, whose questions an aggregator sums."""
-    from fedrec.news import central_client  # with PyTorch
+    """Of a variant whose questions an aggregator sums.
 
-    return central_client.client_steps(scenario.news.history)
+    Raises SettingsError for another one, whose devices answer no aggregator."""
+    summed = of(scenario).summed
+    if summed is None:
+        raise SettingsError(
+            f'news.variant = "{scenario.news.variant}" has no aggregator',
+            'Choose "central" or "central-encoder".',
+        )
+    return summed.steps(scenario)
 
 
 def check(scenario: Scenario) -> str:
@@ -95,10 +102,12 @@ def _of_variant(scenario: Scenario) -> str:
     if scenario.privacy.aggregation != "trusted" and known.plan is None:
         return (
             'privacy.aggregation = "three-party" needs an aggregator to sum: of news, '
-            'news.variant = "central" has one'
+            'news.variant = "central" and "central-encoder" have one'
         )
     if ignored := scenario.news.chosen() & _SOME - known.keys:
         return f"news.{min(ignored)} {_SAYS[min(ignored)]}, not of {named}"
+    if scenario.news.model not in known.models:
+        return f"{named} has no news.model = {scenario.news.model!r}: use {sorted(known.models)}"
     if (
         scenario.news.attention_noise == "laplace"
         and scenario.news.padding

@@ -65,8 +65,10 @@ def _user_vectors(bundle: Bundle, history: npt.NDArray[np.integer]) -> npt.NDArr
     users = (
         NrmsUsers(width, heads, queries, rng=rng) if heads else NamlUsers(width, queries, rng=rng)
     )
+    # buffers that a bundle of an earlier version does not have keep their neutral values
     users.load_state_dict(
-        {name: torch.from_numpy(np.array(a, np.float32)) for name, a in arrays.items()}
+        users.state_dict()
+        | {name: torch.from_numpy(np.array(a, np.float32)) for name, a in arrays.items()}
     )
     places = torch.from_numpy(np.asarray(history, np.int64))
     with torch.no_grad():

@@ -27,6 +27,7 @@ from fedrec.data.impressions import News
 from fedrec.errors import SettingsError
 from fedrec.news import reports_training
 from fedrec.news.central import CentralModel
+from fedrec.news.local_update import recentre
 from fedrec.news.models import ModelRecommender
 from fedrec.news.topics import listed_categories
 from fedrec.news.trained import Recommender
@@ -111,6 +112,7 @@ def _of_attention(
 ) -> Export:
     model = served.model
     assert model.basis is not None
+    recentre(model)
     with torch.no_grad():
         vectors = model.encode_news(np.arange(model.news.anonymous + 1)).numpy()
     encoder = {

@@ -20,6 +20,7 @@ class NewsSettings(Table):
                 "additive",
                 "local",
                 "central",
+                "central-encoder",
                 "printed",
                 "fedrec",
                 "dp-fedrec",
@@ -27,7 +28,7 @@ class NewsSettings(Table):
             ]
         },
         description="additive: one noised report a user, then training on reports; "
-        "local, central, printed, fedrec and dp-fedrec train in rounds "
+        "local, central, central-encoder, printed, fedrec and dp-fedrec train in rounds "
         "(PrivateRec Alg. 3); centralized collects the data; or one that a package names",
     )
     model: Literal["nrms", "naml", "plm-nr"] = Field(
@@ -101,6 +102,15 @@ class NewsSettings(Table):
     )
     users_per_round: int = Field(
         0, ge=0, description="users of a round, on average; 0 = chosen by the variant"
+    )
+    bands: int = Field(
+        1,
+        ge=1,
+        le=16,
+        description=(
+            "b of central-encoder: noise is correlated over so many rounds (banded matrix "
+            "mechanism); 1 = independent"
+        ),
     )
     epochs: int = Field(
         0,

@@ -9,6 +9,7 @@ import pytest
 from fedrec.data import mind
 from fedrec.data.impressions import Impressions
 from fedrec.errors import SettingsError
+from fedrec.news.variant import require
 from fedrec.privacy import gaussian
 from fedrec.settings import Scenario, load
 from fedrec_simulations.audit import whole, whole_news
@@ -23,8 +24,8 @@ NEWS = [
 
 
 def scenario_of(variant: str, epsilon: float) -> Scenario:
-    unit = "user" if variant == "central" else "click"
-    rounds = ["news.rounds=2"] if variant == "central" else []
+    unit = require(variant).unit
+    rounds = ["news.rounds=2"] if unit == "user" else []
     return load(
         None,
         [
@@ -64,6 +65,12 @@ def test_a_user_of_central_stays_under_its_claim_and_not_where_users_are_divided
     monkeypatch.setattr(mind, "_a_tenth", every_third)
     (found,) = whole_news_findings(scenario_of("central", 2.0), runs=300)
     assert found.verdict == "EXCEEDED"
+
+
+def test_a_user_of_central_encoder_stays_under_its_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole, "_TRAININGS", 2)
+    (found,) = whole_news_findings(scenario_of("central-encoder", 2.0), runs=60)
+    assert found.verdict == "holds"
 
 
 def test_the_two_folders_differ_in_one_click() -> None:

@@ -74,6 +74,7 @@ NEWS = {
 NEWS["fedrec"].append("privacy.epsilon=inf")
 NEWS["centralized"].append("privacy.epsilon=inf")
 NEWS["central"].append("news.rounds=3")
+NEWS["central-encoder"].append("news.rounds=2")
 ALONE = {"default-three"}
 """Which no runtime but the loopback carries."""
 CASES = [

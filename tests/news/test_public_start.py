@@ -11,7 +11,7 @@ import torch
 from fedrec.data.impressions import News
 from fedrec.encoders.news_model import NewsModel, NewsModelSettings, naml, nrms, plm_nr
 from fedrec.encoders.tokens import PADDING, NewsTokens, tokenise
-from fedrec.news.local_update import user_vectors
+from fedrec.news.local_update import recentre, user_vectors
 from fedrec.news.public_start import invented_readers, public_words, start_basis
 
 CLUSTERS, EACH, WIDTH = 4, 30, 12
@@ -73,6 +73,30 @@ def test_attention_tells_readers_of_different_subjects_apart(kind: str) -> None:
     assert len(set(after.argmax(1).tolist())) == CLUSTERS
     assert after.max(1).values.min() > 0.5
     assert before.max(1).values.max() < 0.5  # of a random basis, which is what this is for
+
+
+def test_attention_of_naml_stays_apart_while_what_news_have_in_common_grows() -> None:
+    model, vectors = fresh("naml")
+    histories = np.arange(CLUSTERS * EACH).reshape(CLUSTERS, EACH)[:, :20]
+    assert model.basis is not None
+    start_basis(model, vectors, rng=np.random.default_rng(3))
+    with torch.no_grad():  # training without a gradient through attention moves all news alike
+        for view in (model.news.title, model.news.abstract):  # type: ignore[attr-defined]
+            view.bias += 0.3
+        drifted = model.basis.attention(user_vectors(model, histories))
+        recentre(model)
+        after = model.basis.attention(user_vectors(model, histories))
+    assert len(set(drifted.argmax(1).tolist())) == 1
+    assert len(set(after.argmax(1).tolist())) == CLUSTERS
+
+
+def test_a_published_model_is_not_centred_and_nobody_without_clicks_has_a_vector() -> None:
+    model, vectors = fresh("naml")
+    recentre(model)
+    assert not model.users.centre.any()  # type: ignore[attr-defined]
+    start_basis(model, vectors, rng=np.random.default_rng(3))
+    with torch.no_grad():
+        assert not user_vectors(model, np.full((2, 5), -1)).any()
 
 
 @pytest.mark.parametrize("kind", ["nrms", "naml", "plm-nr"])

@@ -73,6 +73,7 @@ def trained(
         ["additive", "news.topics=categories"],
         ["additive", "privacy.epsilon=inf"],
         ["central", "news.rounds=3"],
+        ["central-encoder", "news.rounds=2", "news.bands=2"],
         ["central", "news.rounds=2", "privacy.aggregation=three-party"],
     ],
     ids=" ".join,

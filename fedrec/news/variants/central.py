@@ -3,16 +3,17 @@ the noise; see `news.central`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrec.news import central
+from fedrec.federation.rounds import ClientStep
+from fedrec.news import central, central_client
 from fedrec.news.checkpoints import Kept
 from fedrec.news.trained import Catalogue, Progress, Sent, TrainedNews, topics_of
-from fedrec.news.variant import NewsVariant, promised
+from fedrec.news.variant import NewsVariant, Summed, promised
 from fedrec.privacy.calibration import Plan, among_three
 from fedrec.settings import Scenario
 
@@ -24,20 +25,13 @@ def train(
     scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
 ) -> Iterator[Progress | TrainedNews]:
     """See `central`."""
-    table, settings, plan, done = (
-        topics_of(scenario, catalogue),
-        settings_of(scenario),
-        plan_of(scenario),
-        None,
-    )
+    recipe, done = recipe_of(scenario, catalogue), None
+    plan = recipe.plan
     guarantee = plan.guarantee
-    recipe = central.CentralRecipe.of(
-        plan, settings, table, catalogue.vectors, scenario.news.history
-    )
     for done in central.over(recipe, fleet.link(plan, central.released(plan, kept.latest())), kept):
         yield Progress(done.round, done.rounds, f"round {done.round}/{done.rounds}")
     assert done is not None
-    shape = f"{table.topics + 1} and {done.model.W.shape[1]} numbers"
+    shape = f"{recipe.topics.topics + 1} and {done.model.W.shape[1]} numbers"
     words = "a gradient as two vectors; bounded, summed with everybody's, then noised"
     sent = (
         Sent("gradient, every round", shape, words, done.bytes_up, done.noise_stds["gradient/1"]),
@@ -52,6 +46,22 @@ def train(
         done.bytes_down,
         {"W": done.model.W.astype(np.float32)},
     )
+
+
+def recipe_of(scenario: Scenario, catalogue: Catalogue) -> central.CentralRecipe:
+    """The server's side."""
+    return central.CentralRecipe.of(
+        plan_of(scenario),
+        settings_of(scenario),
+        topics_of(scenario, catalogue),
+        catalogue.vectors,
+        scenario.news.history,
+    )
+
+
+def steps_of(scenario: Scenario) -> Mapping[str, ClientStep]:
+    """The devices' side."""
+    return central_client.client_steps(scenario.news.history)
 
 
 def plan_of(scenario: Scenario) -> Plan:
@@ -75,5 +85,11 @@ def settings_of(scenario: Scenario) -> central.CentralSettings:
 
 
 VARIANT = NewsVariant(
-    name="central", train=train, unit="user", noise_on="sums", plan=plan_of, encoders=False
+    name="central",
+    train=train,
+    unit="user",
+    noise_on="sums",
+    plan=plan_of,
+    summed=Summed(recipe_of, steps_of),
+    encoders=False,
 )

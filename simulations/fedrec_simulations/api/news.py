@@ -23,7 +23,16 @@ from fedrec_simulations.api.parameters import Parameters
 from fedrec_simulations.api.promises import PrivacyGuarantee
 from fedrec_simulations.api.tables import html_table
 
-Variant = Literal["additive", "local", "central", "printed", "fedrec", "dp-fedrec", "centralized"]
+Variant = Literal[
+    "additive",
+    "local",
+    "central",
+    "central-encoder",
+    "printed",
+    "fedrec",
+    "dp-fedrec",
+    "centralized",
+]
 
 
 @dataclass(frozen=True)
@@ -69,7 +78,8 @@ class NewsRecommender(Parameters):
     """News recommendation with private clicks (PrivateRec): needs `pip install 'fedrec[news]'`.
 
     Args:
-        epsilon: Of training, per click (replace); of `variant="central"` per user (add/remove).
+        epsilon: Of training, per click (replace); of `variant="central"` and
+            `"central-encoder"` per user (add/remove).
         delta: The probability with which the guarantee may fail.
         variant: "additive" trains on one noised report a user; the others train in rounds
             (docs/news.md).

@@ -12,7 +12,7 @@ release is bounded at every one.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,13 +20,17 @@ import numpy.typing as npt
 
 from fedrec.data.impressions import Impressions
 from fedrec.federation.messages import Question, Reports
+from fedrec.federation.rounds import ClientStep, Recipe
+from fedrec.federation.rounds import train as rounds_of
 from fedrec.federation.sums import ExactSums
+from fedrec.in_process.loopback import Loopback
 from fedrec.news import central, central_client
 from fedrec.news.central import CentralModel, CentralSettings
 from fedrec.news.central_client import Users
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan
+from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec_simulations.audit.finding import Finding
 from fedrec_simulations.audit.replays import Exposure, drawn_finding, exact_finding, exact_mu, views
@@ -59,6 +63,40 @@ def canaries(
     )
 
 
+def summed_canaries(
+    data: Impressions,
+    recipe: Recipe,
+    steps: Mapping[str, ClientStep],
+    *,
+    variant: str,
+    draws: int,
+    streams: Streams,
+) -> tuple[Finding, ...]:
+    """The same of any variant whose reports an aggregator sums: a client's reports are made by its
+    steps. The canaries tried are the users with most impressions."""
+    plan, questions = recipe.plan, list[Question]()
+    if not plan.guarantee.private:
+        return (
+            Finding("canary", variant, plan.guarantee, math.inf, "exact", 1.0, note="no noise"),
+        )
+    link = Loopback(data, steps, plan, streams, Ledger(plan.guarantee))
+    for answered in rounds_of(recipe, link, recipe.begin()):
+        questions.append(answered.question)
+    sums = [_sums(q, steps[q.step](q, data)) for q in questions]
+
+    def left_out(canary: int) -> list[Exposure]:
+        own = data.users_subset(np.array([canary]))
+        alone = [_sums(q, steps[q.step](q, own)) for q in questions]
+        return [
+            Exposure(q, tuple(s - a for s, a in zip(both, one, strict=True)), both)
+            for q, both, one in zip(questions, sums, alone, strict=True)
+        ]
+
+    busiest = np.argsort(-np.bincount(data.users, minlength=data.num_users), kind="stable")
+    each = [left_out(int(canary)) for canary in busiest[:_TRIED]]
+    return _findings(each, plan, variant, draws=draws, streams=streams)
+
+
 def attacked(
     models: Sequence[CentralModel],
     data: Impressions,
@@ -76,14 +114,20 @@ def attacked(
         exposed(data, topics, rounds, settings, canary, models[0].history)
         for canary in _candidates(data, topics, models[0])
     ]
+    return _findings(each, plan, "central", draws=draws, streams=streams)
+
+
+def _findings(
+    each: Sequence[list[Exposure]], plan: Plan, variant: str, *, draws: int, streams: Streams
+) -> tuple[Finding, ...]:
     worst = max(each, key=lambda found: exact_mu(found, plan))
     found, replayed = list[Finding](), [planted(each) for each in worst]
     for view in views(plan):
-        found.append(exact_finding(f"canary: length{view.name}", "central", worst, plan, view))
+        found.append(exact_finding(f"canary: length{view.name}", variant, worst, plan, view))
         found.append(
             drawn_finding(
                 f"canary: ratio test{view.name}",
-                "central",
+                variant,
                 replayed,
                 plan,
                 view,

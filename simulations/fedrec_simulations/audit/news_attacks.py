@@ -13,10 +13,10 @@ import torch
 from fedrec.data.impressions import Impressions
 from fedrec.errors import SettingsError
 from fedrec.news import attention, schedule
+from fedrec.news.central import CentralRecipe
 from fedrec.news.local_update import Behind, Through
 from fedrec.news.trained import Catalogue, topics_of
 from fedrec.news.variant import of, promised
-from fedrec.news.variants import central as central_variant
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import Event
@@ -96,14 +96,29 @@ def _additive(
 def _central(
     scenario: Scenario, catalogue: Catalogue, train: Impressions, effort: Effort
 ) -> Iterator[Finding]:
-    topics, news, settings = (
-        topics_of(scenario, catalogue),
-        scenario.news,
-        central_variant.settings_of(scenario),
-    )
-    plan, streams = central_variant.plan_of(scenario), Streams(scenario.seed)
-    shared = {"history": news.history, "draws": effort.draws, "streams": streams}
-    yield from canaries.canaries(train, topics, catalogue.vectors, plan, settings, **shared)  # type: ignore[arg-type]
+    summed, streams = of(scenario).summed, Streams(scenario.seed)
+    assert summed is not None
+    recipe = summed.recipe(scenario, catalogue)
+    if isinstance(recipe, CentralRecipe):
+        topics, plan = recipe.topics, recipe.plan
+        shared = {"history": recipe.history, "draws": effort.draws, "streams": streams}
+        yield from canaries.canaries(
+            train,
+            topics,
+            catalogue.vectors,
+            plan,
+            recipe.settings,
+            **shared,  # type: ignore[arg-type]
+        )
+    else:
+        yield from canaries.summed_canaries(
+            train,
+            recipe,
+            summed.steps(scenario),
+            variant=scenario.news.variant,
+            draws=effort.draws,
+            streams=streams,
+        )
     yield from _served_reports(scenario, catalogue, effort)
 
 

@@ -1,13 +1,13 @@
 """An attack on the whole command for news: from two folders of MIND's files to everything that
 leaves the devices.
 
-Where the unit is a user (`central`), the folders differ in that user's lines, and `whole` does the
-rest: the same trainings, the same measured noise, the same likelihood ratio of all releases. Where
-it is a click, they differ in one click of one user's history, or in which candidate that user
-clicked. What leaves the devices under `additive` and `local` are noised answers and randomised
-labels, and the model is a function of these; of `dp-fedrec` it is that user's gradient in every
-pass. They are made again and again by the registered variant's own code, and told apart by the
-likelihood ratio, with the noise along the difference as it is measured.
+Where the unit is a user (`central`, `central-encoder`), the folders differ in that user's lines,
+and `whole` does the rest: the same trainings, the same measured noise, the same likelihood ratio of
+all releases. Where it is a click, they differ in one click of one user's history, or in which
+candidate that user clicked. What leaves the devices under `additive` and `local` are noised answers
+and randomised labels, and the model is a function of these; of `dp-fedrec` it is that user's
+gradient in every pass. They are made again and again by the registered variant's own code, and told
+apart by the likelihood ratio, with the noise along the difference as it is measured.
 
 The clicks exchanged are those of the catalogue whose public rows lie farthest apart: as far as
 noise is calibrated to for `additive`.
@@ -28,8 +28,6 @@ from fedrec.arrays import Float64s
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.errors import SettingsError
-from fedrec.news import central
-from fedrec.news.central_client import client_steps
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.local_clients import LocalClients
 from fedrec.news.local_update import Behind, NoisedGradients
@@ -37,7 +35,6 @@ from fedrec.news.models import news_model
 from fedrec.news.schedule import schedule_of
 from fedrec.news.trained import Catalogue, topics_of
 from fedrec.news.variant import of, promise, promised, rounds_of
-from fedrec.news.variants import central as central_variant
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.click_accounting import plan_training
 from fedrec.privacy.guarantee import Guarantee
@@ -85,9 +82,9 @@ def whole_news_findings(scenario: Scenario, *, runs: int = 0) -> Iterator[Findin
             "Leave out --whole: noise as drawn is measured.",
         )
     count = runs or whole.runs_for(claim)
-    if found.plan is not None:
+    if found.summed is not None:
         inside, outside = _sides(scenario, "user")
-        scores = whole.likelihood_ratios(*_central(inside, outside), runs=count)
+        scores = whole.likelihood_ratios(*_summed(inside, outside), runs=count)
         yield _finding("whole command", claim, variant, *scores)
         return
     for role in ("history", "label"):
@@ -339,14 +336,13 @@ def _device(scenario: Scenario, train: Impressions, seed: int) -> Behind | Noise
     return update
 
 
-def _central(inside: Side, outside: Side) -> tuple[Trainable, World, World]:
-    scenario, settings = inside.scenario, central_variant.settings_of(inside.scenario)
-    plan, H = central_variant.plan_of(scenario), scenario.news.history
-    recipe = central.CentralRecipe.of(
-        plan, settings, topics_of(scenario, inside.catalogue), inside.catalogue.vectors, H
-    )
+def _summed(inside: Side, outside: Side) -> tuple[Trainable, World, World]:
+    scenario = inside.scenario
+    summed = of(scenario).summed
+    assert summed is not None
+    recipe = summed.recipe(scenario, inside.catalogue)
     return (
-        Trainable(recipe, client_steps(H), plan),
+        Trainable(recipe, summed.steps(scenario), recipe.plan),
         World(scenario, inside.train),
         World(scenario, outside.train),
     )

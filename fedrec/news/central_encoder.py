@@ -1,0 +1,237 @@
+"""`central-encoder`: NRMS's user encoder, trained by per-user clipped gradients that an aggregator
+sums and noises. User level.
+
+    u_k = encoder(x_i of the history; parameters),    score(k, j) = u_k' x_j
+
+x_j are public unit vectors of the news, which are not trained: those of PLM-NR (leading coordinates
+of the public item vectors) or of a news encoder of NRMS at its public start. A news encoder of its
+own would add its parameters to the noise, and its gradients name words. The user encoder has P = 4
+d^2 + 2 d numbers. Its values begin at a multiple of the identity, so that a fresh model ranks by
+likeness to the history.
+
+1. Release "population": as of `news.central`, for decoding noised answers in serving.
+2. Releases "gradient/1..T": sum over users of sum_l C_l g_(t - l) / r_t, r_t = sum_l C_l, where
+   g_s is the user's gradient of round s, shortened to `clip`. Every user answers in every round.
+
+What the bands of C do is said in `news.encoder_plan`.
+
+Guarantee: (epsilon, delta)-DP; unit "user", neighbours "add/remove": each release is mu_t-GDP by
+`federation.releases`, with reports of norm at most 1: a convex combination of vectors of norm at
+most 1. All compose exactly (`privacy.calibration`); the answers may depend on earlier releases. No
+amplification is claimed: nobody is sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.arrays import Float32s, Float64s
+from fedrec.data.impressions import Impressions
+from fedrec.encoders.users import NrmsUsers
+from fedrec.federation import rounds
+from fedrec.federation.messages import Question, Release
+from fedrec.federation.releases import noise_stds
+from fedrec.federation.rounds import Link, State
+from fedrec.news import fedadam
+from fedrec.news.central import population_of, population_told
+from fedrec.news.central_client import population_question
+from fedrec.news.checkpoints import NOTHING, Kept
+from fedrec.news.encoder_client import encoded, encoder_question, numbers_of, user_encoder
+from fedrec.news.encoder_plan import EncoderSettings, correlation, row_sums
+from fedrec.news.prior import rebuilding
+from fedrec.news.scoring import products
+from fedrec.privacy import bounded_mean
+from fedrec.privacy.accounting import mu_for
+from fedrec.privacy.bounded_mean import Population, TopicTable
+from fedrec.privacy.calibration import Plan
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class EncoderModel:
+    """parameters: (P,) of the user encoder. items: (m, d) unit vectors of the news."""
+
+    parameters: Float64s
+    items: Float64s
+    heads: int
+    topics: TopicTable
+    population: Population
+    history: int
+
+    def serve(self, asked: Impressions, *, guarantee: Guarantee, key: bytes) -> Float32s:
+        """Scores aligned with the candidates (`trained.Recommender`).
+
+        Without noise a user is encoded on its device. With noise it sends the report of `additive`;
+        what is decoded from it stands for the history, as one news."""
+        encoder = user_encoder(self.parameters, self.items.shape[1], self.heads)
+        places = asked.last_clicks(self.history)
+        if guarantee.private:
+            reports = bounded_mean.report(
+                places,
+                self.topics,
+                mu=mu_for(guarantee.epsilon, guarantee.delta),
+                name="serving",
+                key=key,
+            )
+            found = bounded_mean.decode(reports, self.population)
+            stands_for = unit_rows(found @ rebuilding(self.topics, self.items))
+            U = encoded(encoder, stands_for, np.arange(len(places))[:, None])
+        else:
+            U = encoded(encoder, self.items, places)
+        return products(
+            U, np.repeat(asked.users, np.diff(asked.candidate_ptr)), self.items, asked.candidates
+        ).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class EncoderDone:
+    """The model after `round` of `rounds`; ledger: what the aggregator has charged.
+
+    bytes_up, bytes_down: per user so far, down at most."""
+
+    round: int
+    rounds: int
+    model: EncoderModel
+    ledger: Ledger
+    bytes_up: float
+    bytes_down: float
+    noise_stds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class EncoderRecipe:
+    """The server's side as a `federation.rounds.Recipe`: `items` (m, d) are unit rows."""
+
+    plan: Plan
+    settings: EncoderSettings
+    topics: TopicTable
+    items: Float64s
+    history: int
+
+    @staticmethod
+    def of(
+        plan: Plan,
+        settings: EncoderSettings,
+        topics: TopicTable,
+        vectors: npt.NDArray[np.floating],
+        history: int,
+    ) -> EncoderRecipe:
+        """From public vectors of the items, (m, d)."""
+        items = unit_rows(np.asarray(vectors, np.float64)).astype(np.float32).astype(np.float64)
+        return EncoderRecipe(plan, settings, topics, items, history)
+
+    def begin(self) -> State:
+        """Before the population is known."""
+        return {"round": np.array(0)}
+
+    def ask(self, state: State) -> Question | None:
+        """The population, then a gradient in each round."""
+        t, chosen, d = int(state["round"]), self.settings, self.items.shape[1]
+        if t == 0:
+            rows: dict[str, npt.NDArray[Any]] = {"topics": self.topics.rows.astype(np.int32)}
+            return population_question(self.topics.topics, rows)
+        if t > chosen.rounds:
+            return None
+        weights = correlation(min(t, chosen.bands))
+        public: dict[str, npt.NDArray[Any]] = {
+            "vectors": self.items.astype(np.float32),
+            "heads": np.array(chosen.heads),
+            "clip": np.array(chosen.clip),
+            "weights": weights,
+        }
+        for lag, point in enumerate(np.asarray(state["points"])[: len(weights)]):
+            public[f"parameters-{lag}"] = point.reshape(-1, d)
+        return encoder_question(t, numbers_of(d), public)
+
+    def tell(self, state: State, question: Question, answer: Release) -> State:
+        """The population and the public start, or C undone and one step of FedAdam."""
+        chosen, b, t = self.settings, self.settings.bands, question.round
+        if t == 0:
+            n, population = population_told(answer, self.topics.topics)
+            x = start(self.items.shape[1], chosen)
+            return {
+                "round": np.array(1),
+                "points": np.repeat(x[None], b, 0),
+                "first": np.zeros_like(x),
+                "second": np.zeros_like(x),
+                "decoded": np.zeros((b, len(x))),
+                "n": np.array(n),
+                "mean": population.mean,
+                "covariance": population.covariance,
+            }
+        C, decoded = correlation(b), np.asarray(state["decoded"], np.float64)
+        told = answer.values["gradient"][0] * row_sums(t, b)[-1]
+        newest = told - C[1:] @ decoded[: b - 1]
+        moments = fedadam.Moments(state["first"], state["second"], t - 1)  # type: ignore[arg-type]
+        points = np.asarray(state["points"], np.float64)
+        rule = fedadam.FedAdam(chosen.learning_rate, tau=chosen.tau)
+        moved, moments = fedadam.step(
+            points[0], -newest * chosen.clip / float(state["n"]), moments, rule
+        )
+        return {
+            **state,
+            "round": np.array(t + 1),
+            "points": np.concatenate([moved[None], points[: b - 1]]),
+            "first": moments.first,
+            "second": moments.second,
+            "decoded": np.concatenate([newest[None], decoded[: b - 1]]),
+        }
+
+    def model(self, state: State) -> EncoderModel:
+        """Of any state but the first."""
+        parameters = np.asarray(state["points"], np.float64)[0]
+        return EncoderModel(
+            parameters,
+            self.items,
+            self.settings.heads,
+            self.topics,
+            population_of(state),
+            self.history,
+        )
+
+    def done(self, state: State) -> EncoderDone:
+        """After the rounds that `state` has seen, of which each user's part follows from the
+        questions alone."""
+        t, plan, b = int(state["round"]) - 1, self.plan, self.settings.bands
+        asked = [self.ask({**state, "round": np.array(each)}) for each in range(t + 1)]
+        questions = [question for question in asked if question is not None]
+        ledger = Ledger(
+            plan.guarantee, tuple(plan.event(r.name) for q in questions for r in q.releases)
+        )
+        stds = {name: std for q in questions for name, std in noise_stds(q, plan).items()}
+        up = sum(2.0 * (1 + block.width) + 64 for q in questions for block in q.blocks)
+        # parameters change in every round, and b of them are needed; nothing else changes
+        P = numbers_of(self.items.shape[1])
+        down = 4.0 * (self.topics.rows.size + self.items.size) + 8.0 * P * (t + b - 1)
+        return EncoderDone(t, self.settings.rounds, self.model(state), ledger, up, down, stds)
+
+
+def over(recipe: EncoderRecipe, link: Link, kept: Kept = NOTHING) -> Iterator[EncoderDone]:
+    """Train over any link, yielding after every round, and at first where it was stopped."""
+    state = kept.latest() or recipe.begin()
+    if int(state["round"]) > 1:
+        yield recipe.done(state)
+    for answered in rounds.train(recipe, link, state):
+        kept.save(answered.state, step=int(answered.state["round"]))
+        if answered.question.round:
+            yield recipe.done(answered.state)
+
+
+def start(width: int, settings: EncoderSettings) -> Float64s:
+    """(P,) public: values are `prior_weight` times the identity; the rest is drawn with the
+    variance of Glorot & Bengio 2010, the same in every run."""
+    encoder = NrmsUsers(width, settings.heads, width, rng=np.random.default_rng(0)).double()
+    parts = [p.detach().numpy().copy() for p in encoder.parameters()]
+    parts[0][:, 2 * width :] = settings.prior_weight * np.eye(width)
+    return np.concatenate([part.ravel() for part in parts])
+
+
+def unit_rows(X: Float64s) -> Float64s:
+    """Rows of length 1; zero rows stay."""
+    return np.asarray(X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-12))

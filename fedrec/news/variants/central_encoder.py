@@ -1,0 +1,126 @@
+"""`central-encoder`: a user encoder's clipped gradients, summed with everybody's at an aggregator,
+which adds the noise; see `news.central_encoder`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedrec.arrays import Float32s
+from fedrec.federation.rounds import ClientStep
+from fedrec.news import central, encoder_plan
+from fedrec.news.checkpoints import Kept
+from fedrec.news.encoder_plan import EncoderSettings
+from fedrec.news.trained import Catalogue, Progress, Sent, TrainedNews, topics_of
+from fedrec.news.variant import NewsVariant, Summed, promised
+from fedrec.privacy.calibration import Plan, among_three
+from fedrec.settings import Scenario
+
+if TYPE_CHECKING:  # they load PyTorch
+    from fedrec.news.central_encoder import EncoderRecipe
+    from fedrec.news.clients import NewsClients
+
+
+def train(
+    scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
+) -> Iterator[Progress | TrainedNews]:
+    """See `news.central_encoder`."""
+    from fedrec.news import central_encoder
+
+    recipe, done = recipe_of(scenario, catalogue), None
+    plan = recipe.plan
+    link = fleet.link(plan, central.released(plan, kept.latest()))
+    for done in central_encoder.over(recipe, link, kept):
+        yield Progress(done.round, done.rounds, f"round {done.round}/{done.rounds}")
+    assert done is not None
+    numbers = len(done.model.parameters)
+    std = done.noise_stds[f"gradient/{done.rounds}"]
+    words = "a gradient of the user encoder; bounded, summed with everybody's, then noised"
+    yield TrainedNews(
+        done.model,
+        plan.guarantee,
+        done.ledger.epsilon if plan.guarantee.private else plan.guarantee.epsilon,
+        done.rounds + 1,
+        (Sent("gradient, every round", f"{numbers:,} numbers", words, done.bytes_up, std),),
+        done.bytes_down,
+        {"parameters": done.model.parameters.astype(np.float32)},
+    )
+
+
+def recipe_of(scenario: Scenario, catalogue: Catalogue) -> EncoderRecipe:
+    """The server's side."""
+    from fedrec.news.central_encoder import EncoderRecipe
+
+    settings = settings_of(scenario)
+    return EncoderRecipe.of(
+        plan_of(scenario),
+        settings,
+        topics_of(scenario, catalogue),
+        _news_vectors(scenario, catalogue, settings.width),
+        scenario.news.history,
+    )
+
+
+def steps_of(scenario: Scenario) -> Mapping[str, ClientStep]:
+    """The devices' side."""
+    from fedrec.news import central_client, encoder_client
+
+    history = scenario.news.history
+    return {**central_client.client_steps(history), **encoder_client.client_steps(history)}
+
+
+def plan_of(scenario: Scenario) -> Plan:
+    """Of all releases, for whoever aggregates."""
+    plan, privacy = (
+        encoder_plan.plan_of(promised(scenario), settings_of(scenario)),
+        scenario.privacy,
+    )
+    return (
+        plan
+        if privacy.aggregation == "trusted"
+        else among_three(plan, calibrated_for=privacy.calibrate_for)
+    )
+
+
+def settings_of(scenario: Scenario) -> EncoderSettings:
+    """What the scenario chooses, the rest as `encoder_plan` has it."""
+    news = scenario.news
+    chosen = {
+        "rounds": news.rounds,
+        "clip": news.clip,
+        "learning_rate": news.learning_rate,
+        "bands": news.bands,
+    }
+    return replace(
+        EncoderSettings(),
+        **{name: value for name, value in chosen.items() if value},  # type: ignore[arg-type]
+    )
+
+
+def _news_vectors(scenario: Scenario, catalogue: Catalogue, width: int) -> Float32s:
+    """(m, width) public vectors of the news: the leading coordinates of the catalogue's for PLM-NR,
+    or of what NRMS's news encoder says of the texts before any training.
+
+    No click is looked at."""
+    if scenario.news.model == "plm-nr" and not scenario.news.language_model:
+        return catalogue.vectors[:, :width]
+    from fedrec.news.models import untrained_news
+    from fedrec.news.topics import leading
+
+    return leading(untrained_news(scenario, catalogue.news, catalogue.vectors), width=width)
+
+
+VARIANT = NewsVariant(
+    name="central-encoder",
+    train=train,
+    unit="user",
+    noise_on="sums",
+    plan=plan_of,
+    summed=Summed(recipe_of, steps_of),
+    encoders=False,  # its noised answers are those of `additive`
+    models=frozenset({"nrms", "plm-nr"}),
+    keys=frozenset({"bands", "word_vectors", "language_model"}),
+)
