@@ -19,12 +19,14 @@ from fedrec.errors import SettingsError
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings import validated
 from fedrec_simulations.experiments import intervals
+from fedrec_simulations.experiments.papers.figures import paper as paper_named
 from fedrec_simulations.experiments.progress import Pace, Progress
 from fedrec_simulations.experiments.rows import merged
 from fedrec_simulations.experiments.study import (
     chart,
     claims,
     forms,
+    inventory,
     measure,
     page,
     ratings_settings,
@@ -556,6 +558,37 @@ def test_a_verdict_is_withheld_where_two_lines_differ_beside_the_claim(
         {"one": _system(name="one"), "other": _system(name="other", tried=(15, 15))},
     )
     assert claims.ahead("one", "other")([study]).outcome == "held"
+
+
+def test_a_line_of_a_longer_search_on_the_same_model_softens_a_verdict_and_is_told() -> None:
+    searched = {("ada-dpals, made sound", 5.0): THEIRS, ("ada-dpgd, made sound", 5.0): OURS}
+    judge = claims.on_one_model("ada-dpals", "ada-dpgd")
+    alone = judge([Study.of(_content(searched))])
+    assert alone.outcome == "did not hold"
+    assert "best settings" not in alone.found
+    better = [value - 0.1 for value in OURS]
+    beside = judge([Study.of(_content(searched | {("ada-dpals", 5.0): better}))])
+    assert beside.outcome == "in part"
+    assert "With the best settings known here" in beside.found
+    assert "made-up: ahead at ε = 5 (by 0.1000" in beside.found
+    # a line with biases is another model, and softens nothing
+    biased = judge([Study.of(_content(searched | {("dp-gd", 5.0): better}))])
+    assert biased.found == alone.found
+
+
+def test_every_figure_and_table_of_the_papers_is_in_the_inventory_once() -> None:
+    for name, listed in inventory.PAPERS.items():
+        made = [figure for shown in listed for figure in shown.made]
+        assert sorted(made) == sorted(paper_named(name).figures)
+        assert all(shown.why for shown in listed)
+        for kind in ("Figure", "Table"):
+            numbers = [
+                int(number)
+                for shown in listed
+                if shown.number.startswith(kind)
+                for number in shown.number.split(" ", 1)[1].split(", ")
+            ]
+            assert sorted(numbers) == list(range(1, len(numbers) + 1))
 
 
 def test_what_a_claim_varies_on_purpose_may_differ_and_nothing_else() -> None:

@@ -13,7 +13,7 @@ from fedrec.data.kinds import KINDS
 from fedrec.storage import read_json, write_bytes
 from fedrec_simulations.experiments.intervals import Interval
 from fedrec_simulations.experiments.rows import Row, table
-from fedrec_simulations.experiments.study import chart, claims
+from fedrec_simulations.experiments.study import chart, claims, inventory
 from fedrec_simulations.experiments.study.claims import OUTCOMES, Claim, Outcome, Verdict, margin
 from fedrec_simulations.experiments.study.forms import FORMS, METHODS, NOT_ON_CLICKS, TRIALS, line
 from fedrec_simulations.experiments.study.results import Study
@@ -100,7 +100,10 @@ CURVES = """The papers' curves are not beside these tables: their text prints no
 the figures themselves were not at hand to be read off their axes. What the text says of a figure,
 an order or a single number, is told by `fedrec bench paper PAPER/FIGURE` beside its re-made rows.
 Missing in those are two curves of the descent panels of Ada-DPALS (Figures 1 and 2): items sampled
-within a user, and descent without privacy."""
+within a user, and descent without privacy. Rows of figures are not kept in the project: each
+command makes its own, on the data that it is given."""
+INVENTORY = """Every figure and table of the five papers. The papers' data are not at hand; what
+stands in for them is named, so that a re-made figure can show an order and not a value."""
 
 
 def write(target: Path, results: Path) -> None:
@@ -130,6 +133,7 @@ def write(target: Path, results: Path) -> None:
             ]
     parts += _claims(studies)
     parts += ["## Published curves", CURVES]
+    parts += ["## Figures and tables of the papers", INVENTORY, inventory.markdown()]
     parts += ["## Claims about privacy", PROOFS, "## How it was made", _made(studies)]
     write_bytes(target, ("\n\n".join(parts) + "\n").encode())
 
