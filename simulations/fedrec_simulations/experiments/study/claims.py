@@ -117,24 +117,29 @@ def on_one_model(
         outcome: Outcome = sound.outcome if known.outcome == sound.outcome else "in part"
         return Verdict(
             outcome,
-            f"Made sound: {sound.found}. With the best settings known here, those of a longer "
-            f"search among them: {known.found}.{beside}",
+            f"Made sound: {sound.found}. With the best settings known here, of a longer search: "
+            f"{known.found}.{beside}",
         )
 
     return test
 
 
 def _with_the_best(better: str, worse: str, studies: Sequence[Study]) -> Verdict | None:
-    """The same, each side by its best line of one model; None where no other line is better."""
-    points, others = list[_Point](), False
+    """The same, each side by its best line of one model, in words for the studies where that is
+    another line; None where there is none."""
+    points, others = list[_Point](), set[str]()
     for study in studies:
         for epsilon in filter(math.isfinite, study.epsilons):
             sides = [_best(study, method, epsilon) for method in (better, worse)]
             gain = study.gain(sides[0], sides[1], epsilon)
             if gain is not None:
                 points.append(_Point(study.name, epsilon, gain))
-                others |= sides != [line(better, "made sound"), line(worse, "made sound")]
-    return _judged(points) if others else None
+                if sides != [line(better, "made sound"), line(worse, "made sound")]:
+                    others.add(study.name)
+    if not others:
+        return None
+    told = _judged([point for point in points if point.study in others])
+    return replace(_judged(points), found=told.found)
 
 
 def _best(study: Study, method: str, epsilon: float) -> str:
