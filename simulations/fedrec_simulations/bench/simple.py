@@ -31,6 +31,7 @@ from fedrec_simulations.experiments.rows import Row, figure, mean_and_error, tab
 from fedrec_simulations.experiments.trials import Trial
 from fedrec_simulations.outcomes import evaluate
 
+OURS = "default"
 SIMPLE = ("dp-bias", "dp-popularity", "dp-item-item")
 EPSILONS, QUICK_EPSILONS, SEEDS, DELTA, K = (0.5, 1.0, 5.0, 20.0, math.inf), (5.0,), 3, 1e-5, 20
 RMSE_BAR, NDCG_BAR = 0.002, 0.01
@@ -110,7 +111,7 @@ def run(
         raise SettingsError(
             "two of the data folders have the same name, or a size is there twice", "Say each once."
         )
-    recipes = ["default", *(name for name in SIMPLE if name in BUILT_IN)]
+    recipes = [OURS, *(name for name in SIMPLE if name in BUILT_IN)]
     epsilons = epsilons or (QUICK_EPSILONS if quick else EPSILONS)
     grid = itertools.product(range(1, (1 if quick else seeds) + 1), places, epsilons, recipes)
     tasks = [_Task(place, recipe, epsilon, seed) for seed, place, epsilon, recipe in grid]
@@ -185,7 +186,7 @@ def summary(tasks: Sequence[_Task], rows: Mapping[str, Row]) -> Row:
             values[task.place.name, task.epsilon, metric][task.recipe].append(row[metric])
         if "refused" in row:
             refused[f"{task.place.name}: {task.recipe}"] = row["refused"]
-        elif row and task.recipe == "default":
+        elif row and task.recipe == OURS:
             sizes[task.place.name] = {
                 name: row[name] for name in ("users", "items", "train", "kind")
             }
@@ -206,10 +207,10 @@ def summary(tasks: Sequence[_Task], rows: Mapping[str, Row]) -> Row:
 def _cells(values: Mapping[tuple[str, float, str], Mapping[str, Sequence[float]]]) -> Iterator[Row]:
     for (name, epsilon, metric), of_recipes in values.items():
         means = {recipe: mean_and_error(found) for recipe, found in of_recipes.items()}
-        if "default" not in means:
+        if OURS not in means:
             continue
         better = min if metric == "rmse" else max
-        rivals = {recipe: mean for recipe, (mean, _) in means.items() if recipe != "default"}
+        rivals = {recipe: mean for recipe, (mean, _) in means.items() if recipe != OURS}
         best = better(rivals, key=rivals.__getitem__) if rivals else None
         yield {
             "data": name,
@@ -217,9 +218,9 @@ def _cells(values: Mapping[tuple[str, float, str], Mapping[str, Sequence[float]]
             "metric": metric,
             "means": {recipe: mean for recipe, (mean, _) in means.items()},
             "standard_errors": {recipe: error for recipe, (_, error) in means.items()},
-            "seeds": len(of_recipes["default"]),
+            "seeds": len(of_recipes[OURS]),
             "best_simple": best,
-            "behind": None if best is None else _behind(metric, means["default"][0], rivals[best]),
+            "behind": None if best is None else _behind(metric, means[OURS][0], rivals[best]),
         }
 
 
@@ -231,7 +232,7 @@ def _behind(metric: str, ours: float, theirs: float) -> bool:
 def markdown(result: Row) -> str:
     """The result of `run` as a table for docs."""
     recipes = [
-        "default",
+        OURS,
         *(name for name in SIMPLE if any(name in cell["means"] for cell in result["cells"])),
     ]
     lines = []
