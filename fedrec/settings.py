@@ -7,11 +7,9 @@ digest.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -22,6 +20,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from fedrec.data.kinds import KINDS
 from fedrec.errors import SettingsError
 from fedrec.registry import BUILT_IN, RecipeSpec, find, fitting, outside, reading, require
+from fedrec.settings_keys import apply, load_content
 from fedrec.settings_tables.collective import CollectiveSettings
 from fedrec.settings_tables.data import DataSettings
 from fedrec.settings_tables.evaluation import CompareSettings, EvaluationSettings
@@ -287,7 +286,7 @@ def load(path: Path | None, overrides: Sequence[str] = ()) -> Scenario:
     Raises SettingsError."""
     content: dict[str, Any] = {} if path is None else load_content(path)
     for override in overrides:
-        _apply(content, override)
+        apply(content, override)
     return validated(content, source="the defaults" if path is None else str(path))
 
 
@@ -367,58 +366,3 @@ def nearest_keys(name: str) -> list[str]:
     alike = get_close_matches(name, known, n=1, cutoff=0.8)
     lasts = get_close_matches(last, [key.rpartition(".")[2] for key in known], n=1, cutoff=0.75)
     return same or alike or [key for key in known if key.rpartition(".")[2] in lasts]
-
-
-def load_content(path: Path) -> dict[str, Any]:
-    """The tables of a scenario file, not validated.
-
-    Raises SettingsError where it cannot be read or is not TOML."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as failure:
-        raise SettingsError(
-            f"{path}: {failure.strerror or failure}", "Give a scenario file."
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
-        raise SettingsError(
-            f"{path} is not TOML: {failure}", "Correct the line; strings need quotes."
-        ) from None
-
-
-def _apply(content: dict[str, Any], override: str) -> None:
-    name, equals, text = override.partition("=")
-    parts = name.strip().split(".")
-    if not equals or not all(parts):
-        raise SettingsError(
-            f"--set {override!r}: expected key=value", "For example --set privacy.epsilon=5."
-        )
-    _put(content, parts, _value(text.strip()), said=f"--set {override!r}")
-
-
-def nested(keys: Mapping[str, Any], *, onto: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Tables of `table.key` names, laid over the tables of `onto`.
-
-    Raises SettingsError where a key is both a value and a table."""
-    content: dict[str, Any] = copy.deepcopy(onto or {})
-    for name, value in keys.items():
-        _put(content, str(name).split("."), value, said=str(name))
-    return content
-
-
-def _put(content: dict[str, Any], parts: Sequence[str], value: Any, *, said: str) -> None:
-    table = content
-    for part in parts[:-1]:
-        table = table.setdefault(part, {})
-        if not isinstance(table, dict):
-            raise SettingsError(
-                f"{said}: {part!r} is a value, not a table",
-                "Check the key against docs/reference.md.",
-            )
-    table[parts[-1]] = value
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
-        return text  # a bare word is a string

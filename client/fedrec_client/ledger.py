@@ -17,7 +17,6 @@ Beside the entries lies the newest head that was seen of the aggregator's own le
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sqlite3
@@ -27,21 +26,20 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from fedrec.errors import BudgetExceededError, RefusedError, RunError, UnitMismatchError
 from fedrec.federation.ledger_heads import HeadMemory
 from fedrec.federation.protocol import LedgerHead, Refusal
 from fedrec.operations.clock import ClockJump
-from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
+from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee, said_down
 from fedrec.privacy.ledger import Ledger
+from fedrec_client.ledger_entries import GENESIS, Entry, next_head, rows_of, verified
 from fedrec_client.ledger_files import (
     CLOCK_SCHEMA,
     HeadFile,
     behind,
-    broken,
     opened,
     opening,
     read_jumps,
@@ -51,7 +49,6 @@ from fedrec_client.ledger_files import (
 from fedrec_client.lock import locked
 from fedrec_client.pseudonyms import SECRET_BYTES
 
-_GENESIS = hashlib.sha256(b"fedrec client ledger 1").hexdigest()
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS secret (value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS entries (
@@ -77,26 +74,6 @@ _CLEARLY = 1e-6
 """Relative, of mu: a limit that is passed by more is passed by any plan of such a guarantee."""
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One round that was charged: `question` and `plan` are digests; `releases` are names with
-    their mu; `head` closes the chain so far."""
-
-    number: int
-    time_s: float
-    run: str
-    round: int
-    question: str
-    plan: str
-    releases: tuple[tuple[str, float], ...]
-    head: str
-
-    @property
-    def events(self) -> tuple[GaussianEvent, ...]:
-        """What the round cost each user."""
-        return tuple(GaussianEvent(f"{self.run}/{name}", mu) for name, mu in self.releases)
-
-
 class ClientLedger:
     """An open ledger. One process at a time; safe to call from several threads."""
 
@@ -111,8 +88,8 @@ class ClientLedger:
         with opening(path, self._lock):
             self._database = _opened(path)
             self._secret: bytes = self._database.execute("SELECT value FROM secret").fetchone()[0]
-            self._entries = list(_verified(_rows(self._database), path))
-            self._file.agree([_GENESIS, *(entry.head for entry in self._entries)])
+            self._entries = list(verified(rows_of(self._database), path))
+            self._file.agree([GENESIS, *(entry.head for entry in self._entries)])
             found = self._database.execute("SELECT number, head FROM aggregator").fetchone()
             self._seen = LedgerHead(*found) if found else LedgerHead()
             of_three = self._database.execute("SELECT place, number, head FROM aggregators")
@@ -134,7 +111,7 @@ class ClientLedger:
     @property
     def head(self) -> str:
         """The end of the chain."""
-        return self._entries[-1].head if self._entries else _GENESIS
+        return self._entries[-1].head if self._entries else GENESIS
 
     @property
     def epsilon(self) -> float:
@@ -385,7 +362,7 @@ class ClientLedger:
             plan,
             tuple(releases),
         )
-        entry = Entry(*content, head=_next_head(self.head, *content))
+        entry = Entry(*content, head=next_head(self.head, *content))
         names = json.dumps([[name, mu.hex()] for name, mu in entry.releases])
         row = (entry.number, entry.time_s, run, round, question, plan, names, entry.head)
         jump = self._behind()
@@ -397,7 +374,7 @@ class ClientLedger:
         except sqlite3.Error as failure:
             # a commit that is said to have failed may be on disk, and is spent then
             with suppress(sqlite3.Error):
-                self._entries = list(_verified(_rows(self._database), self._path))
+                self._entries = list(verified(rows_of(self._database), self._path))
             raise RunError(
                 f"{self._path} cannot be written: {failure}",
                 "Nothing left this client. Free space or correct permissions.",
@@ -442,7 +419,7 @@ def read_entries(path: Path) -> tuple[Entry, ...]:
 
     Raises RunError where it is missing or damaged."""
     with reading(path) as database:
-        return tuple(_verified(_rows(database), path))
+        return tuple(verified(rows_of(database), path))
 
 
 def _opened(path: Path) -> sqlite3.Connection:
@@ -451,59 +428,6 @@ def _opened(path: Path) -> sqlite3.Connection:
         "1 FROM secret);"
     )
     return opened(path, f"{_SCHEMA} {CLOCK_SCHEMA} {secret}")
-
-
-def _rows(database: sqlite3.Connection) -> list[tuple[Any, ...]]:
-    return database.execute(
-        "SELECT number, time_s, run, round, question, plan, releases, head FROM entries "
-        "ORDER BY number"
-    ).fetchall()
-
-
-def _verified(rows: Iterable[tuple[Any, ...]], path: Path) -> Iterable[Entry]:
-    head = _GENESIS
-    for expected, (number, time_s, run, round, question, plan, releases, claimed) in enumerate(
-        rows, start=1
-    ):
-        try:
-            content = (
-                number,
-                time_s,
-                run,
-                round,
-                question,
-                plan,
-                tuple((name, float.fromhex(mu)) for name, mu in json.loads(releases)),
-            )
-            head = _next_head(head, *content)
-        except (TypeError, ValueError, AttributeError):
-            head = ""
-        if number != expected or head != claimed:
-            raise broken(path, expected)
-        yield Entry(*content, head=head)
-
-
-def _next_head(
-    head: str,
-    number: int,
-    time_s: float,
-    run: str,
-    round: int,
-    question: str,
-    plan: str,
-    releases: Any,
-) -> str:
-    content = [
-        head,
-        number,
-        time_s.hex(),
-        run,
-        round,
-        question,
-        plan,
-        [[name, mu.hex()] for name, mu in releases],
-    ]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def _refused(code: Refusal, cause: str, remedy: str) -> RefusedError:

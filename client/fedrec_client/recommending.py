@@ -50,7 +50,8 @@ from fedrec_client.bundle_cache import BundleCache
 from fedrec_client.clicks import Clicks
 from fedrec_client.public_model import PublicModel
 from fedrec_client.serving_connection import connect
-from fedrec_client.serving_ledger import Answer, Drawn, ServingLedger
+from fedrec_client.serving_entries import Answer, Drawn
+from fedrec_client.serving_ledger import ServingLedger
 from fedrec_client.serving_link import WRONG_VERSION, Left, Query, Reply, Server, Trust
 
 log = logging.getLogger(__name__)

@@ -21,31 +21,36 @@ click.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.errors import BudgetExceededError, PrivacyError, RunError
 from fedrec.news.person import of_any_history, of_own_history
-from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
+from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.click_accounting import ClickAccountant, Cohort
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import epsilon_of_events
-from fedrec.privacy.padding import PaddedEvent
-from fedrec_client.ledger_files import HeadFile, broken, opened, opening, reading
+from fedrec_client.ledger_files import HeadFile, opened, opening, reading
 from fedrec_client.lock import locked
+from fedrec_client.serving_entries import (
+    GENESIS,
+    Answer,
+    Drawn,
+    Event,
+    Question,
+    next_head,
+    row_of,
+    verified,
+)
 
-_GENESIS = hashlib.sha256(b"fedrec serving ledger 1").hexdigest()
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS history (
     one INTEGER PRIMARY KEY CHECK (one = 1), edit INTEGER NOT NULL, digest TEXT NOT NULL
@@ -57,85 +62,10 @@ CREATE TABLE IF NOT EXISTS answers (
     raw BLOB NOT NULL, sent BLOB NOT NULL, head TEXT NOT NULL
 );
 """
-_FIELDS = (
-    "number",
-    "time_s",
-    "version",
-    "asked_with",
-    "history",
-    "mu",
-    "padding",
-    "noise_std",
-    "raw",
-    "sent",
-    "head",
-)
 
 
 # relative; an answer that takes all that is left reaches the limit up to the last bits
 _ROUNDING = 1e-9
-
-Event = GaussianEvent | PaddedEvent
-"""What an answer may cost."""
-
-
-@dataclass(frozen=True)
-class Question:
-    """What an answer is remembered by. asked_with: digest of the public numbers of its release;
-    history: its `edit_of`.
-
-    version: of the bundle it is asked with; it does not tell questions apart. price: of a fresh
-    answer with `guarantee`; noise_std: of its entries.
-    """
-
-    version: str
-    asked_with: str
-    history: str
-    guarantee: Guarantee
-    price: Event
-    noise_std: float = 0.0
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """One answer: raw (B,) is the release, sent (B,) what leaves of it, noise_std: of each entry of
-    raw; event: its price."""
-
-    raw: npt.NDArray[np.float64]
-    sent: npt.NDArray[np.float32]
-    noise_std: float
-    event: object
-
-
-@dataclass(frozen=True)
-class Answer:
-    """An answer that was paid for. `head` closes the chain so far."""
-
-    number: int
-    time_s: float
-    version: str
-    asked_with: str
-    history: str
-    mu: float
-    padding: float
-    noise_std: float
-    raw: npt.NDArray[np.float64]
-    sent: npt.NDArray[np.float32]
-    head: str
-
-    @property
-    def event(self) -> Event:
-        """What it cost each click of the history."""
-        return event_of(self.mu, self.padding)
-
-
-def event_of(mu: float, padding: float = 0.0) -> Event:
-    """The price of one answer: Gaussian, inside padding where there is some."""
-    return (
-        PaddedEvent("answer", mu, padding)
-        if padding
-        else GaussianEvent("answer", mu, "click", "replace")
-    )
 
 
 class ServingLedger:
@@ -162,8 +92,8 @@ class ServingLedger:
         self._clock, self._path, self._file, self._lock = clock, path, HeadFile(path), locked(path)
         with opening(path, self._lock):
             self._database = opened(path, _SCHEMA)
-            self._answers = list(_verified(self._database, path))
-            self._file.agree([_GENESIS, *(answer.head for answer in self._answers)])
+            self._answers = list(verified(self._database, path))
+            self._file.agree([GENESIS, *(answer.head for answer in self._answers)])
 
     @property
     def answers(self) -> tuple[Answer, ...]:
@@ -352,7 +282,7 @@ class ServingLedger:
         )
 
     def _append(self, question: Question, drawn: Drawn) -> Answer:
-        before = self._answers[-1].head if self._answers else _GENESIS
+        before = self._answers[-1].head if self._answers else GENESIS
         price = question.price.mu, getattr(question.price, "padding", 0.0)
         content = (
             len(self._answers) + 1, float(self._clock()), question.version, question.asked_with,
@@ -360,8 +290,10 @@ class ServingLedger:
             *price, float(drawn.noise_std), np.asarray(drawn.raw, np.float64),
             np.asarray(drawn.sent, np.float32),
         )  # fmt: skip
-        answer = Answer(*content, head=_next_head(before, *content))
-        self._writing("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", _row(answer))
+        answer = Answer(*content, head=next_head(before, *content))
+        self._writing(
+            "INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row_of(answer)
+        )
         self._answers.append(answer)  # spent from here on, whatever happens next
         self._file.write(answer.number, answer.head)
         return answer
@@ -373,7 +305,7 @@ class ServingLedger:
         except sqlite3.Error as failure:
             # a commit that is said to have failed may be on disk, and is spent then
             with suppress(sqlite3.Error):
-                self._answers = list(_verified(self._database, self._path))
+                self._answers = list(verified(self._database, self._path))
             remedy = "Nothing left this device. Free space or correct permissions."
             raise RunError(f"{self._path} cannot be written: {failure}", remedy) from None
 
@@ -383,7 +315,7 @@ def read_answers(path: Path) -> tuple[Answer, ...]:
 
     Raises RunError where it is missing or damaged."""
     with reading(path) as database:
-        return tuple(_verified(database, path))
+        return tuple(verified(database, path))
 
 
 _CLICK = Guarantee(1.0, 0.5, "click", "replace")
@@ -391,71 +323,3 @@ _CLICK = Guarantee(1.0, 0.5, "click", "replace")
 
 def _rounded_down(epsilon: float) -> str:
     return f"{int(epsilon * 100) / 100:g}"
-
-
-def _row(answer: Answer) -> tuple[Any, ...]:
-    numbers = (
-        answer.mu.hex(),
-        answer.padding.hex(),
-        answer.noise_std.hex(),
-        answer.raw.tobytes(),
-        answer.sent.tobytes(),
-    )
-    return (
-        answer.number,
-        answer.time_s,
-        answer.version,
-        answer.asked_with,
-        answer.history,
-        *numbers,
-        answer.head,
-    )
-
-
-def _verified(database: sqlite3.Connection, path: Path) -> Iterator[Answer]:
-    head, rows = (
-        _GENESIS,
-        database.execute(f"SELECT {', '.join(_FIELDS)} FROM answers ORDER BY number"),
-    )
-    for expected, (
-        number,
-        time_s,
-        version,
-        asked_with,
-        history,
-        *exact,
-        raw,
-        sent,
-        claimed,
-    ) in enumerate(rows, start=1):
-        try:
-            arrays = np.frombuffer(raw, np.float64), np.frombuffer(sent, np.float32)
-            content = (
-                number,
-                time_s,
-                version,
-                asked_with,
-                history,
-                *(float.fromhex(text) for text in exact),
-                *arrays,
-            )
-            head = _next_head(head, *content)
-        except (TypeError, ValueError, AttributeError):
-            head = ""
-        if number != expected or head != claimed:
-            raise broken(path, expected)
-        yield Answer(**dict(zip(_FIELDS, (*content, head), strict=True)))
-
-
-def _next_head(head: str, number: int, time_s: float, *rest: Any) -> str:
-    version, asked_with, history, mu, padding, noise_std, raw, sent = rest
-    plain = [head, number, time_s.hex(), version, asked_with, history]
-    content = [
-        *plain,
-        mu.hex(),
-        padding.hex(),
-        noise_std.hex(),
-        raw.tobytes().hex(),
-        sent.tobytes().hex(),
-    ]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()

@@ -39,7 +39,8 @@ from fedrec_server.aggregation import desk_and_budget, memories
 from fedrec_server.bundle_endpoint import BundleEndpoint
 from fedrec_server.device_clients import DeviceClients, Publication
 from fedrec_server.executor import Executor, LostRunError, require_pinned_flower
-from fedrec_server.fleet_proxy import Certificate, Gate, GateLimits
+from fedrec_server.fleet_listener import FleetListener
+from fedrec_server.fleet_proxy import Certificate, FleetLimits
 from fedrec_server.flower import FlowerBroadcast, Owner, bundle, server_app
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import Progress, check, run_rounds
@@ -385,7 +386,7 @@ class _Flower:
             Path(table.database) if table.database else folder / "flower" / "superlink.sqlite"
         )
         self._child = SuperLink(folder / "flower", database) if table.start else None
-        self._gate: Gate | None = None
+        self._gate: FleetListener | None = None
 
     def __enter__(self) -> _Flower:
         """Begin; the SuperLink may still be starting."""
@@ -445,16 +446,16 @@ class _Flower:
         return self._child.pid if self._child else 0
 
 
-def _gate(table: SuperLinkTable, superlink: SuperLink) -> Gate:
+def _gate(table: SuperLinkTable, superlink: SuperLink) -> FleetListener:
     certificate = None
     if table.certificate:
         certificate = Certificate(
             Path(table.certificate), Path(table.key), Path(table.client_ca), table.clients
         )
-    limits = GateLimits(
+    limits = FleetLimits(
         max_body_bytes=table.max_message_bytes, max_bytes=8 * table.max_message_bytes
     )
-    return Gate(
+    return FleetListener(
         _address(table.listen, "superlink.listen"),
         lambda: superlink.address,
         certificate,

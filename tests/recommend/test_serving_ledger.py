@@ -22,7 +22,8 @@ from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import PaddedEvent
 from fedrec_client.ledger_files import HeadFile
-from fedrec_client.serving_ledger import Drawn, Question, ServingLedger, event_of
+from fedrec_client.serving_entries import Drawn, Question, event_of
+from fedrec_client.serving_ledger import ServingLedger
 from tests.waiting import HANG_S
 
 LIMIT, ANSWER = Guarantee(10.0, 1e-5, "click", "replace"), Guarantee(5.0, 1e-5, "click", "replace")

@@ -21,7 +21,8 @@ from flwr.proto.node_pb2 import Node
 from fedrec.errors import SettingsError
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import pins, write_development_certificates
-from fedrec_server.fleet_proxy import FLEET_ROUTES, Certificate, Gate, GateLimits
+from fedrec_server.fleet_listener import FleetListener
+from fedrec_server.fleet_proxy import FLEET_ROUTES, Certificate, FleetLimits
 from fedrec_server.held_pulls import WAIT_HEADER
 from fedrec_server.nodes import MOST_NODES, Nodes
 from tests.waiting import HANG_S, until
@@ -99,7 +100,7 @@ def upstream() -> Iterator[SuperLinkStandIn]:
     stand_in.server.server_close()
 
 
-def raw(gate: Gate, request: bytes) -> bytes:
+def raw(gate: FleetListener, request: bytes) -> bytes:
     """The first line of the answer to these very bytes."""
     with socket.create_connection((gate.address.host, gate.address.port), timeout=HANG_S) as line:
         line.sendall(request)
@@ -122,7 +123,7 @@ def test_every_fleet_route_of_the_pinned_flower_passes_and_no_other_route_of_it(
         route.decode() for route in FLEET_ROUTES
     }
     with (
-        Gate(LOOPBACK, lambda: upstream.address) as gate,
+        FleetListener(LOOPBACK, lambda: upstream.address) as gate,
         httpx.Client(base_url=f"http://{gate.address}") as client,
     ):
         statuses = {route: client.post(route).status_code for route in routes}
@@ -162,7 +163,7 @@ def test_every_fleet_route_of_the_pinned_flower_passes_and_no_other_route_of_it(
     ],
 )
 def test_no_spelling_of_another_route_gets_through(upstream: SuperLinkStandIn, target: str) -> None:
-    with Gate(LOOPBACK, lambda: upstream.address) as gate:
+    with FleetListener(LOOPBACK, lambda: upstream.address) as gate:
         assert raw(gate, post(target)).split()[1] in {b"404", b"400"}
     assert upstream.paths == []
 
@@ -179,14 +180,14 @@ def test_no_spelling_of_another_route_gets_through(upstream: SuperLinkStandIn, t
 def test_odd_targets_reach_nothing_but_the_fleet_route_itself(
     upstream: SuperLinkStandIn, target: str
 ) -> None:
-    with Gate(LOOPBACK, lambda: upstream.address) as gate:
+    with FleetListener(LOOPBACK, lambda: upstream.address) as gate:
         raw(gate, post(target))
     assert set(upstream.paths) <= {PULL}
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS", "HEAD", "CONNECT", "PATCH"])
 def test_only_posts_get_through(upstream: SuperLinkStandIn, method: str) -> None:
-    with Gate(LOOPBACK, lambda: upstream.address) as gate:
+    with FleetListener(LOOPBACK, lambda: upstream.address) as gate:
         assert raw(gate, post(PULL).replace(b"POST", method.encode())).split()[1] == b"404"
     assert upstream.paths == []
 
@@ -195,7 +196,7 @@ def test_bodies_and_headers_pass_both_ways_unchanged_without_those_of_one_connec
     upstream: SuperLinkStandIn,
 ) -> None:
     body = bytes(range(256)) * 20_000
-    with Gate(LOOPBACK, lambda: upstream.address) as gate:
+    with FleetListener(LOOPBACK, lambda: upstream.address) as gate:
         more = {
             "flwr-signature": "abc",
             "connection": "keep-alive, x-mine",
@@ -217,7 +218,9 @@ def test_bodies_and_headers_pass_both_ways_unchanged_without_those_of_one_connec
 
 
 def test_a_body_over_the_limit_is_refused_announced_or_not(upstream: SuperLinkStandIn) -> None:
-    with Gate(LOOPBACK, lambda: upstream.address, limits=GateLimits(max_body_bytes=1_000)) as gate:
+    with FleetListener(
+        LOOPBACK, lambda: upstream.address, limits=FleetLimits(max_body_bytes=1_000)
+    ) as gate:
         url = f"http://{gate.address}{PULL}"
         assert httpx.post(url, content=b"x" * 1_000).status_code == 200
         assert httpx.post(url, content=b"x" * 1_001).status_code == 413
@@ -233,23 +236,25 @@ def test_a_body_over_the_limit_is_refused_announced_or_not(upstream: SuperLinkSt
 
 def test_an_answer_over_the_limit_does_not_come_back(upstream: SuperLinkStandIn) -> None:
     upstream.reply = b"x" * 2_000
-    with Gate(LOOPBACK, lambda: upstream.address, limits=GateLimits(max_body_bytes=1_000)) as gate:
+    with FleetListener(
+        LOOPBACK, lambda: upstream.address, limits=FleetLimits(max_body_bytes=1_000)
+    ) as gate:
         assert httpx.post(f"http://{gate.address}{PULL}").status_code == 502
 
 
 @pytest.mark.parametrize(
     "limits",
     [
-        GateLimits(max_requests=2),
-        GateLimits(max_requests_per_peer=2),
-        GateLimits(max_body_bytes=10, max_bytes=20),
+        FleetLimits(max_requests=2),
+        FleetLimits(max_requests_per_peer=2),
+        FleetLimits(max_body_bytes=10, max_bytes=20),
     ],
 )
 def test_a_peer_that_asks_for_too_much_at_once_is_turned_away_until_there_is_room(
-    upstream: SuperLinkStandIn, limits: GateLimits
+    upstream: SuperLinkStandIn, limits: FleetLimits
 ) -> None:
     upstream.hold.clear()
-    with Gate(LOOPBACK, lambda: upstream.address, limits=limits) as gate:
+    with FleetListener(LOOPBACK, lambda: upstream.address, limits=limits) as gate:
         held = [
             http.client.HTTPConnection(gate.address.host, gate.address.port, timeout=HANG_S)
             for _ in range(2)
@@ -272,8 +277,8 @@ def test_a_peer_that_asks_for_too_much_at_once_is_turned_away_until_there_is_roo
 def test_a_request_that_stalls_in_its_middle_is_ended_and_frees_its_place(
     upstream: SuperLinkStandIn,
 ) -> None:
-    with Gate(
-        LOOPBACK, lambda: upstream.address, limits=GateLimits(max_requests=1, chunk_s=0.2)
+    with FleetListener(
+        LOOPBACK, lambda: upstream.address, limits=FleetLimits(max_requests=1, chunk_s=0.2)
     ) as gate:
         with socket.create_connection(
             (gate.address.host, gate.address.port), timeout=HANG_S
@@ -288,7 +293,7 @@ def test_a_request_that_stalls_in_its_middle_is_ended_and_frees_its_place(
 
 def test_a_request_waits_for_a_superlink_that_is_being_started(upstream: SuperLinkStandIn) -> None:
     address = list[str]()
-    with Gate(LOOPBACK, lambda: address[0] if address else "") as gate:
+    with FleetListener(LOOPBACK, lambda: address[0] if address else "") as gate:
         threading.Timer(0.3, lambda: address.append(upstream.address)).start()
         assert (
             httpx.post(f"http://{gate.address}{PULL}", content=b"body", timeout=HANG_S).content
@@ -297,7 +302,7 @@ def test_a_request_waits_for_a_superlink_that_is_being_started(upstream: SuperLi
 
 
 def test_without_a_superlink_the_answer_is_503() -> None:
-    with Gate(LOOPBACK, lambda: "", limits=GateLimits(away_s=0.1)) as gate:
+    with FleetListener(LOOPBACK, lambda: "", limits=FleetLimits(away_s=0.1)) as gate:
         assert httpx.post(f"http://{gate.address}{PULL}").status_code == 503
 
 
@@ -316,7 +321,13 @@ class Site:
         )
 
     def post(
-        self, gate: Gate, party: str, route: str = PULL, content: bytes = b"", *, wait_s: int = 0
+        self,
+        gate: FleetListener,
+        party: str,
+        route: str = PULL,
+        content: bytes = b"",
+        *,
+        wait_s: int = 0,
     ) -> int:
         context = ssl.create_default_context(cafile=str(self.folder / "ca.pem"))
         if party:
@@ -347,7 +358,7 @@ def test_who_shows_no_clients_certificate_does_not_pass(
     upstream: SuperLinkStandIn, site: Site, tmp_path: Path
 ) -> None:
     write_development_certificates(tmp_path, clients=["hospital"])  # of another authority
-    with Gate(LOOPBACK, lambda: upstream.address, site.certificate()) as gate:
+    with FleetListener(LOOPBACK, lambda: upstream.address, site.certificate()) as gate:
         assert site.post(gate, "client-hospital", content=pull(1)) == 200
         before = len(upstream.paths)
         assert site.post(gate, "server", content=pull(2)) == 403
@@ -369,10 +380,10 @@ def test_a_client_whose_key_is_not_the_pinned_one_does_not_pass(
         "hospital": pins((site.folder / "client-hospital.pem").read_bytes()).public_key,
         "library": "0" * 64,
     }
-    with Gate(LOOPBACK, lambda: upstream.address, site.certificate(known)) as gate:
+    with FleetListener(LOOPBACK, lambda: upstream.address, site.certificate(known)) as gate:
         assert site.post(gate, "client-hospital", content=pull(1)) == 200
         assert site.post(gate, "client-library", content=pull(2)) == 403
-    with Gate(
+    with FleetListener(
         LOOPBACK, lambda: upstream.address, site.certificate({"hospital": known["hospital"]})
     ) as gate:
         assert site.post(gate, "client-library", content=pull(2)) == 403
@@ -381,7 +392,7 @@ def test_a_client_whose_key_is_not_the_pinned_one_does_not_pass(
 def test_a_node_is_the_client_whose_certificate_it_came_with_and_no_others(
     upstream: SuperLinkStandIn, site: Site
 ) -> None:
-    with Gate(LOOPBACK, lambda: upstream.address, site.certificate()) as gate:
+    with FleetListener(LOOPBACK, lambda: upstream.address, site.certificate()) as gate:
         assert gate.owner(7) == ""
         assert site.post(gate, "client-hospital", content=pull(7)) == 200
         assert gate.owner(7) == "hospital"
@@ -396,7 +407,7 @@ def test_a_node_is_the_client_whose_certificate_it_came_with_and_no_others(
 def test_a_client_pushes_no_message_from_another_node_than_its_own(
     upstream: SuperLinkStandIn, site: Site
 ) -> None:
-    with Gate(LOOPBACK, lambda: upstream.address, site.certificate()) as gate:
+    with FleetListener(LOOPBACK, lambda: upstream.address, site.certificate()) as gate:
         site.post(gate, "client-hospital", content=pull(7))
         site.post(gate, "client-library", content=pull(8))
         for sources in ((7,), (8, 7), (9,)):
@@ -408,7 +419,7 @@ def test_a_request_that_the_superlink_refuses_makes_no_node_a_clients(
     upstream: SuperLinkStandIn, site: Site
 ) -> None:
     upstream.status = 401  # the node's key was not its
-    with Gate(LOOPBACK, lambda: upstream.address, site.certificate()) as gate:
+    with FleetListener(LOOPBACK, lambda: upstream.address, site.certificate()) as gate:
         assert site.post(gate, "client-library", content=pull(7)) == 401
         assert gate.owner(7) == ""
 
@@ -417,14 +428,14 @@ def test_a_request_that_the_superlink_refuses_makes_no_node_a_clients(
 
 
 @pytest.fixture
-def holding(upstream: SuperLinkStandIn, site: Site) -> Iterator[Gate]:
+def holding(upstream: SuperLinkStandIn, site: Site) -> Iterator[FleetListener]:
     """Node 7 asked once, and there was nothing."""
-    with Gate(LOOPBACK, lambda: upstream.address, site.certificate(), holds=True) as gate:
+    with FleetListener(LOOPBACK, lambda: upstream.address, site.certificate(), holds=True) as gate:
         assert site.post(gate, "client-hospital", content=pull(7)) == 200
         yield gate
 
 
-def line_of(site: Site, gate: Gate, request: bytes) -> ssl.SSLSocket:
+def line_of(site: Site, gate: FleetListener, request: bytes) -> ssl.SSLSocket:
     """A connection of the hospital's on which this was asked."""
     context = ssl.create_default_context(cafile=str(site.folder / "ca.pem"))
     context.load_cert_chain(
@@ -442,7 +453,7 @@ def line_of(site: Site, gate: Gate, request: bytes) -> ssl.SSLSocket:
 
 
 def test_a_request_for_messages_waits_until_there_may_be_one(
-    upstream: SuperLinkStandIn, site: Site, holding: Gate
+    upstream: SuperLinkStandIn, site: Site, holding: FleetListener
 ) -> None:
     with line_of(site, holding, pull(7)) as line:
         until(lambda: holding.held == 1, "the request is held")
@@ -463,7 +474,7 @@ def _answered(line: ssl.SSLSocket) -> bool:
 
 
 def test_a_first_look_that_finds_nothing_is_not_answered_before_there_may_be_a_message(
-    upstream: SuperLinkStandIn, site: Site, holding: Gate
+    upstream: SuperLinkStandIn, site: Site, holding: FleetListener
 ) -> None:
     # a SuperNode would sleep for three seconds over an empty answer
     with line_of(site, holding, pull(9)) as line:
@@ -479,7 +490,7 @@ def test_a_first_look_that_finds_nothing_is_not_answered_before_there_may_be_a_m
 
 
 def test_a_waiting_node_holds_no_large_read_buffer(
-    upstream: SuperLinkStandIn, site: Site, holding: Gate
+    upstream: SuperLinkStandIn, site: Site, holding: FleetListener
 ) -> None:
     with line_of(site, holding, pull(7)):
         until(lambda: holding.held == 1, "the request is held")
@@ -493,7 +504,7 @@ def test_a_waiting_node_holds_no_large_read_buffer(
 
 
 def test_a_message_that_was_sent_before_the_node_asks_is_not_waited_for(
-    upstream: SuperLinkStandIn, site: Site, holding: Gate
+    upstream: SuperLinkStandIn, site: Site, holding: FleetListener
 ) -> None:
     upstream.reply = b"a message" * 10
     holding.wake([7])
@@ -507,7 +518,7 @@ def test_a_message_that_was_sent_before_the_node_asks_is_not_waited_for(
 
 
 def test_nothing_is_fetched_for_who_has_hung_up(
-    upstream: SuperLinkStandIn, site: Site, holding: Gate
+    upstream: SuperLinkStandIn, site: Site, holding: FleetListener
 ) -> None:
     with line_of(site, holding, pull(7)):
         until(lambda: holding.held == 1, "the request is held")
@@ -518,7 +529,7 @@ def test_nothing_is_fetched_for_who_has_hung_up(
 
 
 def test_a_node_is_held_no_longer_than_it_asks(
-    upstream: SuperLinkStandIn, site: Site, holding: Gate
+    upstream: SuperLinkStandIn, site: Site, holding: FleetListener
 ) -> None:
     assert site.post(holding, "client-hospital", content=pull(7), wait_s=0) == 200
     assert len(upstream.paths) == 2
@@ -529,9 +540,9 @@ def test_a_node_is_held_no_longer_than_it_asks(
 def test_held_requests_take_no_place_of_others_and_end_when_the_gate_closes(
     upstream: SuperLinkStandIn, site: Site
 ) -> None:
-    limits = GateLimits(max_requests=1)
+    limits = FleetLimits(max_requests=1)
     with (
-        Gate(
+        FleetListener(
             LOOPBACK, lambda: upstream.address, site.certificate(), limits=limits, holds=True
         ) as gate,
         ExitStack() as lines,
@@ -556,16 +567,19 @@ def test_of_many_nodes_of_one_client_only_the_latest_are_known() -> None:
 
 
 def test_what_it_cannot_listen_on_or_show_is_said_plainly(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="has no TLS"), Gate(Address("0.0.0.0", 0), lambda: ""):
-        pass
     with (
-        pytest.raises(SettingsError, match="certificate"),
-        Gate(LOOPBACK, lambda: "", Certificate(*[tmp_path / "no"] * 3)),
+        pytest.raises(SettingsError, match="has no TLS"),
+        FleetListener(Address("0.0.0.0", 0), lambda: ""),
     ):
         pass
     with (
-        Gate(LOOPBACK, lambda: "") as gate,
+        pytest.raises(SettingsError, match="certificate"),
+        FleetListener(LOOPBACK, lambda: "", Certificate(*[tmp_path / "no"] * 3)),
+    ):
+        pass
+    with (
+        FleetListener(LOOPBACK, lambda: "") as gate,
         pytest.raises(SettingsError, match="cannot listen"),
-        Gate(gate.address, lambda: ""),
+        FleetListener(gate.address, lambda: ""),
     ):
         pass

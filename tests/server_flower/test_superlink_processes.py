@@ -19,7 +19,8 @@ from fedrec.federation.protocol import Answer, Broadcast, Terms
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
 from fedrec_server.executor import Executor, require_pinned_flower
-from fedrec_server.fleet_proxy import Certificate, Gate
+from fedrec_server.fleet_listener import FleetListener
+from fedrec_server.fleet_proxy import Certificate
 from fedrec_server.flower import bundle, server_app
 from fedrec_server.superlink import SuperLink
 from tests.waiting import HANG_S
@@ -34,7 +35,7 @@ class Stack:
     """What a server starts."""
 
     superlink: SuperLink
-    gate: Gate
+    gate: FleetListener
     keys: Path
 
     @property
@@ -52,7 +53,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
     certificate = Certificate(keys / "server.pem", keys / "server-key.pem", keys / "ca.pem")
     with (
         SuperLink(tmp_path / "flower", tmp_path / "flower" / "superlink.sqlite") as superlink,
-        Gate(Address("127.0.0.1", 0), lambda: superlink.address, certificate) as gate,
+        FleetListener(Address("127.0.0.1", 0), lambda: superlink.address, certificate) as gate,
     ):
         yield Stack(superlink, gate, keys)
 

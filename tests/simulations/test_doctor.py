@@ -46,9 +46,11 @@ from fedrec_cli.doctor.machine import judged
 from fedrec_cli.doctor.preflight import Found, diagnose, preflight, table
 from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.ledger import ClientLedger
-from fedrec_client.serving_ledger import Drawn, Question, ServingLedger, event_of
+from fedrec_client.serving_entries import Drawn, Question, event_of
+from fedrec_client.serving_ledger import ServingLedger
 from fedrec_client.store import write_shard
-from fedrec_server.fleet_proxy import Certificate, Gate, GateLimits
+from fedrec_server.fleet_listener import FleetListener
+from fedrec_server.fleet_proxy import Certificate, FleetLimits
 from fedrec_server.public import write_public
 from fedrec_server.public_news import write_public_news
 from tests.waiting import HANG_S
@@ -507,7 +509,7 @@ def test_a_clock_apart_from_the_servers_is_seen_where_its_gate_answers(
     pair = Certificate(
         certificates / "server.pem", certificates / "server-key.pem", certificates / "ca.pem"
     )
-    with Gate(Address("127.0.0.1", 0), lambda: "127.0.0.1:1", pair, GateLimits()) as gate:
+    with FleetListener(Address("127.0.0.1", 0), lambda: "127.0.0.1:1", pair, FleetLimits()) as gate:
         site.write({"127.0.0.1:1": str(gate.address)})
         found = site.examine(reach=True, now_s=now_s + ahead_s, client=True)
     assert ("client", "superlink") in verdicts(found, verdict)

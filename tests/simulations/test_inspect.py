@@ -31,7 +31,8 @@ from fedrec_cli.disclosure.overview import inspected, text
 from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
-from fedrec_client.serving_ledger import Drawn, Question, ServingLedger, event_of
+from fedrec_client.serving_entries import Drawn, Question, event_of
+from fedrec_client.serving_ledger import ServingLedger
 from fedrec_client.store import LocalUsers
 from fedrec_server.gathering import Gathering
 from fedrec_server.public import PublicData

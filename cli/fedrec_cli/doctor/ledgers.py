@@ -22,7 +22,8 @@ from fedrec_cli.disclosure.aggregator import DELTA, ledger_by
 from fedrec_cli.doctor.machine import Doubt
 from fedrec_client.click_entries import runs_of
 from fedrec_client.click_ledger import read_entries as read_click_entries
-from fedrec_client.ledger import Entry, read_entries
+from fedrec_client.ledger import read_entries
+from fedrec_client.ledger_entries import Entry
 from fedrec_client.serving_ledger import read_answers
 from fedrec_client.settings import ClientSettings
 

@@ -18,7 +18,8 @@ from fedrec.extras import require
 from fedrec.news.variant import require as variant_named
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving.bundle import FILE, Bundle, read
-from fedrec.settings import nested, validated
+from fedrec.settings import validated
+from fedrec.settings_keys import nested
 from fedrec_simulations.api.parameters import Parameters
 from fedrec_simulations.api.promises import PrivacyGuarantee
 from fedrec_simulations.api.tables import html_table

@@ -18,7 +18,8 @@ from fedrec.data.dataset import Dataset as Source
 from fedrec.data.frames import polars_frame
 from fedrec.data.splits import Split
 from fedrec.errors import DataError, RunError, SettingsError
-from fedrec.settings import Scenario, nested, validated
+from fedrec.settings import Scenario, validated
+from fedrec.settings_keys import nested
 from fedrec_simulations.api.callbacks import Callback
 from fedrec_simulations.api.datasets import Dataset, TrainingSet
 from fedrec_simulations.api.parameters import Parameters

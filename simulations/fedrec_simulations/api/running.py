@@ -13,7 +13,8 @@ import polars as pl
 from fedrec.errors import SettingsError
 from fedrec.extras import require
 from fedrec.registry import find
-from fedrec.settings import Scenario, load_content, nested, validated
+from fedrec.settings import Scenario, validated
+from fedrec.settings_keys import load_content, nested
 from fedrec.shipped import scenario_path, shipped
 from fedrec_simulations.api.callbacks import Callback
 from fedrec_simulations.api.comparing import compare

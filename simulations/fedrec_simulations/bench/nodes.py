@@ -85,14 +85,17 @@ def serve(
     import fedrec_server.main  # noqa: F401 - what a server has loaded counts
     from fedrec.operations.addresses import Address
     from fedrec_server.executor import Executor
-    from fedrec_server.fleet_proxy import Certificate, Gate
+    from fedrec_server.fleet_listener import FleetListener
+    from fedrec_server.fleet_proxy import Certificate
     from fedrec_server.flower import bundle, server_app
     from fedrec_server.superlink import SuperLink
 
     certificate = Certificate(keys / "server.pem", keys / "server-key.pem", keys / "ca.pem")
     with (
         SuperLink(keys / "flower", keys / "flower" / "superlink.sqlite") as superlink,
-        Gate(Address("127.0.0.1", 0), lambda: superlink.address, certificate, holds=True) as gate,
+        FleetListener(
+            Address("127.0.0.1", 0), lambda: superlink.address, certificate, holds=True
+        ) as gate,
     ):
         superlink.wait_until_up()
         there.send(str(gate.address))

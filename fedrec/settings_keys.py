@@ -1,0 +1,67 @@
+"""Keys of a scenario from its file and from words of the command line (`--set key=value`)."""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedrec.errors import SettingsError
+
+
+def load_content(path: Path) -> dict[str, Any]:
+    """The tables of a scenario file, not validated.
+
+    Raises SettingsError where it cannot be read or is not TOML."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as failure:
+        raise SettingsError(
+            f"{path}: {failure.strerror or failure}", "Give a scenario file."
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
+        raise SettingsError(
+            f"{path} is not TOML: {failure}", "Correct the line; strings need quotes."
+        ) from None
+
+
+def apply(content: dict[str, Any], override: str) -> None:
+    """Put the value of one `key=value` into the content. Raises SettingsError."""
+    name, equals, text = override.partition("=")
+    parts = name.strip().split(".")
+    if not equals or not all(parts):
+        raise SettingsError(
+            f"--set {override!r}: expected key=value", "For example --set privacy.epsilon=5."
+        )
+    _put(content, parts, _value(text.strip()), said=f"--set {override!r}")
+
+
+def nested(keys: Mapping[str, Any], *, onto: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Tables of `table.key` names, laid over the tables of `onto`.
+
+    Raises SettingsError where a key is both a value and a table."""
+    content: dict[str, Any] = copy.deepcopy(onto or {})
+    for name, value in keys.items():
+        _put(content, str(name).split("."), value, said=str(name))
+    return content
+
+
+def _put(content: dict[str, Any], parts: Sequence[str], value: Any, *, said: str) -> None:
+    table = content
+    for part in parts[:-1]:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise SettingsError(
+                f"{said}: {part!r} is a value, not a table",
+                "Check the key against docs/reference.md.",
+            )
+    table[parts[-1]] = value
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text  # a bare word is a string
