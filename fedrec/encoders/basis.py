@@ -101,3 +101,9 @@ def relu_share(weights: Tensor) -> Tensor:
     return torch.where(
         total > 0, positive / torch.where(total > 0, total, 1.0), 1 / weights.shape[-1]
     )
+
+
+def softplus_share(weights: Tensor) -> Tensor:
+    """SoftPlus(w_i) / sum_j SoftPlus(w_j) (Alg. 2, l. 10)."""
+    positive = functional.softplus(weights)
+    return positive / positive.sum(-1, keepdim=True)

@@ -213,11 +213,15 @@ def released_gradient(
 
 @dataclass(frozen=True)
 class Through:
-    """`printed` (with a plan) and `fedrec` (without): the gradient of everything."""
+    """`printed` (with a plan) and `fedrec` (without): the gradient of everything.
+
+    raw: scores are of the user vector itself, past the basis and its noise (Alg. 3, l. 20)."""
 
     devices: Devices
     plan: Plan | None
     noise: DeviceNoise
+    renormalise: Release = relu_share
+    raw: bool = False
 
     def __call__(
         self, model: NewsModel, users: Int64s, round: int, question: str = ""
@@ -231,8 +235,10 @@ class Through:
         owner = np.repeat(np.arange(len(users)), np.diff(self.devices.ptr)[users])
         step = needed_news(history, self.devices.candidates[rows], num_news=model.news.anonymous)
         news = model.encode_news(step.items)
-        release = self._release(model, noise.keys(users, "news-attention", round=round))
-        U = model.interests(model.encode_users(news, torch.from_numpy(step.history)), release)
+        U = model.encode_users(news, torch.from_numpy(step.history))
+        if not self.raw:
+            keys = noise.keys(users, "news-attention", round=round)
+            U = model.interests(U, self._release(model, keys))
         return _gradient(
             model,
             model.scores(U[torch.from_numpy(owner)], news, torch.from_numpy(step.candidates)),
@@ -262,7 +268,7 @@ class Through:
         return noised(
             torch.from_numpy(drawn.astype(np.float32)),
             radius=self.plan.theta,
-            renormalise=relu_share,
+            renormalise=self.renormalise,
         )
 
 

@@ -35,12 +35,13 @@ def news_model(scenario: Scenario, news: News, vectors: Float32s, *, basis: int)
     """The scenario's model, with a basis of `basis` vectors or none, at its public start. Raises
     DataError on files that cannot be read.
 
-    Only `printed` starts at a random basis, as the paper does.
+    Only `printed` starts at a random basis, as the paper does, unless it is told otherwise.
     """
     rng = Streams(scenario.seed).numpy("news-model")
     settings = NewsModelSettings(basis_size=basis)
     model = _encoders(scenario, news, vectors, settings, rng)
-    if basis and not ((in_rounds := of(scenario).in_rounds) and in_rounds.random_basis):
+    random = (in_rounds := of(scenario).in_rounds) and in_rounds.random_basis
+    if basis and not (random and "public-start" not in scenario.news.printed):
         start_basis(model, vectors, rng=Streams(scenario.seed).numpy("news-basis"))
     return model
 

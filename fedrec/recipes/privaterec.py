@@ -22,6 +22,7 @@ _SAYS = {
     "padding": 'hides clicks of "local" and "printed"',
     "open_categories": 'is a choice of "additive"',
     "no_click": 'is a choice of "additive"',
+    "printed": 'is of the variant "printed"',
     "bands": 'is of the noise of "central-encoder"',
     "word_vectors": 'start the words of "nrms" and "naml", which train in rounds',
     "language_model": 'is read by news.model = "plm-nr", which trains in rounds',

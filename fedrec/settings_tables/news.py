@@ -90,6 +90,13 @@ class NewsSettings(Table):
         description="of attention released in training (local, printed): laplace is pure, its "
         "guarantee needs no delta, and its answers' epsilons add up; serving is gaussian",
     )
+    printed: tuple[Literal["raw-score", "softplus", "own-labels", "public-start"], ...] = Field(
+        (),
+        description=(
+            "of printed, what is taken otherwise: raw-score, Alg. 3 l. 20 to the letter; softplus, "
+            "Alg. 2 l. 10 in training too; own-labels, local's answers; public-start, local's basis"
+        ),
+    )
     clip: float = Field(
         0.0,
         ge=0,

@@ -16,6 +16,7 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.impressions import Impressions
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.encoders.news_model import NewsModel
+from fedrec.errors import SettingsError
 from fedrec.evaluation.impressions import with_swapped_histories
 from fedrec.news import fedadam, labels, rounds, topics
 from fedrec.news.attention import gaussian_plan, renormalise_relu
@@ -32,7 +33,7 @@ from fedrec.news.local_update import (
 from fedrec.news.models import news_model
 from fedrec.news.schedule import per_answer
 from fedrec.news.trained import Catalogue, Progress, TrainedNews
-from fedrec.news.variant import VARIANTS, train_news
+from fedrec.news.variant import VARIANTS, rounds_of, train_news
 from fedrec.news.variant import require as variant_named
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.guarantee import Guarantee
@@ -148,6 +149,36 @@ def test_at_infinite_epsilon_local_trains_on_the_attention_itself(
     assert model.basis is not None
     exact = model.basis.attention(user_vectors(model, history)).detach().numpy()
     np.testing.assert_allclose(weights, exact, rtol=1e-5)
+
+
+def uploads_as_printed(
+    world: tuple[Catalogue, Impressions, Impressions], *choices: str, seed: int = 3
+) -> np.ndarray:
+    """What eight users send in the first round, under these choices and noise of this seed."""
+    chosen = scenario("printed", f"news.printed={list(choices)}".replace("'", '"'))
+    model = news_model(chosen, world[0].news, world[0].vectors, basis=5)
+    noise = DeviceNoise.numbered(Streams(seed), 60)
+    return rounds_of(chosen).device(chosen, world[1], 3, noise)(model, np.arange(8), 1)[0]
+
+
+@pytest.mark.parametrize("choice", ["raw-score", "softplus", "own-labels", "public-start"])
+def test_every_choice_of_the_printed_variant_changes_what_is_sent(
+    choice: str, world: tuple[Catalogue, Impressions, Impressions]
+) -> None:
+    assert not np.allclose(uploads_as_printed(world, choice), uploads_as_printed(world), atol=1e-7)
+
+
+def test_with_line_20_to_the_letter_the_basis_is_never_trained(
+    world: tuple[Catalogue, Impressions, Impressions],
+) -> None:
+    basis = 5 * 64  # the last numbers
+    assert np.abs(uploads_as_printed(world)[-basis:]).max() > 0
+    assert not uploads_as_printed(world, "raw-score")[-basis:].any()
+
+
+def test_choices_of_the_printed_variant_are_its_own() -> None:
+    with pytest.raises(SettingsError, match="printed"):
+        scenario("local", 'news.printed=["softplus"]')
 
 
 def test_whole_gradients_carry_noise_of_their_std_and_no_other(

@@ -20,7 +20,7 @@ from fedrec.settings import Scenario
 
 if TYPE_CHECKING:
     from fedrec.news.clients import NewsClients
-    from fedrec.news.local_update import Behind
+    from fedrec.news.local_update import Behind, Devices
 
 
 def train(
@@ -34,7 +34,14 @@ def train(
 
 def device(scenario: Scenario, data: Impressions, passes: int, noise: DeviceNoise) -> Behind:
     """Labels randomised once, attention noised at every answer."""
-    from fedrec.news.local_update import Behind, Devices
+    from fedrec.news.local_update import Behind
+
+    return Behind(randomised_devices(data, scenario, noise), plan_of(scenario, passes), noise)
+
+
+def randomised_devices(data: Impressions, scenario: Scenario, noise: DeviceNoise) -> Devices:
+    """Histories, and for every impression an answer randomised over all that it shows."""
+    from fedrec.news.local_update import Devices
 
     epsilon = scenario.privacy.epsilon
     told = labels.reports_by_user(
@@ -43,11 +50,7 @@ def device(scenario: Scenario, data: Impressions, passes: int, noise: DeviceNois
         noise,
         epsilon=epsilon,
     )
-    return Behind(
-        Devices.of(data, history=scenario.news.history, labels=told),
-        plan_of(scenario, passes),
-        noise,
-    )
+    return Devices.of(data, history=scenario.news.history, labels=told)
 
 
 def plan_of(scenario: Scenario, passes: int) -> attention.Plan:

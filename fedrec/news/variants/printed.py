@@ -36,7 +36,9 @@ def train(
 
 def device(scenario: Scenario, data: Impressions, passes: int, noise: DeviceNoise) -> Through:
     """Noise in the forward pass only."""
+    from fedrec.encoders.basis import relu_share, softplus_share
     from fedrec.news.local_update import Through
+    from fedrec.news.variants.local import randomised_devices
 
     plan: attention.Plan | None = None
     each = promised(scenario)
@@ -47,7 +49,13 @@ def device(scenario: Scenario, data: Impressions, passes: int, noise: DeviceNois
         )
     elif each.private:
         plan = attention.gaussian_plan_as_printed(each, theta=theta, padding=padding)
-    return Through(as_printed_devices(data, scenario, noise=noise), plan, noise)
+    chosen = scenario.news.printed
+    if "own-labels" in chosen and math.isfinite(scenario.privacy.epsilon):
+        devices = randomised_devices(data, scenario, noise)
+    else:
+        devices = as_printed_devices(data, scenario, noise=noise)
+    renormalise = softplus_share if "softplus" in chosen else relu_share
+    return Through(devices, plan, noise, renormalise, raw="raw-score" in chosen)
 
 
 def as_printed_devices(data: Impressions, scenario: Scenario, *, noise: DeviceNoise) -> Devices:
@@ -89,5 +97,5 @@ VARIANT = NewsVariant(
     not_established=(
         "as printed: the gradient multiplies activations without noise and names the clicked news"
     ),
-    keys=frozenset({"attention_noise", "padding", "word_vectors", "language_model"}),
+    keys=frozenset({"attention_noise", "padding", "printed", "word_vectors", "language_model"}),
 )
