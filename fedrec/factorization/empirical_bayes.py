@@ -39,6 +39,7 @@ def regress(
     *,
     sweeps: int = 10,
     start: float = 0.02,
+    trust: float = 0.0,
 ) -> ItemPosterior:
     """theta_j = f_j' beta + e_j, observed with known variances: posterior of theta, both prior
     variances by EM.
@@ -46,10 +47,13 @@ def regress(
     observed, variance: (m,), variance > 0. features: (m, p). beta ~ N(0, slope_variance), e ~ N(0,
     item_variance). Items that were hardly measured lean on what similar items show; well measured
     ones keep their own number. start: of item_variance and of the mean of (f' beta)^2; EM moves
-    away from it slowly where noise hides both, so that it is then what they are taken for.
+    away from it slowly where noise hides both, so that it is then what they are taken for. trust:
+    how much the start of slope_variance weighs in it, relative to the p slopes (a scaled inverse
+    chi-squared prior): p numbers say little of their own variance.
     """
     p = features.shape[1]
     item, slope = start, start / float(np.mean(np.sum(features**2, axis=1)))
+    expected = trust * slope
     for _ in range(sweeps):
         precision = 1 / (variance + item)
         covariance = np.linalg.inv((features * precision[:, None]).T @ features + np.eye(p) / slope)
@@ -61,7 +65,8 @@ def regress(
         )
         used = item
         item = max(float(np.mean(error**2 + item * (1 - kept) + kept**2 * fit_variance)), 1e-6)
-        slope = max(float((beta @ beta + np.trace(covariance)) / p), 1e-9)
+        found = float((beta @ beta + np.trace(covariance)) / p)
+        slope = max((found + expected) / (1 + trust), 1e-9)
     return ItemPosterior(
         fit + error, used * (1 - kept) + (1 - kept) ** 2 * fit_variance, item, slope
     )

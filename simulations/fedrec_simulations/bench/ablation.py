@@ -97,6 +97,7 @@ def raw(
     *,
     sweeps: int = 0,
     start: float = 0.0,
+    trust: float = 0.0,
 ) -> ItemPosterior:
     """Every item's own observation, cut to the scale."""
     return ItemPosterior(np.clip(observed, -2, 2), variance, math.inf, math.inf)
@@ -109,6 +110,7 @@ def fixed_prior(
     *,
     sweeps: int = 0,
     start: float = 0.0,
+    trust: float = 0.0,
 ) -> ItemPosterior:
     """Shrunk towards zero by a prior variance of .1 that knows neither data nor features."""
     kept = 0.1 / (0.1 + variance)
@@ -122,10 +124,11 @@ def certain(
     *,
     sweeps: int = 10,
     start: float = 0.02,
+    trust: float = 0.0,
 ) -> ItemPosterior:
     """Posterior means, believed to be exact."""
     return replace(
-        regress(observed, variance, features, sweeps=sweeps, start=start),
+        regress(observed, variance, features, sweeps=sweeps, start=start, trust=trust),
         variance=np.zeros(len(observed)),
     )
 
