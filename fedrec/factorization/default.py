@@ -45,12 +45,12 @@ from fedrec.factorization.earlier import beside_known
 from fedrec.factorization.empirical_bayes import USUAL_BIASES, denoise_counts, expected_counts
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_item import (
-    RANK,
     ItemItem,
     denoised,
     denoised_diagonal,
     ease,
     head_size,
+    shared,
 )
 from fedrec.factorization.liked import LikedRanker
 from fedrec.factorization.prior_widths import rescaled, widths
@@ -351,16 +351,16 @@ class DefaultRecipe:
             (answer.values["pairs"] + answer.values["pairs"].T) / 2,
             _floats(state, "counts")[head],
         )
-        spectrum = denoised(gram, noise_std=std, rank=RANK)
-        if not spectrum.shrunk.any():
+        if not denoised(gram, noise_std=std, rank=1).shrunk.any():
             return {}  # nothing stands out of the noise: counts and predictions order lists
-        similar = ease(
-            spectrum,
-            denoised_diagonal(np.diag(gram), noise_std=std, expected=rated),
-            head=head,
-            weights=rated,
+        diagonal = denoised_diagonal(np.diag(gram), noise_std=std, expected=rated)
+        Q = shared(
+            gram,
+            diagonal,
+            noise_std=std,
+            clicks=self._ratings_per_user(_floats(state, "counts")),
         )
-        return similar.arrays()
+        return ease(Q, diagonal, head=head, weights=rated).arrays()
 
     # --- taste Gram, where there are no features ---
 
