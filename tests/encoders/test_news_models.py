@@ -253,6 +253,7 @@ def test_padding_is_trained_by_the_anonymous_news_and_by_short_titles(kind: str)
         assert padding.grad[0].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_tiny_planted_set_is_learned(kind: str) -> None:
     """Users who click one topic are told what comes next; chance is a loss of log 4, all but sure

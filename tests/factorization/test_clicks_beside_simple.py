@@ -65,6 +65,7 @@ def ndcg(recipe: str, events: Interactions, epsilon: float) -> float:
     return float(np.mean(found))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1.0, 5.0, 20.0])
 @pytest.mark.parametrize(("users", "items", "per_user"), [(1500, 150, 15), (1500, 600, 25)])
 def test_the_default_is_not_behind_popularity_or_item_item(

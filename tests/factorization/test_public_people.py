@@ -69,6 +69,7 @@ def error_of(choices: list[str], epsilon: float) -> float:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 5.0])
 def test_public_people_help_and_few_of_them_do_no_harm(epsilon: float) -> None:
     alone = error_of([], epsilon)

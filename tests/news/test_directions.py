@@ -94,6 +94,7 @@ def trained(epsilon: float) -> Trained:
     return last
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [math.inf, 5.0])
 def test_planted_interests_are_found_from_directions_and_another_history_loses_them(
     epsilon: float,

@@ -245,6 +245,7 @@ def world() -> tuple[Impressions, Impressions, np.ndarray]:
     return planted.log.train, planted.log.test, vectors
 
 
+@pytest.mark.slow
 def test_planted_interests_are_found(world: tuple[Impressions, Impressions, np.ndarray]) -> None:
     data, test, X = world
     # against what the public start says, so that all that is found is found in the clicks

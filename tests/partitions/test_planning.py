@@ -20,6 +20,7 @@ QUICK = [
 ]
 
 
+@pytest.mark.slow
 def test_bytes_and_rounds_are_those_of_a_run(tmp_path: Path) -> None:
     done = run(load(None, [*PLANTED, *QUICK, f'run.directory="{tmp_path}"']), name="r", quiet=True)
     found = plan(load(None, ["data.rating_range=[0.5,5]"]), users=1_500, items=300, events=48_000)

@@ -29,6 +29,7 @@ def simulate(capsys: pytest.CaptureFixture[str], folder: Path, *more: str) -> di
     return dict(json.loads(capsys.readouterr().out.splitlines()[-1]))
 
 
+@pytest.mark.slow
 def test_both_have_verdicts_beside_simple_methods_and_ours_beside_theirs(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

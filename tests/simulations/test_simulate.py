@@ -294,6 +294,7 @@ def test_system_noise_differs_from_run_to_run_and_seeded_noise_does_not(tmp_path
     assert np.array_equal(counts("c", "seeded"), counts("d", "seeded"))
 
 
+@pytest.mark.slow
 def test_lists_of_ratings_are_measured_at_every_epsilon_beside_all_controls(tmp_path: Path) -> None:
     keys = ["compare.als=true", "run.examples=1"]
     result = finish(start(tmp_path, *(word for key in keys for word in ("--set", key))))

@@ -470,6 +470,7 @@ def test_likes_are_clicks_of_ratings_divided_at_random_and_every_method_has_a_li
         assert scenario.split.kind == "random"
 
 
+@pytest.mark.slow
 def test_a_search_on_likes_keeps_the_setting_of_the_best_list(tmp_path: Path) -> None:
     kept = tmp_path / "planted-likes.json"
     found = search.run(
