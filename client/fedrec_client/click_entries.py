@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.errors import RunError
 from fedrec.news.person import events_of_person
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.mixtures import Event
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
-from fedrec_client.ledger_files import (
-    broken,
-)
+from fedrec_client.ledger_files import broken
 
 GENESIS = hashlib.sha256(b"fedrec click ledger 2").hexdigest()
 
@@ -147,7 +146,8 @@ def _event(row: list[str]) -> Event:
 
 
 def verified(database: sqlite3.Connection, path: Path) -> Iterator[Entry]:
-    """The entries in their order. Raises RunError where one does not follow from the last."""
+    """The entries in their order. Raises RunError where one does not follow from the last, or
+    charges what is not known here: a newer version may have written it."""
     head, rows = (
         GENESIS,
         database.execute(
@@ -161,7 +161,15 @@ def verified(database: sqlite3.Connection, path: Path) -> Iterator[Entry]:
             head = ""
         if row[0] != expected or row[5] != head:
             raise broken(path, expected)
-        yield Entry(*row)
+        entry = Entry(*row)
+        try:
+            _ = entry.answer if entry.answers else entry.price
+        except (KeyError, TypeError, ValueError) as failure:
+            raise RunError(
+                f"{path} has an entry, {expected}, that this version cannot read",
+                "Use the version that wrote it; do not begin a new ledger.",
+            ) from failure
+        yield entry
 
 
 def next_head(head: str, row: tuple[Any, ...]) -> str:

@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -128,6 +128,16 @@ def plan_of(guarantee: Guarantee, settings: CentralSettings) -> Plan:
         {POPULATION: settings.population_share}
         | {named(t): share for t in range(1, settings.rounds + 1)},
     )
+
+
+Done = TypeVar("Done", covariant=True)
+
+
+class SummedRecipe(rounds.Recipe, Protocol[Done]):
+    """A recipe on sums over users, whose first round is the population."""
+
+    def done(self, state: State) -> Done:
+        """What is to be told after the rounds that `state` has seen."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +254,7 @@ def train(
     yield from over(recipe, link)
 
 
-def over(recipe: CentralRecipe, link: Link, kept: Kept = NOTHING) -> Iterator[CentralDone]:
+def over(recipe: SummedRecipe[Done], link: Link, kept: Kept = NOTHING) -> Iterator[Done]:
     """Train over any link, yielding after every round, and at first where it was stopped."""
     state = kept.latest() or recipe.begin()
     if int(state["round"]) > 1:

@@ -23,7 +23,6 @@ amplification is claimed: nobody is sampled.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,14 +32,12 @@ import numpy.typing as npt
 from fedrec.arrays import Float32s, Float64s
 from fedrec.data.impressions import Impressions
 from fedrec.encoders.users import NrmsUsers
-from fedrec.federation import rounds
 from fedrec.federation.messages import Question, Release
 from fedrec.federation.releases import noise_stds
-from fedrec.federation.rounds import Link, State
+from fedrec.federation.rounds import State
 from fedrec.news import fedadam
 from fedrec.news.central import population_of, population_told
 from fedrec.news.central_client import population_question
-from fedrec.news.checkpoints import NOTHING, Kept
 from fedrec.news.encoder_client import encoded, encoder_question, numbers_of, user_encoder
 from fedrec.news.encoder_plan import EncoderSettings, correlation, row_sums
 from fedrec.news.prior import rebuilding
@@ -210,17 +207,6 @@ class EncoderRecipe:
         P = numbers_of(self.items.shape[1])
         down = 4.0 * (self.topics.rows.size + self.items.size) + 8.0 * P * (t + b - 1)
         return EncoderDone(t, self.settings.rounds, self.model(state), ledger, up, down, stds)
-
-
-def over(recipe: EncoderRecipe, link: Link, kept: Kept = NOTHING) -> Iterator[EncoderDone]:
-    """Train over any link, yielding after every round, and at first where it was stopped."""
-    state = kept.latest() or recipe.begin()
-    if int(state["round"]) > 1:
-        yield recipe.done(state)
-    for answered in rounds.train(recipe, link, state):
-        kept.save(answered.state, step=int(answered.state["round"]))
-        if answered.question.round:
-            yield recipe.done(answered.state)
 
 
 def start(width: int, settings: EncoderSettings) -> Float64s:

@@ -28,12 +28,10 @@ def train(
     scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
 ) -> Iterator[Progress | TrainedNews]:
     """See `news.central_encoder`."""
-    from fedrec.news import central_encoder
-
     recipe, done = recipe_of(scenario, catalogue), None
     plan = recipe.plan
     link = fleet.link(plan, central.released(plan, kept.latest()))
-    for done in central_encoder.over(recipe, link, kept):
+    for done in central.over(recipe, link, kept):
         yield Progress(done.round, done.rounds, f"round {done.round}/{done.rounds}")
     assert done is not None
     numbers = len(done.model.parameters)

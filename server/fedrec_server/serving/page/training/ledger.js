@@ -58,7 +58,7 @@ export class TrainingLedger {
     const others = compose(kept.entries.filter((entry) => entry.run !== run).map((entry) => entry.mu));
     const { epsilon, delta } = this.limit;
     if (deltaOf(compose([others, whole]) * (1 - ROUNDING), epsilon) > delta) {
-      throw new BudgetError(`This training would pass ε = ${epsilon} at δ = ${delta} per person. Nothing was sent.`);
+      throw new BudgetError(`This training would pass ε = ${epsilon} at δ = ${delta} per person (add/remove). Nothing was sent.`);
     }
     const mu = compose(releases.map((name) => promise.mus[name]));
     if (!(compose([mu, ...ofRun.map((entry) => entry.mu)]) <= whole * (1 + ROUNDING))) {
