@@ -14,7 +14,9 @@ fold (Woodbury):
 
     u_F = (V_F - Phi_F S Phi_F')^-1 (t_F - Phi_F w),    r_F = V_F u_F,    w_(F) = w - S Phi_F' u_F
 
-where r_F has the covariance V_F (V_F - Phi_F S Phi_F')^-1 V_F. Users with fewer ratings than
+where r_F has the covariance V_F (V_F - Phi_F S Phi_F')^-1 V_F. A fold of more ratings than
+directions is left out of S and w, which are computed anew: r_F = t_F - Phi_F w_(F), of covariance
+V_F + Phi_F S_(F) Phi_F'. Users with fewer ratings than
 directions are solved in the space of items, with K = Phi Phi' + V: r_F = ((K^-1)_FF)^-1 (K^-1 t)_F,
 of covariance ((K^-1)_FF)^-1, and w_(F) = Phi' (K^-1 t - (K^-1)_F' r_F).
 """
@@ -131,6 +133,31 @@ def _times(S: Float64s, x: Float64s) -> Float64s:
 
 
 @numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
+def _rows_times(X: Float64s, S: Float64s) -> Float64s:
+    """X S for a symmetric S."""
+    out = np.zeros(X.shape)
+    for a in range(len(X)):
+        for i in range(len(S)):
+            for c in range(len(S)):
+                out[a, i] += S[i, c] * X[a, c]
+    return out
+
+
+@numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
+def _precision(X: Float64s, t: Float64s, v: Float64s) -> tuple[Float64s, Float64s]:
+    """sum phi phi' / v, of which only the lower triangle is computed, and sum phi t / v."""
+    n, D = X.shape
+    A, b = np.zeros((D, D)), np.zeros(D)
+    for e in range(n):
+        for i in range(D):
+            x = X[e, i] / v[e]
+            b[i] += x * t[e]
+            for c in range(i + 1):
+                A[i, c] += x * X[e, c]
+    return A, b
+
+
+@numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
 def _among_directions(
     X: Float64s,
     t: Float64s,
@@ -140,42 +167,48 @@ def _among_directions(
     vectors: Float64s,
     noise_share: Float64s,
 ) -> None:
-    (n, D), (folds, d) = X.shape, vectors.shape
-    A, w = np.eye(D), np.zeros(D)
-    for e in range(n):
-        for i in range(D):
-            x = X[e, i] / v[e]
-            w[i] += x * t[e]
-            for c in range(i + 1):
-                A[i, c] += x * X[e, c]
-    S = _inverse(A)
-    w = _times(S, w)
-    SX, misfit = np.zeros((n, D)), t.copy()
-    for e in range(n):
-        for i in range(D):
-            for c in range(D):
-                SX[e, i] += S[i, c] * X[e, c]
-            misfit[e] -= w[i] * X[e, i]
+    D, (folds, d) = X.shape[1], vectors.shape
+    A, b = _precision(X, t, v)
+    S = _inverse(np.eye(D) + A)
+    w = _times(S, b)
     for k in range(folds):
         mine = np.flatnonzero(fold == k)
-        M = np.empty((len(mine), len(mine)))
-        for a in range(len(mine)):
-            for b in range(a + 1):
+        n = len(mine)
+        if not n:
+            continue
+        X_F, t_F, v_F = X[mine], t[mine], v[mine]
+        if n > D:  # solved again without the fold: D^3 where Woodbury takes n^3
+            A_F, b_F = _precision(X_F, t_F, v_F)
+            S_F = _inverse(np.eye(D) + (A - A_F))
+            w_F, SX = _times(S_F, b - b_F), _rows_times(X_F, S_F)
+            vectors[k] = w_F[:d]
+            for a in range(n):
+                predicted, spread = 0.0, 0.0
+                for c in range(D):
+                    predicted += w_F[c] * X_F[a, c]
+                    spread += SX[a, c] * X_F[a, c]
+                residuals[mine[a]] = t_F[a] - predicted
+                noise_share[mine[a]] = v_F[a] / (v_F[a] + spread)
+            continue
+        SX = _rows_times(X_F, S)
+        M, misfit = np.empty((n, n)), t_F.copy()
+        for a in range(n):
+            for e in range(a + 1):
                 total = 0.0
                 for c in range(D):
-                    total += SX[mine[a], c] * X[mine[b], c]
-                M[a, b] = -total
-            M[a, a] += v[mine[a]]
+                    total += SX[a, c] * X_F[e, c]
+                M[a, e] = -total
+            M[a, a] += v_F[a]
+            for c in range(D):
+                misfit[a] -= w[c] * X_F[a, c]
         M = _inverse(M)
-        u = _times(M, misfit[mine])
-        if len(mine):
-            vectors[k] = w[:d]
-        for a in range(len(mine)):
-            e = mine[a]
-            residuals[e] = v[e] * u[a]
-            noise_share[e] = 1 / (v[e] * M[a, a])
+        u = _times(M, misfit)
+        vectors[k] = w[:d]
+        for a in range(n):
+            residuals[mine[a]] = v_F[a] * u[a]
+            noise_share[mine[a]] = 1 / (v_F[a] * M[a, a])
             for i in range(d):
-                vectors[k, i] -= SX[e, i] * u[a]
+                vectors[k, i] -= SX[a, i] * u[a]
 
 
 @numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
