@@ -11,7 +11,7 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +25,7 @@ from fedrec.randomness import Streams
 from fedrec.settings import Scenario, load
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.data.partitioning import partition
+from fedrec_simulations.experiments.progress import Progress, Tell
 from fedrec_simulations.experiments.rows import peak_rss_mb, table
 from fedrec_simulations.partitions.baselines import CountTask, Sizes
 from fedrec_simulations.partitions.on_ray import OnRay
@@ -57,19 +58,19 @@ class Trial:
 TRIALS = (Trial(1), Trial(2), Trial(4), Trial(2, killed=True), Trial(1, joins=True))
 
 
-def run(data: str, *, quick: bool) -> dict[str, Any]:
-    """Model digests on each cluster beside the loopback's. data: of a further row, beside planted
-    data; "" for planted data alone."""
+def run(data: Sequence[str], *, quick: bool, tell: Tell) -> dict[str, Any]:
+    """Model digests on each cluster beside the loopback's. data: data sets beside planted data."""
     require("cluster", "fedrec bench cluster")
     worlds = {"planted": ["data.preset=small" if quick else "data.preset=demo"]}
-    if data:
-        split = ["split.kind=given"] if (Path(data) / "test.txt").exists() else []
-        worlds[Path(data).name] = [f'data.path="{data}"', *split]
-    rows = [
-        row
-        for name, words in worlds.items()
-        for row in _world(name, load(None, [*words, "privacy.noise=seeded"]), quick)
-    ]
+    for path in data:
+        split = ["split.kind=given"] if (Path(path) / "test.txt").exists() else []
+        worlds[Path(path).name] = [f'data.path="{path}"', *split]
+    rows = list[dict[str, Any]]()
+    trials = TRIALS[1:4:2] if quick else TRIALS
+    for name, words in worlds.items():
+        for row in _world(name, load(None, [*words, "privacy.noise=seeded"]), trials):
+            rows.append(row)
+            tell(Progress(f"{name}, {row['nodes']}", len(rows), len(worlds) * (len(trials) + 1)))
     shown = [
         [
             r["data"],
@@ -87,7 +88,7 @@ def run(data: str, *, quick: bool) -> dict[str, Any]:
     }
 
 
-def _world(name: str, scenario: Scenario, quick: bool) -> list[dict[str, Any]]:
+def _world(name: str, scenario: Scenario, trials: Sequence[Trial]) -> Iterator[dict[str, Any]]:
     with TemporaryDirectory(prefix="fedrec-cluster-") as folder:
         root = Path(folder)
         partition(scenario, str(root / "parts"), parts=PARTS, resume=False)
@@ -110,25 +111,17 @@ def _world(name: str, scenario: Scenario, quick: bool) -> list[dict[str, Any]]:
                 root / "loopback",
             )
         )
-        rows: list[dict[str, Any]] = [
-            {
-                "data": name,
-                "nodes": "loopback",
-                "seconds": time.perf_counter() - started,
-                "workers": 0,
-                "same": True,
-                "sha256": expected,
-            }
-        ]
-        tried = TRIALS[1:4:2] if quick else TRIALS
-        return rows + [
-            {
-                "data": name,
-                "nodes": trial.words,
-                **_tried(trial, divided, root / trial.words, expected),
-            }
-            for trial in tried
-        ]
+        yield {
+            "data": name,
+            "nodes": "loopback",
+            "seconds": time.perf_counter() - started,
+            "workers": 0,
+            "same": True,
+            "sha256": expected,
+        }
+        for trial in trials:
+            tried = _tried(trial, divided, root / trial.words, expected)
+            yield {"data": name, "nodes": trial.words, **tried}
 
 
 def _tried(trial: Trial, scenario: Scenario, folder: Path, expected: str) -> dict[str, Any]:

@@ -183,7 +183,7 @@ def _check(what: Bench, names: Sequence[str], data: Sequence[str], flags: set[st
             raise SettingsError(
                 f"{flag} is not for {what.value}", f"It is for: {', '.join(_OF[flag])}."
             )
-    if len(data) > 1 and what not in {Bench.simple, Bench.plan}:
+    if len(data) > 1 and what not in {Bench.simple, Bench.plan, Bench.cluster}:
         raise SettingsError(
             f"{what.value} takes one --data, found {len(data)}", "Measure one at a time."
         )
@@ -237,6 +237,8 @@ def _measured(
         )
     if what is Bench.plan:
         return told("plan", data=data, output=some.output, **some.grid, **shared)
+    if what is Bench.cluster:
+        return told("cluster", data=data, quick=some.quick, silent=some.silent)
     return (
         endure(what.value, endurance, quick=some.quick)
         if endurance

@@ -133,8 +133,8 @@ Data = Annotated[
         metavar="PATH",
         show_default=False,
         help=(
-            "Data of the quality benchmarks: MovieLens 1M, or click lists; of simple and plan, may "
-            "be repeated."
+            "Data of the quality benchmarks: MovieLens 1M, or click lists; of simple, plan and "
+            "cluster, may be repeated."
         ),
     ),
 ]

@@ -9,7 +9,6 @@ from typing import Any
 
 BENCHES: Mapping[str, tuple[str, bool]] = {
     "kernels": ("bench.kernels", False),
-    "cluster": ("bench.cluster", True),
     "sums": ("bench.sums", True),
     "leaves": ("bench.leaves", False),
     "light-device": ("bench.light_device", False),
@@ -47,6 +46,7 @@ TOLD = {
     "sizes": "bench.sizes",
     "simple": "bench.simple",
     "plan": "bench.plan",
+    "cluster": "bench.cluster",
 }
 """By name: modules whose `run(tell=...)` says after every row how far it is."""
 
