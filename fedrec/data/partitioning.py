@@ -35,6 +35,7 @@ from fedrec.data.partitions import (
     write_part,
 )
 from fedrec.data.planted import PlantedShape, generate_chunks, planted_items
+from fedrec.data.planted_parts import PlantedParts
 from fedrec.data.resolving import Rows, resolve
 from fedrec.data.table_batches import row_batches
 from fedrec.data.tables import AskedTable, digests_of, numbered_ids, untold_items
@@ -159,6 +160,13 @@ def partition_planted(
         titles=items.titles, features=items.features,
         provenance=Provenance("planted", (), report), timed=True, given=(),
     )  # fmt: skip
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def partition_planted_where_read(planted: PlantedParts, output: str, work: Path) -> None:
+    """A manifest alone: whoever reads a part plants it."""
+    text = json.dumps(planted.manifest(), indent=1, sort_keys=True) + "\n"
+    Place(output).write(MANIFEST, text.encode())
     shutil.rmtree(work, ignore_errors=True)
 
 

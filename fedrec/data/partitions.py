@@ -9,6 +9,9 @@ ratings and `times` where there are any; lists `test_*` and `validation_*` where
 divided. A user is in one part, by a hash of the id, so that parts are random samples of the users,
 each the same whoever else is in the data. DIR is a folder, or a URL of any file system that fsspec
 knows (`s3://bucket/data`).
+
+Where the manifest is one of `planted_parts`, there are no files of parts: who reads a part plants
+it.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,11 +31,13 @@ import polars as pl
 from scipy import sparse
 
 from fedrec.arrays import Int64s
+from fedrec.data import planted_parts
 from fedrec.data.dataset import Catalogue, Dataset, FileDigest, Provenance, ReadReport
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.keyed_hash import Words, hashed, id_words
 from fedrec.data.kinds import KINDS, Kind
+from fedrec.data.planted_parts import PlantedParts
 from fedrec.errors import DataError
 from fedrec.extras import require
 from fedrec.storage import write_bytes
@@ -134,7 +139,7 @@ class PartitionedData:
     """A data set whose events lie in parts; what is public of it is in memory.
 
     parts: the files, in the order of their names. timed: whether events have times. given: which of
-    `GIVEN` the source came with.
+    `GIVEN` the source came with. planted: whence parts come that have no file.
     """
 
     place: Place
@@ -149,6 +154,7 @@ class PartitionedData:
     provenance: Provenance
     timed: bool
     given: tuple[str, ...]
+    planted: PlantedParts | None = None
 
     @property
     def num_items(self) -> int:
@@ -168,6 +174,8 @@ class PartitionedData:
         return self._part(index)[0]
 
     def _part(self, index: int) -> tuple[Part, tuple[str, ...]]:
+        if self.planted is not None:
+            return self._planted_part(self.planted, index)
         file = self.parts[index]
         frame = _frame(self.place.read(file.name), file.sha256, f"{self.place.root}/{file.name}")
         words = frame["word"].to_numpy()
@@ -176,6 +184,12 @@ class PartitionedData:
             self._events(frame, f"{name}_", words) if name in self.given else None for name in GIVEN
         ]
         return Part(frame["number"].to_numpy(), events, *given), tuple(frame["id"].to_list())
+
+    def _planted_part(self, planted: PlantedParts, index: int) -> tuple[Part, tuple[str, ...]]:
+        numbers, events = planted.read(index)
+        ids = tuple(str(number + 1) for number in numbers.tolist())
+        events = replace(events, user_words=id_words(ids), item_words=self.item_words)
+        return Part(numbers, events, None, None), ids
 
     def _events(self, frame: pl.DataFrame, prefix: str, words: Words) -> Interactions:
         lengths = frame[f"{prefix}items"].list.len()
@@ -265,6 +279,8 @@ def open_partitions(path: str) -> PartitionedData:
     content = place.read(MANIFEST)
     try:
         told = json.loads(content)
+        if told["format"] == planted_parts.FORMAT:
+            return _of_planted(place, planted_parts.opened(told, f"{path}/{MANIFEST}"))
         if told["format"] != FORMAT:
             raise ValueError(f"format {told['format']!r}, expected {FORMAT!r}")
         parts = tuple(PartFile(**part) for part in told["parts"])
@@ -294,6 +310,22 @@ def open_partitions(path: str) -> PartitionedData:
         raise DataError(
             f"{path}/{MANIFEST} is no manifest of partitions: {failure}", _REMEDY
         ) from None
+
+
+def _of_planted(place: Place, planted: PlantedParts) -> PartitionedData:
+    shape, items = planted.shape, planted.items
+    parts = tuple(
+        PartFile(f"part-{index:05d}, planted", part.users, part.events, 0, "")
+        for index, part in enumerate(map(planted.shape_of, range(planted.parts)))
+    )
+    ids = tuple(str(j + 1) for j in range(shape.items))
+    note = f"planted with seed {planted.seed} in {planted.parts} parts where they are read: {shape}"
+    provenance = Provenance("planted", (), ReadReport(shape.events, shape.events, notes=(note,)))
+    return PartitionedData(
+        place, shape.kind, KINDS[shape.kind].scale(shape.value_range), shape.users, ids,
+        items.titles, items.features, id_words(ids), parts, provenance,
+        timed=True, given=(), planted=planted,
+    )  # fmt: skip
 
 
 def _frame(content: bytes, sha256: str, name: str) -> pl.DataFrame:

@@ -190,7 +190,7 @@ class PlantedChunk:
 def planted(shape: PlantedShape, *, seed: int) -> Dataset:
     """The whole planted data set in memory (16 bytes an event)."""
     truth, items = _plant(shape, seed)
-    events = _draw(truth, seed, 0, shape.users)
+    events = _draw(truth, _event_key(seed), 0, shape.users)
     catalogue = Catalogue(
         tuple(str(j + 1) for j in range(shape.items)),
         items.titles,
@@ -221,8 +221,16 @@ def generate_chunks(
     while start < shape.users:
         before = int(ends[start - 1]) if start else 0
         stop = max(start + 1, int(np.searchsorted(ends, before + events_per_chunk, side="right")))
-        yield PlantedChunk(start, _draw(truth, seed, start, stop))
+        yield PlantedChunk(start, _draw(truth, _event_key(seed), start, stop))
         start = stop
+
+
+def planted_part(shape: PlantedShape, items: PlantedItems, *, seed: int, part: int) -> Interactions:
+    """The events of users whom no other part knows, numbered from 0: drawn from streams of this
+    part. shape: of the part. items: of all parts."""
+    streams = Streams(seed)
+    truth = _users(shape, items, streams.numpy("planted-users-of-part", round=part))
+    return _draw(truth, streams.key("planted-events-of-part", round=part), 0, shape.users)
 
 
 def write_parquet(
@@ -267,9 +275,14 @@ def _write_items(path: Path, items: PlantedItems) -> Path:
 
 def _plant(shape: PlantedShape, seed: int) -> tuple[PlantedTruth, PlantedItems]:
     """Everything but the events: memory grows with users and items only."""
-    streams, d = Streams(seed), shape.dimension
-    items = plant_items(shape.items, d, shape.explained, rng=streams.numpy("planted-items"))
-    rng = streams.numpy("planted-users")
+    streams = Streams(seed)
+    rng = streams.numpy("planted-items")
+    items = plant_items(shape.items, shape.dimension, shape.explained, rng=rng)
+    return _users(shape, items, streams.numpy("planted-users")), items
+
+
+def _users(shape: PlantedShape, items: PlantedItems, rng: np.random.Generator) -> PlantedTruth:
+    d = shape.dimension
     spread = np.arange(1, d + 1) ** -0.5  # tastes differ more in some directions than in others
     spread *= shape.interaction_std / np.sqrt(np.sum(spread**2))
     return PlantedTruth(
@@ -280,7 +293,7 @@ def _plant(shape: PlantedShape, seed: int) -> tuple[PlantedTruth, PlantedItems]:
         item_bias=(shape.item_bias_std * items.quality).astype(np.float32),
         popularity=items.popularity,
         user_events=_activity(shape, rng),
-    ), items
+    )
 
 
 def _activity(shape: PlantedShape, rng: np.random.Generator) -> Int64s:
@@ -299,7 +312,11 @@ def _activity(shape: PlantedShape, rng: np.random.Generator) -> Int64s:
     return counts
 
 
-def _draw(truth: PlantedTruth, seed: int, start: int, stop: int) -> Interactions:
+def _event_key(seed: int) -> bytes:
+    return Streams(seed).key("planted-events")
+
+
+def _draw(truth: PlantedTruth, key_bytes: bytes, start: int, stop: int) -> Interactions:
     """The events of users start..stop-1, numbered from 0."""
     shape = truth.shape
     user_ptr = np.concatenate([[0], np.cumsum(truth.user_events[start:stop])]).astype(np.int64)
@@ -311,7 +328,7 @@ def _draw(truth: PlantedTruth, seed: int, start: int, stop: int) -> Interactions
         if shape.selectivity is None
         else shape.selectivity
     )
-    key = np.frombuffer(Streams(seed).key("planted-events")[:8], dtype="<u8")[0]
+    key = np.frombuffer(key_bytes[:8], dtype="<u8")[0]
     settings = np.array([shape.mean, *shape.value_range, shape.step, shape.noise_std, selectivity])
 
     def fill(a: int, b: int) -> None:

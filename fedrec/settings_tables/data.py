@@ -19,7 +19,7 @@ class PlantedSettings(Table):
 
     What is not said here, and strengths in units of the scale, are those of the presets."""
 
-    users: int = Field(ge=1, le=5_000_000)
+    users: int = Field(ge=1, le=10_000_000)
     items: int = Field(ge=2, le=1_000_000)
     events: int = Field(ge=1, le=2_000_000_000)
     least_events: int = Field(0, ge=0)

@@ -32,7 +32,7 @@ _OF = {
     "--only": (Bench.study, Bench.search),
     "--likes": (Bench.study, Bench.search),
     "--seeds": (Bench.study, Bench.sizes, Bench.simple),
-    "--users": (Bench.sizes, Bench.simple, Bench.plan),
+    "--users": (Bench.sizes, Bench.simple, Bench.plan, Bench.scale),
     "--items": (Bench.sizes, Bench.simple, Bench.plan),
     "--epsilons": (Bench.sizes, Bench.simple, Bench.plan),
     "--set": (Bench.paper, Bench.simple),
@@ -237,6 +237,8 @@ def _measured(
         )
     if what is Bench.plan:
         return told("plan", data=data, output=some.output, **some.grid, **shared)
+    if what is Bench.scale:
+        return told("scale", users=some.grid["users"], quick=some.quick, silent=some.silent)
     if what is Bench.cluster:
         return told("cluster", data=data, quick=some.quick, silent=some.silent)
     return (

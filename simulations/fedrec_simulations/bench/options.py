@@ -44,6 +44,7 @@ class Bench(StrEnum):
     simple = "simple"
     plan = "plan"
     cluster = "cluster"
+    scale = "scale"
     sums = "sums"
     leaves = "leaves"
     submit = "submit"
@@ -68,7 +69,8 @@ times a round of one light device, light-devices a round of ten thousand.
 Runtimes: processes times a whole training in separate processes beside the loopback. runtimes times
 every shipped scenario on every runtime. grid times Flower's messages in this process, and on Ray's
 actors where `fedrec[ray]` is installed. cluster times a training on 1, 2 and 4 nodes of Ray, kills
-a worker and adds a node. sums compares the sums of a round with Dask, Ray Data and Spark, where
+a worker and adds a node. scale says what a training on a billion planted ratings takes, from a
+sample of their parts. sums compares the sums of a round with Dask, Ray Data and Spark, where
 these are installed.
 
 Quality: quality, ablation, news and news-paper read MovieLens 1M; clicks reads a folder of click
@@ -111,9 +113,9 @@ What = Annotated[
         metavar="WHAT",
         show_choices=False,
         help="Speed: kernels, als, encoder, readers, intake, enrolment, nodes, device, processes, "
-        "runtimes, grid, sgld, serving, sharing-intake, cluster, sums, leaves, light-device, "
-        "light-devices. Quality: ablation, quality, clicks, news, news-paper, paper, study, "
-        "search, serving-basis, serving-lists, serving-news, linkage, sizes, simple, plan, "
+        "runtimes, grid, sgld, serving, sharing-intake, cluster, scale, sums, leaves, "
+        "light-device, light-devices. Quality: ablation, quality, clicks, news, news-paper, paper, "
+        "study, search, serving-basis, serving-lists, serving-news, linkage, sizes, simple, plan, "
         "cohorts, sharing. Leaderboard: submit, leaderboard.",
     ),
 ]
@@ -193,7 +195,10 @@ Users = Annotated[
     typer.Option(
         metavar="N,N",
         show_default=False,
-        help="Of sizes: the users of the grid. Of simple and plan: also on so many users.",
+        help=(
+            "Of sizes: the users of the grid. Of simple and plan: also on so many users. Of scale: "
+            "people."
+        ),
     ),
 ]
 Items = Annotated[

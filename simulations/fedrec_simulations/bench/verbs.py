@@ -47,6 +47,7 @@ TOLD = {
     "simple": "bench.simple",
     "plan": "bench.plan",
     "cluster": "bench.cluster",
+    "scale": "bench.scale",
 }
 """By name: modules whose `run(tell=...)` says after every row how far it is."""
 

@@ -8,6 +8,7 @@ from typing import Any
 from fedrec.data import partitioning
 from fedrec.data.partitioning import Told
 from fedrec.data.partitions import open_partitions
+from fedrec.data.planted_parts import PlantedParts
 from fedrec.data.read import detect, read
 from fedrec.data.tables import TableOptions, asked_table
 from fedrec.errors import SettingsError
@@ -29,21 +30,26 @@ def partition(
     *,
     parts: int,
     resume: bool,
+    where_read: bool = False,
     told: Told = lambda done, total: None,
 ) -> dict[str, Any]:
     """Write the partitions and return what the manifest says in short. Tables are read in batches,
     planted data is drawn in chunks, other formats, whose data sets are small, are read whole.
+    where_read: write no part, which is then planted by whoever reads it.
 
     Raises SettingsError for news and for choices among all users, RunError where the folder is in
     use, and what reading raises.
     """
     require_partitionable(scenario)
     data = scenario.data
+    planted = _where_read(scenario, parts, resume) if where_read else None
     source = scenario.model_dump_json(include={"data": True}) + (
         "" if data.path else str(scenario.seed)
     )
     work = partitioning.open_output(output, parts=parts, source=source, resume=resume)
-    if not data.path:
+    if planted is not None:
+        partitioning.partition_planted_where_read(planted, output, work)
+    elif not data.path:
         partitioning.partition_planted(
             planted_shape(data), scenario.seed, output, work, parts=parts, told=told
         )
@@ -70,6 +76,20 @@ def partition(
         "largest_part": max(sizes), "bytes": sum(part.size_bytes for part in made.parts),
         "not_covered": list(made.provenance.not_covered),
     }  # fmt: skip
+
+
+def _where_read(scenario: Scenario, parts: int, resume: bool) -> PlantedParts:
+    if resume or scenario.data.path:
+        raise SettingsError(
+            f"--planted-where-read has no {'work to resume' if resume else 'data to read'}",
+            f"Leave {'--resume' if resume else 'the data'} out.",
+        )
+    shape = planted_shape(scenario.data)
+    if parts > shape.users:
+        raise SettingsError(
+            f"--parts {parts} is more than the {shape.users} users", "Give fewer parts."
+        )
+    return PlantedParts(shape, scenario.seed, parts)
 
 
 def require_partitionable(scenario: Scenario) -> None:

@@ -60,8 +60,9 @@ def run(
     resume: bool = False,
     quiet: bool = False,
     on_round: OnRound | None = None,
+    opened: Engine | None = None,
 ) -> dict[str, Any]:
-    """What `simulate.run` does, over parts.
+    """What `simulate.run` does, over parts. opened: an engine over them, in the place of `cast`'s.
 
     Raises SettingsError where the data is not partitioned or the scenario needs it whole."""
     console, started = Console(stderr=True, quiet=quiet), time.perf_counter()
@@ -79,7 +80,7 @@ def run(
     parts = Parts(scenario)
     parts.require_usable()
     folder = open_folder(scenario, name, cast, resume=resume)
-    with closing(_engine(cast, parts)) as engine:
+    with closing(opened or _engine(cast, parts)) as engine:
         work = _Passes(engine, console)
         sizes: Sizes = work.reduce("counting", CountTask())
         _require_events(sizes, scenario)
