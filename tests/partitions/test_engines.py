@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -285,6 +286,59 @@ def test_workers_that_keep_dying_end_the_run_with_a_remedy(
     engine, _ = _engine(parts, monkeypatch, 2, lambda name, call: name == "take")
     with pytest.raises(RunError, match="lost in 3 passes"):
         engine.reduce(CountTask(), _quiet)
+
+
+def _raising(said: str) -> Callable[..., Any]:
+    def fails(*_: Any) -> Any:
+        raise LostError(said)
+
+    return fails
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        (lambda worker: "0.0.9, code 0123", "has fedrec 0.0.9, code 0123, and this is"),
+        (_raising("an error raised in its creation task\nno Parts here"), "cannot start: no Parts"),
+        (_raising("No module named 'fedrec_simulations'"), "do not have fedrec"),
+    ],
+)
+def test_a_node_with_other_code_is_refused_before_it_maps_a_part(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, version: Callable[..., Any], said: str
+) -> None:
+    monkeypatch.setattr(on_ray.Worker, "version", version)
+    engine, fake = _engine(parts, monkeypatch, 2, lambda name, call: False)
+    with pytest.raises(RunError, match=said) as refused:
+        engine.reduce(CountTask(), _quiet)
+    assert "--ship-package" in refused.value.remedy
+    assert fake.calls == 0
+
+
+def test_one_release_with_other_code_is_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = on_ray._version()
+    monkeypatch.setattr(on_ray, "code_digest", lambda: "0" * 64)
+    assert on_ray._version() != before
+
+
+def test_a_question_that_the_object_store_does_not_take_ends_the_run_with_a_remedy(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, fake = _engine(parts, monkeypatch, 2, lambda name, call: False)
+    monkeypatch.setattr(fake, "put", _raising("Local disk is full\nwith more lines"))
+    with pytest.raises(RunError, match="does not take the question: Local disk is full"):
+        engine.reduce(CountTask(), _quiet)
+
+
+def test_an_address_where_nobody_listens_is_refused_before_ray_is_asked() -> None:
+    with socket.socket() as taken:  # bound, and not listening
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for named in (address, f"ray://{address}"):
+            with pytest.raises(RunError, match=f"no Ray cluster at {named}"):
+                on_ray._require_answer(named)
+        taken.listen()
+        on_ray._require_answer(address)
+    on_ray._require_answer("auto")  # which Ray resolves
 
 
 def test_what_a_reader_says_of_a_part_reaches_the_driver(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import os
 import secrets
+import socket
 from collections import deque
 from collections.abc import Sequence
 from importlib import import_module
@@ -23,6 +24,7 @@ from fedrec import __version__
 from fedrec.errors import FedRecError, RunError
 from fedrec.extras import require
 from fedrec.numerics.threads import use_at_most
+from fedrec_simulations.leaderboard.record import code_digest
 from fedrec_simulations.partitions.parts import Parts
 from fedrec_simulations.partitions.protocol import Task, Told, merged
 
@@ -39,11 +41,17 @@ _TICK_S = 0.5
 """How often nodes that joined are looked for."""
 _ATTEMPTS = 3
 _NO_WORKER_S = 120.0
+_ANSWER_S = 10.0
 
 
 def _ray() -> Any:
     """Ray, whose types differ by version and by whether it is installed."""
     return import_module("ray")
+
+
+def _version() -> str:
+    """Release and code: one release with other code may compute other sums."""
+    return f"{__version__}, code {code_digest()[:12]}"
 
 
 class Worker:
@@ -56,7 +64,7 @@ class Worker:
 
     def version(self) -> str:
         """Of fedrec, on the node."""
-        return __version__
+        return _version()
 
     def process_id(self) -> int:
         """Of the worker, on its node."""
@@ -105,6 +113,7 @@ class OnRay:
         Raises RunError where there is no such cluster.
         """
         require("cluster", "--runtime ray")
+        _require_answer(address)
         environment: dict[str, Any] = {
             "env_vars": {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
         }
@@ -117,7 +126,7 @@ class OnRay:
             )
         except (ConnectionError, RuntimeError, ValueError) as failure:
             raise RunError(
-                f"no Ray cluster at {address or 'this machine'}: {str(failure).splitlines()[0]}",
+                f"no Ray cluster at {address or 'this machine'}: {_first_line(failure)}",
                 "Check --address.",
             ) from None
         return cls(source)
@@ -134,7 +143,13 @@ class OnRay:
     def reduce(self, task: Task, told: Told, *, only: int | None = None) -> Any:
         """See `protocol.Engine`."""
         asked = list(range(self.parts)) if only is None else [only]
-        kept = self._ray.put(task)
+        try:
+            kept = self._ray.put(task)
+        except self._ray.exceptions.RayError as failure:
+            raise RunError(
+                f"Ray's object store does not take the question: {_first_line(failure)}",
+                "Free memory or disk on the driver's node, or raise --object-store-memory there.",
+            ) from None
         for _ in range(_ATTEMPTS):
             key = secrets.token_hex(8)
             held = self._mapped(key, kept, asked, told)
@@ -223,15 +238,21 @@ class OnRay:
         try:
             version = self._ray.get(reference)
         except self._ray.exceptions.RayError as failure:
-            if "ModuleNotFoundError" in str(failure):
+            said = str(failure)
+            if "No module named 'fedrec" in said:
                 raise RunError(
                     "nodes of the Ray cluster do not have fedrec",
                     "Install it there, or give --ship-package.",
                 ) from None
+            if "creation task" in said:
+                raise RunError(
+                    f"a worker of the Ray cluster cannot start: {said.strip().splitlines()[-1]}",
+                    "Install one version of fedrec on all nodes, or give --ship-package.",
+                ) from None
             return  # lost while it started
-        if version != __version__:
+        if version != _version():
             raise RunError(
-                f"a node of the Ray cluster has fedrec {version}, and this is {__version__}",
+                f"a node of the Ray cluster has fedrec {version}, and this is {_version()}",
                 "Install one version, or give --ship-package.",
             )
         self._ready.append(actor)
@@ -258,6 +279,21 @@ class OnRay:
     def close(self) -> None:
         """See `protocol.Engine`."""
         self._ray.shutdown()
+
+
+def _first_line(failure: Exception) -> str:
+    return next(iter(str(failure).strip().splitlines()), type(failure).__name__)
+
+
+def _require_answer(address: str) -> None:
+    """Raises RunError where nobody listens at HOST:PORT: Ray itself would try for many minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not (colon and port.isdigit()):
+        return  # "", "auto" and the like, which Ray resolves
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
+    except (OSError, OverflowError) as failure:
+        raise RunError(f"no Ray cluster at {address}: {failure}", "Check --address.") from None
 
 
 def _folder(package: str) -> str:
