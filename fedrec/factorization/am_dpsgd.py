@@ -21,21 +21,31 @@ whose gradient is one vector a user beside one number a feature. Features of ver
 noise and have hardly anything to share: they are left out. Weights n_j^-1/4 (App. E) are left out
 as well: they gained nothing on validation. The bias b_j and the user's own mean are those of
 `local_stage`.
+
+With `gradient_radius` it is Alg. 6 as printed, but for the batches: each example's gradient is
+clipped to Gamma_g (l. 8), weighed by the n_j^-1/4 of App. E, and the step is plain (l. 9), with the
+ridge of App. E on item vectors. App. E scales a user's weights to squares of a fixed sum, which
+bounds statistics of different items. Gradients of different items share their parameters and add
+up, so that here the weights themselves sum to 1: a user's report then has norm at most Gamma_g, and
+what is released is that over Gamma_g. Each release has sensitivity 1 again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from fedrec.arrays import Float64s
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.encoders import items as encoder
 from fedrec.encoders.items import ItemInputs
+from fedrec.errors import SettingsError
 from fedrec.factorization import noisy_descent
 from fedrec.factorization.local_stage import LocalStageModel, solved
 from fedrec.factorization.noisy_descent import DescentRecipe, DescentSettings
@@ -45,6 +55,11 @@ from fedrec.federation.rounds import ClientStep, State
 from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan
 
+EXAMPLES = "am-dpsgd/examples"
+"""The step in which each example is clipped, as printed."""
+_DIVERGED = 1e4
+"""Longer parameters are no model: item vectors of features of norm 1 have about norm 1."""
+
 
 @dataclass(frozen=True)
 class EncoderSettings:
@@ -52,13 +67,15 @@ class EncoderSettings:
 
     least_share: a feature value counts if this share of all items has it, and then as their number
     to the power -`rarity`. identity: size of an item's own entry beside its bags of norm 1; 0 for
-    none, where the encoder fits AM-SSP's functions of features.
+    none, where the encoder fits AM-SSP's functions of features. gradient_radius: Gamma_g of one
+    example, as printed; 0 where users are scaled instead.
     """
 
     gradients: int
     least_share: float
     rarity: float
     identity: float
+    gradient_radius: float = 0.0
 
 
 def feature_rows(
@@ -124,26 +141,24 @@ class EncoderDescent:
         name, X = f"gradient/{t - 1}", self.rows
         gradient = block(name, "linear", rows=X.shape[1], width=self.plain.settings.dimension + 1)
         public = {key: state[key] for key in ("table", "solved_on", "mean")} | padded_rows(X)
-        return Question(t, "am-dpsgd/gradient", public, (ReleaseSpec(name, (gradient,)),))
+        if self.settings.gradient_radius:
+            step, public = EXAMPLES, public | {"weights": state["weights"]}
+        else:
+            step = "am-dpsgd/gradient"
+        return Question(t, step, public, (ReleaseSpec(name, (gradient,)),))
 
     def tell(self, state: State, question: Question, answer: Release) -> State:
-        """Counts and mean; then E_p += rate g_p / (sum_j x_jp^2 count_j + ridge).
-
-        Every T gradients users are solved anew."""
+        """Counts and mean; then a step, and every T gradients users are solved anew."""
         t, plain = int(state["round"]), self.plain.settings
         if t == 0:
             return self._counted(state, answer)
-        name = f"gradient/{t - 1}"
-        curvature = (
-            self.rows.power(2).T @ np.asarray(state["counts"], np.float64)
-            + plain.item_ridge
-            + answer.noise_std[name]
-        )
-        E = (
-            np.asarray(state["E"], np.float64)
-            + plain.rate * answer.values[name] / curvature[:, None]
-        )
+        E = np.asarray(state["E"], np.float64) + plain.rate * self._direction(state, answer, t - 1)
         E[:, -1] *= plain.biases
+        if not np.abs(E).max() < _DIVERGED:
+            raise SettingsError(
+                f"the item encoder diverged at step {t} of {plain.steps}",
+                "Lower the learning rate or the ridge.",
+            )
         table = self.rows @ E
         anchor = table if t % self.settings.gradients == 0 else state["solved_on"]
         return {**state, "E": E, "table": table, "solved_on": anchor, "round": np.array(t + 1)}
@@ -157,21 +172,69 @@ class EncoderDescent:
             table[:, :-1], table[:, -1], offset=mean, user_ridge=plain.user_ridge, prior=plain.prior
         )
 
+    def _direction(self, state: State, answer: Release, s: int) -> Float64s:
+        """(P, d + 1) g_p / (sum_j x_jp^2 count_j + ridge); as printed, Gamma_g g less the gradient
+        of the ridge."""
+        found, plain = answer.values[f"gradient/{s}"], self.plain.settings
+        if self.settings.gradient_radius:
+            pulled = self.rows.T @ np.asarray(state["table"], np.float64)
+            return np.asarray(self.settings.gradient_radius * found - plain.item_ridge * pulled)
+        counts = self.rows.power(2).T @ np.asarray(state["counts"], np.float64)
+        curvature = counts + plain.item_ridge + answer.noise_std[f"gradient/{s}"]
+        return np.asarray(found / curvature[:, None])
+
     def _counted(self, state: State, answer: Release) -> State:
         counts, mean = noisy_descent.counts_and_mean(self.plain.facts, answer)
-        return {**state, "counts": counts, "mean": np.array(mean), "round": np.array(1)}
+        known = {"counts": counts, "mean": np.array(mean), "round": np.array(1)}
+        weights = np.maximum(counts, 1.0) ** -0.25  # App. E, of what is released here
+        return {**state, **known} | ({"weights": weights} if self.settings.gradient_radius else {})
 
 
-def client_steps(settings: DescentSettings) -> Mapping[str, ClientStep]:
-    """What runs on a device, by the name a question gives."""
+def client_steps(
+    settings: DescentSettings, gradient_radius: float = 0.0
+) -> Mapping[str, ClientStep]:
+    """What runs on a device, by the name a question gives.
+
+    Where examples are clipped, to `gradient_radius`, users answer no other gradient."""
+    counted = noisy_descent.client_steps(settings)
+    if gradient_radius:
+        return {
+            **counted,
+            EXAMPLES: lambda question, mine: _report_examples(
+                question, mine, settings, gradient_radius
+            ),
+        }
     return {
-        **noisy_descent.client_steps(settings),
+        **counted,
         "am-dpsgd/gradient": lambda question, mine: _report_gradient(question, mine, settings),
     }
 
 
 def _report_gradient(question: Question, mine: Interactions, settings: DescentSettings) -> Reports:
     """(X' e)_p (u_k, 1) of every feature p of the user's items, scaled to norm 1."""
+    residuals, extended = _residuals(question, mine, settings)
+    return _reported(question, mine, residuals, extended, "exact")
+
+
+def _report_examples(
+    question: Question, mine: Interactions, settings: DescentSettings, radius: float
+) -> Reports:
+    """The same with e of each example cut to w Gamma_g / (|x_j| |(u_k, 1)|) and divided by Gamma_g,
+    w summing to 1 over the user's examples: norm at most 1."""
+    residuals, extended = _residuals(question, mine, settings)
+    X = rows_of_question(question.public)
+    sizes = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())[mine.items]
+    lengths = np.abs(residuals) * sizes * np.linalg.norm(extended, axis=1)[mine.users]
+    omega = np.asarray(question.public["weights"], np.float64)[mine.items]
+    shares = omega / segments.sums(mine.user_ptr, omega)[mine.users]
+    cut = shares * residuals / np.maximum(lengths, radius)
+    return _reported(question, mine, cut, extended, "clip")
+
+
+def _residuals(
+    question: Question, mine: Interactions, settings: DescentSettings
+) -> tuple[Float64s, Float64s]:
+    """e of every example from the newest table, and (u_k, 1) solved on an older one."""
     public = question.public
     old, new = np.asarray(public["solved_on"], np.float64), np.asarray(public["table"], np.float64)
     mean, V = float(public["mean"]), np.ascontiguousarray(old[:, :-1])
@@ -183,14 +246,26 @@ def _report_gradient(question: Question, mine: Interactions, settings: DescentSe
         - means[mine.users]
         - segments.row_products(extended[mine.users], new[mine.items])
     )
+    return residuals, extended
+
+
+def _reported(
+    question: Question,
+    mine: Interactions,
+    residuals: Float64s,
+    extended: Float64s,
+    scaling: Literal["exact", "clip"],
+) -> Reports:
+    """The rows (X' e)_p (u_k, 1)."""
     gradient = sorted_rows(
         sparse.csr_matrix(
             (residuals, mine.items, mine.user_ptr), shape=(mine.num_users, mine.num_items)
         )
-        @ rows_of_question(public)
+        @ rows_of_question(question.public)
     )
     ptr, features = gradient.indptr.astype(np.int64), gradient.indices.astype(np.int32)
-    return bounded(ptr, features, [RealBlock(gradient.data, extended)], question.releases)
+    blocks = [RealBlock(gradient.data, extended)]
+    return bounded(ptr, features, blocks, question.releases, scaling=scaling)
 
 
 def padded_rows(X: sparse.csr_matrix) -> dict[str, npt.NDArray[np.generic]]:

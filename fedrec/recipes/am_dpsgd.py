@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from fedrec.data.kinds import KINDS, Kind
+from fedrec.errors import SettingsError
 from fedrec.factorization import am_dpsgd, click_descent, noisy_descent
 from fedrec.federation.rounds import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
@@ -19,6 +20,12 @@ from fedrec.settings import Scenario
 def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     """The recipe and its steps."""
     dp_gd.require_clicks(scenario, facts.kind)
+    if scenario.model.gradient_radius and not facts.rated:
+        raise SettingsError(
+            "model.gradient_radius has no effect on clicks, of which a gradient is no sum over "
+            "a user's examples",
+            "Leave model.gradient_radius out.",
+        )
     settings, of_encoder = settings_of(scenario)
     features = (
         facts.features if scenario.model.encoder == "features" and scenario.data.features else None
@@ -27,13 +34,15 @@ def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     if not facts.rated:
         return dp_gd.descent_of_clicks(click_settings(scenario), facts, rows)
     recipe = am_dpsgd.EncoderDescent(fast_dpmf.descent(settings, facts), of_encoder, rows)
-    return Prepared(recipe, am_dpsgd.client_steps(settings), recipe.plan)
+    steps = am_dpsgd.client_steps(settings, of_encoder.gradient_radius)
+    return Prepared(recipe, steps, recipe.plan)
 
 
 def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
     """By the name a question gives."""
     if KINDS[kind].rated:
-        return am_dpsgd.client_steps(settings_of(scenario)[0])
+        settings, of_encoder = settings_of(scenario)
+        return am_dpsgd.client_steps(settings, of_encoder.gradient_radius)
     return click_descent.client_steps(click_settings(scenario))
 
 
@@ -54,7 +63,11 @@ def settings_of(
     )
     own = chosen.own_vectors
     return descent, am_dpsgd.EncoderSettings(
-        gradients, least_share=0.0025 if own else 0.0, rarity=0.5, identity=0.7 * own
+        gradients,
+        least_share=0.0025 if own else 0.0,
+        rarity=0.5,
+        identity=0.7 * own,
+        gradient_radius=chosen.gradient_radius,
     )
 
 
@@ -69,5 +82,6 @@ SPEC = RecipeSpec(
     build=build,
     client_steps=client_steps,
     read=whole_scenario,
-    keys=fast_dpmf.KEYS | {"biases", "encoder_steps", "own_vectors", "user_radius"},
+    keys=fast_dpmf.KEYS
+    | {"biases", "encoder_steps", "gradient_radius", "own_vectors", "user_radius"},
 )

@@ -69,6 +69,14 @@ class ModelSettings(Table):
             "encoder has none"
         ),
     )
+    gradient_radius: float = Field(
+        0.0,
+        ge=0,
+        description=(
+            "of am-dpsgd on ratings: Gamma_g, to which the gradient of each example is clipped, as "
+            "AM-SSP Alg. 6 prints; 0 = each user's gradient is scaled instead"
+        ),
+    )
     optimizer: Literal["adam", "plain"] = Field(
         "adam",
         description="of AM-SSP's encoder: adam, or plain gradient steps as Alg. 2 to 5 print them",

@@ -7,13 +7,16 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pytest
 from scipy import sparse
 
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
+from fedrec.errors import SettingsError
 from fedrec.factorization.am_dpsgd import EncoderSettings, feature_rows
 from fedrec.factorization.facts import PublicFacts
+from fedrec.federation.reports import squared_norms
 from fedrec.federation.rounds import RoundDone, train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
@@ -110,3 +113,77 @@ def test_every_gradient_is_charged() -> None:
         len([release for release in made.plan.releases if release.name.startswith("gradient/")])
         == 12
     )
+
+
+PRINTED = (
+    "model.gradient_radius=0.5",
+    "model.biases=false",
+    "model.own_vectors=false",
+    "model.dimension=3",
+    "model.steps=1",
+    "model.user_ridge=4",
+    "model.item_ridge=0.01",
+    "model.learning_rate=0.02",
+    "privacy.epsilon=inf",
+)
+
+
+def test_as_printed_each_example_is_clipped_and_weighed_and_the_step_is_plain() -> None:
+    """Second code of Alg. 6 l. 8 and 9, example by example."""
+    dataset = planted(SHAPES["small"], seed=3)
+    ratings, d, radius = dataset.interactions, 3, 0.5
+    made = prepared_for(ratings, dataset.features, *PRINTED)
+    counted, stepped = rounds_of(ratings, made)
+    X = feature_rows(
+        dataset.features,
+        ratings.num_items,
+        EncoderSettings(1, least_share=0.0, rarity=0.5, identity=0.0),
+    ).toarray()
+    table, mean = np.asarray(counted.state["table"]), float(counted.state["mean"])
+    omega = np.maximum(np.asarray(counted.state["counts"]), 1) ** -0.25
+    expected, clipped = np.zeros((X.shape[1], d + 1)), 0
+    for a, b in itertools.pairwise(ratings.user_ptr):
+        items, V = ratings.items[a:b], table[ratings.items[a:b], :d]
+        y = ratings.values[a:b] - mean
+        u = np.append(np.linalg.solve(V.T @ V + 4 * np.eye(d), V.T @ y), 0.0)
+        for item, residual in zip(items, y - V @ u[:d], strict=True):
+            gradient = residual * np.outer(X[item], u)
+            length = float(np.linalg.norm(gradient))
+            clipped += length > radius
+            expected += omega[item] / omega[items].sum() * gradient * min(1, radius / length)
+    assert 0.05 < clipped / len(ratings.items) < 0.95  # both sides of Gamma_g are tried
+    (released,) = stepped.answer.values.values()
+    np.testing.assert_allclose(released * radius, expected, atol=1e-2 * np.abs(expected).max())
+    before, after = np.asarray(counted.state["E"]), np.asarray(stepped.state["E"])
+    np.testing.assert_allclose(
+        after, before + 0.02 * (radius * released - 0.01 * X.T @ X @ before), atol=1e-9
+    )
+
+
+def test_as_printed_no_user_moves_a_release_by_more_than_its_radius() -> None:
+    """Whatever its ratings: at the far ends of the scale, on few items and on all."""
+    dataset = planted(SHAPES["small"], seed=3)
+    m, (low, high) = dataset.interactions.num_items, dataset.interactions.value_range
+    lists = [np.arange(m), np.array([0]), np.arange(0, m, 2), np.arange(5)]
+    ptr = np.cumsum([0, *map(len, lists)])
+    ends = np.where(np.arange(ptr[-1]) % 2, low, high)
+    items = np.concatenate(lists).astype(np.int32)
+    extreme = Interactions(ptr.astype(np.int64), items, ends.astype(np.float32), m, (low, high))
+    made = prepared_for(extreme, dataset.features, *PRINTED)
+    counted, _ = rounds_of(extreme, made)
+    question = made.recipe.ask(counted.state)
+    assert question is not None
+    norms = squared_norms(made.steps[question.step](question, extreme), question.releases)
+    assert norms.max() <= 1
+    assert norms.max() > 0.25  # and the bound is no idle one
+
+
+def test_as_printed_a_rate_that_diverges_is_told_in_words_and_clicks_have_no_such_form() -> None:
+    dataset = planted(SHAPES["small"], seed=3)
+    keys = (*PRINTED[:4], "model.steps=12", "model.item_ridge=30", "model.learning_rate=50")
+    made = prepared_for(dataset.interactions, dataset.features, *keys)
+    with pytest.raises(SettingsError, match="the item encoder diverged at step"):
+        rounds_of(dataset.interactions, made)
+    clicks = PublicFacts(5, 5, "clicks", (1.0, 1.0), None, Streams(1))
+    with pytest.raises(SettingsError, match=r"model.gradient_radius has no effect on clicks"):
+        prepare(load(None, ["recipe=am-dpsgd", "model.gradient_radius=1"]), clicks)

@@ -3,10 +3,10 @@ seeds, beside controls.
 
 Protocol: `fedrec.data.clicklog` with users held out at random, one division (split.seed 20) for
 every row; seeds draw noise and initialisation. The public rows, the schedules of training and the
-settings of `central` were chosen before, on validation users of other divisions, so that some of
-these test users took part in those choices; the test users were looked at for this table alone.
-Every row is a run of `fedrec simulate` in a process of its own, kept in a folder: the benchmark
-goes on from there.
+settings of `central` and `central-encoder` were chosen before, on validation users of other
+divisions, so that some of these test users took part in those choices; the test users were looked
+at for this table alone. Every row is a run of `fedrec simulate` in a process of its own, kept in a
+folder: the benchmark goes on from there.
 """
 
 from __future__ import annotations
@@ -64,6 +64,9 @@ METHODS = (
     *(Method("additive", epsilon) for epsilon in (math.inf, 10.0, 5.0, 1.0)),
     Method("additive", 5.0, {"topics": "categories"}),
     *(Method("central", epsilon) for epsilon in (10.0, 5.0, 1.0)),
+    Method("central-encoder", 5.0, {"model": "plm-nr"}),
+    Method("central-encoder", 5.0, {"model": "plm-nr", "bands": 4}),
+    Method("central-encoder", 5.0, {"model": "nrms"}),
 )
 
 

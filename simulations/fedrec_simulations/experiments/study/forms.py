@@ -2,7 +2,8 @@
 found by one search for all.
 
 - **as printed**: the paper's own choices where the code has them (weights, pseudo-inverse, plain
-  descent), under the exact accounting.
+  descent, examples that are clipped one by one), under the exact accounting. Misprints are read as
+  they are meant, as the min of a clip that is printed as max.
 - **made sound**: the paper's algorithm and model as `fedrec` runs it: every user's report bounded,
   everything released charged.
 - **with our additions**: the same, and item biases and users' own means beside the vectors, which
@@ -39,8 +40,13 @@ NOT_ON_CLICKS = {
     "measured one on MovieLens 20M, below all others, and prints no loss for it",
     "noisy descent after fast DPMF": "a design of our own: on clicks it would be Ada-DPGD with "
     "weights that are all the same",
+    "Ada-DPGD, as printed": "has none on ratings either: Alg. 2 clips the sum over users, which "
+    "bounds none of them",
+    "AM-DPSGD, as printed": "Alg. 6 clips the gradient of each example, and what was not clicked "
+    "is no example of anybody's; the paper does not say how it charges that part",
+    "DP-CMF, as printed": "its paper has ratings alone",
 }
-"""Systems of the page that have no line on clicks, and why."""
+"""Lines of the page that are not there on clicks, and why."""
 Space = Mapping[str, tuple[float | int, ...]]
 
 
@@ -50,7 +56,7 @@ class Method:
     settings are chosen from.
 
     features: whether its item vectors are functions of features, free, or both (beside a public
-    side).
+    side). forms_on_clicks: which of `forms` there are on clicks (`NOT_ON_CLICKS`).
     """
 
     label: str
@@ -59,6 +65,7 @@ class Method:
     space: Space
     on_clicks: Space
     spaces: Mapping[Form, Space] | None = None
+    forms_on_clicks: tuple[Form, ...] = JUDGED
 
     def choices(self, form: Form, kind: Kind = "ratings") -> Space:
         """`space` or `on_clicks`, but for what a form has of its own."""
@@ -67,7 +74,9 @@ class Method:
 
     def forms_of(self, kind: Kind) -> tuple[Form, ...]:
         """Those that the method has on this kind of data."""
-        return tuple(form for form in self.forms if KINDS[kind].rated or form in JUDGED)
+        return tuple(
+            form for form in self.forms if KINDS[kind].rated or form in self.forms_on_clicks
+        )
 
 
 def line(method: str, form: Form) -> str:
@@ -132,6 +141,13 @@ _METADATA: Space = {
     "collective.unobserved": (0.01, 0.03, 0.1),
 }
 _PLAIN_RATES: Space = {"model.learning_rate": (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)}
+_EXAMPLES: Space = {
+    "model.encoder_steps": (1, 2, 4),
+    "model.learning_rate": (0.01, 0.03, 0.1, 0.3, 1.0),
+    "model.item_ridge": (0.0001, 0.0003, 0.001, 0.003, 0.01),
+    "model.gradient_radius": (0.1, 0.3, 1.0, 3.0, 10.0),
+}
+"""Of AM-SSP Alg. 6 as printed: an absolute rate, and a ridge on item vectors."""
 
 
 def _statistics(weights: str, printed_weights: str, **more: str) -> Mapping[Form, Row]:
@@ -147,14 +163,18 @@ def _statistics(weights: str, printed_weights: str, **more: str) -> Mapping[Form
 
 
 def _descent(recipe: str, base: Row) -> Mapping[Form, Row]:
-    """Clipping the sum of gradients, as printed, bounds no user: there is no printed form that any
-    noise would make private."""
+    """Clipping the sum of gradients, as Ada-DPALS Alg. 2 prints, bounds no user: it has no printed
+    form that any noise would make private."""
     return {
         "made sound": merged({"recipe": recipe}, base, {"model": {"biases": False}}),
         "with our additions": merged({"recipe": recipe}, base, {"model": {"biases": True}}),
     }
 
 
+_OF_FEATURES: Row = {"model": {"own_vectors": False}}
+_CLIPPED_EXAMPLES: Row = merged(
+    {"recipe": "am-dpsgd", "model": {"biases": False, "gradient_radius": 1.0}}, _OF_FEATURES
+)
 _SIDE: Row = {
     "recipe": "dp-cmf",
     "model": {"weights": "normalised"},
@@ -205,7 +225,7 @@ METHODS: Mapping[str, Method] = {
     "am-dpsgd": Method(
         "AM-DPSGD",
         "of features",
-        _descent("am-dpsgd", {"model": {"own_vectors": False}}),
+        {"as printed": _CLIPPED_EXAMPLES, **_descent("am-dpsgd", _OF_FEATURES)},
         {
             **_DESCENT,
             "model.dimension": (1, 2, 3, 4),
@@ -213,13 +233,20 @@ METHODS: Mapping[str, Method] = {
             "model.encoder_steps": (1, 2),
         },
         {**_CLICK_DESCENT, "model.steps": (3, 6, 12), "model.encoder_steps": (1, 2)},
+        {"as printed": _EXAMPLES},
+        ("made sound",),
     ),
     "dp-cmf": Method(
         "DP-CMF, metadata",
         "free and of features",
-        {"made sound": _SIDE, "with our additions": merged(_SIDE, {"model": {"own_means": True}})},
+        {
+            "as printed": merged(_SIDE, {"model": {"weights": "clipped"}}),
+            "made sound": _SIDE,
+            "with our additions": merged(_SIDE, {"model": {"own_means": True}}),
+        },
         {**_VECTORS, **_EXPONENT, **_METADATA},
         {**_CLICK_VECTORS, **_EXPONENT, **_METADATA},
+        forms_on_clicks=("made sound",),
     ),
 }
 """By name, in the page's order."""
