@@ -35,9 +35,11 @@ ONE_MODEL = """What claims are judged by. All lines have item and user vectors a
 start. The settings of each were found by the same search, `fedrec bench search`: {trials} settings
 for every line and ε, from a stated space, judged on validation {kind} of the first split. Space
 and trials are kept beside the code of the study (`forms.py`, `searched/{data}.json`). All are
-priced exactly. *As printed* has the paper's own weights, pseudo-inverse and plain descent where the
-code has them; its noise is that of the exact accounting all the same. *Made sound* is the paper's
-algorithm as it runs here.{more}"""
+priced exactly. *As printed* has the paper's own weights, pseudo-inverse, plain descent and clipped
+examples (AM-SSP Alg. 6) where the code has them, and reads misprints as they are meant. Its noise
+is that of the exact accounting all the same. *Made sound* is the paper's algorithm as it runs
+here. AM-SSP gives all algorithms the weights n^-1/4; AM-DPSGD has them as printed, and made sound
+weighs items alike.{more}"""
 WITH_ADDITIONS = """ *With our additions* has item biases and users' own means besides, which
 no paper here has, for every method alike: no claim is judged by it."""
 ON_LIKES = """Clicks are ratings of 4 or more, as Ada-DPALS and AM-SSP make them of MovieLens
@@ -59,8 +61,10 @@ the trials of another. One line started from public data. Several of those verdi
 claim below says what the page said of it, and why that was wrong.
 
 A verdict is of the data sets that it names, at the number of settings that were tried, and of no
-others. MovieLens 100K has 943 users; the papers evaluate on data with far more, where the same
-noise is small beside an item's sums.
+others. A claim that a paper makes of ratings alone, or of clicks alone, is judged on those alone.
+MovieLens 100K has 943 users; the papers evaluate on data with far more, where the same noise is
+small beside an item's sums. Its item features are genres, years and words of titles; those of
+AM-SSP and DP-CMF name casts and finer genres too, and may well help more.
 
 Published systems are *made sound*: every user's whole report is bounded, everything that is
 released is charged, and composition is exact (`fedrec/NOTATION.md` lists what their papers print).
@@ -88,20 +92,30 @@ as printed, and what runs here instead:
 
 | claim | why not | here |
 | --- | --- | --- |
-| AM-SSP Thm 1, 2: one noise for the run | it covers one item update and needs ε < log 1/δ | every release is charged, exactly |
-| AM-SSP Alg. 4: mini-batches of examples amplify | they sample examples, not users | charged without amplification |
-| Ada-DPALS Alg. 1: λ inside the weighted sum | the weights are private, and so is λ then | λ outside, public |
-| Ada-DPALS Alg. 2: clip the sum of gradients | that bounds the sum, not a user | each user is clipped |
-| DP-CMF Alg. 1: max(norm, Γ), and min(M, G) | one stretches vectors, the other clips from above only | both bounded on both sides |
+| AM-SSP Thm 1, 2: the noise of one item update | the theorems need ε < log 1/δ, and a run has many updates; the experiments compose them (App. E), by bounds | every release is charged, exactly |
+| AM-SSP Section 3.5: batches of examples amplify | per example they do; they sample no users, so that per user nothing is gained | charged without amplification |
+| Ada-DPALS Alg. 1: λ inside the weighted sum | the weights are private, and so is λ then; the proof and the public code leave it out | λ outside, public |
+| Ada-DPALS Alg. 2: clip the sum of gradients | harmless where losses are Γ-Lipschitz, as Thm 3.11 assumes; as the only clip it bounds the sum, not a user | each user is clipped |
+| DP-CMF Alg. 1: max(norm, Γ), and min(M, Γ) | misprints: one stretches vectors, the other clips from above only | both bounded on both sides |
 | fast DPMF Thm 1: the sampler is ε-DP | an exact posterior sample is, no finite chain | shown as *not established*, ranked nowhere |"""  # noqa: E501
 
 
-CURVES = """The papers' curves are not beside these tables: their text prints no values of them, and
-the figures themselves were not at hand to be read off their axes. What the text says of a figure,
-an order or a single number, is told by `fedrec bench paper PAPER/FIGURE` beside its re-made rows.
-Missing in those are two curves of the descent panels of Ada-DPALS (Figures 1 and 2): items sampled
-within a user, and descent without privacy. Rows of figures are not kept in the project: each
-command makes its own, on the data that it is given."""
+CURVES = """The papers were at hand as text, without their figures. So no curve was read off its
+axes, no point on this page is such a reading, and there is no uncertainty of a reading to state.
+What stands beside a re-made figure, `fedrec bench paper PAPER/FIGURE`, is what the text prints:
+
+- Ada-DPALS: orders of methods (Section 5, D.2, D.3), the least gains by bucket (D.2), the share of
+  the most frequent tenth. Of its neighbours, Tables 3 and 4, what it concludes.
+- AM-SSP: orders (4.2, 4.3, E.1 to E.3), its lead on DP-CMF at ε = 1 and 20 (4.2), ratios of seconds
+  (4.3, E.2), Recall@20 of DP-SGD (E.1).
+- DP-CMF: orders (4.2), the share of the gap that sides close (4.2), shares by popularity (4.2.1).
+- Fast DP matrix factorisation: seconds by dimension (6.1), speed-ups (6.3), a sentence on ε = 250.
+- PrivateRec: Tables 1 and 2 whole, with their deviations; of its figures one AUC (4.1) and the best
+  p and B.
+
+Missing in the re-made figures are two curves of the descent panels of Ada-DPALS (Figures 1 and 2):
+items sampled within a user, and descent without privacy. Rows of figures are not kept in the
+project: each command makes its own, on the data that it is given."""
 INVENTORY = """Every figure and table of the five papers. The papers' data are not at hand; what
 stands in for them is named, so that a re-made figure can show an order and not a value."""
 
