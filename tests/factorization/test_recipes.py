@@ -119,6 +119,16 @@ RECIPES: dict[str, list[str]] = {
         "model.encoder_steps=2",
         "model.encoder=id",
     ],
+    "am-dpsgd, as printed": [
+        "recipe=am-dpsgd",
+        "model.dimension=3",
+        "model.steps=2",
+        "model.biases=false",
+        "model.own_vectors=false",
+        "model.gradient_radius=0.5",
+        "model.item_ridge=0.01",
+        "model.learning_rate=0.02",
+    ],
     "dp-cmf": ["recipe=dp-cmf", "model.dimension=3", "model.steps=2"],
     "convex-ssp, clicks": ["recipe=convex-ssp", "model.dimension=3", "model.steps=2"],
     "convex-ssp, weighed clicks": [

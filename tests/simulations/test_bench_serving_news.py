@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedrec_simulations.bench import serving_news
+from fedrec_simulations.bench import serving_attention, serving_news
 
 pytestmark = pytest.mark.slow
 
@@ -29,3 +29,27 @@ def test_through_the_server_is_the_same_as_in_evaluation(
     )
     assert result["most_score_difference"] < 1e-4
     assert "through the server" in serving_news.markdown(result)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="stops a process by a signal")
+def test_padded_attention_through_the_server_is_the_same_as_in_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = serving_attention.run("planted", quick=True, folder=tmp_path)
+    (point,) = result["points"]
+    assert (point["coefficients"], point["padding"]) == (3, 0.2)
+    both = [(row["server"], row["evaluation"]) for row in point["served"].values()]
+    assert sum(evaluated is not None for _, evaluated in both) == 4
+    for server, evaluated in both:
+        if evaluated:
+            assert server["mean"] == pytest.approx(evaluated["mean"], abs=1e-4)
+    assert result["most_score_difference"] < 1e-4
+    assert "| 3 | 0.2 |" in serving_attention.markdown(result)
+
+
+def test_points_are_those_of_the_papers_figures_once() -> None:
+    points = serving_attention.POINTS
+    assert len(points) == len(set(points)) == 15
+    assert {(B, p) for B in (3, 5) for p in (0.0, 0.1, 0.2, 0.3, 0.5, 0.7)} < set(points)
+    assert {(B, 0.0) for B in (1, 3, 5, 10, 32)} < set(points)

@@ -39,6 +39,7 @@ class Bench(StrEnum):
     serving_basis = "serving-basis"
     serving_lists = "serving-lists"
     serving_news = "serving-news"
+    serving_attention = "serving-attention"
     linkage = "linkage"
     sizes = "sizes"
     simple = "simple"
@@ -80,9 +81,9 @@ at which it is worse than item biases, a smaller epsilon or fewer users. simple 
 simple private methods on the data given. plan compares what `fedrec plan` predicts with trainings
 on the data given.
 
-Serving: serving puts load on a real `fedrec serve`. serving-basis, serving-lists and serving-news
-measure what private queries lose on MovieLens 1M. linkage measures how often two noised answers of
-one person are matched.
+Serving: serving puts load on a real `fedrec serve`. serving-basis, serving-lists, serving-news and
+serving-attention measure what private queries lose on MovieLens 1M. linkage measures how often two
+noised answers of one person are matched.
 
 Papers: paper makes the figures of a paper again from the scenarios in simulations/, beside what was
 published. --set figure.seeds=[1,2] and --set figure.epsilons=[1,5] choose others. Figures that show
@@ -115,7 +116,8 @@ What = Annotated[
         help="Speed: kernels, als, encoder, readers, intake, enrolment, nodes, device, processes, "
         "runtimes, grid, sgld, serving, sharing-intake, cluster, scale, sums, leaves, "
         "light-device, light-devices. Quality: ablation, quality, clicks, news, news-paper, paper, "
-        "study, search, serving-basis, serving-lists, serving-news, linkage, sizes, simple, plan, "
+        "study, search, serving-basis, serving-lists, serving-news, serving-attention, linkage, "
+        "sizes, simple, plan, "
         "cohorts, sharing. Leaderboard: submit, leaderboard.",
     ),
 ]

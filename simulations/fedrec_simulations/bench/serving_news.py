@@ -63,7 +63,9 @@ def run(
             "Give MovieLens 1M: --data PATH/ml-1m.",
         )
     methods = [Method("additive", 5.0, seeds=(1,))] if quick else methods
-    found = {m.name: _summary([_seed(folder, data, m, seed) for seed in m.seeds]) for m in methods}
+    found = {
+        m.name: summary([one_model(folder, data, m, seed) for seed in m.seeds]) for m in methods
+    }
     protocol = " ".join((__doc__ or "").split("\n\n")[1].split())
     return dict(
         finite(
@@ -76,7 +78,7 @@ def run(
     )
 
 
-def _seed(folder: Path, data: str, method: Method, seed: int) -> Row:
+def one_model(folder: Path, data: str, method: Method, seed: int) -> Row:
     """One model: its run if it is not kept, then its bundle served."""
     evaluated = rows_of(
         {seed: news_trial(data, method, SERVED, seed)}, RowFiles(folder_of(folder, data))
@@ -133,7 +135,8 @@ def _furthest(bundle: Bundle, sent: npt.NDArray[np.float32], scores: Scores) -> 
     return float(np.abs(here - scores).max())
 
 
-def _summary(seeds: Sequence[Row]) -> Row:
+def summary(seeds: Sequence[Row]) -> Row:
+    """What is shown of one model, by epsilon."""
     first = seeds[0]
     rows = {
         f"{epsilon}": {

@@ -35,6 +35,7 @@ BENCHES: Mapping[str, tuple[str, bool]] = {
     "serving-basis": ("bench.serving_utility", True),
     "serving-lists": ("bench.serving_lists", True),
     "serving-news": ("bench.serving_news", True),
+    "serving-attention": ("bench.serving_attention", True),
     "linkage": ("bench.linkage", True),
 }
 """By name: the module whose `run(quick=...)` it is, and whether that takes data first."""
