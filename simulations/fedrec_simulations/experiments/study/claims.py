@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fedrec.data.kinds import KINDS, Kind
+from fedrec.data.kinds import Kind
 from fedrec_simulations.experiments.intervals import Interval
 from fedrec_simulations.experiments.study.forms import JUDGED, METHODS, Form, line
 from fedrec_simulations.experiments.study.results import Study
@@ -92,7 +92,7 @@ def on_one_model(
     worse: str,
     *,
     about: frozenset[str] = frozenset(),
-    kinds: Sequence[Kind] = tuple(KINDS),
+    kinds: Sequence[Kind] = ("ratings", "clicks"),
 ) -> Callable[[Sequence[Study]], Verdict]:
     """`better` beats `worse`, methods of `forms`, on the kinds of data that the claim is about:
     judged made sound; as printed it is told where both have that form.
