@@ -67,6 +67,9 @@ METHODS = (
     Method("central-encoder", 5.0, {"model": "plm-nr"}),
     Method("central-encoder", 5.0, {"model": "plm-nr", "bands": 4}),
     Method("central-encoder", 5.0, {"model": "nrms"}),
+    Method("local", 10.0, {"model": "plm-nr"}),
+    Method("local", 10.0, {"model": "plm-nr", "attention_noise": "laplace"}),
+    Method("local", 10.0, {"model": "naml"}),
 )
 
 
