@@ -107,14 +107,13 @@ def _row(people: int, sample: int) -> dict[str, Any]:
         run_over(chosen, name="scale", cast=RuntimeChoice("partitions"), quiet=True, opened=engine)
         core_s = time.process_time() - started
     passes = engine.passes
-    sampled = sum(done["core_s"] for done in passes if done["parts"] == sample < parts)
     return {
         "ratings": sizes["events"],
         "people": people,
         "parts": parts,
         "sample": sample,
         "train": {
-            "core_s": core_s - sampled + sampled * parts / sample,
+            "core_s": of_all_parts(core_s, passes, parts),
             "measured_core_s": core_s,
             "peak_mb": peak_rss_mb(),
             "rounds": sum(1 for done in passes if "/" in done["task"]),
@@ -123,6 +122,12 @@ def _row(people: int, sample: int) -> dict[str, Any]:
         },
         "passes": _by_task(passes),
     }
+
+
+def of_all_parts(core_s: float, passes: Sequence[dict[str, Any]], parts: int) -> float:
+    """What a run of `core_s` core seconds, with these passes in it, would take if each pass mapped
+    all parts."""
+    return core_s + sum(done["core_s"] * (parts / done["parts"] - 1) for done in passes)
 
 
 def _engine(scenario: Scenario, parts: int, sample: int) -> Sampled:
