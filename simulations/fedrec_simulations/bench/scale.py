@@ -127,7 +127,7 @@ def _row(people: int, sample: int) -> dict[str, Any]:
 def of_all_parts(core_s: float, passes: Sequence[dict[str, Any]], parts: int) -> float:
     """What a run of `core_s` core seconds, with these passes in it, would take if each pass mapped
     all parts."""
-    return core_s + sum(done["core_s"] * (parts / done["parts"] - 1) for done in passes)
+    return core_s + float(sum(done["core_s"] * (parts / done["parts"] - 1) for done in passes))
 
 
 def _engine(scenario: Scenario, parts: int, sample: int) -> Sampled:
