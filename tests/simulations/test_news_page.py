@@ -45,3 +45,12 @@ def test_untrained_directions_are_those_of_the_same_rows() -> None:
     expected = [100 * found[f"untrained public directions{name}"]["auc"]["mean"] for name in names]
     said = [float(cell) for cell in cells("public directions, untrained")[:4]]
     assert said == pytest.approx(expected, abs=0.0501)
+
+
+def test_the_first_words_say_what_local_is_worth_with_either_noise() -> None:
+    kept = json.loads((DOCS / "results" / "news-ml1m.json").read_text())["methods"]
+    found = [kept[f"local, plm-nr, {noise}epsilon 10"] for noise in ("", "laplace, ")]
+    assert [each["seeds"] for each in found] == [3, 3]
+    gaussian, laplace = (f"{100 * each['served']['inf']['auc']['mean']:.1f}" for each in found)
+    first = " ".join((DOCS / "news.md").read_text().split("\n\n")[1].split())
+    assert f"an AUC of {gaussian} with Gaussian noise and {laplace} with Laplace's" in first

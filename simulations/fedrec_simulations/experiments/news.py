@@ -69,7 +69,6 @@ METHODS = (
     Method("central-encoder", 5.0, {"model": "nrms"}),
     Method("local", 10.0, {"model": "plm-nr"}),
     Method("local", 10.0, {"model": "plm-nr", "attention_noise": "laplace"}),
-    Method("local", 10.0, {"model": "naml"}),
 )
 
 
