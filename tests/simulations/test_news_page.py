@@ -54,3 +54,7 @@ def test_the_first_words_say_what_local_is_worth_with_either_noise() -> None:
     gaussian, laplace = (f"{100 * each['served']['inf']['auc']['mean']:.1f}" for each in found)
     first = " ".join((DOCS / "news.md").read_text().split("\n\n")[1].split())
     assert f"an AUC of {gaussian} with Gaussian noise and {laplace} with Laplace's" in first
+    names = ("additive, epsilon 5", "central-encoder, plm-nr, epsilon 5")
+    ours = [f"{100 * kept[name]['served']['inf']['auc']['mean']:.1f}" for name in names]
+    assert f"`additive` ({ours[0]} at" in first
+    assert f"`central-encoder` ({ours[1]} at" in first
