@@ -116,9 +116,9 @@ SECTIONS = (
     Section(
         "serving-attention-planted",
         "Private queries: the paper's attention through a real server",
-        "`local` of PLM-NR, trained at ε = 10 per click on the small planted set, at the numbers of "
-        "basis vectors B and the padding p of PrivateRec's Figures 5 and 7; one seed. It shows that "
-        "the server answers as evaluation does, not how good the model is on real data.",
+        "`local` of PLM-NR, trained at ε = 10 per click on the small planted set, at the numbers "
+        "of basis vectors B and the padding p of PrivateRec's Figures 5 and 7; one seed. It shows "
+        "that the server answers as evaluation does, not how good the model is on real data.",
         "fedrec bench serving-attention --data planted",
         "bench.serving_attention",
     ),
