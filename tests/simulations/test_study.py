@@ -590,10 +590,10 @@ def test_lines_that_are_built_and_not_measured_are_named(tmp_path: Path) -> None
         for name, method in forms.METHODS.items()
         for form in method.forms_of("ratings")
     }
-    assert "Built, and not measured" not in _page(tmp_path, _content(cells))
+    assert "Built and not measured" not in _page(tmp_path, _content(cells))
     del cells["am-ssp, as printed", 5.0]
     found = _page(tmp_path, _content(cells))
-    assert "Built, and not measured on these data: AM-SSP, as printed.\n" in found
+    assert "Built and not measured on these data, as printed: AM-SSP.\n" in found
 
 
 def test_a_claim_about_one_kind_of_data_is_not_judged_by_another() -> None:

@@ -210,14 +210,14 @@ def _one_model(study: Study) -> list[str]:
             ]
             parts.append(table(head, lines))
     measured = {name for name, _ in study.cells}
-    waiting = [
-        f"{method.label}, {form}"
-        for name, method in METHODS.items()
-        for form in method.forms_of(study.kind)
-        if line(name, form) not in measured
-    ]
-    if waiting:
-        parts.append(f"Built, and not measured on these data: {'; '.join(waiting)}.")
+    for form in FORMS:
+        waiting = [
+            method.label
+            for name, method in METHODS.items()
+            if form in method.forms_of(study.kind) and line(name, form) not in measured
+        ]
+        if waiting:
+            parts.append(f"Built and not measured on these data, {form}: {'; '.join(waiting)}.")
     if not ratings:
         without = [[name, why] for name, why in NOT_ON_CLICKS.items()]
         parts.append(table(("no line on clicks", "because"), without, text=True))
