@@ -35,10 +35,12 @@ from fedrec.federation.wire import refused, report_digest
 from fedrec.operations import logs
 from fedrec.privacy.calibration import Plan
 from fedrec.randomness import Streams, SystemStreams
+from fedrec.sharing.attempt import Progress
 from fedrec.sharing.layout import plan_layout
-from fedrec.sharing.one_of_three import TOO_FEW, OneOfThree, Progress
+from fedrec.sharing.one_of_three import OneOfThree
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.record import SharedUser, read_shares, user_bytes
+from fedrec.sharing.shared_users import TOO_FEW
 from fedrec.sharing.site_sums import read_site
 from fedrec_aggregator.collection import Collection
 from fedrec_aggregator.core import Aggregator

@@ -14,14 +14,24 @@ that it guesses and compare.
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from fedrec.sharing.shares import SEEDS
 
 NONCE_BYTES = 32
 HASH_BYTES = 32
 ID_BYTES = 16
+
+
+class Listed(Protocol):
+    """An entry of a list that aggregators compare: a user, or a range of users."""
+
+    @property
+    def packed(self) -> bytes:
+        """All of it, of one length for every entry of a list."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +89,14 @@ def ticket(
     return digest.digest()
 
 
+def named_range(named: bytes, first: int, last: int, attempt: int) -> bytes:
+    """What the ticket of three leaves names: what the ticket without leaves would, the range of
+    pseudonyms (their first two bytes) and the attempt of the roots."""
+    return hashlib.sha256(
+        b"fedrec/range" + named + struct.pack("<HHI", first, last, attempt)
+    ).digest()
+
+
 def commitment(ticket: bytes, report: bytes, number: int, blind: bytes, content: bytes) -> bytes:
     """The hash of share `number`. A seed (numbers 0 and 1) has no other blind than itself: b""."""
     if (number == SEEDS) != bool(blind):
@@ -88,8 +106,9 @@ def commitment(ticket: bytes, report: bytes, number: int, blind: bytes, content:
     ).digest()
 
 
-def batch_digest(ticket: bytes, users: Sequence[Committed]) -> bytes:
-    """Of the users that are summed, in order: what aggregators compare directly with each other."""
+def batch_digest(ticket: bytes, users: Sequence[Listed]) -> bytes:
+    """Of the users, or ranges, that are summed, in order: what aggregators compare directly with
+    each other."""
     return hashlib.sha256(
         b"fedrec/batch" + ticket + b"".join(user.packed for user in users)
     ).digest()

@@ -62,6 +62,10 @@ class Holding:
         """Whether a report of this pseudonym is held."""
         return user in self._pseudonyms
 
+    def expects(self, row: bytes) -> bool:
+        """Whether a row of this name is of a site that was taken."""
+        return row in self._sites
+
     def take_site(self, users: tuple[bytes, ...], rows: Sequence[bytes]) -> bool:
         """Expect a site's sum of these users in rows of these names; again is the same. False where
         one of the users is held otherwise."""

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from fedrec.federation.messages import Question
 from fedrec.privacy.calibration import Plan
-from fedrec.sharing.commitments import Committed
 
 
 @dataclass(frozen=True)
@@ -16,16 +15,16 @@ class Standing:
     """Where an aggregator is in a round, for its peers. Within an attempt what was said once stays.
 
     attempt: 0 before the first. nonce: of the attempt. ticket: b"" until all nonces are known.
-    held: None until it takes no more shares. agreed: `commitments.batch_digest` of the users whom
-    all hold. coin: its own term and the following aggregator's, once all agreed
-    (`checks.coin_term`). opened: SHA-256 of its terms of the checks. accepted: digest of the users
-    that it sums, once it judged. ready: SHA-256 of its output, which it keeps. published: the
-    output may be fetched."""
+    held: users (`Committed`), or at roots of leaves ranges (`ListedRange`); None until it takes no
+    more. agreed: `commitments.batch_digest` of the users whom all hold. coin: its own term and the
+    following aggregator's, once all agreed (`checks.coin_term`). opened: SHA-256 of its terms of
+    the checks. accepted: digest of the users that it sums, once it judged. ready: SHA-256 of its
+    output, which it keeps. published: the output may be fetched."""
 
     attempt: int = 0
     nonce: bytes = b""
     ticket: bytes = b""
-    held: tuple[Committed, ...] | None = None
+    held: tuple[Any, ...] | None = None
     agreed: bytes = b""
     coin: tuple[bytes, bytes] | None = None
     opened: bytes = b""
@@ -67,8 +66,8 @@ class Kept:
     content: bytes
 
 
-class Store(Protocol):
-    """What survives a crash.
+class Attempts(Protocol):
+    """What every aggregator of three keeps of its attempts.
 
     A call that returns is durable; one that fails may have happened or not."""
 
@@ -79,6 +78,10 @@ class Store(Protocol):
         """Never to be begun again. digest: of the question, one for all attempts at a round.
 
         Raises ProtocolError on another."""
+
+
+class Store(Attempts, Protocol):
+    """What survives a crash of one that releases."""
 
     def charge(self, run: str, question: Question, plan: Plan) -> None:
         """Charge the releases of a round, those that are charged for it already not again.

@@ -68,14 +68,28 @@ class ShareSums:
         keys: its own and the following aggregator's. context: of the run, the round and the
         attempt.
         """
-        out = list[UInt64s]()
-        for number, (part, sums, drawn) in enumerate(
-            zip(self.layout.parts, self._sums, noise, strict=True)
-        ):
-            packed = part.packed(sums)
-            mask = zero_share(*keys, context + f"/output/{number}".encode(), packed.size)
-            out.append(packed + drawn.view(np.uint64) + mask.reshape(packed.shape))
-        return tuple(out)
+        return masked_output(self.packed(), noise, keys, context)
+
+    def packed(self) -> tuple[UInt64s, ...]:
+        """One (rows, columns) array a block: its term of the sums, which another aggregator must
+        not see (`zeros`)."""
+        return tuple(
+            part.packed(sums) for part, sums in zip(self.layout.parts, self._sums, strict=True)
+        )
+
+
+def masked_output(
+    terms: Sequence[UInt64s],
+    noise: Iterable[Int64s],
+    keys: tuple[bytes, bytes],
+    context: bytes,
+) -> tuple[UInt64s, ...]:
+    """`ShareSums.output` of terms (rows, columns) a block."""
+    out = list[UInt64s]()
+    for number, (packed, drawn) in enumerate(zip(terms, noise, strict=True)):
+        mask = zero_share(*keys, context + f"/output/{number}".encode(), packed.size)
+        out.append(packed + drawn.view(np.uint64) + mask.reshape(packed.shape))
+    return tuple(out)
 
 
 def total(outputs: Sequence[Sequence[UInt64s]]) -> tuple[Int64s, ...]:

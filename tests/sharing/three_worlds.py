@@ -217,9 +217,8 @@ class World:
     def sent(self, user: int, ticket: bytes) -> tuple[SharedUser, ...]:
         shape = plan_layout(self.question, self.plan)
         numbers = self.numbers(user, plain_numbers(reports_of([user], self.question), shape), shape)
-        ids = [
-            hashlib.sha256(self.secrets[user] + name).digest()[:16] for name in (ticket, b"user")
-        ]
+        report = hashlib.sha256(self.secrets[user] + ticket).digest()[:16]
+        ids = [report, self.user_name(user)]
         numbers = with_own_noise(
             numbers, shape, noise_keys(numbers, ids[:1], ticket, secret=self.secrets[user])
         )
@@ -227,6 +226,10 @@ class World:
             one[0]
             for one in addressed(numbers, ids[:1], ids[1:], ticket, secret=self.secrets[user])
         )
+
+    def user_name(self, user: int) -> bytes:
+        """The user's pseudonym."""
+        return hashlib.sha256(self.secrets[user] + b"user").digest()[:16]
 
     def numbers(self, user: int, honest: UInt64s, shape: Layout) -> UInt64s:
         """What a user shares in place of its honest row, before its noise."""

@@ -1,0 +1,190 @@
+"""The root of one of three parties whose leaves hold the users: it agrees with the other two roots
+on ranges of pseudonyms, and releases the sum of its leaves' terms.
+
+A party is its root and its leaves, of one operator. To roots a range is what a user is to an
+aggregator without leaves: it is listed with what its leaf summed, and counts where all three list
+it alike.
+
+Guarantee: that of `one_of_three`, against the server, one other party with its root and all its
+leaves, and any clients.
+
+Why. (a) to (f) of `one_of_three` speak of roots and hold as they stand, with "ranges" for "users".
+(g) A listed range has the ticket of its three leaves and the digest of the users, with the hashes
+of their shares, whom its leaf summed (`agreement`). The ticket has a nonce of each leaf, and names
+the question, the quorum, the leaves' keys, the range and the attempt. So two honest roots that list
+a range alike hold terms of the same shares of the same users. (h) Two honest roots that publish
+under one ticket summed the same ranges by (b), and by (g) the same users. Ranges of a root share no
+pseudonym, a leaf takes its own alone and a range counts once, so nobody is in two terms. (i) A root
+lists a range only while it holds the term. So from the list on no leaf is needed: one that ends
+changes nothing. Before, the range is not in the list, or the attempt ends. A root that ends before
+it kept an output has lost the attempt, as without leaves. (j) A leaf gives its term to its own root
+alone; what leaves the party is the sum of terms, with noise, under the mask of the roots' keys. A
+term alone would confirm a guess of a report (`zeros`). (k) Leaves of a range say to each other what
+aggregators without leaves do, under keys that each draws for one range and one attempt; their users
+are of that range alone. So a corrupt party sees of every user what one corrupt aggregator would.
+
+What a lying party can do more than without leaves: drop a range in place of users.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedrec.arrays import UInt64s
+from fedrec.errors import ProtocolError
+from fedrec.federation.leaves import TokenRange, require_all_once
+from fedrec.federation.messages import Question
+from fedrec.federation.releases import Source
+from fedrec.privacy.calibration import Plan
+from fedrec.sharing.attempt import Attempt, Batch
+from fedrec.sharing.commitments import HASH_BYTES
+from fedrec.sharing.one_of_three import OneOfThree
+from fedrec.sharing.protocol import Peer, Standing, Store
+
+_LISTED = struct.Struct(f"<HHI{HASH_BYTES}s{HASH_BYTES}s")
+
+
+@dataclass(frozen=True)
+class ListedRange:
+    """What a root lists of a range: the ticket of its leaves, the digest of whom they summed, and
+    how many people that is."""
+
+    range: TokenRange
+    ticket: bytes
+    summed: bytes
+    people: int
+
+    @property
+    def packed(self) -> bytes:
+        """All of it, of one length for every range."""
+        first, last = self.range.first, self.range.last
+        return _LISTED.pack(first, last, self.people, self.ticket, self.summed)
+
+
+LISTED_BYTES = _LISTED.size
+
+
+def listed_range(content: bytes) -> ListedRange:
+    """What `ListedRange.packed` made. Raises ValueError on another length, or on no range."""
+    if len(content) != LISTED_BYTES:
+        raise ValueError(f"a listed range has {LISTED_BYTES} bytes, found {len(content)}")
+    first, last, people, ticket, summed = _LISTED.unpack(content)
+    return ListedRange(TokenRange(first, last), ticket, summed, people)
+
+
+@dataclass(frozen=True)
+class RangeTerm:
+    """What a leaf gives its root: of an attempt, its listed range and its party's term of the sums,
+    (rows, columns) a block, modulo 2^64."""
+
+    listed: ListedRange
+    attempt: int
+    blocks: tuple[UInt64s, ...] = field(repr=False)
+
+
+@dataclass
+class RangeSums:
+    """A `Batch`: terms of ranges, each once. shapes: (rows, columns) of the blocks."""
+
+    ranges: Sequence[TokenRange]
+    shapes: Sequence[tuple[int, int]]
+    _terms: dict[TokenRange, RangeTerm] = field(default_factory=dict, init=False, repr=False)
+    _total: list[UInt64s] = field(default_factory=list, init=False, repr=False)
+
+    def take(self, term: RangeTerm) -> None:
+        """Once a range. Raises ProtocolError on a range that is not the root's, on blocks of other
+        shapes, and on another term than was taken before."""
+        listed = term.listed
+        known = self._terms.get(listed.range)
+        if listed.range not in self.ranges or (known is not None and known.listed != listed):
+            raise ProtocolError(
+                f"a leaf's term is of {listed.range}, of which there is none to take",
+                "Compare the ranges in the settings of the root and of its leaves.",
+            )
+        if [block.shape for block in term.blocks] != list(self.shapes):
+            raise ProtocolError(
+                f"a leaf's term of {listed.range} has other shapes than the question",
+                "Use the same version of fedrec everywhere.",
+            )
+        self._terms[listed.range] = known or term
+
+    def everybody(self) -> tuple[ListedRange, ...]:
+        """As a `Batch`: of whom the terms are here."""
+        return tuple(
+            self._terms[one].listed for one in sorted(self._terms, key=lambda each: each.first)
+        )
+
+    def alike(self, lists: Sequence[Sequence[ListedRange]]) -> tuple[ListedRange, ...]:
+        """As a `Batch`, by first pseudonym."""
+        first, *others = lists
+        return tuple(sorted(set(first).intersection(*others), key=lambda one: one.range.first))
+
+    def count(self, listed: Sequence[ListedRange]) -> int:
+        """As a `Batch`."""
+        return sum(one.people for one in listed)
+
+    def go_on(
+        self, run: str, attempt: Attempt, theirs: Mapping[int, Standing], peers: Mapping[int, Peer]
+    ) -> None:
+        """As a `Batch`: terms of the ranges that all list alike, and of no other."""
+        terms = [self._terms[one.range].blocks for one in attempt.alike]
+        zeros = tuple(np.zeros(shape, np.uint64) for shape in self.shapes)
+        self._total = [
+            np.sum(blocks, axis=0, dtype=np.uint64) for blocks in zip(zeros, *terms, strict=True)
+        ]
+        attempt.summed, attempt.people = attempt.agreed, self.count(attempt.alike)
+
+    def told(self, said: Standing) -> Standing:
+        """As a `Batch`: leaves judged already."""
+        return said
+
+    def packed(self) -> tuple[UInt64s, ...]:
+        """As a `Batch`."""
+        return tuple(self._total)
+
+    def close(self) -> None:
+        """As a `Batch`."""
+        self._terms.clear()
+
+
+class RootOfThree(OneOfThree):
+    """Root `index` of three, as `OneOfThree`; names, peers: of the three roots. ranges: of its
+    leaves. Raises ValueError unless every pseudonym is of exactly one."""
+
+    def __init__(
+        self,
+        index: int,
+        names: Sequence[bytes],
+        peers: Mapping[int, Peer],
+        store: Store,
+        noise: Source,
+        ranges: Sequence[TokenRange],
+    ) -> None:
+        super().__init__(index, names, peers, store, noise)
+        require_all_once(ranges)
+        self.ranges = tuple(ranges)
+
+    def _batch(self, question: Question, plan: Plan) -> Batch:
+        shapes = [(spec.rows, spec.columns) for spec in question.blocks]
+        return RangeSums(self.ranges, shapes)
+
+    def take(self, run: str, round: int, term: RangeTerm) -> None:
+        """Hold a leaf's term, until the list is fixed; again is the same. Raises ProtocolError as
+        `RangeSums.take`, and on a term of another attempt, or too late."""
+        attempt = self._attempts.get((run, round))
+        if attempt is None or attempt.ended or attempt.number != term.attempt:
+            raise ProtocolError(
+                f"a leaf's term is of attempt {term.attempt} at round {round}, which is not open",
+                "Open the next attempt.",
+            )
+        assert isinstance(attempt.batch, RangeSums)
+        if attempt.held is not None:
+            raise ProtocolError(
+                f"a leaf's term of {term.listed.range} came after the list was said",
+                "The range is left out of this attempt.",
+            )
+        attempt.batch.take(term)
