@@ -45,7 +45,7 @@ class LeafAggregator(Aggregator):
     ) -> None:
         super().__init__(ledger, limits, noise=SystemStreams(), clock=clock)
         self.name, self.range, self.epoch = name, range, os.urandom(16).hex()
-        self._root = _Heads()
+        self._root = RootHeads()
         self._frozen = dict[tuple[str, int], PartialSums]()
 
     # --- the clients' side ---
@@ -54,11 +54,7 @@ class LeafAggregator(Aggregator):
         """As an aggregator's, of its own range.
 
         Raises RefusedError (`FORBIDDEN`) on pseudonyms of another leaf."""
-        if any(isinstance(token, bytes) and token not in self.range for token in tokens):
-            remedy = "Compare the ranges of leaves in the settings of the client and of the root."
-            raise refused(
-                Refusal.FORBIDDEN, f"leaf {self.name!r} owns pseudonyms {self.range} alone", remedy
-            )
+        require_in_range(self.name, self.range, tokens)
         return super().enroll(sender, tokens, max_users=max_users)
 
     def growth(self, since: LedgerHead) -> LedgerGrowth:
@@ -206,7 +202,17 @@ class LeafAggregator(Aggregator):
         """Nothing is released here."""
 
 
-class _Heads:
+def require_in_range(name: str, range: TokenRange, tokens: Sequence[bytes]) -> None:
+    """Raises RefusedError (`FORBIDDEN`) on pseudonyms of another leaf than this one."""
+    if any(isinstance(token, bytes) and token not in range for token in tokens):
+        raise refused(
+            Refusal.FORBIDDEN,
+            f"leaf {name!r} owns pseudonyms {range} alone",
+            "Compare the ranges of leaves in the settings of the client and of the root.",
+        )
+
+
+class RootHeads:
     """The chain of hashes of the root's ledger, as far as the root told it; in memory: a leaf that
     starts again is told all of it."""
 
@@ -215,6 +221,7 @@ class _Heads:
 
     @property
     def head(self) -> LedgerHead:
+        """As far as the root told it."""
         with self._lock:
             return LedgerHead(len(self._entries), self._hashes[-1])
 

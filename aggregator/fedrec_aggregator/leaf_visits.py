@@ -33,7 +33,7 @@ class LeafVisits:
     """All leaves of a root. Any thread may call."""
 
     def __init__(self, ledger: ReleaseLedger, leaves: Sequence[Leaf]) -> None:
-        self._ledger, self._leaves = ledger, leaves
+        self._ledger, self.leaves = ledger, tuple(leaves)
         self._heard, self._said = dict[str, LeafStanding](), dict[str, str]()
         self._threads = ThreadPoolExecutor(len(leaves), "leaves")
 
@@ -60,7 +60,7 @@ class LeafVisits:
                 self.away(leaf, failure)
             return ""
 
-        self.each(heard, self._leaves)
+        self.each(heard, self.leaves)
 
     def visit(
         self, leaf: Leaf, *, run: str = "", round: int = 0, ended: bool = False

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Callable
 from threading import RLock
 
 from fedrec.errors import RunError
@@ -37,8 +38,10 @@ class OutputStore:
 
     Any thread may call; a call that returns is durable."""
 
-    def __init__(self, ledger: ReleaseLedger) -> None:
+    def __init__(self, ledger: ReleaseLedger, *, enrolled: Callable[[], int] | None = None) -> None:
+        """enrolled: users, for the entry of a release; without it the ledger's own."""
         self._ledger, self._lock = ledger, RLock()
+        self._enrolled = enrolled or (lambda: len(ledger.owners()))
         self._read = dict[tuple[str, int], Kept]()
         self.quorums = dict[tuple[str, int], int]()
         """Of rounds that are open, for the entry of their release; a crash forgets them."""
@@ -113,7 +116,7 @@ class OutputStore:
             if output is None or known is None:
                 raise RunError(f"round {round} of run {run!r} has no output to publish", _RESTORE)
             sha256 = hashlib.sha256(_packed(output)).hexdigest()
-            enrolled, quorum = len(self._ledger.owners()), self.quorums.pop((run, round), 0)
+            enrolled, quorum = self._enrolled(), self.quorums.pop((run, round), 0)
             status = RoundStatus(
                 run,
                 round,

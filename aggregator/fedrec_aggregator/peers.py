@@ -9,13 +9,14 @@ answer that is kept for a moment is an answer that came late, which the rules of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fedrec.errors import FedRecError, ProtocolError, UnreachableError
-from fedrec.sharing.commitments import COMMITTED_BYTES, Committed, committed
+from fedrec.sharing.commitments import COMMITTED_BYTES, Committed, Listed, committed
 from fedrec.sharing.protocol import Standing
+from fedrec.sharing.root_of_three import LISTED_BYTES, ListedRange, listed_range
 
 Round = tuple[str, int]
 
@@ -41,16 +42,23 @@ class PeerDesk(Protocol):
         """Its terms of the checks, as `sharing.protocol.Peer`. Raises as `standing`."""
 
 
-def packed_list(users: Sequence[Committed]) -> bytes:
-    """Every user's ids and hashes, one after the other."""
-    return b"".join(user.packed for user in users)
+def packed_list(listed: Sequence[Listed]) -> bytes:
+    """Every user's ids and hashes, or every range, one after the other."""
+    return b"".join(one.packed for one in listed)
 
 
 def read_list(content: bytes) -> tuple[Committed, ...]:
-    """Raises ValueError where it is not what `packed_list` made."""
+    """Users. Raises ValueError where it is not what `packed_list` made."""
     return tuple(
         committed(content[at : at + COMMITTED_BYTES])
         for at in range(0, len(content), COMMITTED_BYTES)
+    )
+
+
+def read_ranges(content: bytes) -> tuple[ListedRange, ...]:
+    """What a root lists. Raises as `read_list`."""
+    return tuple(
+        listed_range(content[at : at + LISTED_BYTES]) for at in range(0, len(content), LISTED_BYTES)
     )
 
 
@@ -114,13 +122,15 @@ class CoreAsPeer:
 
 @dataclass
 class HeardPeer:
-    """A `sharing.protocol.Peer` that says what `desk` said when `listen` was called last.
+    """A `sharing.protocol.Peer` that says what `desk` said when `listen` was called last. read: its
+    lists.
 
     One thread listens at a time."""
 
     desk: PeerDesk
+    read: Callable[[bytes], tuple[Listed, ...]] = read_list
     _standings: dict[Round, Standing | FedRecError] = field(default_factory=dict)
-    _held: dict[tuple[str, int, int], tuple[Committed, ...]] = field(default_factory=dict)
+    _held: dict[tuple[str, int, int], tuple[Listed, ...]] = field(default_factory=dict)
     _keys: dict[tuple[str, int, int], bytes] = field(default_factory=dict, repr=False)
     _openings: dict[tuple[str, int, int], bytes] = field(default_factory=dict, repr=False)
     _explicit: dict[Round, tuple[tuple[int, int, int], bytes]] = field(
@@ -222,8 +232,8 @@ class HeardPeer:
         }
         self._keys = {key: found for key, found in self._keys.items() if key[:2] != (run, round)}
 
-    def _list(self, run: str, round: int, attempt: int) -> tuple[Committed, ...]:
+    def _list(self, run: str, round: int, attempt: int) -> tuple[Listed, ...]:
         """Once for an attempt: what was said first stays."""
         if (run, round, attempt) not in self._held:
-            self._held[run, round, attempt] = read_list(self.desk.held(run, round, attempt))
+            self._held[run, round, attempt] = self.read(self.desk.held(run, round, attempt))
         return self._held[run, round, attempt]

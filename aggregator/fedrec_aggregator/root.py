@@ -27,14 +27,12 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from threading import Lock
+from dataclasses import replace
 
-from fedrec.errors import FedRecError, ProtocolError, RefusedError, UnreachableError
+from fedrec.errors import ProtocolError, RefusedError
 from fedrec.federation.leaves import (
     LeafStanding,
     PartialSums,
-    read_partial,
     require_all_once,
     require_within_reach,
 )
@@ -46,31 +44,12 @@ from fedrec.operations import logs
 from fedrec.randomness import Streams, SystemStreams
 from fedrec_aggregator.collection import Collection
 from fedrec_aggregator.core import Aggregator
+from fedrec_aggregator.leaf_attempt import LeafAttempt
 from fedrec_aggregator.leaf_visits import Leaf, LeafVisits, distrusted
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
 
 log = logging.getLogger(__name__)
-
-
-@dataclass
-class _Opened:
-    """A leaf's part of one attempt. standing: as it was heard last; None before it was opened.
-    partial: its sums, once they are held."""
-
-    standing: LeafStanding | None = None
-    partial: PartialSums | None = None
-
-
-@dataclass
-class _Attempt:
-    """One attempt over all leaves. frozen_s: when the root began to take sums. turn: one thread
-    asks the leaves at a time."""
-
-    opening: Opening
-    leaves: dict[str, _Opened]
-    frozen_s: float | None = None
-    turn: Lock = field(default_factory=Lock)
 
 
 class RootAggregator(Aggregator):
@@ -99,7 +78,7 @@ class RootAggregator(Aggregator):
             )
         self.leaves, self._patience_s = tuple(leaves), patience_s
         self._attempts, self._visits = (
-            dict[tuple[str, int], _Attempt](),
+            dict[tuple[str, int], LeafAttempt](),
             LeafVisits(ledger, self.leaves),
         )
 
@@ -113,11 +92,11 @@ class RootAggregator(Aggregator):
         self, sender: str, *, max_users: int | None = None, names_quorum: bool = True
     ) -> ReportDesk:
         """Raises RefusedError (`FORBIDDEN`)."""
-        raise _no_reports()
+        raise no_reports()
 
     def enroll(self, sender: str, tokens: Sequence[bytes], *, max_users: int | None = None) -> int:
         """Raises RefusedError (`FORBIDDEN`)."""
-        raise _no_reports()
+        raise no_reports()
 
     def report(
         self, sender: str, run: str, round: int, batch: bytes, *, names_quorum: bool = True
@@ -147,9 +126,7 @@ class RootAggregator(Aggregator):
     def _opened(self, opening: Opening, *, attempt: int | None = None) -> Collection:
         collection = super()._opened(opening, attempt=attempt)
         named = replace(opening, attempt=collection.attempt)
-        self._attempts[opening.run, opening.round] = _Attempt(
-            named, {leaf.name: _Opened() for leaf in self.leaves}
-        )
+        self._attempts[opening.run, opening.round] = LeafAttempt(named, self._visits)
         self._look(collection)
         return collection
 
@@ -191,7 +168,7 @@ class RootAggregator(Aggregator):
         self._attempts.pop((collection.run, collection.question.round), None)
         self._visits.hear_all(run=collection.run, round=collection.question.round, ended=True)
 
-    def _of(self, collection: Collection) -> _Attempt | None:
+    def _of(self, collection: Collection) -> LeafAttempt | None:
         """What leaves hold of this very attempt."""
         attempt = self._attempts.get((collection.run, collection.question.round))
         return (
@@ -207,151 +184,52 @@ class RootAggregator(Aggregator):
         if attempt is None or not attempt.turn.acquire(blocking=False):
             return
         try:
-            lost = [
-                name
-                for name in self._visits.each(
-                    lambda leaf: self._look_at(leaf, attempt, collection), self.leaves
-                )
-                if name
-            ]
-            if lost:
+            plan = self.ledger.plan(collection.run)
+            assert plan is not None
+            if lost := attempt.look(plan, collection.deadline_s - self._clock()):
                 self._end(collection, lost)
-            standings = [
-                each.standing for each in attempt.leaves.values() if each.standing is not None
-            ]
             with collection.lock:
                 if collection.phase is Phase.OPEN:
-                    _count(collection, standings)
+                    _count(collection, attempt.standings)
         finally:
             attempt.turn.release()
 
     def _end(self, collection: Collection, lost: Sequence[str]) -> None:
         """Nothing of the attempt is kept; the server is told that the round is unknown, and opens
         the next."""
-        cause = f"started again since they were opened: {', '.join(lost)}"
-        logs.say(
-            log,
-            "leaf-lost",
-            level=logging.WARNING,
-            run=collection.run,
-            round=collection.question.round,
-            cause=cause,
-        )
+        say_lost(collection.run, collection.question.round, lost)
         with collection.lock:
             collection.phase, collection.sums = Phase.SHORT, None
         for each in (self._rounds, self._attempts):
             each.pop((collection.run, collection.question.round), None)
 
-    def _look_at(self, leaf: Leaf, attempt: _Attempt, collection: Collection) -> str:
-        """The leaf's name where it was started again since it was opened, else ""."""
-        mine, opening = attempt.leaves[leaf.name], attempt.opening
-        try:
-            standing = self._visits.visit(leaf, run=opening.run, round=opening.round)
-            there = (standing.attempt, standing.digest) == (opening.attempt, opening.digest)
-            before = mine.standing
-            if before is not None and (
-                not there or standing.epoch != before.epoch or standing.reported < before.reported
-            ):
-                return leaf.name
-            if not there:
-                plan = self.ledger.plan(opening.run)
-                assert plan is not None
-                left_s = max(collection.deadline_s - self._clock(), 1e-3)
-                standing = leaf.desk.open(replace(opening, timeout_s=left_s), plan)
-            mine.standing = standing
-        except FedRecError as failure:
-            self._visits.away(leaf, failure)
-        return ""
-
     # --- sums ---
 
-    def _taken(self, collection: Collection, attempt: _Attempt) -> bool:
+    def _taken(self, collection: Collection, attempt: LeafAttempt) -> bool:
         """Whether every leaf's sums are held, or its time is over.
 
         Raises ProtocolError on sums that cannot be its own."""
         attempt.frozen_s = self._clock() if attempt.frozen_s is None else attempt.frozen_s
-        missing = [leaf for leaf in self.leaves if attempt.leaves[leaf.name].partial is None]
-        said = self._visits.each(lambda leaf: self._take(leaf, attempt, collection), missing)
-        if lost := [leaf.name for leaf, word in zip(missing, said, strict=True) if word == "lost"]:
+        opening, question = attempt.opening, collection.question
+
+        def check(leaf: Leaf, partial: PartialSums) -> None:
+            standing = attempt.parts[leaf.name].standing
+            if standing is not None and partial.reported < standing.reported:
+                what = f"said that {standing.reported} users reported, and sent sums of "
+                raise distrusted(leaf, f"{what}{partial.reported}")
+            require_within_reach(partial, question.releases)
+            about = {"run": opening.run, "round": opening.round, "attempt": opening.attempt}
+            logs.say(log, "leaf-frozen", sender=leaf.name, users=partial.reported, **about)  # type: ignore[arg-type]
+
+        lost, waiting = attempt.take(question.blocks, check)
+        if lost:
             self._end(collection, lost)
             return False
-        return "away" not in said or self._clock() - attempt.frozen_s >= self._patience_s
+        return not waiting or self._clock() - attempt.frozen_s >= self._patience_s
 
-    def _take(self, leaf: Leaf, attempt: _Attempt, collection: Collection) -> str:
-        """Hold the leaf's sums, once: "". "away": it does not answer; "lost": it was started again,
-        and reports with it."""
-        mine, opening = attempt.leaves[leaf.name], attempt.opening
-        if mine.standing is None:
-            return ""  # it was never opened, so it holds nothing
-        try:
-            content = leaf.desk.freeze(
-                opening.run,
-                opening.round,
-                digest=opening.digest,
-                attempt=opening.attempt,
-                epoch=mine.standing.epoch,
-            )
-            # after it froze: whoever is in the sums is enrolled now
-            now = self._visits.visit(leaf, run=opening.run, round=opening.round)
-        except RefusedError as failure:
-            if failure.code != Refusal.ROUND_UNKNOWN:
-                raise
-            return "lost"
-        except UnreachableError as failure:
-            self._visits.away(leaf, failure)
-            return "away"
-        partial = read_partial(content, collection.question.blocks)
-        self._require_own(leaf, partial, mine.standing, now, opening)
-        require_within_reach(partial, collection.question.releases)
-        mine.partial = partial
-        about = {"run": opening.run, "round": opening.round, "attempt": opening.attempt}
-        logs.say(log, "leaf-frozen", sender=leaf.name, users=partial.reported, **about)  # type: ignore[arg-type]
-        return ""
-
-    def _require_own(
-        self,
-        leaf: Leaf,
-        partial: PartialSums,
-        standing: LeafStanding,
-        now: LeafStanding,
-        opening: Opening,
-    ) -> None:
-        expected = (
-            leaf.name,
-            standing.epoch,
-            opening.run,
-            opening.round,
-            opening.digest,
-            opening.quorum,
-            opening.attempt,
-        )
-        found = (
-            partial.leaf,
-            partial.epoch,
-            partial.run,
-            partial.round,
-            partial.digest,
-            partial.quorum,
-            partial.attempt,
-        )
-        if found != expected:
-            raise distrusted(leaf, f"sent sums of {found}, asked for were those of {expected}")
-        if partial.reported < standing.reported:
-            raise distrusted(
-                leaf,
-                (
-                    f"said that {standing.reported} users reported, and sent sums of "
-                    f"{partial.reported}"
-                ),
-            )
-        if partial.reported > now.enrolled:
-            raise distrusted(
-                leaf, f"sent sums of {partial.reported} users, of {now.enrolled} that are enrolled"
-            )
-
-    def _merge(self, collection: Collection, attempt: _Attempt) -> None:
+    def _merge(self, collection: Collection, attempt: LeafAttempt) -> None:
         """All sums into one, counted; too few, and all is forgotten."""
-        partials = [each.partial for each in attempt.leaves.values() if each.partial is not None]
+        partials = attempt.partials
         with collection.lock:
             _count(collection, partials)
             if collection.sums is None or collection.reported < collection.needed:
@@ -376,9 +254,16 @@ def _count(collection: Collection, parts: Sequence[LeafStanding | PartialSums]) 
     collection.rejected = sum((Counter(part.rejected) for part in parts), Counter[str]())
 
 
-def _no_reports() -> RefusedError:
+def no_reports() -> RefusedError:
+    """What a client is told that reports to a root."""
     return refused(
         Refusal.FORBIDDEN,
         "this is the root of leaves, which take reports",
         "Name the leaves in the client's settings.",
     )
+
+
+def say_lost(run: str, round: int, lost: Sequence[str]) -> None:
+    """Into the log: leaves that end an attempt."""
+    cause = f"started again since they were opened: {', '.join(lost)}"
+    logs.say(log, "leaf-lost", level=logging.WARNING, run=run, round=round, cause=cause)

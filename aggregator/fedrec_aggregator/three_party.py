@@ -35,7 +35,9 @@ from fedrec.federation.wire import refused, report_digest
 from fedrec.operations import logs
 from fedrec.privacy.calibration import Plan
 from fedrec.randomness import Streams, SystemStreams
+from fedrec.sharing.agreement import Agreement
 from fedrec.sharing.attempt import Progress
+from fedrec.sharing.commitments import Listed
 from fedrec.sharing.layout import plan_layout
 from fedrec.sharing.one_of_three import OneOfThree
 from fedrec.sharing.protocol import Standing
@@ -47,7 +49,7 @@ from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
 from fedrec_aggregator.outputs import OutputStore
-from fedrec_aggregator.peers import HeardPeer, PeerDesk, packed_list
+from fedrec_aggregator.peers import HeardPeer, PeerDesk, packed_list, read_list
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +67,7 @@ _WHY = {
 
 
 @dataclass
-class _Attempt:
+class ThreePartyAttempt:
     """An attempt in memory as the server opened it. failure: why it last did not go on."""
 
     question: Question
@@ -85,6 +87,8 @@ class ThreePartyAggregator(Aggregator):
     other two, by place."""
 
     aggregation = "three-party"
+    read_list: Callable[[bytes], tuple[Listed, ...]] = staticmethod(read_list)
+    """Lists of peers."""
 
     def __init__(
         self,
@@ -99,15 +103,21 @@ class ThreePartyAggregator(Aggregator):
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         super().__init__(ledger, limits, noise=noise, clock=clock)
-        self.place, self._store, self._sleep = place, OutputStore(ledger), sleep
-        self._peers = {i: HeardPeer(desk) for i, desk in peers.items()}
-        self._party = OneOfThree(
-            place, names, self._peers, self._store, PartyStreams(noise, place), folder=ledger.folder
-        )
-        self._shares = dict[tuple[str, int], _Attempt]()
+        self.place, self._sleep = place, sleep
+        self._store = OutputStore(ledger, enrolled=self.known_enrolled)
+        self._peers = {i: HeardPeer(desk, self.read_list) for i, desk in peers.items()}
+        self._party = self._rules(names)
+        self._shares = dict[tuple[str, int], ThreePartyAttempt]()
         self._away = dict[int, str]()
         self._turn = threading.RLock()  # the rules; nobody holds it while a peer is asked
         self._asking = threading.Lock()  # one thread asks the peers at a time
+
+    def _rules(self, names: Sequence[bytes]) -> Agreement:
+        """What this aggregator applies: it takes shares and releases."""
+        noise = PartyStreams(self._noise, self.place)
+        return OneOfThree(
+            self.place, names, self._peers, self._store, noise, folder=self.ledger.folder
+        )
 
     # --- the clients' side ---
 
@@ -176,7 +186,7 @@ class ThreePartyAggregator(Aggregator):
         self,
         sender: str,
         where: tuple[str, int],
-        attempt: _Attempt,
+        attempt: ThreePartyAttempt,
         found: bytes,
         of_site: tuple[bytes, ...],
         rows: list[SharedUser],
@@ -254,14 +264,14 @@ class ThreePartyAggregator(Aggregator):
 
     def close(self, run: str, round: int) -> RoundStatus:
         """Take no more shares. Raises as `status`."""
-        with self._turn:
-            self._party.close(run, round)
+        self._stop_taking(run, round)
         return self.status(run, round)
 
     def release(self, run: str, round: int) -> bytes:
         """`record.packed_output` of a published round, the same bytes every time.
 
         Raises RefusedError (`BUSY`: not published yet)."""
+        assert isinstance(self._party, OneOfThree)
         try:
             with self._turn:
                 return self._party.output(run, round)
@@ -337,10 +347,8 @@ class ThreePartyAggregator(Aggregator):
     def _begin(self, opening: Opening) -> None:
         question, plan = self._question(opening)
         run, key = opening.run, (opening.run, opening.round)
-        needed, named = (
-            max(self.limits.min_cohort, opening.quorum),
-            bytes.fromhex(report_digest(opening.digest, opening.quorum)),
-        )
+        needed = self._needed(opening)
+        named = bytes.fromhex(report_digest(opening.digest, opening.quorum))
         try:
             length = plan_layout(question, plan).length
         except PrivacyError as failure:
@@ -361,7 +369,11 @@ class ThreePartyAggregator(Aggregator):
             self._store.quorums[key] = opening.quorum
             deadline_s = self._clock() + min(opening.timeout_s, self.limits.max_round_s)
             numbers = opening.digest, opening.attempt, opening.quorum, needed
-            self._shares[key] = _Attempt(question, plan, *numbers, deadline_s, length)
+            self._shares[key] = ThreePartyAttempt(question, plan, *numbers, deadline_s, length)
+
+    def _needed(self, opening: Opening) -> int:
+        """People, without whom nothing is summed."""
+        return max(self.limits.min_cohort, opening.quorum)
 
     def _advance(self, run: str, round: int) -> None:
         """Ask the peers and do what follows; nothing where another thread is at it."""
@@ -437,12 +449,15 @@ class ThreePartyAggregator(Aggregator):
         for peer in self._peers.values():
             peer.forget(run, round)
 
-    def _close_when_due(self, run: str, round: int, attempt: _Attempt) -> None:
+    def _close_when_due(self, run: str, round: int, attempt: ThreePartyAttempt) -> None:
         if self._clock() >= attempt.deadline_s:
-            with self._turn:
-                self._party.close(run, round)
+            self._stop_taking(run, round)
 
-    def _turned_away(self, attempt: _Attempt, code: Refusal, users: int) -> Receipt:
+    def _stop_taking(self, run: str, round: int) -> None:
+        with self._turn:
+            self._party.close(run, round)
+
+    def _turned_away(self, attempt: ThreePartyAttempt, code: Refusal, users: int) -> Receipt:
         attempt.rejected[code.value] += users
         return Receipt(0, {code.value: users})
 
@@ -457,7 +472,7 @@ class ThreePartyAggregator(Aggregator):
             if said and not said.ended
         )
 
-    def _seen(self, run: str, attempt: _Attempt, progress: Progress | None) -> Collection:
+    def _seen(self, run: str, attempt: ThreePartyAttempt, progress: Progress | None) -> Collection:
         phase = (
             Phase.SHORT
             if progress is None or progress.ended

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -49,6 +49,7 @@ from fedrec.settings import validated
 from fedrec_client.answering import Bounds, Private, require_answerable
 from fedrec_client.delivery import Delivery
 from fedrec_client.leaves import LeafDelivery, Leaves
+from fedrec_client.leaves_of_three import LeavesOfThree, RangesDelivery
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.pseudonyms import report_ids, user_tokens
 from fedrec_client.run_record import Notes, require_name
@@ -95,7 +96,7 @@ class Participant:
         name: str,
         users: SiteUsers,
         ledger: ClientLedger,
-        desk: ReportDesk | ThreeWay | Leaves,
+        desk: ReportDesk | ThreeWay | Leaves | LeavesOfThree,
         folder: Path,
         *,
         users_per_batch: int = 256,
@@ -105,8 +106,8 @@ class Participant:
         personal_epsilon: float = math.inf,
         renew: Callable[[], SiteUsers | None] | None = None,
     ) -> None:
-        """desk: of the one aggregator, of its leaves, or of three; plans of the other kind are
-        refused.
+        """desk: of the one aggregator, of its leaves, of three, or of their leaves; plans of the
+        other kind are refused.
 
         `folder` keeps terms and what was sent.
         personal_epsilon: the most that one run may cost each user.
@@ -183,7 +184,7 @@ class Participant:
         """Raises RefusedError (`STALE_LEDGER`) where it, or this client's own, has gone back in
         time."""
         desk, charged = self._desk, len(self.ledger.entries)
-        if isinstance(desk, ThreeWay):
+        if isinstance(desk, ThreeWay | LeavesOfThree):
             desk.follow([self.ledger.of_aggregator(place) for place in range(3)], charged)
         else:
             follow(lambda since: desk.growth(since, charged), self.ledger)
@@ -289,7 +290,7 @@ class Participant:
                 f"the plan protects {guarantee.compared}",
                 "Here a user is the unit.",
             )
-        mine = "three-party" if isinstance(self._desk, ThreeWay) else "trusted"
+        mine = "three-party" if isinstance(self._desk, ThreeWay | LeavesOfThree) else "trusted"
         if plan.aggregation != mine:
             cause = (
                 f"the plan's aggregation is {plan.aggregation}, this client takes part in {mine} "
@@ -334,20 +335,20 @@ class Participant:
             else None
         )
         about = (run, question, named, step, mine, ids, self._tokens)
-        if isinstance(self._desk, ThreeWay):
-            count = (
-                partial(self.ledger.keep_attempt, run, question.round, most=ATTEMPTS)
-                if checks(plan)
-                else SharedDelivery.keep_attempt
-            )
-            return SharedDelivery(
-                *about,
-                keep=keep,
-                three=self._desk,
-                plan=plan,
-                secret=self.ledger.secret,
-                keep_attempt=count,
-            )
+        if isinstance(self._desk, ThreeWay | LeavesOfThree):
+
+            def counted(where: str) -> Callable[[bytes], None]:
+                if not checks(plan):
+                    return SharedDelivery.keep_attempt
+                return partial(self.ledger.keep_attempt, where, question.round, most=ATTEMPTS)
+
+            own: dict[str, Any] = {"keep": keep, "plan": plan, "secret": self.ledger.secret}
+            if isinstance(
+                self._desk, LeavesOfThree
+            ):  # a range's attempts are counted by themselves
+                count = lambda of: counted(f"{run}/{of}")  # noqa: E731
+                return RangesDelivery(*about, **own, leaves=self._desk, count=count)
+            return SharedDelivery(*about, **own, three=self._desk, keep_attempt=counted(run))
         if isinstance(self._desk, Leaves):
             return LeafDelivery(*about, keep=keep, leaves=self._desk)
         return Delivery(*about, self._desk, keep)

@@ -9,6 +9,7 @@ for two rows (`record.addressed`).
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,12 +20,13 @@ import numpy.typing as npt
 from fedrec.arrays import UInt8s
 from fedrec.errors import PrivacyError, RefusedError, UnreachableError
 from fedrec.federation.hostile_clients import noise_mu
+from fedrec.federation.leaves import TokenRange
 from fedrec.federation.ledger_heads import HeadMemory, follow
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.protocol import AttemptNonce, Receipt, Refusal, ShareDesk
 from fedrec.federation.report_batches import Batch, pack_reports
 from fedrec.privacy.calibration import Plan
-from fedrec.sharing.commitments import ticket
+from fedrec.sharing.commitments import named_range, ticket
 from fedrec.sharing.layout import Layout, plain_numbers, plan_layout, with_own_noise
 from fedrec.sharing.record import addressed, noise_keys, pack_shares, user_bytes
 from fedrec.sharing.site_sums import SiteSum, pack_site, row_names, site_rows
@@ -41,11 +43,13 @@ class ThreeWay:
     """The three, in the order of their places. names: with their keys, as the aggregators name each
     other (`names_of`).
 
-    patience_s: for all three to state one ticket. Raises ValueError where two have one name.
+    patience_s: for all three to state one ticket. range: where they are the leaves of a range of
+    pseudonyms, which their tickets name. Raises ValueError where two have one name.
     """
 
     desks: Sequence[ShareDesk]
     names: Sequence[bytes]
+    range: TokenRange | None = None
     patience_s: float = 60.0
     pause_s: float = 0.05
     sleep: Callable[[float], None] = time.sleep
@@ -96,10 +100,11 @@ class ThreeWay:
 
     def _checked(self, run: str, round: int, named: str, said: Sequence[AttemptNonce]) -> bytes:
         try:
-            found = ticket(
-                run, round, bytes.fromhex(named), self.names, [one.nonce for one in said]
-            )
-        except ValueError:
+            of = bytes.fromhex(named)
+            if self.range is not None:
+                of = named_range(of, self.range.first, self.range.last, said[0].attempt)
+            found = ticket(run, round, of, self.names, [one.nonce for one in said])
+        except (ValueError, struct.error):
             raise RefusedError(
                 Refusal.MALFORMED.value,
                 "an aggregator's nonce cannot be read",
@@ -178,7 +183,7 @@ class SharedDelivery(Delivery):
             for place, some in enumerate(sent)
         ]
         self.bytes_sent += sum(map(len, messages))
-        self._count(self.three.report(self.run, self.question.round, messages))
+        self._count(self._told(messages, tokens))
 
     @property
     def _layout(self) -> Layout:
@@ -197,6 +202,18 @@ class SharedDelivery(Delivery):
         sent = addressed(numbers, ids, tokens, self._ticket, secret=self.secret)
         messages = [pack_shares(some, place, self._ticket) for place, some in enumerate(sent)]
         self.batches, self.bytes_sent = self.batches + 1, self.bytes_sent + sum(map(len, messages))
+        return self._told(messages, tokens)
+
+    def _told(self, messages: Sequence[bytes], tokens: Sequence[bytes]) -> Receipt:
+        """Sent again where one was replaced, and no longer knew these users."""
+        assert self.three is not None
+        receipt = self.three.report(self.run, self.question.round, messages)
+        if not receipt.rejected.get(Refusal.NOT_ENROLLED):
+            return receipt
+        try:
+            self.three.enroll(tokens)
+        except RefusedError:
+            return receipt
         return self.three.report(self.run, self.question.round, messages)
 
     def _answered(self, users: npt.NDArray[np.int64]) -> Reports:

@@ -138,7 +138,11 @@ class LeafDesk(Protocol):
 
 @dataclass(frozen=True)
 class PartialSums:
-    """Frozen sums of one leaf, one int64 array (rows, columns) per block, and what they are of."""
+    """Frozen sums of one leaf, one int64 array (rows, columns) per block, and what they are of.
+
+    ticket, summed: of a leaf of three parties alone (`sharing.root_of_three.ListedRange`), in
+    hexadecimal digits; its blocks are terms modulo 2^64.
+    """
 
     leaf: str
     epoch: str
@@ -152,12 +156,16 @@ class PartialSums:
     bytes_in: int
     rejected: Mapping[str, int]
     blocks: tuple[Int64s, ...] = field(repr=False)
+    ticket: str = ""
+    summed: str = ""
 
     def packed(self) -> bytes:
         """FRP1 | u32 length | canonical JSON of all but the sums | the sums, int64, little endian.
 
         The same sums, the same bytes."""
         told = {name: value for name, value in vars(self).items() if name != "blocks"}
+        if not self.ticket:
+            del told["ticket"], told["summed"]
         header = json.dumps(told, sort_keys=True, separators=(",", ":")).encode()
         sums = (np.ascontiguousarray(block, "<i8").tobytes() for block in self.blocks)
         return b"".join([_HEAD.pack(_MAGIC, len(header)), header, *sums])

@@ -144,6 +144,17 @@ class Agreement:
             rows=len(held),
         )
 
+    def give_up(self, run: str, round: int, why: str) -> None:
+        """End the attempt in memory."""
+        if (attempt := self._attempts.get((run, round))) is not None and not attempt.ended:
+            attempt.end(why)
+
+    def forget(self, run: str, round: int) -> None:
+        """An attempt that has ended: nobody asks for more of it."""
+        attempt = self._attempts.get((run, round))
+        if attempt is not None and attempt.ended:
+            self._drop(run, round)
+
     def _drop(self, run: str, round: int) -> None:
         if (attempt := self._attempts.pop((run, round), None)) is not None:
             attempt.batch.close()

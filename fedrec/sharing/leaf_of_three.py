@@ -82,6 +82,6 @@ class LeafOfThree(Agreement):
         listed = ListedRange(self.range, current.ticket, current.summed, current.people)
         return RangeTerm(listed, attempt, current.batch.packed())
 
-    def forget(self, run: str, round: int) -> None:
+    def drop(self, run: str, round: int) -> None:
         """A round that is over at the root."""
         self._drop(run, round)

@@ -28,6 +28,7 @@ from fedrec.sharing.three_desk import ThreeDesk
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
 from fedrec_aggregator.three_party import ThreePartyAggregator
+from fedrec_client.leaves_of_three import LeavesOfThree
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
@@ -148,6 +149,11 @@ class Cores:
             if core is not None:
                 core.tick()
 
+    def way(self, client: str) -> ThreeWay | LeavesOfThree:
+        """To all three, of the client of that name."""
+        desks = [ClientDesk(Line(self, place), client) for place in range(3)]
+        return ThreeWay(desks, NAMES, patience_s=2.0, sleep=self.sleep, clock=self.clock)
+
     def close(self) -> None:
         for ledger in self.ledgers:
             ledger.close()
@@ -231,8 +237,6 @@ def federation(cores: Cores, stack: ExitStack, *sets: str, clients: int = 3) -> 
     for shard in shards(data, clients):
         own = cores.folder / shard.name
         ledger = stack.enter_context(closing(ClientLedger(own / "ledger.sqlite", limit=PROMISE)))
-        desks = [ClientDesk(Line(cores, place), shard.name) for place in range(3)]
-        way = ThreeWay(desks, NAMES, patience_s=2.0, sleep=cores.sleep, clock=cores.clock)
-        users = LocalUsers(shard.events, ITEMS, shard.user_ids)
+        users, way = LocalUsers(shard.events, ITEMS, shard.user_ids), cores.way(shard.name)
         participants.append(Participant(shard.name, users, ledger, way, own, users_per_batch=3))
     return Federation(cores, data, prepared, terms, participants)

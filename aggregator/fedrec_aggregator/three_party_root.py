@@ -1,0 +1,199 @@
+"""The root of one of three parties with leaves: it takes its leaves' terms, agrees with the other
+two roots on ranges, and is the aggregator that the server knows.
+
+NOT YET REVIEWED from outside. The rules and the proof are `sharing.root_of_three`. Leaves are
+heard, opened and asked for terms as the root of a trusted tree does (`leaf_attempt`): a leaf that
+was started again while it took shares ends the attempt. Once no more are taken, a range is left out
+whose leaf does not answer for `patience_s`, or says that its attempt ended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from fedrec.errors import FedRecError
+from fedrec.federation.leaves import PartialSums
+from fedrec.federation.protocol import Opening, Phase, Receipt, Refusal, ReportDesk, ShareDesk
+from fedrec.federation.releases import PartyStreams
+from fedrec.operations import logs
+from fedrec.randomness import Streams, SystemStreams
+from fedrec.sharing.agreement import Agreement
+from fedrec.sharing.attempt import Progress
+from fedrec.sharing.commitments import HASH_BYTES, Listed
+from fedrec.sharing.root_of_three import ListedRange, RangeTerm, RootOfThree
+from fedrec_aggregator.collection import Collection
+from fedrec_aggregator.leaf_attempt import LeafAttempt
+from fedrec_aggregator.leaf_visits import Leaf, LeafVisits, distrusted
+from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_aggregator.limits import Limits
+from fedrec_aggregator.peers import PeerDesk, read_ranges
+from fedrec_aggregator.root import no_reports, say_lost
+from fedrec_aggregator.three_party import ThreePartyAggregator, ThreePartyAttempt, log
+
+
+class RootOfThreeAggregator(ThreePartyAggregator):
+    """The root of the party at `place`. names, peers: of the three roots. patience_s: for a leaf
+    that has no term when terms are taken.
+
+    Raises ValueError where the leaves' ranges do not hold every pseudonym once."""
+
+    read_list: Callable[[bytes], tuple[Listed, ...]] = staticmethod(read_ranges)
+
+    def __init__(
+        self,
+        ledger: ReleaseLedger,
+        limits: Limits,
+        *,
+        noise: Streams | SystemStreams,
+        place: int,
+        names: Sequence[bytes],
+        peers: Mapping[int, PeerDesk],
+        leaves: Sequence[Leaf],
+        patience_s: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._visits, self._patience_s = LeafVisits(ledger, leaves), patience_s
+        self._trees = dict[tuple[str, int], LeafAttempt]()
+        party = {"place": place, "names": names, "peers": peers, "clock": clock, "sleep": sleep}
+        super().__init__(ledger, limits, noise=noise, **party)  # type: ignore[arg-type]
+
+    def _rules(self, names: Sequence[bytes]) -> Agreement:
+        ranges = [leaf.range for leaf in self._visits.leaves]
+        noise = PartyStreams(self._noise, self.place)
+        return RootOfThree(self.place, names, self._peers, self._store, noise, ranges)
+
+    def shut(self) -> None:
+        """End the threads that ask leaves."""
+        self._visits.close()
+
+    # --- the clients' side: there is none ---
+
+    def client_desk(
+        self, sender: str, *, max_users: int | None = None, names_quorum: bool = True
+    ) -> ReportDesk:
+        """Raises RefusedError (`FORBIDDEN`)."""
+        raise no_reports()
+
+    def share_desk(self, sender: str, *, max_users: int | None = None) -> ShareDesk:
+        """Raises RefusedError (`FORBIDDEN`)."""
+        raise no_reports()
+
+    def enroll(self, sender: str, tokens: Sequence[bytes], *, max_users: int | None = None) -> int:
+        """Raises RefusedError (`FORBIDDEN`)."""
+        raise no_reports()
+
+    def report(
+        self, sender: str, run: str, round: int, batch: bytes, *, names_quorum: bool = True
+    ) -> Receipt:
+        """Turned away."""
+        return Receipt(0, {Refusal.FORBIDDEN.value: 1})
+
+    # --- the server's side ---
+
+    def enrolled(self) -> int:
+        """Users enrolled at all leaves now; of a leaf that does not answer, as it was heard
+        last."""
+        self._visits.hear_all()
+        return self.known_enrolled()
+
+    def known_enrolled(self) -> int:
+        """Users enrolled at all leaves as they were heard last."""
+        return self._visits.enrolled
+
+    def tick(self) -> None:
+        """Tell leaves how the ledger grew, and go on with every round."""
+        self._visits.hear_all()
+        super().tick()
+
+    # --- a round ---
+
+    def _begin(self, opening: Opening) -> None:
+        super()._begin(opening)
+        self._trees[opening.run, opening.round] = LeafAttempt(opening, self._visits)
+
+    def _stop_taking(self, run: str, round: int) -> None:
+        """From now on terms are taken; the list follows."""
+        tree = self._trees.get((run, round))
+        if tree is not None and tree.frozen_s is None:
+            tree.frozen_s = self._clock()
+
+    def _advance(self, run: str, round: int) -> None:
+        self._leaves_go_on(run, round)
+        super()._advance(run, round)
+        if (run, round) not in self._shares and self._trees.pop((run, round), None) is not None:
+            self._visits.hear_all(run=run, round=round, ended=True)
+
+    def _leaves_go_on(self, run: str, round: int) -> None:
+        """Open leaves and hear them; or take their terms, then say the list."""
+        tree, attempt = self._trees.get((run, round)), self._shares.get((run, round))
+        if tree is None or attempt is None or not tree.turn.acquire(blocking=False):
+            return
+        try:
+            with self._turn:
+                progress = self._party.progress(run, round)
+            if progress is None or progress.ended or progress.closed:
+                return
+            if tree.frozen_s is None:
+                lost, left_s = list[str](), attempt.deadline_s - self._clock()
+                lost = tree.look(attempt.plan, left_s)
+            else:
+                lost = self._take_terms(tree, attempt)
+            if lost:
+                say_lost(run, round, lost)
+                with self._turn:
+                    self._party.give_up(run, round, "a leaf was started again")
+        except FedRecError as failure:
+            attempt.failure = failure
+        finally:
+            tree.turn.release()
+
+    def _take_terms(self, tree: LeafAttempt, attempt: ThreePartyAttempt) -> list[str]:
+        """Names of leaves that lost their shares. Once every term is here that will be, the list is
+        said."""
+        run, round, frozen_s = tree.opening.run, tree.opening.round, tree.frozen_s
+        assert isinstance(self._party, RootOfThree)
+        assert frozen_s is not None
+        party = self._party
+
+        def check(leaf: Leaf, partial: PartialSums) -> None:
+            with self._turn:
+                party.take(run, round, _term(leaf, partial))
+            about = {"run": run, "round": round, "attempt": partial.attempt}
+            logs.say(log, "leaf-frozen", sender=leaf.name, users=partial.reported, **about)  # type: ignore[arg-type]
+
+        lost, waiting = tree.take(attempt.question.blocks, check)
+        if not lost and (not waiting or self._clock() - frozen_s >= self._patience_s):
+            with self._turn:
+                party.close(run, round)
+        return lost
+
+    def _seen(self, run: str, attempt: ThreePartyAttempt, progress: Progress | None) -> Collection:
+        """Counted as leaves said, until their terms are listed."""
+        seen, tree = (
+            super()._seen(run, attempt, progress),
+            self._trees.get((run, attempt.question.round)),
+        )
+        if tree is None or progress is None or progress.ended or progress.closed:
+            return seen
+        seen.phase = Phase.OPEN if tree.frozen_s is None else Phase.RELEASING
+        seen.reported = sum(one.reported for one in tree.standings)
+        seen.rejected = sum((Counter(one.rejected) for one in tree.standings), Counter[str]())
+        return seen
+
+
+def _term(leaf: Leaf, partial: PartialSums) -> RangeTerm:
+    """Raises ProtocolError where the leaf's hashes are none."""
+    try:
+        ticket, summed = bytes.fromhex(partial.ticket), bytes.fromhex(partial.summed)
+    except (TypeError, ValueError):
+        ticket = summed = b""
+    if {len(ticket), len(summed)} != {HASH_BYTES}:
+        raise distrusted(leaf, "sent a term without ticket and digest: is it one of three parties?")
+    listed = ListedRange(leaf.range, ticket, summed, partial.reported)
+    blocks = tuple(block.view(np.uint64) for block in partial.blocks)
+    return RangeTerm(listed, partial.attempt, blocks)
