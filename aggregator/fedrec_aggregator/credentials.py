@@ -65,7 +65,7 @@ class Roster:
         three = settings.three_party
         by_pin = {} if three is None else {peer.pin: str(peer.place) for peer in three.peers}
         if settings.leaf is not None:
-            by_pin = {settings.leaf.root_pin: ROOT}
+            by_pin |= {settings.leaf.root_pin: ROOT}
         by_certificate = Certificates(settings.keys, by_pin)
         door: Door = (
             said_by_caller
@@ -78,14 +78,10 @@ class Roster:
             c.name: c.max_users for c in settings.clients
         }
         servers = {t.name for t in settings.tokens if t.role == "server"} | set(settings.servers)
-        peers = (
-            frozenset({ROOT})
-            if settings.leaf
-            else frozenset(str(peer.place) for peer in three.peers)
-            if three
-            else frozenset[str]()
-        )
-        return Roster(door, frozenset(servers), clients, settings.any_client, peers)
+        peers = {str(peer.place) for peer in three.peers} if three else set[str]()
+        if settings.leaf:
+            peers.add(ROOT)
+        return Roster(door, frozenset(servers), clients, settings.any_client, frozenset(peers))
 
     def admit(self, auth: AuthContext, metadata: Metadata, role: Role | Literal["either"]) -> Peer:
         """The caller, if it may play `role`.

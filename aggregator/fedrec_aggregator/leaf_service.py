@@ -1,4 +1,6 @@
-"""The calls of a leaf's root: where the leaf is, an attempt to open, and frozen sums."""
+"""The calls of a leaf's root: where the leaf is, an attempt to open, and frozen sums.
+
+They are its own root's alone: a leaf of three parties has sister leaves, who call it too."""
 
 from __future__ import annotations
 
@@ -11,8 +13,11 @@ from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
-from fedrec.federation.protocol import LedgerHead, Opening
+from fedrec.federation.protocol import LedgerHead, Opening, Refusal
+from fedrec.federation.wire import refused
 from fedrec_aggregator.leaf import LeafAggregator
+from fedrec_aggregator.leaf_settings import ROOT
+from fedrec_aggregator.three_party_leaf import LeafOfThreeAggregator
 from fedrec_transport.aggregator_api import aggregator_pb2 as pb
 from fedrec_transport.aggregator_api import methods
 from fedrec_transport.aggregator_api.methods import Method
@@ -35,11 +40,22 @@ class Calls(Protocol):
         """Send in frames."""
 
 
+def require_root(caller: str) -> None:
+    """Raises RefusedError (`FORBIDDEN`) for anybody but the root: a sister leaf that took a term
+    would, with its own, read what the leaf's users sent."""
+    if caller != ROOT:
+        raise refused(
+            Refusal.FORBIDDEN,
+            f"aggregator {caller!r} is not this leaf's root",
+            "Only the root whose key is leaf.root_pin may ask this.",
+        )
+
+
 class LeafCalls:
     """Handlers over a leaf's core, with threads of their own: a root must not wait behind
     clients."""
 
-    def __init__(self, service: Calls, core: LeafAggregator) -> None:
+    def __init__(self, service: Calls, core: LeafAggregator | LeafOfThreeAggregator) -> None:
         self._service, self._core, self._threads = (
             service,
             core,
@@ -59,6 +75,7 @@ class LeafCalls:
         self._threads.shutdown()
 
     async def _visit(self, call: Any) -> Message:
+        require_root(call.caller)
         asked = await self._service.first(call, pb.VisitLeafRequest)
         since, growth = (
             LedgerHead(asked.since_number, asked.since_head),
@@ -72,6 +89,7 @@ class LeafCalls:
         return reply
 
     async def _open(self, call: Any) -> Message:
+        require_root(call.caller)
         asked = await self._service.first(call, pb.OpenLeafRequest)
         told = {
             field.name: getattr(asked.opening, field.name)
@@ -81,6 +99,7 @@ class LeafCalls:
         return methods.leaf_message(await self._service.in_threads(self._threads, call, opened))
 
     async def _freeze(self, call: Any) -> None:
+        require_root(call.caller)
         asked = await self._service.first(call, pb.FreezeLeafRequest)
         named = {"digest": asked.digest, "attempt": asked.attempt, "epoch": asked.epoch}
         frozen = partial(self._core.freeze, asked.run, asked.round, **named)  # type: ignore[arg-type]

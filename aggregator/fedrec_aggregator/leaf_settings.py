@@ -25,6 +25,11 @@ class LeafTable(RangeTable):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
         description="as in its certificate, fedrec:aggregator:<name>",
     )
+    root: str = Field(
+        "",
+        description="the root's name, as in its certificate; empty: aggregator, or of three "
+        "parties its place",
+    )
     root_pin: str = Field(
         "",
         pattern=r"^([0-9a-f]{64})?$",
@@ -74,7 +79,10 @@ def tree_pinned(content: dict[str, Any], known: Mapping[str, str]) -> dict[str, 
         and not leaf.get("root_pin")
         and not content.get("insecure")
     ):
-        content = content | {"leaf": leaf | {"root_pin": known.get("aggregator", "")}}
+        three = content.get("three_party")
+        place = str(three.get("place")) if isinstance(three, dict) else "aggregator"
+        root = str(leaf.get("root") or place)
+        content = content | {"leaf": leaf | {"root_pin": known.get(root, "")}}
     if isinstance(leaves := content.get("leaves"), list) and not content.get("insecure"):
         content = content | {"leaves": [with_pin(leaf, "", known) for leaf in leaves]}
     return content

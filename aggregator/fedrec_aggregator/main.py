@@ -33,8 +33,10 @@ from fedrec_aggregator.postgres_ledger import PostgresLedger
 from fedrec_aggregator.root import RootAggregator
 from fedrec_aggregator.service import MAX_RPCS, OPTIONS, Service
 from fedrec_aggregator.settings import AggregatorSettings
-from fedrec_aggregator.settings_tables import PeerTable
+from fedrec_aggregator.settings_tables import PeerTable, ThreePartyTable
 from fedrec_aggregator.three_party import ThreePartyAggregator
+from fedrec_aggregator.three_party_leaf import LeafOfThreeAggregator
+from fedrec_aggregator.three_party_root import RootOfThreeAggregator
 from fedrec_transport.channel import Access
 from fedrec_transport.leaf_client import RemoteLeaf
 from fedrec_transport.share_client import RemotePeer
@@ -117,30 +119,45 @@ def _renewed(ledger: PostgresLedger, log: logging.Logger) -> Iterator[None]:
 
 
 def _core(settings: AggregatorSettings, ledger: ReleaseLedger, stack: ExitStack) -> Aggregator:
-    """The one that sums alone, a leaf, a root, or one of three.
+    """The one that sums alone, a leaf, a root, one of three, or a leaf or root of three.
 
     Raises SettingsError where two of three have one key."""
     limits, three, leaf = settings.limits.limits(), settings.three_party, settings.leaf
-    if leaf is not None:
+    if leaf is not None and three is None:
         return LeafAggregator(ledger, limits, name=leaf.name, range=token_range(leaf))
-    if settings.leaves:
-        own = (settings.tls.certificate, settings.tls.key) if settings.tls else (None, None)
-        leaves = [
-            Leaf(
-                each.name,
-                stack.enter_context(RemoteLeaf(each.access(*own))),
-                token_range(each),
-                each.max_users,
-            )
-            for each in settings.leaves
-        ]
-        root = RootAggregator(
-            ledger, limits, noise=settings.noise, leaves=leaves, patience_s=settings.leaf_patience_s
+    own = (settings.tls.certificate, settings.tls.key) if settings.tls else (None, None)
+    leaves = [
+        Leaf(
+            each.name,
+            stack.enter_context(RemoteLeaf(each.access(*own))),
+            token_range(each),
+            each.max_users,
         )
+        for each in settings.leaves
+    ]
+    below: dict[str, Any] = {"leaves": leaves, "patience_s": settings.leaf_patience_s}
+    root: RootAggregator | RootOfThreeAggregator
+    if three is None and not leaves:
+        return Aggregator(ledger, limits, noise=settings.noise)
+    if three is None:
+        root = RootAggregator(ledger, limits, noise=settings.noise, **below)
         stack.callback(root.shut)
         return root
-    if three is None:
-        return Aggregator(ledger, limits, noise=settings.noise)
+    party = _of_three(settings, three, stack)
+    if leaf is not None:
+        of_leaf: dict[str, Any] = {"name": leaf.name, "range": token_range(leaf)}
+        return LeafOfThreeAggregator(ledger, limits, **of_leaf, **party)
+    if not leaves:
+        return ThreePartyAggregator(ledger, limits, noise=settings.noise, **party)
+    root = RootOfThreeAggregator(ledger, limits, noise=settings.noise, **below, **party)
+    stack.callback(root.shut)
+    return root
+
+
+def _of_three(
+    settings: AggregatorSettings, three: ThreePartyTable, stack: ExitStack
+) -> dict[str, Any]:
+    """Place, names and peers. Raises SettingsError where two of three have one key."""
     keys = {peer.place: peer.pin or insecure_name(peer.place) for peer in three.peers} | {
         three.place: _own_key(settings, three.place)
     }
@@ -156,9 +173,7 @@ def _core(settings: AggregatorSettings, ledger: ReleaseLedger, stack: ExitStack)
         for peer in three.peers
     }
     names = [keys[place].encode() for place in (1, 2, 3)]
-    return ThreePartyAggregator(
-        ledger, limits, noise=settings.noise, place=three.place - 1, names=names, peers=peers
-    )
+    return {"place": three.place - 1, "names": names, "peers": peers}
 
 
 def _own_key(settings: AggregatorSettings, place: int) -> str:

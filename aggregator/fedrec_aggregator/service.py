@@ -41,6 +41,7 @@ from fedrec_aggregator.leaf import LeafAggregator
 from fedrec_aggregator.leaf_service import LeafCalls
 from fedrec_aggregator.settings_tables import TrafficSettings
 from fedrec_aggregator.three_party import ThreePartyAggregator
+from fedrec_aggregator.three_party_leaf import LeafOfThreeAggregator
 from fedrec_aggregator.traffic import Place, Traffic
 from fedrec_transport.aggregator_api import aggregator_pb2 as pb
 from fedrec_transport.aggregator_api import methods
@@ -103,11 +104,11 @@ class Service:
         self._reports = ThreadPoolExecutor(REPORT_THREADS, "reports")
         self._calls = ThreadPoolExecutor(SERVER_THREADS, "servers")
         self._opened = dict[tuple[str, int], float]()
-        self._others: _Shares | LeafCalls | None = None
+        self._others = list[_Shares | LeafCalls]()
         if isinstance(core, ThreePartyAggregator):
-            self._others = _Shares(self, core)
-        elif isinstance(core, LeafAggregator):
-            self._others = LeafCalls(self, core)
+            self._others.append(_Shares(self, core))
+        if isinstance(core, LeafAggregator | LeafOfThreeAggregator):
+            self._others.append(LeafCalls(self, core))
 
     def handlers(self) -> tuple[grpc.GenericRpcHandler, grpc.GenericRpcHandler]:
         """Ours, and the standard health check."""
@@ -122,8 +123,8 @@ class Service:
             methods.GET_ROUND: self._get_round,
             methods.CLOSE_ROUND: self._close_round,
         }
-        if self._others is not None:
-            unary |= self._others.unary()
+        for others in self._others:
+            unary |= others.unary()
         table: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             method.name: grpc.stream_unary_rpc_method_handler(
                 self._guarded(method, answer),
@@ -135,8 +136,8 @@ class Service:
         streams: dict[Method, Callable[[Call], Awaitable[None]]] = {
             methods.GET_RELEASE: self._get_release
         }
-        if self._others is not None:
-            streams |= self._others.streams()
+        for others in self._others:
+            streams |= others.streams()
         table |= {
             method.name: grpc.stream_stream_rpc_method_handler(
                 self._guarded(method, send),
@@ -150,8 +151,8 @@ class Service:
     def close(self) -> None:
         """End the threads when their work is done."""
         self._reports.shutdown()
-        if self._others is not None:
-            self._others.close()
+        for others in self._others:
+            others.close()
         self._calls.shutdown()
 
     async def tick(self) -> None:
@@ -474,6 +475,7 @@ class _Shares:
         self._threads.shutdown()
 
     async def _get_held(self, call: Call) -> None:
+        _place(call)
         asked = await self._service.first(call, pb.GetHeldRequest)
         content = await self._service.in_threads(
             self._threads, call, self._core.held, asked.run, asked.round, asked.attempt
@@ -483,10 +485,11 @@ class _Shares:
     async def _get_explicit(self, call: Call) -> None:
         asked = await self._service.first(call, pb.GetExplicitRequest)
         piece = asked.run, asked.round, asked.attempt, asked.first, asked.last
-        read = functools.partial(self._core.explicit, *piece, caller=int(call.caller) - 1)
+        read = functools.partial(self._core.explicit, *piece, caller=_place(call))
         await self._service.sent(call, await self._service.in_threads(self._threads, call, read))
 
     async def _get_openings(self, call: Call) -> None:
+        _place(call)
         asked = await self._service.first(call, pb.GetHeldRequest)
         content = await self._service.in_threads(
             self._threads, call, self._core.openings, asked.run, asked.round, asked.attempt
@@ -501,6 +504,7 @@ class _Shares:
         return pb.GetAttemptReply(**vars(found))
 
     async def _get_standing(self, call: Call) -> Message:
+        _place(call)
         asked = await self._service.first(call, pb.GetStandingRequest)
         standing = await self._service.in_threads(
             self._threads, call, self._core.standing, asked.run, asked.round
@@ -511,9 +515,17 @@ class _Shares:
         asked = await self._service.first(call, pb.GetKeyRequest)
         attempt = asked.run, asked.round, asked.attempt
         key = await self._service.in_threads(
-            self._threads, call, lambda: self._core.key(*attempt, caller=int(call.caller) - 1)
+            self._threads, call, lambda: self._core.key(*attempt, caller=_place(call))
         )
         return pb.GetKeyReply(key=key)
+
+
+def _place(call: Call) -> int:
+    """Of the peer that calls. Raises RefusedError (`FORBIDDEN`) for a leaf's root, which is no
+    peer."""
+    if call.caller not in {"1", "2", "3"}:
+        raise refused(Refusal.FORBIDDEN, f"aggregator {call.caller!r} is no peer of this one")
+    return int(call.caller) - 1
 
 
 def _readable(kind: type[Message]) -> Callable[[bytes], Message | None]:

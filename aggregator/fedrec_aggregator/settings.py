@@ -136,7 +136,7 @@ class AggregatorSettings(PinnedTable):
     @classmethod
     def _a_leaf_releases_nothing(cls, content: Any) -> Any:
         if isinstance(content, dict) and content.get("leaf") is not None:
-            if given := [name for name in ("privacy", "servers", "three_party") if name in content]:
+            if given := [name for name in ("privacy", "servers") if name in content]:
                 raise ValueError(
                     f"a leaf releases nothing and is asked by its root alone: leave out {given[0]}"
                 )
@@ -198,8 +198,12 @@ class AggregatorSettings(PinnedTable):
         self._check_credentials()
         self._check_three()
         require_tree(self.leaf, self.leaves, insecure=self.insecure, tokens=bool(self.tokens))
-        if self.leaves and self.three_party is not None:
-            raise ValueError("three_party has no leaves yet: drop one or the other")
+        sisters = self.three_party.peers if self.leaf and self.three_party else ()
+        if self.leaf and self.leaf.root_pin in {peer.pin for peer in sisters} - {""}:
+            raise ValueError(
+                "leaf.root_pin is a sister leaf's key: it could take this leaf's term, which "
+                "with its own tells reports"
+            )
         if self.postgres and (self.leaf or self.three_party):
             raise ValueError(
                 "postgres is for an aggregator that sums alone, or a root: leave the table out here"

@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedrec.federation.leaves import TokenRange
 from fedrec.federation.protocol import ReportDesk
-from fedrec.operations.party_settings import names_of_three
+from fedrec.operations.party_settings import AggregatorAccess, names_of_three, three_by_range
 from fedrec.operations.party_state import Awaited, PartyState, noting
 from fedrec_client.leaves import Leaves
+from fedrec_client.leaves_of_three import LeavesOfThree
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant, SiteUsers
 from fedrec_client.renewal import Renewal
@@ -63,31 +63,40 @@ def open_participant(
 
 def _desk(
     settings: ClientSettings, retry: Retry | None, stack: ExitStack
-) -> ReportDesk | ThreeWay | Leaves:
-    """Of the one aggregator, of leaves, or of three."""
-    if settings.leaves:
-        named = {"name": settings.name}
-        accesses = [
-            Access(**(leaf.model_dump(exclude={"first", "last"}) | named))
-            for leaf in settings.leaves
+) -> ReportDesk | ThreeWay | Leaves | LeavesOfThree:
+    """Of the one aggregator, of leaves, of three, or of their leaves."""
+
+    def way(one: AggregatorAccess) -> Access:
+        return Access(**one.called_by(settings.name))
+
+    if any(leaf.place for leaf in settings.leaves):
+        by_range = three_by_range(settings.leaves)
+        shares = [
+            [
+                stack.enter_context(RemoteShareDesk(way(three[place]), retry=retry))
+                for three in by_range.values()
+            ]
+            for place in range(3)
         ]
-        ranges = [TokenRange(int(leaf.first, 16), int(leaf.last, 16)) for leaf in settings.leaves]
+        keys = [names_of(names_of_three(three)) for three in by_range.values()]
+        by_place = [[of_range[place] for of_range in keys] for place in range(3)]
+        return LeavesOfThree.of(list(by_range), shares, by_place)
+    if settings.leaves:
         return Leaves(
-            [stack.enter_context(RemoteReportDesk(access, retry=retry)) for access in accesses],
-            ranges,
+            [
+                stack.enter_context(RemoteReportDesk(way(leaf), retry=retry))
+                for leaf in settings.leaves
+            ],
+            [leaf.range for leaf in settings.leaves],
         )
     if settings.aggregators:
-        ways = [
-            Access(**(one.model_dump() | {"name": settings.name})) for one in settings.aggregators
+        desks = [
+            stack.enter_context(RemoteShareDesk(way(one), retry=retry))
+            for one in settings.aggregators
         ]
-        desks = [stack.enter_context(RemoteShareDesk(way, retry=retry)) for way in ways]
         return ThreeWay(desks, names_of(names_of_three(settings.aggregators)))
     assert settings.aggregator is not None  # the settings' own check
-    return stack.enter_context(
-        RemoteReportDesk(
-            Access(name=settings.name, **settings.aggregator.model_dump()), retry=retry
-        )
-    )
+    return stack.enter_context(RemoteReportDesk(way(settings.aggregator), retry=retry))
 
 
 def read_site(data: ClientData) -> SiteUsers:

@@ -14,7 +14,6 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from fedrec.data.kinds import KINDS, assumed
-from fedrec.federation.leaves import TokenRange, require_all_once
 from fedrec.operations.party_settings import (
     AggregatorAccess,
     AggregatorOfThree,
@@ -26,6 +25,7 @@ from fedrec.operations.party_settings import (
     leaves_pinned,
     pinned,
     read,
+    require_leaves,
     require_pin,
     require_three,
     three_pinned,
@@ -250,7 +250,8 @@ class ClientSettings(PinnedTable):
     )
     leaves: tuple[LeafAccess, ...] = Field(
         (),
-        description="in place of aggregator: the leaves of a tree of aggregators (docs/scale.md)",
+        description="in place of aggregator: the leaves of a tree of aggregators, or of three "
+        "parties, each with its place (docs/scale.md)",
     )
     superlink: SuperLinkAccess
     users_per_batch: int = Field(
@@ -289,10 +290,15 @@ class ClientSettings(PinnedTable):
             pinned(content, "aggregator", "aggregator", pins), "superlink", "server", pins
         )
 
+    @property
+    def three(self) -> bool:
+        """Whether it takes part with three aggregators, or their leaves."""
+        return bool(self.aggregators) or any(leaf.place for leaf in self.leaves)
+
     @model_validator(mode="after")
     def _one_way_to_noise(self) -> ClientSettings:
         if math.isfinite(self.privacy.personal_epsilon) and (
-            self.privacy.unit != "user" or self.aggregators
+            self.privacy.unit != "user" or self.three
         ):
             raise ValueError(
                 "privacy.personal_epsilon is of reports to one aggregator, of users' ratings "
@@ -310,9 +316,7 @@ class ClientSettings(PinnedTable):
                 "tree: give one of them"
             )
         if self.leaves:
-            require_all_once(
-                [TokenRange(int(leaf.first, 16), int(leaf.last, 16)) for leaf in self.leaves]
-            )
+            require_leaves(self.leaves)
         if (
             self.privacy.unit == "user"
             and self.aggregator is None

@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from fedrec.errors import SettingsError
+from fedrec.federation.leaves import TokenRange, require_all_once
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import Role
@@ -133,6 +134,10 @@ class AggregatorAccess(Table):
             require_pin("aggregator", self.address, self.pin)
         return self
 
+    def called_by(self, name: str) -> dict[str, Any]:
+        """The fields of an `Access`, for a caller of that name."""
+        return self.model_dump(include=set(AggregatorAccess.model_fields)) | {"name": name}
+
 
 class RangeTable(Table):
     """Pseudonyms that a leaf owns, by their first two bytes."""
@@ -150,6 +155,15 @@ class LeafAccess(AggregatorAccess, RangeTable):
     """A leaf of a tree of aggregators, and the pseudonyms that it owns."""
 
     name: str = Field("", description="as in its certificate, fedrec:aggregator:<name>")
+    place: Literal[0, 1, 2, 3] = Field(
+        0,
+        description="of its party among three (docs/three-party.md); 0: one trusted tree",
+    )
+
+    @property
+    def range(self) -> TokenRange:
+        """Raises ValueError where it is none."""
+        return TokenRange(int(self.first, 16), int(self.last, 16))
 
 
 class AggregatorOfThree(AggregatorAccess):
@@ -191,6 +205,37 @@ def with_pin(table: Any, place: str, known: Mapping[str, str]) -> Any:
     return table | {"pin": pin} if pin else table
 
 
+def require_leaves(leaves: Sequence[LeafAccess]) -> None:
+    """Raises ValueError unless every pseudonym is of one leaf; or of one of each of three parties,
+    with the same ranges, and three keys each."""
+    if {leaf.place for leaf in leaves} == {0}:
+        return require_all_once([leaf.range for leaf in leaves])
+    by_place = {place: [leaf for leaf in leaves if leaf.place == place] for place in (1, 2, 3)}
+    if any(leaf.place == 0 for leaf in leaves) or not all(by_place.values()):
+        raise ValueError(
+            "leaves: of three parties, each has its place, 1, 2 or 3; of one, none has"
+        )
+    for own in by_place.values():
+        require_all_once([leaf.range for leaf in own])
+    by_range = three_by_range(leaves)
+    if any(len(three) != 3 for three in by_range.values()):
+        raise ValueError("leaves: the three parties have the same ranges, each a leaf of its own")
+    for three in by_range.values():
+        if len({leaf.insecure for leaf in three}) != 1:
+            raise ValueError("leaves: all insecure, in a trial, or none")
+        keys = [leaf.address if leaf.insecure else leaf.pin for leaf in three]
+        require_three_keys(keys, insecure=three[0].insecure)
+    return None
+
+
+def three_by_range(leaves: Sequence[LeafAccess]) -> dict[TokenRange, list[LeafAccess]]:
+    """Leaves of three parties by rising range, in the order of their places."""
+    found: dict[TokenRange, list[LeafAccess]] = {}
+    for leaf in sorted(leaves, key=lambda each: (each.first, each.place)):
+        found.setdefault(leaf.range, []).append(leaf)
+    return found
+
+
 def require_three(aggregators: Sequence[AggregatorOfThree]) -> None:
     """Raises ValueError unless these are none, or three that cannot be two: with a pin of its own
     each, or insecure on loopback."""
@@ -220,7 +265,7 @@ def require_three_keys(keys: Sequence[str], *, insecure: bool) -> None:
         )
 
 
-def names_of_three(aggregators: Sequence[AggregatorOfThree]) -> tuple[str, ...]:
+def names_of_three(aggregators: Sequence[AggregatorAccess]) -> tuple[str, ...]:
     """How they are named in a ticket: by the SHA-256 of their public keys; in an insecure trial by
     their places."""
     return tuple(one.pin or insecure_name(place) for place, one in enumerate(aggregators, start=1))

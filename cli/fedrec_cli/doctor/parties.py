@@ -111,7 +111,8 @@ def client_checks(
     )
     state = Path(settings.state)
     ways = _ways(settings.aggregator, settings.aggregators) | {
-        f"leaf {leaf.name or leaf.first}": leaf for leaf in settings.leaves
+        f"leaf {leaf.name or leaf.first}{f' of {leaf.place}' if leaf.place else ''}": leaf
+        for leaf in settings.leaves
     }
     for first in _different(ways):
         yield from _own_files(
@@ -227,7 +228,7 @@ def _reached(party: str, name: str, ways: Mapping[str, AggregatorAccess]) -> Ite
     """Whether each answers, shows the pinned key, and speaks this version of the messages or an
     adjacent one."""
     for called, way in ways.items():
-        access = Access(**(way.model_dump() | {"name": name}))
+        access = Access(**way.called_by(name))
         yield judged(party, called, lambda access=access: _aggregator_answers(access))  # type: ignore[misc]
 
 

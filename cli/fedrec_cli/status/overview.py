@@ -291,7 +291,7 @@ def _asked_aggregator(table: AggregatorAccess, name: str) -> Standing:
     left, a client no more than health."""
     row = Standing("aggregator", table.address, up=False)
     try:
-        access = Access(**(table.model_dump() | {"name": name}))
+        access = Access(**table.called_by(name))
         if not healthy(access, timeout_s=TIMEOUT_S):
             return replace(row, why="it answers, and does not serve")
         row = replace(row, up=True, why=f"asked over gRPC as {name}")
