@@ -343,9 +343,8 @@ class Participant:
                 return partial(self.ledger.keep_attempt, where, question.round, most=ATTEMPTS)
 
             own: dict[str, Any] = {"keep": keep, "plan": plan, "secret": self.ledger.secret}
-            if isinstance(
-                self._desk, LeavesOfThree
-            ):  # a range's attempts are counted by themselves
+            if isinstance(self._desk, LeavesOfThree):
+                # by range: a user shares in the attempts of its own range alone
                 count = lambda of: counted(f"{run}/{of}")  # noqa: E731
                 return RangesDelivery(*about, **own, leaves=self._desk, count=count)
             return SharedDelivery(*about, **own, three=self._desk, keep_attempt=counted(run))
