@@ -162,9 +162,10 @@ class Agreement:
     # --- the peers' side ---
 
     def standing(self, run: str, round: int) -> Standing:
-        """What peers may know."""
+        """What peers may know. Where too few are held alike, what was said stays, so that each
+        finds that out."""
         attempt = self._attempts.get((run, round))
-        if attempt is None or attempt.ended:
+        if attempt is None or attempt.ended not in {"", TOO_FEW}:
             return Standing(self._begun.attempt(run, round))
         return self._said(attempt)
 

@@ -7,11 +7,19 @@ from fedrec.errors import ProtocolError
 from fedrec_client import participant
 from fedrec_simulations.faults import three_aggregators
 from fedrec_simulations.faults.three_aggregators import at_each_moment, run
+from fedrec_simulations.faults.three_trees import TreesWorld
 
 
 @pytest.mark.parametrize("seed", [0, 3])
 def test_under_faults_every_round_is_released_once_as_the_exact_sum_of_its_users(seed: int) -> None:
     assert "3 runs with three aggregators" in run(runs=3, seed=seed)
+
+
+@pytest.mark.parametrize("seed", [3, 6])
+def test_three_trees_release_every_round_once_as_the_exact_sum_of_its_users(seed: int) -> None:
+    told = run(runs=1, seed=seed, kind=TreesWorld)
+    assert "1 runs with three roots of two leaves each" in told
+    assert "each released once, as the exact sum of its users and three noises" in told
 
 
 def test_a_checked_training_goes_on_after_a_crash_at_any_moment_of_an_aggregator() -> None:

@@ -120,6 +120,20 @@ def test_a_range_whose_leaf_was_replaced_is_left_out_and_counts_once_in_the_next
     assert np.array_equal(summed(world), expected(*range(USERS)))
 
 
+def test_what_a_root_gives_away_is_masked_and_noised() -> None:
+    """Two trainings of one term: with its own noise and mask each output is another, and no output
+    less the term is near the noise's size."""
+    world = tree()
+    for user in range(USERS):
+        world.share(user)
+    world.finish()
+    for place, (_, _, (output,)) in enumerate(read(world)):
+        term = sum(np.frombuffer(world.given[place, number, 1], np.uint64) for number in range(2))
+        left = (output.ravel() - term).view(np.int64).astype(float)
+        # uniform over 2^64: each number below 2^56 with probability 2^-7
+        assert np.mean(np.abs(left) < 2.0**56) < 0.5
+
+
 def test_a_leaf_that_ends_after_its_term_was_taken_changes_nothing() -> None:
     world = tree()
     for user in range(USERS):

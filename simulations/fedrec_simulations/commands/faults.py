@@ -43,7 +43,10 @@ def faults(
     ] = False,
     leaves: Annotated[
         bool,
-        typer.Option("--leaves", help="A root and two leaves in place of one aggregator."),
+        typer.Option(
+            "--leaves",
+            help="A root and two leaves in place of one aggregator; with --three-party, of each.",
+        ),
     ] = False,
     each_moment: Annotated[
         bool,
@@ -73,7 +76,8 @@ def faults(
 
     --leaves runs a real root, leaves, clients and rounds through the same faults, through reports
     that come twice and through leaves that lie about their sums in a way that shows. Every release
-    must be the loopback's, byte for byte, and charged once.
+    must be the loopback's, byte for byte, and charged once. With --three-party it runs three roots
+    of two leaves each, as --three-party runs three aggregators.
 
     Examples:
 
@@ -83,25 +87,29 @@ def faults(
       fedrec faults --three-party --runs 1000
       fedrec faults --three-party --each-moment
       fedrec faults --leaves --runs 300
+      fedrec faults --three-party --leaves --runs 100
     """
     if leaves:
-        if three_party or kill or show or each_moment:
+        if kill or show or (each_moment and not three_party):
             raise SettingsError(
                 "--leaves is of one process, and shows no operations", "Leave the others out."
             )
-        from fedrec_simulations.faults.leaves import run as run_leaves
+        if not three_party:
+            from fedrec_simulations.faults.leaves import run as run_leaves
 
-        typer.echo(run_leaves(runs=runs, seed=seed))
-        return
+            typer.echo(run_leaves(runs=runs, seed=seed))
+            return
     if three_party and show:
         raise SettingsError("--three-party shows no operations", "Leave --show out.")
     if three_party and not kill:
         from fedrec_simulations.faults import three_aggregators
+        from fedrec_simulations.faults.three_trees import TreesWorld
 
+        kind = TreesWorld if leaves else three_aggregators.World
         typer.echo(
-            three_aggregators.at_each_moment()
+            three_aggregators.at_each_moment(kind=kind)
             if each_moment
-            else three_aggregators.run(runs=runs, seed=seed)
+            else three_aggregators.run(runs=runs, seed=seed, kind=kind)
         )
         return
     if each_moment:

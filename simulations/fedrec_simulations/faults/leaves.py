@@ -18,7 +18,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -53,6 +53,7 @@ from fedrec_simulations.faults.parties import give_secret
 from fedrec_simulations.faults.script import Script, Setup
 from fedrec_simulations.faults.simulator import population, quiet, scenario
 from fedrec_simulations.faults.three_aggregators import Chances, ServerEndsError, Tally
+from fedrec_simulations.faults.three_trees import InOrder
 from fedrec_simulations.runtimes.job import shards
 
 CLIENTS, RUN, ROOT, SEED = 3, "run", 2, 5
@@ -83,16 +84,6 @@ class Way:
         if name.startswith("_"):
             raise AttributeError(name)
         return lambda *asked, **named: self.world.call(self, name, asked, named)
-
-
-class _InOrder:
-    """In place of the root's threads, so that a seed says what happens."""
-
-    def map(self, work: Callable[[Any], T], of: Iterable[Any]) -> list[T]:
-        return [work(each) for each in of]
-
-    def shutdown(self) -> None:
-        """Nothing runs."""
 
 
 class World:
@@ -146,7 +137,7 @@ class World:
             ledger, limits, noise=Streams(SEED), leaves=leaves, patience_s=5.0, clock=clock
         )
         root.shut()
-        root._visits._threads = _InOrder()  # type: ignore[assignment]
+        root._visits._threads = InOrder()  # type: ignore[assignment]
         return root
 
     def stop(self, place: int) -> None:

@@ -53,6 +53,7 @@ from fedrec.sharing.three_desk import ThreeDesk
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
 from fedrec_aggregator.three_party import ThreePartyAggregator
+from fedrec_client.leaves_of_three import LeavesOfThree
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
@@ -141,7 +142,7 @@ class OneKill(Chances):
 
 @dataclass
 class Way:
-    """To an aggregator: a desk of the server, of a client, or of a peer.
+    """To an aggregator: a desk of the server, of a client, of a peer, or of a leaf's root.
 
     Calls and answers may be lost, and the callee may end."""
 
@@ -149,6 +150,7 @@ class Way:
     place: int
     caller: int = -1
     sender: str = ""
+    of_root: bool = False
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
@@ -160,8 +162,10 @@ class World:
     """One run in `folder`; chances: of faults, by the seed where none are given.
 
     refused: clients that shared in as many attempts at a round as are charged, by round. stopped:
-    the round at which the training did.
+    the round at which the training did. processes: of aggregators, whose first three release.
     """
+
+    processes, called = PLACES, "three aggregators"
 
     def __init__(self, seed: int, folder: Path, chances: Chances | None = None) -> None:
         self.checked, self.stopped, self.refused = seed % 3 == 0, -1, dict[int, set[str]]()
@@ -169,10 +173,11 @@ class World:
         self.chances = Chances(rng) if chances is None else chances
         self.share, self.min_share = int(rng.integers(1, 3)), float(rng.choice([0.5, 1.0]))
         self.machines = [
-            Machine(f"aggregator-{place}", self.chances, self.clock) for place in range(PLACES)
+            Machine(f"aggregator-{place}", self.chances, self.clock)
+            for place in range(self.processes)
         ]
-        self.cores: list[ThreePartyAggregator | None] = [None] * PLACES
-        self.ledgers: list[ReleaseLedger | None] = [None] * PLACES
+        self.cores: list[ThreePartyAggregator | None] = [None] * self.processes
+        self.ledgers: list[ReleaseLedger | None] = [None] * self.processes
         self.outputs: dict[tuple[int, int], set[bytes]] = {}
         self.asked: dict[int, Question] = {}
         self.broken = list[str]()
@@ -188,24 +193,28 @@ class World:
         """To the end, then the checks."""
         with self.stack, simulated_disks(self._machine_of):
             try:
-                for place in range(PLACES):
+                for place in reversed(range(self.processes)):
                     self.start(place)
                 self.clients = [self._client(number) for number in range(CLIENTS)]
                 self._train()
                 self._judge()
             finally:
-                for place in range(PLACES):
+                for place in range(self.processes):
                     self.stop(place)
 
     # --- processes ---
 
     def start(self, place: int) -> None:
         """An aggregator goes on from its folder."""
-        ledger = ReleaseLedger(self.folder / f"aggregator-{place}", limit=PROMISE)
+        limit = PROMISE if place < PLACES else None
+        ledger = ReleaseLedger(self.folder / f"aggregator-{place}", limit=limit)
         ledger._db = Database(ledger._db, self.machines[place])
+        self.ledgers[place], self.cores[place] = ledger, self.core(place, ledger)
+
+    def core(self, place: int, ledger: ReleaseLedger) -> ThreePartyAggregator:
+        """The process over its ledger."""
         peers: dict[int, Any] = {i: Way(self, i, caller=place) for i in range(PLACES) if i != place}
-        self.ledgers[place] = ledger
-        self.cores[place] = ThreePartyAggregator(
+        return ThreePartyAggregator(
             ledger,
             Limits(min_cohort=2),
             noise=Streams(0),
@@ -228,6 +237,7 @@ class World:
         if (
             way.caller < 0
             and not way.sender
+            and not way.of_root
             and self.chances.happens("server restart", self.chances.end)
         ):
             raise ServerEndsError
@@ -249,7 +259,7 @@ class World:
     def sleep(self, seconds: float) -> None:
         """Time passes; every aggregator looks at its rounds."""
         self.clock.now_s += max(seconds, 0.5)
-        for place in range(PLACES):
+        for place in range(self.processes):
             if self.cores[place] is None and self.machines[place].missed <= 0:
                 self.start(place)
             if (core := self.cores[place]) is not None:
@@ -293,15 +303,18 @@ class World:
         ledger = self.stack.enter_context(
             closing(ClientLedger(self.folder / shard.name / "ledger.sqlite", limit=PROMISE))
         )
-        desks: list[Any] = [Way(self, place, sender=shard.name) for place in range(PLACES)]
-        three = ThreeWay(desks, NAMES, patience_s=0.5, sleep=self.sleep, clock=self.clock.of("any"))
-        users = LocalUsers(shard.events, ITEMS, shard.user_ids)
+        users, way = LocalUsers(shard.events, ITEMS, shard.user_ids), self.way(shard.name)
         return Participant(
-            shard.name, users, ledger, three, self.folder / shard.name, users_per_batch=self.share
+            shard.name, users, ledger, way, self.folder / shard.name, users_per_batch=self.share
         )
 
+    def way(self, sender: str) -> ThreeWay | LeavesOfThree:
+        """Of a client to all that it shares with."""
+        desks: list[Any] = [Way(self, place, sender=sender) for place in range(PLACES)]
+        return ThreeWay(desks, NAMES, patience_s=0.5, sleep=self.sleep, clock=self.clock.of("any"))
+
     def _machine_of(self, path: Path) -> Machine:
-        place = next((i for i in range(PLACES) if f"aggregator-{i}" in path.parts), None)
+        place = next((i for i in range(self.processes) if f"aggregator-{i}" in path.parts), None)
         return (
             self.machines[place]
             if place is not None
@@ -385,7 +398,7 @@ class World:
 
     def _judge(self) -> None:
         self.chances.repaired = True
-        for place in range(PLACES):
+        for place in range(self.processes):
             if self.cores[place] is None:
                 self.start(place)
         for round, question in self.asked.items():
@@ -398,7 +411,7 @@ class World:
                 self._judge_round(question, contents)
             else:
                 self.broken.append(f"round {round} was not released by all three")
-        for place, ledger in enumerate(self.ledgers):
+        for place, ledger in enumerate(self.ledgers[:PLACES]):
             assert ledger is not None
             charged = Counter((charge.round, charge.release) for charge in ledger.spends().charges)
             expected = {
@@ -431,7 +444,10 @@ class World:
         for name in self.refused[round]:
             with closing(sqlite3.connect(self.folder / name / "ledger.sqlite")) as ledger:
                 (shared,) = ledger.execute(
-                    "SELECT COUNT(*) FROM attempts WHERE round = ?", (round,)
+                    # with leaves, by range
+                    "SELECT MAX(n) FROM (SELECT COUNT(*) AS n FROM attempts WHERE round = ? "
+                    "GROUP BY run)",
+                    (round,),
                 ).fetchone()
             if shared != ATTEMPTS:
                 self.broken.append(
@@ -446,15 +462,15 @@ class World:
         ]
 
 
-def run(*, runs: int, seed: int) -> str:
+def run(*, runs: int, seed: int, kind: type[World] = World) -> str:
     """Many runs; a summary in words. Raises ProtocolError where a rule does not hold."""
     tally, started = Tally(), time.perf_counter()
     for number in range(seed, seed + runs):
-        _count(tally, number, _lived(number))
+        _count(tally, number, _lived(number, kind=kind))
     struck = ", ".join(f"{what} {count}" for what, count in sorted(tally.struck.items()))
     lines = [
         (
-            f"{tally.runs} runs with three aggregators (seeds {seed} to {seed + runs - 1}), "
+            f"{tally.runs} runs with {kind.called} (seeds {seed} to {seed + runs - 1}), "
             f"{time.perf_counter() - started:.0f} s"
         ),
         struck,
@@ -468,17 +484,19 @@ def run(*, runs: int, seed: int) -> str:
     return "\n".join([*lines, _released(tally)])
 
 
-def at_each_moment(*, every: int = 1, first: int = 1) -> str:
+def at_each_moment(*, every: int = 1, first: int = 1, kind: type[World] = World) -> str:
     """One aggregator ends at one moment of a checked training, at each in turn; a summary in words.
     Raises ProtocolError where a rule does not hold, or where such a training stops. every, first:
     moments `first`, `first + every`, ... alone, as a sample."""
     tally, started, moments = Tally(), time.perf_counter(), dict[str, int]()
-    for place in range(PLACES):
+    for place in range(kind.processes):
         party = f"aggregator-{place}"
-        _lived(0, undisturbed := OneKill(party, 0))
+        _lived(0, undisturbed := OneKill(party, 0), kind=kind)
         moments[party] = undisturbed.moments
         for at in range(first, undisturbed.moments + 1, every):
-            _count(tally, 0, _lived(0, OneKill(party, at)), f"{party} ended at moment {at}")
+            _count(
+                tally, 0, _lived(0, OneKill(party, at), kind=kind), f"{party} ended at moment {at}"
+            )
     if tally.stopped:
         raise ProtocolError(
             f"one crash stopped {len(tally.stopped)} trainings", "A training must go on after it."
@@ -491,7 +509,7 @@ def at_each_moment(*, every: int = 1, first: int = 1) -> str:
     return "\n".join([head, f"moments of an undisturbed training: {had}", _released(tally)])
 
 
-def _lived(seed: int, chances: Chances | None = None) -> World:
+def _lived(seed: int, chances: Chances | None = None, *, kind: type[World] = World) -> World:
     memory = Path("/dev/shm")
     with (
         TemporaryDirectory(
@@ -499,7 +517,7 @@ def _lived(seed: int, chances: Chances | None = None) -> World:
         ) as folder,
         quiet(),
     ):
-        world = World(seed, Path(folder), chances)
+        world = kind(seed, Path(folder), chances)
         world.run()
     return world
 
