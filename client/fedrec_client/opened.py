@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrec.federation.protocol import ReportDesk
-from fedrec.operations.party_settings import AggregatorAccess, names_of_three, three_by_range
+from fedrec.operations.party_settings import AggregatorAccess, names_of_three
 from fedrec.operations.party_state import Awaited, PartyState, noting
+from fedrec_client.leaf_settings import range_of, three_by_range
 from fedrec_client.leaves import Leaves
 from fedrec_client.leaves_of_three import LeavesOfThree
 from fedrec_client.ledger import ClientLedger
@@ -87,7 +88,7 @@ def _desk(
                 stack.enter_context(RemoteReportDesk(way(leaf), retry=retry))
                 for leaf in settings.leaves
             ],
-            [leaf.range for leaf in settings.leaves],
+            [range_of(leaf) for leaf in settings.leaves],
         )
     if settings.aggregators:
         desks = [

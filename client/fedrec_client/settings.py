@@ -25,13 +25,13 @@ from fedrec.operations.party_settings import (
     leaves_pinned,
     pinned,
     read,
-    require_leaves,
     require_pin,
     require_three,
     three_pinned,
 )
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings_tables.table import Epsilon
+from fedrec_client.leaf_settings import require_leaves
 
 NEWS_FORMATS = ("mind", "news-shard")
 """Values of data.format that are about news."""

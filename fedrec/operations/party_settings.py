@@ -19,7 +19,6 @@ from pydantic import (
 )
 
 from fedrec.errors import SettingsError
-from fedrec.federation.leaves import TokenRange, require_all_once
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import Role
@@ -160,11 +159,6 @@ class LeafAccess(AggregatorAccess, RangeTable):
         description="of its party among three (docs/three-party.md); 0: one trusted tree",
     )
 
-    @property
-    def range(self) -> TokenRange:
-        """Raises ValueError where it is none."""
-        return TokenRange(int(self.first, 16), int(self.last, 16))
-
 
 class AggregatorOfThree(AggregatorAccess):
     """One of three aggregators."""
@@ -203,37 +197,6 @@ def with_pin(table: Any, place: str, known: Mapping[str, str]) -> Any:
         return table
     pin = known.get(table.get("name") or place)
     return table | {"pin": pin} if pin else table
-
-
-def require_leaves(leaves: Sequence[LeafAccess]) -> None:
-    """Raises ValueError unless every pseudonym is of one leaf; or of one of each of three parties,
-    with the same ranges, and three keys each."""
-    if {leaf.place for leaf in leaves} == {0}:
-        return require_all_once([leaf.range for leaf in leaves])
-    by_place = {place: [leaf for leaf in leaves if leaf.place == place] for place in (1, 2, 3)}
-    if any(leaf.place == 0 for leaf in leaves) or not all(by_place.values()):
-        raise ValueError(
-            "leaves: of three parties, each has its place, 1, 2 or 3; of one, none has"
-        )
-    for own in by_place.values():
-        require_all_once([leaf.range for leaf in own])
-    by_range = three_by_range(leaves)
-    if any(len(three) != 3 for three in by_range.values()):
-        raise ValueError("leaves: the three parties have the same ranges, each a leaf of its own")
-    for three in by_range.values():
-        if len({leaf.insecure for leaf in three}) != 1:
-            raise ValueError("leaves: all insecure, in a trial, or none")
-        keys = [leaf.address if leaf.insecure else leaf.pin for leaf in three]
-        require_three_keys(keys, insecure=three[0].insecure)
-    return None
-
-
-def three_by_range(leaves: Sequence[LeafAccess]) -> dict[TokenRange, list[LeafAccess]]:
-    """Leaves of three parties by rising range, in the order of their places."""
-    found: dict[TokenRange, list[LeafAccess]] = {}
-    for leaf in sorted(leaves, key=lambda each: (each.first, each.place)):
-        found.setdefault(leaf.range, []).append(leaf)
-    return found
 
 
 def require_three(aggregators: Sequence[AggregatorOfThree]) -> None:

@@ -38,7 +38,7 @@ from tests.aggregator_service.three_trees import (
 )
 from tests.sharing.test_three_cores import PUBLISHED
 from tests.sharing.three_cores import Cores, federation
-from tests.waiting import HANG_S
+from tests.waiting import HANG_S, until
 
 
 @dataclass
@@ -91,10 +91,8 @@ def test_a_training_over_three_trees_releases_the_loopbacks_bytes(
         desk = ThreeDesk(desks)
         link = AggregatedLink(there.terms, there.prepared.plan, desk, there, patience)
         link.num_users = there.data.num_users
-        until_s = time.monotonic() + HANG_S  # the roots tell their leaves of the ledger
-        while refusals := [each for each in there.join(there.terms) if each.refusal]:
-            assert time.monotonic() < until_s, refusals
-            time.sleep(0.1)
+        joined = lambda: not any(each.refusal for each in there.join(there.terms))  # noqa: E731
+        until(joined, "that leaves hear of their roots' ledgers", pause_s=0.2)
         recipe = there.prepared.recipe
         ours, theirs = (
             list(train(recipe, link, recipe.begin())),
