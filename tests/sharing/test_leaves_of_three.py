@@ -3,11 +3,12 @@ same people, however messages and crashes fall, or one party lies."""
 
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from fedrec.errors import ProtocolError
+from fedrec.errors import ProtocolError, UnreachableError
 from fedrec.federation.leaves import TokenRange
 from fedrec.federation.sums import exact_sums
 from fedrec.privacy.calibration import Plan
@@ -26,7 +27,7 @@ from fedrec.sharing.root_of_three import (
 )
 from fedrec.sharing.servers import total
 from tests.sharing.three_worlds import CHECKED, NAMES, PLAN, QUESTION, RUN, USERS, reports_of
-from tests.sharing.tree_worlds import LEAVES, RANGES, TreeWorld, tree
+from tests.sharing.tree_worlds import LEAVES, RANGES, Between, TreeWorld, tree
 
 SEEDS = 15
 """Scripts in a run of the tests, by plan and kind; 300 were run once."""
@@ -224,6 +225,30 @@ def test_a_term_is_given_once_it_is_final_and_stays_whatever_sisters_say() -> No
     again = leaf.term(RUN, 1, 1)
     assert again is not None
     assert all(np.array_equal(a, b) for a, b in zip(given[0].blocks, again.blocks, strict=True))
+
+
+def test_a_leaf_passes_explicit_shares_on_after_its_own_term_is_final(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, asked = tree(), [0]
+    for user in range(USERS):
+        world.share(user)
+    passed_on = Between.explicit
+
+    def late(line: Between, *piece: Any) -> bytes:
+        asked[0] += 1
+        if asked[0] < 8:  # until the second leaves have their terms
+            raise UnreachableError("lost", "Ask again.")
+        return passed_on(line, *piece)
+
+    monkeypatch.setattr(Between, "explicit", late)
+    world.close_leaves()
+    for _ in range(8):
+        for leaf in world.leaves.values():
+            with suppress(UnreachableError):
+                leaf.advance(RUN, 1)
+    assert asked[0] > 8
+    assert all(leaf.term(RUN, 1, 1) is not None for leaf in world.leaves.values())
 
 
 def test_a_leaf_begins_an_attempt_once() -> None:

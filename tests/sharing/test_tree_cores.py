@@ -66,6 +66,12 @@ def test_a_leaf_that_is_started_again_costs_an_attempt_and_nobody_counts_twice(
     assert desk.open_round(there.opening(question, quorum=USERS)).phase is Phase.OPEN
     there.cores.sleep(0.5)
     there.cores.restart_leaf(leaf)  # type: ignore[attr-defined]
+    there.cores.sleep(0.5)
+    root = there.cores.running[leaf[0]]
+    assert root is not None
+    progress = root._party.progress(RUN, question.round)
+    assert progress is not None
+    assert progress.ended == "a leaf was started again"
     release = there.link(min_share=1.0).answer(question)
     assert pack_release(release) == pack_release(there.loopback.answer(question))
     assert {ledger.attempt(RUN, question.round).attempt for ledger in there.cores.ledgers} == {2}  # type: ignore[union-attr]
