@@ -357,6 +357,7 @@ class DefaultRecipe:
         Q = shared(
             gram,
             diagonal,
+            diagonal,
             noise_std=std,
             clicks=self._ratings_per_user(_floats(state, "counts")),
         )

@@ -3,13 +3,16 @@ and from what is each item's own, then EASE in closed form, of low rank.
 
     gram = Z'Z + noise, Z the users' unit vectors over K items; the noise symmetric, of std s on the
         diagonal, s / sqrt 2 off it
-    pairs = gram without its diagonal, less l p p': what popularity p alone makes of a pair
+    pairs = gram without its diagonal, less l p p': what popularity p alone makes of a pair. p is
+        told by counts and by the Gram's diagonal, each with noise of its own
     common = the diagonal of what pairs say, as principal factors have it: from a first estimate,
         found with 0 there (`shared`)
     eigenvalues v of pairs + common -> v - 2 K n h(v), n the variance of a pair, h(v) the mean of
         1 / (v - w) over all eigenvalues w: of all estimates with the released eigenvectors the
         closest to what is without noise, as K grows (Bun, Allez, Bouchaud and Potters 2016, for
-        additive noise). They and l p p' add up to a matrix of low rank, whose positive part is Q Q'
+        additive noise); then all by S / (S + e), S their squares beyond the noise's, e its standard
+        error: little is left where little stands out. They and l p p' add up to a matrix of low
+        rank, whose positive part is Q Q'
     EASE (Steck 2019): B_ij = -P_ij / P_jj for P = (Q Q' + D)^-1, D what Q Q' leaves of the diagonal
         and a ridge; B_ii = 0
 
@@ -178,6 +181,7 @@ def denoised(gram: Float64s, *, noise_std: float, rank: int) -> Spectrum:
 def shared(
     gram: Float64s,
     diagonal: Float64s,
+    popular: Float64s,
     *,
     noise_std: float,
     clicks: float,
@@ -186,27 +190,27 @@ def shared(
     """(K, r) Q, r <= `rank`: Q Q' is what a symmetric noised (K, K) Gram says of different items,
     as the module says.
 
-    diagonal: (K,) of the Gram, denoised; no item shares more than that, and it says how popular
-    items are. clicks: of a user, on average. A pair varies by the noise, and by who happened to
+    diagonal: (K,) of the Gram, denoised; no item shares more than that. popular: (K,) p.
+    clicks: of a user, on average. A pair varies by the noise, and by who happened to
     click: one over `clicks` of what is expected of it. The larger of the two on average is taken
     for all its variance, and pairs are brought to the same variance by it: the sum of both shrinks
     lists by 1 to 2% on MovieLens where the noise is the larger.
     """
-    pairs, expected = gram - np.diag(np.diag(gram)), np.outer(diagonal, diagonal)
+    pairs, expected = gram - np.diag(np.diag(gram)), np.outer(popular, popular)
     np.fill_diagonal(expected, 0)
     level = max(
         float(np.vdot(pairs, expected)) / max(float(np.vdot(expected, expected)), 1e-300), 0
     )
-    sampled = math.sqrt(level / clicks) * diagonal
+    sampled = math.sqrt(level / clicks) * popular
     unit, variance = np.ones(len(gram)), noise_std**2 / 2
     if float(np.mean(sampled)) ** 2 > variance:
         unit, variance = np.sqrt(sampled), 1.0
-    popular = diagonal / unit
+    popular = popular / unit
     pairs = (pairs - level * expected) / np.outer(unit, unit)
     common = np.zeros(len(gram))
     for most in (min(_FIRST, rank), rank):
         values, vectors = eigh(pairs + np.diag(common), driver="evd")
-        cleaned = _cleaned(values, variance)
+        cleaned = _cleaned(values, variance) * _told(values, variance)
         kept = np.argsort(-np.abs(cleaned))[: most - 1]
         Q = _positive(np.column_stack([popular, vectors[:, kept]]), np.append(level, cleaned[kept]))
         common = np.minimum(np.sum(Q**2, axis=1), diagonal / unit**2) - level * popular**2
@@ -229,6 +233,14 @@ def _cleaned(values: Float64s, variance: float) -> Float64s:
     h = np.mean(distance / (distance**2 + variance), axis=1)
     cleaned = values - 2 * len(values) * variance * h
     return np.where(cleaned * values > 0, cleaned, 0.0)
+
+
+def _told(values: Float64s, variance: float) -> float:
+    """S / (S + e), S what the squares of eigenvalues (K,) add up to beyond noise, e the standard
+    error of noise's own."""
+    K = len(values)
+    beyond = max(float(np.sum(values**2)) - K * (K - 1) * variance, 0)
+    return beyond / max(beyond + 2 * K * variance, 1e-300)
 
 
 def denoised_diagonal(diagonal: Float64s, *, noise_std: float, expected: Float64s) -> Float64s:

@@ -323,6 +323,27 @@ def test_what_steps_would_not_use_goes_to_the_gram_or_to_counts_again(
     )
 
 
+def test_popularity_is_told_by_the_diagonal_where_counts_are_hidden_and_else_by_counts() -> None:
+    """300 items, ten draws: counts under four times the diagonal's noise, and a diagonal that is
+    not in proportion to counts (log-normal, .3), known within 2."""
+    truth = np.geomspace(400, 4, 300)
+
+    def error(found: np.ndarray) -> float:
+        return float(np.mean((found * (truth.sum() / found.sum()) - truth) ** 2))
+
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        hidden, near = (truth + std * rng.standard_normal(300) for std in (40.0, 2.0))
+        told = (truth + 10 * rng.standard_normal(300)).clip(1)
+        other = told * np.exp(0.3 * rng.standard_normal(300))
+        by_diagonal = clicks.popular_by_both(hidden, np.sqrt(told), std=40.0, exponent=0.5) ** 2
+        assert error(by_diagonal) < 0.2 * error(hidden.clip(0))
+        by_counts = clicks.popular_by_both(near, np.sqrt(other), std=2.0, exponent=0.5) ** 2
+        assert error(by_counts) < 0.2 * error(other)
+    exact = clicks.popular_by_both(truth, np.sqrt(told), std=0.0, exponent=0.5)
+    np.testing.assert_allclose(exact / exact[0], np.sqrt(truth / truth[0]), rtol=1e-6)
+
+
 @pytest.mark.parametrize(("told", "asked"), [(0.0, "clicks/tastes"), (1e9, "clicks/counts")])
 def test_counts_decide_before_any_gram_whether_one_would_tell_anything(
     told: float, asked: str, monkeypatch: pytest.MonkeyPatch

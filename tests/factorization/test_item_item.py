@@ -60,7 +60,7 @@ def weights_of(gram: np.ndarray, std: float = 0.0) -> ItemItem:
     diagonal = denoised_diagonal(
         np.diag(gram), noise_std=std, expected=np.maximum(np.diag(gram), 0.1)
     )
-    Q = shared(gram, diagonal, noise_std=std, clicks=8.0)
+    Q = shared(gram, diagonal, diagonal, noise_std=std, clicks=8.0)
     return ease(Q, diagonal, head=np.arange(K), weights=np.ones(K))
 
 
@@ -107,7 +107,7 @@ def test_most_of_the_noise_is_taken_out_of_pairs_and_most_of_tastes_is_left() ->
 
     def estimate(released: np.ndarray) -> np.ndarray:
         ones = np.ones(size)
-        Q = shared(released, 10 * ones, noise_std=std, clicks=10.0)
+        Q = shared(released, 10 * ones, 10 * ones, noise_std=std, clicks=10.0)
         return np.asarray(Q @ Q.T)
 
     def error(found: np.ndarray) -> float:
@@ -123,11 +123,25 @@ def test_most_of_the_noise_is_taken_out_of_pairs_and_most_of_tastes_is_left() ->
         assert np.linalg.norm(estimate(alone)) ** 2 < 0.05 * np.linalg.norm(alone) ** 2
 
 
+def test_where_pairs_say_less_than_noise_would_popularity_is_all_that_is_left() -> None:
+    """p p' itself, and a diagonal that is not p; and noise alone, half of whose draws have less
+    energy than expected: fewer than 3 of 20 with probability 2e-4."""
+    popular, diagonal = np.geomspace(10, 1, K), np.linspace(5, 1, K)
+    pairs = np.outer(popular, popular) / 100
+    Q = shared(pairs, diagonal, popular, noise_std=5.0, clicks=8.0)
+    np.testing.assert_allclose(off_diagonal(Q @ Q.T), off_diagonal(pairs), atol=1e-9)
+    alone = [
+        shared(noise(5.0, K, seed), diagonal, popular, noise_std=5.0, clicks=8.0)
+        for seed in range(20)
+    ]
+    assert sum(np.linalg.matrix_rank(found) <= 1 for found in alone) >= 3
+
+
 def test_what_stands_on_the_diagonal_says_nothing_of_pairs() -> None:
     gram, diagonal = some_gram(), np.diag(some_gram())
     released = gram + noise(2.0, K)
     ours, others = (
-        shared(known, diagonal, noise_std=2.0, clicks=8.0)
+        shared(known, diagonal, diagonal, noise_std=2.0, clicks=8.0)
         for known in (released, released + np.diag(np.arange(K)))
     )
     np.testing.assert_allclose(others, ours, rtol=1e-9, atol=1e-9)
@@ -147,7 +161,7 @@ def test_people_who_click_by_popularity_alone_are_seen_to_do_so(exponent: float)
         return np.asarray(Z.T @ Z)
 
     seen, truth = gram(1000), gram(200_000) / 200
-    Q = shared(seen, np.diag(seen), noise_std=0.0, clicks=float(popularity.sum()))
+    Q = shared(seen, np.diag(seen), np.diag(seen), noise_std=0.0, clicks=float(popularity.sum()))
     error, usual = (float(np.sum(off_diagonal(found - truth) ** 2)) for found in (Q @ Q.T, seen))
     assert error < 0.5 * usual
 
