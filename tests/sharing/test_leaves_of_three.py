@@ -30,7 +30,7 @@ from tests.sharing.three_worlds import CHECKED, NAMES, PLAN, QUESTION, RUN, USER
 from tests.sharing.tree_worlds import LEAVES, RANGES, Between, TreeWorld, tree
 
 SEEDS = 15
-"""Scripts in a run of the tests, by plan and kind; 300 were run once."""
+"""Scripts in a run of the tests, by plan and kind; 40 were run once."""
 
 
 def read(world: TreeWorld) -> list[tuple[bytes, int, tuple[np.ndarray, ...]]]:
