@@ -505,7 +505,7 @@ class ThreePartyAggregator(Aggregator):
                     digest,
                     Phase.RELEASING,
                     kept.attempt,
-                    self.enrolled(),
+                    self.known_enrolled(),
                     kept.users,
                     quorum=quorum,
                 )
@@ -521,8 +521,9 @@ class ThreePartyAggregator(Aggregator):
                     f"attempt {progress.attempt} at round {round} ended: {progress.ended}",
                     "Open it again.",
                 )
+            # as heard last: threads that ask leaves wait for this turn to hand a term in
             return self._seen(run, attempt, progress).status(
-                now_s=self._clock(), enrolled=self.enrolled()
+                now_s=self._clock(), enrolled=self.known_enrolled()
             )
 
 
