@@ -24,7 +24,7 @@ from fedrec.settings import Scenario, validated
 from fedrec.storage import finite
 
 # of [model]; clients of version 1 refuse them, so defaults are left out
-LATER_KEYS = ("optimizer", "own_means", "own_vectors", "solve")
+LATER_KEYS = ("gradient_radius", "optimizer", "own_means", "own_vectors", "solve")
 
 
 class TrainableRecipe(Recipe, Protocol):
