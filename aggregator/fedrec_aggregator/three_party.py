@@ -109,7 +109,7 @@ class ThreePartyAggregator(Aggregator):
         self._party = self._rules(names)
         self._shares = dict[tuple[str, int], ThreePartyAttempt]()
         self._away = dict[int, str]()
-        self._turn = threading.RLock()  # the rules; nobody holds it while a peer is asked
+        self._turn = threading.RLock()  # the rules; nobody holds it while a peer or a leaf is asked
         self._asking = threading.Lock()  # one thread asks the peers at a time
 
     def _rules(self, names: Sequence[bytes]) -> Agreement:

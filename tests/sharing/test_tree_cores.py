@@ -1,7 +1,7 @@
 """Whole rounds over three parties with leaves: real roots and leaves with ledgers on disk, clients
 that share by range, and the server's rounds."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from fedrec.federation.leaves import read_partial
 from fedrec.federation.protocol import Invitation, Phase, Refusal
 from fedrec.federation.rounds import train
 from fedrec.federation.wire import pack_release
+from fedrec_aggregator.leaf_visits import Leaf, LeafVisits
 from tests.sharing.test_three_cores import CHECKED, PUBLISHED
 from tests.sharing.three_cores import RUN, USERS, Federation, federation
 from tests.sharing.tree_cores import PLACES, TreeCores
@@ -54,6 +55,23 @@ def test_every_round_releases_the_loopbacks_bytes(found: Found, sets: tuple[str,
     ]
     assert charged[0] == charged[1] == charged[2]
     assert len(charged[0]) == len(there.prepared.plan.releases)
+
+
+def test_no_root_asks_a_leaf_under_the_lock_that_terms_wait_for(
+    found: Found, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads that ask leaves hand terms in under it: whoever waits for them with it waits for
+    ever."""
+    there, held, each = found(*PUBLISHED), list[bool](), LeafVisits.each
+
+    def asked(visits: LeafVisits, ask: Callable[[Leaf], str], leaves: Iterable[Leaf]) -> list[str]:
+        held.append(any(root._turn._is_owned() for root in there.cores.running if root))  # type: ignore[attr-defined]
+        return each(visits, ask, leaves)
+
+    monkeypatch.setattr(LeafVisits, "each", asked)
+    there.link(min_share=1.0).answer(there.first)
+    assert len(held) > 6
+    assert not any(held)
 
 
 @pytest.mark.parametrize("leaf", PLACES)
