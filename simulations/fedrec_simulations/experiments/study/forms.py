@@ -65,12 +65,15 @@ class Method:
     space: Space
     on_clicks: Space
     spaces: Mapping[Form, Space] | None = None
+    spaces_on_clicks: Mapping[Form, Space] | None = None
     forms_on_clicks: tuple[Form, ...] = JUDGED
 
     def choices(self, form: Form, kind: Kind = "ratings") -> Space:
         """`space` or `on_clicks`, but for what a form has of its own."""
-        of_kind = self.space if KINDS[kind].rated else self.on_clicks
-        return {**of_kind, **((self.spaces or {}).get(form, {}))}
+        rated = KINDS[kind].rated
+        of_kind = self.space if rated else self.on_clicks
+        own = self.spaces if rated else self.spaces_on_clicks
+        return {**of_kind, **((own or {}).get(form, {}))}
 
     def forms_of(self, kind: Kind) -> tuple[Form, ...]:
         """Those that the method has on this kind of data."""
@@ -141,6 +144,8 @@ _METADATA: Space = {
     "collective.unobserved": (0.01, 0.03, 0.1),
 }
 _PLAIN_RATES: Space = {"model.learning_rate": (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)}
+_CLICK_PLAIN_RATES: Space = {"model.learning_rate": (3e-8, 1e-7, 3e-7, 1e-6, 3e-6)}
+"""What was not clicked makes the loss steeper: plain descent diverges from 1e-5 on."""
 _EXAMPLES: Space = {
     "model.encoder_steps": (1, 2, 4),
     "model.learning_rate": (0.01, 0.03, 0.1, 0.3, 1.0),
@@ -221,6 +226,7 @@ METHODS: Mapping[str, Method] = {
         {**_ENCODER, **_EXPONENT},
         {**_CLICK_ENCODER, **_EXPONENT},
         {"as printed": _PLAIN_RATES},
+        {"as printed": _CLICK_PLAIN_RATES},
     ),
     "am-dpsgd": Method(
         "AM-DPSGD",
@@ -234,7 +240,7 @@ METHODS: Mapping[str, Method] = {
         },
         {**_CLICK_DESCENT, "model.steps": (3, 6, 12), "model.encoder_steps": (1, 2)},
         {"as printed": _EXAMPLES},
-        ("made sound",),
+        forms_on_clicks=("made sound",),
     ),
     "dp-cmf": Method(
         "DP-CMF, metadata",
