@@ -186,9 +186,14 @@ def beside(left: Sequence[str], right: Sequence[str]) -> list[str]:
 
 
 def _short(answered: Answered, choices: Choices) -> str:
+    short = f"{len(answered.items)} of {choices.k}"
+    came = len(answered.items) + answered.hidden
+    if choices.local or came < answered.asked or answered.asked >= answered.bundle.size:
+        where = "these categories have" if choices.categories else "the catalogue has"
+        return f"{short}: {where} no others that were not seen."
     return (
-        f"{len(answered.items)} of {choices.k}: the others of the {answered.asked} asked for had "
-        "been seen; --candidates asks for more."
+        f"{short}: the others of the {answered.asked} asked for had been seen; --candidates asks "
+        "for more."
     )
 
 

@@ -1,8 +1,9 @@
 """One person's own history, from a file of theirs: item ids, oldest first, with ratings and times
 where there are any.
 
-Either one id a line, or CSV with a header that names `item` and perhaps `rating` and `timestamp`;
-with timestamps the file may be in any order. Nothing of it is written anywhere else.
+Either one id a line, or CSV with a header that names `item` and perhaps `rating` and `timestamp`
+(seconds, or ISO dates and instants); with timestamps the file may be in any order. Nothing of it is
+written anywhere else.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 
@@ -73,7 +75,13 @@ def read_clicks(path: Path) -> Clicks:
         ) from None
     lines = text.splitlines()
     header = [name.strip().lower() for name in next(csv.reader(lines[:1]), [])]
-    events = tuple(_table(path, text, header) if set(header) & set(_ITEM) else _plain(lines))
+    named = bool(set(header) & set(_ITEM))
+    if not named and len(header) > 1 and _is_number(header[1]):
+        # taken for ids, such lines would be paid for and say nothing
+        raise MalformedRowError(
+            path, 1, "one item id a line, or a header such as item,rating,timestamp", lines[0]
+        )
+    events = tuple(_table(path, text, header) if named else _plain(lines))
     if not events:
         raise DataError(
             f"{path} holds no item", "One item id a line, or CSV with a column named item."
@@ -104,18 +112,30 @@ def _table(path: Path, text: str, header: list[str]) -> Iterator[Click]:
                 path, line, f"{len(header)} columns with an item", ",".join(row)
             )
         value = None if rating is None else _number(path, line, "a rating", row[rating])
-        time_s = (
-            0.0 if moment is None else _number(path, line, "a timestamp in seconds", row[moment])
-        )
+        time_s = 0.0 if moment is None else _seconds(path, line, row[moment])
         found.append((time_s, Click(row[item].strip(), value, line)))
     yield from (click for _, click in sorted(found, key=lambda pair: pair[0]))
 
 
 def _number(path: Path, line: int, what: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
+    if not _is_number(text):
         raise MalformedRowError(path, line, what, text)
-    return value
+    return float(text)
+
+
+def _seconds(path: Path, line: int, text: str) -> float:
+    """Of a number, or of an ISO date or instant; UTC without a zone."""
+    if _is_number(text):
+        return float(text)
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise MalformedRowError(path, line, "a time (seconds or an ISO date)", text) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

@@ -69,10 +69,10 @@ def shown(answered: Answered, recommender: Recommender) -> str | None:
     share = told(answered.bundle, answered.clicks, guarantee=recommender.guarantee)
     if share is None or not recommender.guarantee.private:
         return None
-    clicks = f"{answered.clicks} click{'s' * (answered.clicks != 1)}"
+    clicks = "1 click says" if answered.clicks == 1 else f"{answered.clicks} clicks say"
     left = (
         f"noise of epsilon {recommender.guarantee.epsilon:g} leaves about {share:.0%} of what "
-        f"{clicks} say about the list"
+        f"{clicks} about the list"
     )
     if share >= HIDDEN:
         return left

@@ -15,7 +15,7 @@ import httpx
 import numpy as np
 from cryptography import x509
 
-from fedrec.errors import ProtocolError
+from fedrec.errors import ProtocolError, UnreachableError
 from fedrec.federation.protocol import Refusal
 from fedrec.federation.versions import FIELD, spoken
 from fedrec.federation.wire import refused
@@ -128,6 +128,11 @@ class HttpServer:
                 Refusal.WRONG_CERTIFICATE,
                 words,
                 "Check the address and --ca; do not go on otherwise.",
+            )
+        if isinstance(cause, ssl.SSLError):
+            return UnreachableError(
+                f"no TLS with {self.access.address}: {cause.reason or 'it broke off'}",
+                "Check that the address is the server's and that both use TLS.",
             )
         return lost(self.access.address, str(failure) or type(failure).__name__)
 

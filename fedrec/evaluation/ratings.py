@@ -23,8 +23,9 @@ class RatingMetrics:
     there are none.
 
     `rmse_stderr` is one standard error with the users as the independent draws: the events of a
-    user are not. influence: (users,) each user's part of the RMSE's deviation, of norm
-    `rmse_stderr`; the norm of a difference is the standard error of the difference.
+    user are not; not a number for one user, whose deviation from the mean is 0 by construction.
+    influence: (users,) each user's part of the RMSE's deviation, of norm `rmse_stderr`; the norm
+    of a difference is the standard error of the difference.
     """
 
     rmse: float
@@ -94,11 +95,9 @@ def _summary(errors: Float64s, user_ptr: npt.NDArray[np.int64]) -> RatingMetrics
     # variance).
     deviations = np.concatenate([[0.0], np.cumsum(errors**2 - mse)])
     rmse = math.sqrt(mse)
-    influence = (
-        np.diff(deviations[user_ptr])[np.diff(user_ptr) > 0] / (2 * n * rmse)
-        if rmse > 0
-        else np.zeros(users)
-    )
+    influence = np.zeros(users) if users > 1 else np.full(users, np.nan)
+    if users > 1 and rmse > 0:
+        influence = np.diff(deviations[user_ptr])[np.diff(user_ptr) > 0] / (2 * n * rmse)
     return RatingMetrics(
         rmse, float(np.mean(np.abs(errors))), float(np.linalg.norm(influence)), n, users, influence
     )

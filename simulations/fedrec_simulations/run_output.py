@@ -36,7 +36,7 @@ def write_run(
     prints. started: by `perf_counter`."""
     from fedrec_simulations.report.findings import report_content, shortcomings
     from fedrec_simulations.report.page import write
-    from fedrec_simulations.report.table import methods_table
+    from fedrec_simulations.report.table import print_methods
 
     folder = done.folder
     keep_model(
@@ -56,7 +56,7 @@ def write_run(
     result = {**_result(done), "serving": serving, "seconds": time.perf_counter() - started}
     write_json(folder / RESULT, result)
     if not quiet:
-        Console().print(methods_table(content))
+        print_methods(Console(), content)
         for metric, came in content.compared.items():
             if better := came.get("better than"):
                 sentence = f"{metric} is better than {', '.join(better)}."

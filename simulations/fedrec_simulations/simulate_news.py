@@ -60,7 +60,7 @@ def run(
     from fedrec_simulations.report.news import report_content
     from fedrec_simulations.report.news_person import for_a_person
     from fedrec_simulations.report.page import write
-    from fedrec_simulations.report.table import methods_table
+    from fedrec_simulations.report.table import print_methods
 
     runtime = carrier(scenario, cast)
     # sums depend on their number: the same scenario gives the same bytes everywhere
@@ -99,7 +99,7 @@ def run(
     write_json(folder / RESULT, result)
     record.finish(folder)
     if not quiet:
-        Console().print(methods_table(content))
+        print_methods(Console(), content)
         _print(done)
     return result
 

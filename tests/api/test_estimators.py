@@ -122,6 +122,20 @@ def test_everything_of_a_catalogue_may_be_asked_for(model: fedrec.Recommender) -
     assert model.similar_items(model.item_ids[0], k=3)["rank"].to_list() == [1, 2, 3]
 
 
+def test_a_list_of_nothing_has_the_columns_and_types_of_any_other(
+    model: fedrec.Recommender,
+) -> None:
+    empty = model.recommend(histories={"ann": list(model.item_ids)})
+    assert empty.is_empty()
+    assert empty.schema == model.recommend(histories={"ann": ["3"]}).schema
+
+
+def test_counts_alone_say_of_no_item_which_are_like_it() -> None:
+    data = fedrec.Dataset.planted("small", kind="clicks")
+    with pytest.raises(fedrec.FedRecError, match="not which of them are alike"):
+        fedrec.Popularity(noise="seeded").fit(data).similar_items("3")
+
+
 def test_users_of_the_training_set_are_named_by_their_ids(
     parts: tuple[fedrec.TrainingSet, fedrec.TestSet], model: fedrec.Recommender
 ) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrec.data.interactions import Interactions
+from fedrec.evaluation.controls import rating_verdicts
 from fedrec.evaluation.popularity import popularity_buckets
 from fedrec.evaluation.ratings import by_popularity, rating_metrics
 
@@ -40,6 +41,16 @@ def test_no_events_give_no_number_and_json_null() -> None:
     metrics = rating_metrics(np.zeros(0), ratings([], num_users=2, num_items=2))
     assert math.isnan(metrics.rmse)
     assert json.loads(json.dumps(metrics.as_dict()))["rmse"] is None
+
+
+def test_of_one_user_the_standard_error_is_unknown_and_nothing_is_clearly_better() -> None:
+    targets = ratings([(0, 0, 5), (0, 1, 3)], num_users=2, num_items=3)
+    ours, control = (rating_metrics(np.array(p), targets) for p in ([5.0, 3.0], [1.0, 1.0]))
+    assert ours.as_dict()["rmse_stderr"] is control.as_dict()["rmse_stderr"] is None
+    assert (ours.rmse, rating_verdicts(ours, {"mean": control})[0].outcome) == (
+        0.0,
+        "not clearly better",
+    )
 
 
 @pytest.mark.parametrize(

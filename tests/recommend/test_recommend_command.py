@@ -123,6 +123,16 @@ def test_what_answers_are_for_the_person_is_said_and_limited_whatever_the_histor
     assert refusals[0] == refusals[1]
 
 
+def test_a_short_list_says_whether_asking_for_more_would_help(
+    said: Said, served: PlainServer, real_server: Any, tmp_path: Path
+) -> None:
+    ask = ["--history", str(tmp_path / "read.txt"), "--server", real_server(served.paths[0]).http]
+    whole = said(*ask, "-k", str(2 * ITEMS))[1]
+    assert f"{ITEMS - 3} of {2 * ITEMS}: the catalogue has no others that were not seen." in whole
+    assert "--candidates" not in whole
+    assert "the catalogue has no others" in said(*ask, "-k", str(2 * ITEMS), "--local")[1]
+
+
 def test_items_that_the_catalogue_lacks_are_said_on_the_device_alone(
     said: Said, served: PlainServer, real_server: Any, tmp_path: Path
 ) -> None:

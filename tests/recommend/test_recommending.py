@@ -102,12 +102,29 @@ def test_a_table_is_read_oldest_first(tmp_path: Path) -> None:
         ("c", 4.5, 4),
         ("a, b", 3.0, 2),
     ]
+    (tmp_path / "iso.csv").write_text(
+        "item,timestamp\nb,2003-01-02T03:04:05+02:00\na,2003-01-02\nc,2003-01-02 02:00\n"
+    )
+    assert [click.item for click in read_clicks(tmp_path / "iso.csv").events] == ["a", "b", "c"]
+    (tmp_path / "bad.csv").write_text("item,timestamp\na,soon\n")
+    with pytest.raises(MalformedRowError, match="line 2: expected a time"):
+        read_clicks(tmp_path / "bad.csv")
     (tmp_path / "bad.csv").write_text("item,rating\na,much\n")
     with pytest.raises(MalformedRowError, match="line 2: expected a rating"):
         read_clicks(tmp_path / "bad.csv")
     (tmp_path / "empty.txt").write_text("\n\n")
     with pytest.raises(DataError, match="no item"):
         read_clicks(tmp_path / "empty.txt")
+
+
+def test_a_table_without_a_header_is_refused_and_not_paid_for_as_unknown_ids(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "h.csv").write_text("i1,5,2003-01-02\ni2,4,2003-01-03\n")
+    with pytest.raises(MalformedRowError, match="line 1: expected one item id a line, or a header"):
+        read_clicks(tmp_path / "h.csv")
+    (tmp_path / "ids.txt").write_text("Crouching Tiger, Hidden Dragon\ni2\n")
+    assert len(read_clicks(tmp_path / "ids.txt").events) == 2
 
 
 def test_categories_go_by_name_and_an_unknown_one_is_refused(

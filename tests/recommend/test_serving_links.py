@@ -188,6 +188,18 @@ def test_nobody_there_is_said_in_a_line_and_nothing_is_paid(kind: str, tmp_path:
         assert not recommender.ledger.answers
 
 
+def test_tls_with_a_server_without_it_is_named_in_both_ways(
+    served: PlainServer, real_server: Start, tmp_path: Path
+) -> None:
+    for kind, url in urls(real_server(served.paths[0])).items():
+        secure = url.replace(kind, f"{kind}s", 1)
+        with (
+            Recommender(secure, tmp_path / kind) as recommender,
+            pytest.raises(UnreachableError, match=r"no TLS with .*WRONG_VERSION_NUMBER"),
+        ):
+            recommender.recommend(CLICKS)
+
+
 @pytest.mark.parametrize("kind", ["grpc", "http"])
 def test_a_version_that_is_retired_in_between_gives_way_to_the_newest(
     kind: str, served: PlainServer, real_server: Start, tmp_path: Path

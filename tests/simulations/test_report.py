@@ -42,7 +42,7 @@ from fedrec_simulations.report.content import (
     Series,
     TextTable,
 )
-from fedrec_simulations.report.table import methods_table
+from fedrec_simulations.report.table import methods_table, print_methods
 
 EVIL = "<script>alert('x')</script> & \"Sons\""
 PRIVATE = {epsilon: Guarantee(epsilon, 1e-5) for epsilon in (1, 5, 20)}
@@ -593,6 +593,21 @@ def test_terminal_table_shows_each_method_with_its_guarantee_and_bytes() -> None
     assert "2.14 MB" in ours
     assert any("odd [red]name[/]" in line for line in lines)
     assert sum("no privacy" in line for line in lines) == 5
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_no_number_of_the_terminal_table_is_cut_off_where_the_terminal_is_narrow(
+    width: int,
+) -> None:
+    values = dict.fromkeys(("RMSE", "MAE", "NDCG@20", "recall@20"), 0.1234)
+    ours = dataclasses.replace(example().methods[-1], metrics=values)
+    content = dataclasses.replace(example(), methods=(ours,))
+    file = io.StringIO()
+    print_methods(Console(width=width, file=file), content)
+    (row,) = (line for line in file.getvalue().splitlines() if "0.1234" in line)
+    assert row.count("0.1234") == 4
+    assert row.rstrip().endswith("2.14 MB")
+    assert "received" in file.getvalue()
 
 
 def test_the_published_recipe_beside_a_run_is_named_as_one_whose_settings_a_rule_chose() -> None:

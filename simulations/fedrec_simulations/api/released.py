@@ -120,12 +120,22 @@ class Released:
                 "item": [self.item_ids[j] for j in items],
                 "title": [self.titles[j] for j in items],
                 "score": values.astype(np.float64),
-            }
+            },
+            # an empty list has the same types, so that frames can be put below each other
+            schema_overrides={"user": pl.String, "item": pl.String, "title": pl.String},
         )
 
     def similar(self, item: Any, k: int) -> pl.DataFrame:
-        """The k items of largest cosine with an item; columns rank, item, title, similarity."""
-        (found,) = nearest(ranker_of(self.model).item_vectors, np.array([self.row(item)]), k=k)
+        """The k items of largest cosine with an item; columns rank, item, title, similarity.
+
+        Raises RunError where all vectors have one direction, as where counts alone are known."""
+        row, vectors = self.row(item), np.asarray(ranker_of(self.model).item_vectors, np.float64)
+        if np.linalg.matrix_rank(vectors) < 2:
+            raise RunError(
+                "this model knows how popular items are, but not which of them are alike",
+                "Train fedrec.ItemItem or fedrec.MatrixFactorization, or at a larger epsilon.",
+            )
+        (found,) = nearest(vectors, np.array([row]), k=k)
         ids, titles = [self.item_ids[j] for j in found.items], [self.titles[j] for j in found.items]
         return pl.DataFrame(
             {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -12,11 +13,16 @@ from fedrec_simulations.report.content import Method, ReportContent
 from fedrec_simulations.statement import NOT_PRIVATE
 
 
+def print_methods(console: Console, content: ReportContent) -> None:
+    """The table, beyond the console's width rather than with numbers cut off at its edge."""
+    console.print(methods_table(content), crop=False)
+
+
 def methods_table(content: ReportContent) -> Table:
     """The methods of the report as a rich table; ours in bold.
 
     Every epsilon names its unit and neighbours."""
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("method", min_width=16)  # long names wrap, so that numbers need not
     for name in content.metrics:
         table.add_column(name, justify="right", no_wrap=True)
