@@ -62,11 +62,11 @@ def planted(
 
 
 def planted_parts(
-    *, seed: int = 0, noise: Literal["seeded", "system"] = "system"
+    *, seed: int = 0, noise: Literal["seeded", "system"] = "system", D: int = 12
 ) -> tuple[bundle.About, dict[str, Any]]:
     """About and arrays of `planted`."""
     rng = np.random.default_rng(seed)
-    B, D, hidden = len(KINDS), 12, 5
+    B, hidden = len(KINDS), 5
     titles = [f"{kind} {noun}" for noun in NOUNS for kind in KINDS]
     titles[NASTY] = "Desert <img src=x onerror=alert(1)>"
     m = len(titles)
@@ -99,6 +99,53 @@ def planted_parts(
         "titles.ptr": names.ptr,
     }  # fmt: skip
     return about, arrays
+
+
+def attention_parts(
+    *,
+    heads: int = 2,
+    padding: float = 0.0,
+    theta: float = 0.6,
+    basis: int = len(KINDS),
+    D: int = 12,
+) -> tuple[bundle.About, dict[str, Any]]:
+    """About and arrays of the same catalogue, asked by attention over `basis` vectors of length D:
+    NRMS's user encoder, or NAML's for 0 heads."""
+    rng = np.random.default_rng(6)
+    about, arrays = planted_parts(D=D)
+    m, queries = len(arrays["items"]), 5
+    ours = about.model_copy(
+        update={
+            "form": "attention",
+            "sensitivity": float(np.nextafter(np.sqrt(2) * min(theta, 1.0), 2)),
+            "scale": 1.0,
+        }
+    )
+    shapes = {"pool.dense": (D, queries), "pool.bias": (queries,), "pool.query": (queries, 1)}
+    if heads:
+        shapes["attention.project"] = (D, 3 * D)
+    else:
+        shapes["centre"] = (D,)
+    encoder = {f"encoder.{name}": rng.normal(size=shape) for name, shape in shapes.items()}
+    if not heads:
+        encoder |= {"encoder.scale": np.array([3.0]), "encoder.spread": np.array([0.5])}
+    made = {
+        **{name: array.astype(np.float32) for name, array in encoder.items()},
+        "anonymous": rng.normal(size=D).astype(np.float32),
+        "theta": np.array(theta),
+        "padding": np.array(padding),
+        "heads": np.array(heads),
+        "rows": np.zeros((0, basis), np.int32),
+        "mean": np.zeros(basis),
+        "covariance": np.zeros((basis, basis)),
+        "bias": np.zeros(m, np.float32),
+        "users.linear": (4 * rng.normal(size=(basis, D))).astype(np.float32),
+        "users.offset": np.zeros(D, np.float32),
+        "users.first": np.zeros((basis, 0), np.float32),
+        "users.first_bias": np.zeros(0, np.float32),
+        "users.second": np.zeros((0, D), np.float32),
+    }
+    return ours, arrays | made
 
 
 @pytest.fixture(scope="session")

@@ -73,6 +73,13 @@ const jobs = {
     rows.fill(0.5, asked.bad * read.B, (asked.bad + 1) * read.B);
     return asked.histories.map((history) => [...askWhatever({ ...read, rows }, history, { mu: asked.mu }).sent]);
   },
+  /** Which of `places` clicks are hidden, in each of `count` answers. */
+  async hides() {
+    const [{ hidden }, { Uniform }] = [await load("attention"), await load("discrete_gaussian")];
+    const uniform = new Uniform(seeded(asked.seed));
+    const rows = Array.from({ length: asked.places }, (_, place) => place);
+    return Array.from({ length: asked.count }, () => hidden(rows, { padding: asked.padding, anonymous: -7, uniform }));
+  },
   async draws() {
     const { draw, Uniform } = await load("discrete_gaussian");
     const uniform = new Uniform(seeded(asked.seed));
@@ -94,7 +101,7 @@ const jobs = {
     const { questionBody } = await load("server");
     return asked.questions.map((question) => questionBody({ ...question, coefficients: [...Float32Array.from(question.coefficients)] }));
   },
-  /** Each step of a ledger in turn: ["ask", question, [numbers that would be drawn]], ["person", titles, epsilon], ["forget"], ["fail"], ["work"]. */
+  /** Each step of a ledger in turn: ["ask", question, [numbers that would be drawn]], ["person", titles, question], ["forget"], ["fail"], ["work"]. */
   async ledger() {
     const { Ledger, SpentError } = await load("ledger");
     const kept = new Map();
@@ -118,7 +125,7 @@ const jobs = {
       } catch (failure) {
         outcome = { refused: failure instanceof SpentError ? "spent" : failure.message };
       }
-      return { ...outcome, drawn, spent: ledger.spent, left: ledger.left, entries: ledger.entries };
+      return { ...outcome, drawn, spent: ledger.spent, left: ledger.left(asked.padding), entries: ledger.entries };
     };
     return asked.steps.map(said);
   },

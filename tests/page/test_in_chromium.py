@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from fedrec.news import attention
 from fedrec.serving import asking, bundle
 from fedrec.serving.bundle import FILE
 from fedrec.serving.texts import Texts
@@ -22,7 +23,7 @@ from fedrec.serving.texts import Texts
 pytest.importorskip("playwright", reason="playwright drives the browser")
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.page.conftest import planted
+from tests.page.conftest import attention_parts, planted
 from tests.waiting import until
 
 pytestmark = pytest.mark.browser
@@ -302,6 +303,47 @@ def test_a_title_is_text_whatever_it_holds(visit, planted_bundle):
     assert visit.page.locator("#picked li span").all_inner_texts() == [planted_bundle.titles[117]]
     visit.ask()
     assert visit.page.locator("img").count() == 0
+
+
+@pytest.mark.parametrize(("basis", "padding"), [(3, 0.7), (5, 0.2), (32, 0.0)])
+def test_a_model_that_is_asked_by_attention_is_answered_through_the_server(
+    browser, serve, tmp_path, basis, padding
+):
+    """At numbers of basis vectors and paddings of PrivateRec's Figures 5 and 7."""
+    bundle.write(tmp_path / FILE, *attention_parts(basis=basis, padding=padding))
+    read = bundle.read(tmp_path / FILE)
+    with serve(tmp_path) as url:
+        visit = Visit(browser, url)
+        visit.pick("violin story", "violin letters", "garden story")
+        history = np.full((1, read.about.history), -1)
+        history[0, -3:] = [6, 14, 4]
+        shares = attention.renormalise_relu(asking.exact(read, history))
+        scores = (read.users(shares.astype(np.float32)) @ read.items.T)[0]
+        order = [row for row in np.argsort(-scores, kind="stable") if row not in (6, 14, 4)]
+        assert visit.list_of("exact") == [read.titles[row] for row in order[:10]]
+
+        assert "ε = 5" in visit.ask()
+        (body,) = visit.bodies
+        asked = json.loads(body)
+        assert sorted(asked) == ["coefficients", "k", "version"]
+        sent = np.array(asked["coefficients"], np.float32)
+        assert len(sent) == basis
+        assert sent.min() >= 0
+        assert sent.sum() == pytest.approx(1, rel=1e-5)
+        scores = (read.users(sent[None]) @ read.items.T)[0]
+        ranked = [row for row in np.argsort(-scores, kind="stable") if row not in (6, 14, 4)]
+        assert visit.list_of("private") == [read.titles[row] for row in ranked[:10]]
+
+        hiding = f"each title hidden with probability {padding:g}"
+        assert (hiding in visit.page.inner_text("#model")) == (padding > 0)
+        said = visit.page.inner_text("#stays-noise")
+        assert f"each of {basis} public vectors a share of attention" in said
+        assert ("hidden behind an anonymous one" in said) == (padding > 0)
+        assert "ε = 5 of 20 per title in 1 answer" in visit.page.inner_text("#ledger-words")
+        assert "nothing was spent" in visit.ask()
+        assert visit.bodies == [body, body]
+        assert visit.complaints == []
+        visit.page.context.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

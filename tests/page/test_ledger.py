@@ -6,9 +6,12 @@ import json
 import numpy as np
 import pytest
 
+from fedrec.news.person import of_person
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.click_accounting import serving_epsilon
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.mixtures import epsilon_of_events
+from fedrec.privacy.padding import PaddedEvent, inner_mu
 
 DELTA = 1e-5
 LIMIT = {"epsilon": 20, "delta": DELTA}
@@ -123,8 +126,8 @@ def test_a_person_of_many_titles_pays_for_all_of_them(node):
     steps = [
         ["ask", _question(edit=1), [0.0]],
         ["ask", _question(edit=2), [0.0]],
-        ["person", 1, 5],
-        ["person", 20, 5],
+        ["person", 1, _question()],
+        ["person", 20, _question()],
     ]
     *_, one_title, twenty = node("ledger", limit=LIMIT, steps=steps)
     mu = mu_for(5, DELTA)
@@ -132,3 +135,50 @@ def test_a_person_of_many_titles_pays_for_all_of_them(node):
     assert twenty["one"] == pytest.approx(epsilon_of(20 * mu, DELTA), rel=1e-6)
     assert twenty["together"] == pytest.approx(epsilon_of(20 * mu * np.sqrt(3), DELTA), rel=1e-6)
     assert one_title["entries"] == twenty["entries"]  # it is said, not spent
+
+
+@pytest.mark.parametrize("padding", [0.1, 0.7])
+def test_one_answer_behind_padding_costs_its_epsilon_and_several_as_if_nothing_was_hidden(
+    node, padding
+):
+    asked = [_question(edit=edit, epsilon=5) | {"padding": padding} for edit in range(2)]
+    one, two = node(
+        "ledger", limit=LIMIT, padding=padding, steps=[["ask", each, [0.0]] for each in asked]
+    )
+    inner = inner_mu(Guarantee(5.0, DELTA, "click", "replace"), padding)
+    assert one["entries"][0]["mu"] == pytest.approx(inner, rel=1e-9)
+    assert one["spent"] == pytest.approx(5, rel=1e-9)
+    assert two["spent"] == pytest.approx(epsilon_of(inner * np.sqrt(2), DELTA), rel=1e-9)
+    # the most that the next answer may have is what takes all that is left
+    left = Guarantee(one["left"], DELTA, "click", "replace")
+    assert np.hypot(inner, inner_mu(left, padding)) == pytest.approx(mu_for(20, DELTA), rel=1e-9)
+    events = [PaddedEvent("answer", inner, padding)] * 2
+    assert two["spent"] >= epsilon_of_events(events, DELTA)  # never less than the exact price
+
+
+def test_one_padded_answer_may_take_the_whole_limit_and_then_nothing_is_left(node):
+    asked = [_question(edit=edit, epsilon=20) | {"padding": 0.5} for edit in range(2)]
+    whole, more = node(
+        "ledger", limit=LIMIT, padding=0.5, steps=[["ask", each, [0.0]] for each in asked]
+    )
+    assert whole["cost"] == 20
+    assert (more["refused"], more["drawn"], more["left"]) == ("spent", False, 0)
+
+
+@pytest.mark.parametrize("padding", [0.0, 0.5])
+def test_attention_of_many_titles_costs_a_person_no_more_than_its_bound(node, padding):
+    question = _question() | {"padding": padding, "bounded": True}
+    steps = [
+        ["person", 1, question],
+        ["person", 20, question],
+        ["ask", question, [0.0]],
+        ["person", 20, question],
+    ]
+    one_title, twenty, _, after = node("ledger", limit=LIMIT, steps=steps)
+    event = PaddedEvent(
+        "attention", inner_mu(Guarantee(5.0, DELTA, "click", "replace"), padding), padding
+    )
+    for found, titles in ((one_title, 1), (twenty, 20)):
+        price = epsilon_of_events([of_person(event, titles)], DELTA)
+        assert found["one"] == pytest.approx(price, rel=1e-4)
+    assert after["together"] == pytest.approx(epsilon_of(event.mu * np.sqrt(2), DELTA), rel=1e-6)

@@ -269,10 +269,10 @@ def test_decoding_ignores_everything_but_the_release_and_public_numbers(
     )
 
 
-def test_a_model_that_needs_an_encoder_is_refused_in_words(
+def test_a_model_of_an_unknown_form_is_refused_in_words(
     node, planted_bundle, bundle_path, tmp_path
 ):
-    about = planted_bundle.about.model_copy(update={"form": "attention"})
+    about = planted_bundle.about.model_copy(update={"form": "whole vectors"})
     version = bundle.write(tmp_path / "other", about, load_file(bundle_path))
     with pytest.raises(AssertionError, match="ask it with: fedrec recommend"):
         node("bundle", bundle=str(tmp_path / "other"), version=version)

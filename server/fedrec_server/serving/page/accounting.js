@@ -29,23 +29,38 @@ export function muFor(epsilon, delta) {
   return turningPoint((mu) => deltaOf(mu, epsilon) <= delta).below;
 }
 
+/**
+ * The largest mu of a release that is (epsilon, delta)-DP where each click was hidden before with probability `padding`
+ * (`fedrec.privacy.padding`): exp(epsilon) = p + (1 - p) exp(e0) and delta = (1 - p) d0 amplify an (e0, d0)-DP release.
+ */
+export function muBehind(epsilon, delta, padding) {
+  return muFor(epsilon + Math.log1p(-padding * Math.exp(-epsilon)) - Math.log1p(-padding), delta / (1 - padding));
+}
+
+/** The smallest epsilon of one mu-GDP release behind padding. */
+export function epsilonBehind(mu, delta, padding) {
+  const inner = epsilonOf(mu, delta / (1 - padding));
+  return inner === Infinity ? inner : inner + Math.log1p(padding * Math.expm1(-inner));
+}
+
 /** mu of all releases together; 0 for none. */
 export function compose(mus) {
   return Math.hypot(0, ...mus);
 }
 
-/** What is left of a budget of `limit` = {epsilon, delta}: the largest epsilon that one more answer may have. */
-export function epsilonLeft(limit, spentMu) {
+/** What is left of a budget of `limit` = {epsilon, delta}: the largest epsilon that one more answer, behind padding, may have. */
+export function epsilonLeft(limit, spentMu, padding = 0) {
+  if (spentMu === 0) return limit.epsilon;
   const left = muFor(limit.epsilon, limit.delta) ** 2 - spentMu ** 2;
-  return left > 0 ? epsilonOf(Math.sqrt(left), limit.delta) : 0;
+  return left > 0 ? epsilonBehind(Math.sqrt(left), limit.delta, padding) : 0;
 }
 
 /**
  * How often the best guess between two equally likely titles at one place is right, for whoever knows all the others: Phi(mu/2),
- * the power of the Neyman-Pearson test at equal errors.
+ * the power of the Neyman-Pearson test at equal errors. Where the title was hidden, both are the same, and the guess is a coin's.
  */
-export function rightGuesses(mu) {
-  return ndtr(mu / 2);
+export function rightGuesses(mu, padding = 0) {
+  return padding / 2 + (1 - padding) * ndtr(mu / 2);
 }
 
 /** Where a condition that holds from 0 on stops holding: the last number where it does, and the next, where it does not. */

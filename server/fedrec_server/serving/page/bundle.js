@@ -5,6 +5,7 @@
  * a bundle that could fail for some titles alone is refused for all.
  */
 
+import { attentionOf } from "./attention_bundle.js";
 import { read } from "./safetensors.js";
 
 const FORMAT = "fedrec-serving/2";
@@ -32,14 +33,15 @@ const TYPES = {
 const SIZES = ["clicks", "shares", "mean", "covariance", "matrix"];
 
 /**
- * Of the bytes of a bundle: about, version, m items, B coefficients, arrays. Throws RangeError where it cannot be used here.
+ * Of the bytes of a bundle: about, version, m items, B coefficients, arrays; of one that is asked by attention its encoder, else null.
+ * Throws RangeError where it cannot be used here.
  */
 export function bundleOf(buffer, version) {
   const { metadata, arrays } = read(buffer);
   const about = JSON.parse(metadata.about ?? "{}");
   if (about.format !== FORMAT) throw new RangeError(`this page reads ${FORMAT}, not ${about.format}`);
-  if (about.form !== "additive" || about.unit !== "click") {
-    throw new RangeError("questions to this model need an encoder that a browser does not have; ask it with: fedrec recommend");
+  if (!["additive", "attention"].includes(about.form) || about.unit !== "click") {
+    throw new RangeError("questions to this model are of a form that this page does not know; ask it with: fedrec recommend");
   }
   requireWords(about);
   for (const [name, Type] of Object.entries(TYPES)) {
@@ -48,7 +50,7 @@ export function bundleOf(buffer, version) {
   const [B, D] = shapeOf(arrays, "users.linear", null, null);
   const [m] = shapeOf(arrays, "items", null, D);
   const [h] = shapeOf(arrays, "users.first_bias", null);
-  const shapes = { rows: [m, B], mean: [B], covariance: [B, B], bias: [m], categories: [m] };
+  const shapes = { rows: [about.form === "attention" ? 0 : m, B], mean: [B], covariance: [B, B], bias: [m], categories: [m] };
   const ofUsers = { "users.offset": [D], "users.first": [B, h], "users.second": [h, D] };
   for (const [name, shape] of Object.entries({ ...shapes, ...ofUsers })) shapeOf(arrays, name, ...shape);
   const values = (name) => valuesOf(arrays, name);
@@ -70,6 +72,7 @@ export function bundleOf(buffer, version) {
     ids: textsOf(values, "ids"),
     titles: textsOf(values, "titles"),
   };
+  Object.assign(opened, about.form === "attention" ? attentionOf({ arrays, about, m, B, D }) : { encoder: null });
   if (opened.ids.length !== m || opened.titles.length !== m) throw new RangeError("the model does not have one id and one title an item");
   return opened;
 }

@@ -4,9 +4,13 @@
  * An answer is written down with its price before it is sent, in one write: if that fails, nothing leaves. The same question
  * (same history, model and epsilon) is the remembered numbers again, byte for byte, and costs nothing. "Same history" means
  * not edited since: a title taken out and put back is an edit, because whether an answer was repeated must not depend on titles.
+ *
+ * A question says with which probability its titles are hidden (padding), and whether any two histories are as far apart as two that
+ * differ in one title (bounded: attention). One answer behind padding costs its own epsilon; several are composed as if nothing was hidden,
+ * which is never less than they cost.
  */
 
-import { compose, epsilonLeft, epsilonOf, muFor } from "./accounting.js";
+import { compose, epsilonBehind, epsilonLeft, epsilonOf, muBehind } from "./accounting.js";
 
 const KEY = "fedrec.ledger";
 const UNIT = "click";
@@ -31,63 +35,68 @@ export class Ledger {
     this.now = now;
   }
 
-  /** [{time, model, version, epsilon, delta, mu, unit, neighbours}], oldest first. */
+  /** [{time, model, version, epsilon, delta, mu, padding, bounded, unit, neighbours}], oldest first; mu: behind the padding. */
   get entries() {
     return this.#read().entries;
   }
 
   /** Epsilon of all answers together, at the limit's delta. */
   get spent() {
-    return epsilonOf(this.#mu(), this.limit.delta);
+    return this.together(this.entries);
+  }
+
+  /** The same of some of them. */
+  together(entries) {
+    return epsilonOfAll(entries, this.limit.delta);
   }
 
   /** The largest epsilon of one more answer. Less than the difference would say where answers are few, more where many. */
-  get left() {
-    return epsilonLeft(this.limit, this.#mu());
+  left(padding = 0) {
+    return epsilonLeft(this.limit, compose(this.entries.map(({ mu }) => mu)), padding);
   }
 
-  /** Epsilon of all answers together after one more. */
-  after(epsilon) {
-    return epsilonOf(compose([this.#mu(), muFor(epsilon, this.limit.delta)]), this.limit.delta);
+  /** Epsilon of all answers together after one more, a question {epsilon, padding}. */
+  after(question) {
+    return this.together([...this.entries, this.#price(question)]);
   }
 
   /**
    * What a person with so many titles pays (unit: user, neighbours: replace; neighbours differ in any number of these titles):
    * {one, together} are the epsilons of one answer and of all answers after it. Each title moves the mean that is sent by as much
-   * as one title may.
+   * as one title may, and attention is bounded whatever the titles; all of them are hidden with probability padding ** titles.
    */
-  ofPerson(titles, epsilon) {
+  ofPerson(titles, question) {
     const { delta } = this.limit;
-    const mu = muFor(epsilon, delta);
-    const [one, together] = [mu, compose([this.#mu(), mu])].map((each) => epsilonOf(titles * each, delta));
+    const of = ({ mu, padding = 0, bounded = false }) => ({ mu: bounded ? mu : titles * mu, padding: padding ** titles });
+    const now = this.#price(question);
+    const [one, together] = [[now], [...this.entries, now]].map((prices) => epsilonOfAll(prices.map(of), delta));
     return { one, together };
   }
 
   /** Whether one more answer is within the limit. */
-  allows(epsilon) {
-    return this.after(epsilon) <= this.limit.epsilon * (1 + ROUNDING);
+  allows(question) {
+    return this.after(question) <= this.limit.epsilon * (1 + ROUNDING);
   }
 
-  /** The remembered numbers of a question {edit, version, epsilon}, null where it is new. */
+  /** The remembered numbers of a question {edit, version, epsilon, padding, bounded}, null where it is new. */
   remembered(question) {
     return this.#read().answers.find((answer) => isSame(answer, question))?.coefficients ?? null;
   }
 
   /**
-   * The numbers of a question: remembered, or drawn now and charged. fresh: mu -> coefficients.
+   * The numbers of a question: remembered, or drawn now and charged. fresh: mu, behind the question's padding -> coefficients.
    * Throws SpentError past the limit, and what the storage throws; nothing may be sent then.
    */
   ask(question, model, fresh) {
     const known = this.remembered(question);
     if (known) return { coefficients: known, cost: 0 };
     const { epsilon, version, edit } = question;
-    if (!this.allows(epsilon)) throw new SpentError(this.left);
-    const mu = muFor(epsilon, this.limit.delta);
-    const coefficients = Array.from(fresh(mu));
+    if (!this.allows(question)) throw new SpentError(this.left(question.padding));
+    const price = this.#price(question);
+    const coefficients = Array.from(fresh(price.mu));
     const { entries, answers } = this.#read();
-    const price = { epsilon, delta: this.limit.delta, mu, unit: UNIT, neighbours: NEIGHBOURS };
     const entry = { time: this.now().toISOString(), model, version, ...price };
-    const kept = [...answers.filter((answer) => answer.edit === edit), { ...question, coefficients }];
+    const kept = [...answers.filter((answer) => answer.edit === edit), { edit, version, epsilon, coefficients }];
     this.#storage.setItem(KEY, JSON.stringify({ entries: [...entries, entry], answers: kept }));
     return { coefficients, cost: epsilon };
   }
@@ -97,13 +106,20 @@ export class Ledger {
     this.#storage.setItem(KEY, JSON.stringify({ ...this.#read(), answers: [] }));
   }
 
-  #mu() {
-    return compose(this.entries.map((entry) => entry.mu));
+  #price({ epsilon, padding = 0, bounded = false }) {
+    const { delta } = this.limit;
+    return { epsilon, delta, mu: muBehind(epsilon, delta, padding), padding, bounded, unit: UNIT, neighbours: NEIGHBOURS };
   }
 
   #read() {
     return JSON.parse(this.#storage.getItem(KEY) ?? '{"entries": [], "answers": []}');
   }
+}
+
+/** Epsilon of releases {mu, padding} together. */
+function epsilonOfAll(prices, delta) {
+  if (prices.length === 1) return epsilonBehind(prices[0].mu, delta, prices[0].padding ?? 0);
+  return epsilonOf(compose(prices.map(({ mu }) => mu)), delta);
 }
 
 function isSame(one, other) {

@@ -1,5 +1,6 @@
 /**
- * From a history to the numbers that leave: `fedrec.serving.asking` for the additive form, in the browser.
+ * From a history to the numbers that leave: `fedrec.serving.asking` in the browser. A model that is asked by attention has its own
+ * first and last line (`attention.js`); grid, noise and price are these.
  *
  *     a    = (1/H) sum over H places of the public row of its title, in whole steps of 2^-20 / H; an empty place adds 0
  *     a~   = a + discrete Gaussian noise on the same grid                  the only line that meets a secret
@@ -11,6 +12,7 @@
  * S is looked at in `sensitivity.js`.
  */
 
+import { clickedRows, clippedAttention, latticeStep, noisedAttention, sharesOf } from "./attention.js";
 import { draw, Uniform } from "./discrete_gaussian.js";
 
 const GRID = 2 ** 20;
@@ -29,24 +31,29 @@ export function sums({ rows, m, B, about }, history) {
 
 /** (B,) coefficients without noise. They never leave the device. */
 export function exact(bundle, history) {
+  if (bundle.encoder) return clippedAttention(bundle, clickedRows(bundle, history));
   return sums(bundle, history).map((steps) => steps * stepOf(bundle));
 }
 
 /** Variance of the noise in squared steps, a BigInt, for mu-GDP. Throws RangeError where the grid is too coarse. */
 export function noiseVariance(bundle, mu) {
-  const variance = Math.ceil((bundle.sensitivity / mu / stepOf(bundle)) ** 2 * ROUNDED_UP + 8);
+  const variance = Math.ceil((bundle.sensitivity / mu / stepOf(bundle, mu)) ** 2 * ROUNDED_UP + 8);
   if (!(variance >= SMALLEST_VARIANCE)) throw new RangeError(`the grid is too coarse for noise of mu ${mu}`);
   return BigInt(variance);
 }
 
 /** The real standard deviation of that noise. */
 export function noiseStdOf(bundle, mu) {
-  return Math.sqrt(Number(noiseVariance(bundle, mu))) * stepOf(bundle);
+  return Math.sqrt(Number(noiseVariance(bundle, mu))) * stepOf(bundle, mu);
 }
 
-/** {noised, noiseStd, sent}: one noised release of a history, mu-GDP per click replaced. */
+/** {noised, noiseStd, sent}: one noised release of a history, mu-GDP per click replaced, before what hiding clicks adds. */
 export function ask(bundle, history, { mu, uniform = new Uniform() }) {
-  const [variance, noiseStd, step] = [noiseVariance(bundle, mu), noiseStdOf(bundle, mu), stepOf(bundle)];
+  const [variance, noiseStd, step] = [noiseVariance(bundle, mu), noiseStdOf(bundle, mu), stepOf(bundle, mu)];
+  if (bundle.encoder) {
+    const noised = noisedAttention(bundle, history, { step, variance, uniform });
+    return { noised, noiseStd, sent: sharesOf(noised, noiseStd) };
+  }
   const noised = sums(bundle, history).map((steps) => Number(BigInt(steps) + draw(variance, uniform)) * step);
   return { noised, noiseStd, sent: sentOf(bundle, noised, noiseStd) };
 }
@@ -63,14 +70,18 @@ export function askWhatever(bundle, history, options) {
   }
 }
 
-/** Throws RangeError where a question to this model cannot be made of any history. Looks at none. */
+/** Throws RangeError where a question to this model cannot be made of an invented history. Looks at no other. */
 export function rehearse(bundle, mu) {
-  const { sent } = ask(bundle, [], { mu });
-  if (!sent.every(Number.isFinite)) throw new RangeError("questions to this model are not finite numbers");
+  const full = Array.from({ length: bundle.about.history }, (_, place) => place % bundle.m);
+  for (const invented of bundle.encoder ? [[], [-1], full] : [[]]) {
+    const { sent } = ask(bundle, invented, { mu });
+    if (!sent.every(Number.isFinite)) throw new RangeError("questions to this model are not finite numbers");
+  }
 }
 
 /** (B,) float32: what leaves for coefficients with this noise. */
 export function sentOf(bundle, values, noiseStd) {
+  if (bundle.encoder) return sharesOf(values, noiseStd);
   if (bundle.sizes === null) return query(bundle, decode(bundle, values, noiseStd));
   return Float32Array.from(bySize(bundle, values, noiseStd), (value) => value / bundle.about.scale);
 }
@@ -117,8 +128,8 @@ export function query({ mean, about }, coefficients) {
   return Float32Array.from(coefficients, (value, b) => (value - mean[b]) / about.scale);
 }
 
-function stepOf({ about }) {
-  return 1 / GRID / about.history;
+function stepOf(bundle, mu) {
+  return bundle.encoder ? latticeStep(bundle, mu) : 1 / GRID / bundle.about.history;
 }
 
 /** x with A x = y for a symmetric positive definite A (n x n, overwritten), by Cholesky. */

@@ -1,6 +1,6 @@
 /** The page: what is picked, asked and shown. Everything it knows is in `state`; every change ends in `render`. */
 
-import { muFor, rightGuesses } from "./accounting.js";
+import { muBehind, rightGuesses } from "./accounting.js";
 import { bundleOf } from "./bundle.js";
 import { History } from "./history.js";
 import { Ledger, SpentError } from "./ledger.js";
@@ -10,7 +10,7 @@ import { ranking, scores } from "./ranking.js";
 import { sensitivityOf } from "./sensitivity.js";
 import { bundleBytes, models, questionBody, recommend, ServerError } from "./server.js";
 import { part, say, showBytes, showLedger, showList, showModel, showPicked, showPrivate, showSlope } from "./views.js";
-import { inWords, short, size } from "./words.js";
+import { howMade, inWords, short, size } from "./words.js";
 
 const EPSILONS = [0.1, 0.2, 0.5, 1, 2, 3, 5, 7, 10, 15, 20];
 const BEGINNING = 5;
@@ -36,7 +36,7 @@ async function load() {
   const bundle = bundleOf(await bundleBytes(model), newest);
   const usable = { ...bundle, sensitivity: sensitivityOf(bundle) };
   const limit = { epsilon: LIMIT, delta: Math.min(bundle.about.delta, LARGEST_DELTA) };
-  for (const epsilon of [EPSILONS[0], EPSILONS.at(-1)]) rehearse(usable, muFor(epsilon, limit.delta));
+  for (const epsilon of [EPSILONS[0], EPSILONS.at(-1)]) rehearse(usable, muBehind(epsilon, limit.delta, paddingOf(usable)));
   state.bundle = usable;
   state.rowOf = new Map(bundle.ids.map((id, row) => [id, row]));
   state.history = new History(localStorage, bundle.about.history);
@@ -96,7 +96,17 @@ function forget() {
 
 /** The question as it stands: what decides whether an earlier answer may be repeated. */
 function question() {
-  return { edit: state.history.edit, version: state.bundle.version, epsilon: state.epsilon };
+  return { ...priced(state.epsilon), edit: state.history.edit, version: state.bundle.version };
+}
+
+/** What decides on the price of an answer: epsilon, the padding of the model, and whether its numbers are bounded as attention is. */
+function priced(epsilon) {
+  return { epsilon, padding: paddingOf(state.bundle), bounded: state.bundle.encoder !== null };
+}
+
+/** With which probability the model hides a title. */
+function paddingOf({ encoder }) {
+  return encoder?.padding ?? 0;
 }
 
 /** The answer that is here, where it is one to the question as it stands. */
@@ -131,7 +141,7 @@ async function askServer() {
   });
   const k = Math.min(SHOWN + bundle.about.history, bundle.m); // always as many: what is picked is taken out here
   const body = questionBody({ version: bundle.version, coefficients, k, category });
-  showLedger(ledger);
+  showLedger(ledger, paddingOf(bundle));
   const reply = await recommend(body);
   if (!isListOf(bundle, reply.items, k)) {
     throw new ServerError({ code: "damaged", cause: "The server's list is not one of this model.", remedy: "Do not use this server." });
@@ -153,7 +163,7 @@ async function alone(charge) {
 
 async function explain(failure) {
   if (failure instanceof SpentError) {
-    const fits = EPSILONS.filter((epsilon) => state.ledger.allows(epsilon)).at(-1);
+    const fits = EPSILONS.filter((epsilon) => state.ledger.allows(priced(epsilon))).at(-1);
     const choice = fits ? `ε = ${short(fits)} per title still fits.` : "Nothing more fits.";
     const cause = `Not asked: ε = ${state.epsilon} per title is more than is left.`;
     return say(`${cause} ${choice} The list of your own device costs nothing.`, { warn: true });
@@ -190,9 +200,9 @@ function rankHere() {
 
 function render() {
   const picked = state.history.ids.map((id) => ({ id, title: state.rowOf.has(id) ? titleOf(state.rowOf.get(id)) : id }));
-  showPicked(picked, state.history.longest, takeOut);
+  showPicked(picked, { longest: state.history.longest, bounded: priced(state.epsilon).bounded, onRemove: takeOut });
   renderPrice(picked.length);
-  showLedger(state.ledger);
+  showLedger(state.ledger, paddingOf(state.bundle));
   rankHere();
   showList("exact", state.exactOrder.slice(0, SHOWN).map((row) => ({ title: titleOf(row) })), "Pick a title to see this list.");
   renderAnswer();
@@ -205,13 +215,14 @@ function takeOut(id) {
 
 function renderPrice(picked) {
   const { epsilon, ledger, asking } = state;
-  const mu = muFor(epsilon, ledger.limit.delta);
+  const padding = paddingOf(state.bundle);
+  const mu = muBehind(epsilon, ledger.limit.delta, padding);
   part("epsilon-value").textContent = `ε = ${epsilon} per title`;
   part("epsilon").ariaValueText = `epsilon ${epsilon}`;
-  part("epsilon-words").textContent = inWords(rightGuesses(mu));
+  part("epsilon-words").textContent = inWords(rightGuesses(mu, padding));
   part("promise").textContent =
     `(ε, δ) = (${epsilon}, ${ledger.limit.delta}) for one answer; unit: one title of your history; neighbours: replaced by another. ` +
-    `When you picked is not hidden, and many titles together are hidden far less than one.`;
+    `When you picked is not hidden${state.bundle.encoder ? "" : ", and many titles together are hidden far less than one"}.`;
   part("ask").disabled = picked === 0 || asking;
   part("ask").textContent = asking ? "Asking…" : "Ask the server";
   part("price").textContent = priceInWords(picked);
@@ -219,16 +230,16 @@ function renderPrice(picked) {
 }
 
 function priceInWords(picked) {
-  const { epsilon, ledger } = state;
+  const { epsilon, ledger, bundle } = state;
   if (picked === 0) return "Pick at least one title.";
   if (ledger.remembered(question())) return "Asked before, and nothing has changed: the same bytes, no cost.";
-  if (!ledger.allows(epsilon)) return `More than is left: at most ε = ${short(ledger.left)} per title.`;
-  const together = `${short(ledger.spent)} → ${short(ledger.after(epsilon))} of ${ledger.limit.epsilon}`;
+  if (!ledger.allows(priced(epsilon))) return `More than is left: at most ε = ${short(ledger.left(paddingOf(bundle)))} per title.`;
+  const together = `${short(ledger.spent)} → ${short(ledger.after(priced(epsilon)))} of ${ledger.limit.epsilon}`;
   return `Costs ε = ${epsilon} per title. All answers together: ${together}.`;
 }
 
 function personInWords(titles) {
-  const { one, together } = state.ledger.ofPerson(titles, state.epsilon);
+  const { one, together } = state.ledger.ofPerson(titles, priced(state.epsilon));
   const whole = titles === 1 ? "with one title, whichever it is" : `with ${titles} titles, whichever they are`;
   return `For a person ${whole}: at most ε = ${short(one)} for one answer, ${short(together)} for all answers and this one.`;
 }
@@ -242,9 +253,10 @@ function renderAnswer() {
   const released = answer.items.filter((row) => allowed.has(row));
   showPrivate(released, state.exactOrder, SHOWN, titleOf);
   showSlope({ exact: state.exactOrder, released, k: Math.min(SHOWN, released.length), titleOf });
-  const noiseStd = noiseStdOf(bundle, muFor(state.epsilon, state.ledger.limit.delta));
+  const noiseStd = noiseStdOf(bundle, muBehind(state.epsilon, state.ledger.limit.delta, paddingOf(bundle)));
   const titles = rowsOfHistory().map((row) => (row < 0 ? "a title that this model lacks" : titleOf(row)));
-  return showBytes({ exact: [...exactQuery], sent: answer.coefficients, noiseStd, titles, body: answer.body, cost: answer.cost });
+  const { coefficients: sent, body, cost } = answer;
+  return showBytes({ exact: [...exactQuery], sent, howMade: howMade(bundle, noiseStd), titles, body, cost });
 }
 
 begin().catch((failure) => {

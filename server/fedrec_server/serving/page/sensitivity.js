@@ -1,16 +1,20 @@
 /** How far one replaced title can move the coefficients: looked at here, because the noise is made for it and the server states it. */
 
+import { sensitivityOfAttention } from "./attention.js";
+
 const GRID = 2 ** 20;
 const ROUNDING = 1 + 1e-12;
 const MOST_PRODUCTS = 2e8; // a second or so
 
 /**
- * What noise must be made for, in L2 and real units: about.sensitivity where the rows agree with it. The longest row, and twice the longest
+ * What noise must be made for, in L2 and real units: of attention what its clipping allows, else about.sensitivity where the rows agree with it. The longest row, and twice the longest
  * without columns that are the same in all rows (sqrt2 times it where no entry is negative), are always enough, and are taken where
  * there are too many pairs of rows to look at.
  * Throws RangeError where two rows, or one and an empty place, are farther apart than is stated.
  */
-export function sensitivityOf({ rows, m, B, about }, mostPairs = MOST_PRODUCTS / B) {
+export function sensitivityOf(bundle, mostPairs = MOST_PRODUCTS / bundle.B) {
+  if (bundle.encoder) return sensitivityOfAttention(bundle);
+  const { rows, m, B, about } = bundle;
   const stated = about.sensitivity * about.history * GRID * ROUNDING;
   const { sorted, squares } = byLength(rows, m, B);
   const signed = rows.some((entry) => entry < 0);

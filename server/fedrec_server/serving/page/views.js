@@ -1,6 +1,5 @@
 /** The parts of the page, each drawn from what it is given. Titles come from outside, so they are only ever text. */
 
-import { compose, epsilonOf } from "./accounting.js";
 import { bars, slopeChart } from "./drawing.js";
 import { many, ordinal, short, size, whatMoved } from "./words.js";
 
@@ -17,11 +16,17 @@ function element(name, text = "", attributes = {}) {
 }
 
 /** The line under the heading. */
-export function showModel({ about, m, B, version }) {
+export function showModel({ about, m, B, version, encoder }) {
   part("model").textContent =
-    `Model ${about.name}: ${many(m, "title")}, ${B} numbers a question, ${trained(about)}. Version ${version}.`;
+    `Model ${about.name}: ${many(m, "title")}, ${B} numbers a question${asked(encoder)}, ${trained(about)}. Version ${version}.`;
   part("experiment").hidden = about.noise !== "seeded";
   for (const place of document.querySelectorAll("[data-of=coefficients]")) place.textContent = String(B);
+}
+
+function asked(encoder) {
+  if (encoder === null) return "";
+  const { padding } = encoder;
+  return ` (attention over as many public vectors${padding > 0 ? `, each title hidden with probability ${short(padding)}` : ""})`;
 }
 
 function trained({ noise, training: { epsilon, unit, established } }) {
@@ -31,8 +36,8 @@ function trained({ noise, training: { epsilon, unit, established } }) {
   return `trained at ε = ${epsilon} per ${unit}`;
 }
 
-/** The picked titles, each with a button that takes it out. */
-export function showPicked(picked, longest, onRemove) {
+/** The picked titles, each with a button that takes it out. bounded: whether one answer tells of many no more than of one. */
+export function showPicked(picked, { longest, bounded, onRemove }) {
   part("picked").replaceChildren(
     ...picked.map(({ id, title }) => {
       const chip = element("li");
@@ -43,7 +48,7 @@ export function showPicked(picked, longest, onRemove) {
     }),
   );
   part("picked-note").textContent = picked.length
-    ? `${many(picked.length, "title")} of at most ${longest}, kept in this browser only. The more you pick, the less the noise hides.`
+    ? `${many(picked.length, "title")} of at most ${longest}, kept in this browser only.${bounded ? "" : " The more you pick, the less the noise hides."}`
     : `Nothing picked. Up to ${longest} titles count, and they stay in this browser.`;
   part("forget").hidden = picked.length === 0;
 }
@@ -74,12 +79,10 @@ export function showSlope(chart) {
 }
 
 /** What stayed and what left: exact and sent coefficients on one scale, and the body. */
-export function showBytes({ exact, sent, noiseStd, titles, body, cost }) {
+export function showBytes({ exact, sent, howMade, titles, body, cost }) {
   const largest = Math.max(...exact.map(Math.abs), ...sent.map(Math.abs), 1e-9);
   part("stays-titles").textContent = `${many(titles.length, "title")}: ${titles.join(", ")}.`;
-  part("stays-noise").textContent =
-    `To each number of the average the device added discrete Gaussian noise of standard deviation ${short(noiseStd)}, drawn by the ` +
-    `browser's cryptographic generator, and then took what is to be expected given that and public numbers.`;
+  part("stays-noise").textContent = howMade;
   const bytes = new TextEncoder().encode(body).length;
   part("saw-words").textContent = `One request of ${size(bytes)}${cost ? "" : ", the same as before"}: this, and nothing else.`;
   part("saw-bytes").textContent = body;
@@ -92,10 +95,10 @@ export function showBytes({ exact, sent, noiseStd, titles, body, cost }) {
 }
 
 /** Spent, left, and each answer with what all of them came to by then. */
-export function showLedger(ledger) {
-  const { entries, spent, left, limit } = ledger;
+export function showLedger(ledger, padding) {
+  const { entries, spent, limit } = ledger;
   part("ledger-words").textContent = entries.length
-    ? `Spent: ε = ${short(spent)} of ${limit.epsilon} per title in ${many(entries.length, "answer")}. One more answer may have ε = ${short(left)}.`
+    ? `Spent: ε = ${short(spent)} of ${limit.epsilon} per title in ${many(entries.length, "answer")}. One more answer may have ε = ${short(ledger.left(padding))}.`
     : `Nothing spent. The limit of this device is ε = ${limit.epsilon} per title for all answers together.`;
   const meter = part("meter");
   meter.ariaValueMax = String(limit.epsilon);
@@ -103,7 +106,7 @@ export function showLedger(ledger) {
   meter.ariaValueText = `${short(spent)} of ${limit.epsilon} spent`;
   meter.firstElementChild.style.width = `${Math.min(100, (100 * spent) / limit.epsilon)}%`;
   const lines = entries.map((entry, at) => {
-    const together = epsilonOf(compose(entries.slice(0, at + 1).map(({ mu }) => mu)), limit.delta);
+    const together = ledger.together(entries.slice(0, at + 1));
     const line = element("tr");
     const cells = [moment(entry.time), short(entry.epsilon), short(together), entry.model];
     line.append(...cells.map((text) => element("td", text)));

@@ -31,6 +31,16 @@ export function inWords(rightGuesses) {
   );
 }
 
+/** How the numbers that were sent were made of the titles. */
+export function howMade({ encoder, B }, noiseStd) {
+  const noise = `discrete Gaussian noise of standard deviation ${short(noiseStd)}, drawn by the browser's cryptographic generator`;
+  if (encoder === null) {
+    return `To each number of the average the device added ${noise}, and then took what is to be expected given that and public numbers.`;
+  }
+  const hidden = encoder.padding > 0 ? `Each title was first hidden behind an anonymous one with probability ${short(encoder.padding)}; which ones were is kept nowhere. ` : "";
+  return `${hidden}The model's own encoder then gave each of ${B} public vectors a share of attention. To each share the device added ${noise}, and sent the result as positive shares of 1.`;
+}
+
 /** The sentence under the chart. exact, released: rows, best first. */
 export function whatMoved(exact, released, k, titleOf) {
   const first = new Set(exact.slice(0, k));
