@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedrec.federation.report_batches import MAX_EVENTS_PER_USER
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -23,7 +25,7 @@ class Limits:
     min_cohort: int = 100
     max_users_per_sender: int = 100_000
     max_users_per_batch: int = 4_096
-    max_events_per_user: int = 20_000
+    max_events_per_user: int = MAX_EVENTS_PER_USER
     max_batch_bytes: int = 16 * 2**20
     max_round_s: float = 3_600.0
     max_accumulator_bytes: int = 2**29

@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from fedrec.federation.report_batches import MAX_EVENTS_PER_USER
 from fedrec.operations.addresses import Address
 from fedrec.operations.party_settings import (
     Table,
@@ -225,7 +226,7 @@ class LimitSettings(Table):
     min_cohort: int = Field(100, ge=1)
     max_users_per_sender: int = Field(100_000, ge=1)
     max_users_per_batch: int = Field(4_096, ge=1)
-    max_events_per_user: int = Field(20_000, ge=1)
+    max_events_per_user: int = Field(MAX_EVENTS_PER_USER, ge=1)
     max_batch_bytes: int = Field(16 * 2**20, ge=1_024)
     max_round_s: float = Field(3_600.0, gt=0)
     max_accumulator_bytes: int = Field(2**29, ge=1)

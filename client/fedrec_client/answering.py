@@ -6,9 +6,9 @@ users were counted; so neither may depend on an event:
 
 - A question is refused on public grounds alone: its step, its arrays' shapes and numbers, its
   sizes, and a rehearsal of the step on invented users, before anything is charged.
-- Afterwards a user whose report cannot be made, or would be larger than the radius, sends an empty
-  report. Arrays made to fail on certain items only then tell the server nothing: the user is
-  counted as any other.
+- Afterwards a user whose report cannot be made, or would be larger than the radius or longer than
+  an aggregator takes, sends an empty report. Arrays made to fail on certain items only, or bags of
+  features made long for them, then tell the server nothing: the user is counted as any other.
 
 What is left is time: how long a client takes depends on how many events its users have.
 """
@@ -37,7 +37,7 @@ from fedrec.federation.messages import (
     Reports,
 )
 from fedrec.federation.protocol import Refusal, Terms
-from fedrec.federation.report_batches import batch_bytes
+from fedrec.federation.report_batches import MAX_EVENTS_PER_USER, batch_bytes
 from fedrec.federation.reports import within_radius
 from fedrec.federation.rounds import ClientStep
 from fedrec.operations import logs
@@ -235,6 +235,8 @@ def _made(
     _require_form(reports, question.blocks, users=len(users))
     if not within_radius(reports, question.releases).all():
         raise ValueError("a report is larger than its radius")
+    if int(np.diff(reports.user_ptr).max(initial=0)) > MAX_EVENTS_PER_USER:
+        raise ValueError("a report names more rows than an aggregator takes")
     return reports
 
 

@@ -26,6 +26,11 @@ _HEADER = struct.Struct("<4s32sII")
 
 _MAGIC = b"FRR1"
 
+MAX_EVENTS_PER_USER = 20_000
+"""Rows that one user's report may name, unless an aggregator is set to take more or fewer. A client
+hands in nothing longer: how many rows there are may depend on arrays that the server chose, and it
+is told how many users were turned away."""
+
 
 @dataclass(frozen=True)
 class Batch:

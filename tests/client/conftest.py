@@ -151,12 +151,14 @@ class Run:
             question_header(question, run=self.name, plan=self.prepared.plan.digest())
         )
 
-    def decoded(self, question: Question, batches: Sequence[bytes]) -> list[Batch]:
+    def decoded(
+        self, question: Question, batches: Sequence[bytes], *, most: int = 10_000
+    ) -> list[Batch]:
         digest = self.digest(question)
         kept = [batch for batch in batches if batch[4:36].hex() == digest]
         return [
             unpack_reports(
-                batch, question.blocks, digest, max_users=10_000, max_events_per_user=10_000
+                batch, question.blocks, digest, max_users=10_000, max_events_per_user=most
             )
             for batch in kept
         ]

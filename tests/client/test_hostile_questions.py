@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedrec.data.interactions import Interactions
 from fedrec.errors import RefusedError
 from fedrec.factorization.default_client import UNITS
 from fedrec.federation.messages import Question
@@ -18,7 +19,10 @@ from fedrec.federation.protocol import Answer, Refusal
 from fedrec.federation.report_batches import Batch, pack_reports
 from fedrec.federation.reports import block, squared_norms
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.settings import load
 from fedrec_client.answering import Bounds, answered, require_answerable
+
+from .conftest import Run
 
 
 @pytest.fixture
@@ -162,6 +166,30 @@ def test_a_step_that_makes_too_large_a_report_leaves_that_user_silent(
     assert site.participant.answer(run.invitation(question)).accepted == 30
     (batch,) = run.decoded(question, site.desk.batches)
     assert [k for k in range(30) if not any(part.any() for part in report_of(batch, k))] == [17]
+
+
+def test_bags_made_long_for_one_item_do_not_tell_the_server_who_has_it(make_site) -> None:
+    """Reports of am-dpsgd have a row for each feature, and the server says which item has which:
+    with 1,024 of their own, twenty items make a report longer than an aggregator takes, and how
+    many reports were turned away is told."""
+    pointer, items = np.array([0, 20, 39], np.int64), np.r_[np.arange(20), np.arange(19)]
+    mine = Interactions(pointer, items.astype(np.int32), np.full(39, 3.0, np.float32), 50, (1, 5))
+    run = Run(load(None, ["recipe=am-dpsgd", "privacy.epsilon=20"]), mine)
+    site = make_site(run.users, limit=Guarantee(100.0, 1e-5))
+    site.participant.join(run.terms)
+    question = next(question for question in run.questions() if "bag_features" in question.public)
+    features = np.arange(50 * 1_024).reshape(50, 1_024).astype(np.int32)
+    hostile = with_block(with_array(question, "bag_features", features), rows=features.size)
+    for name, value in (("bag_values", np.ones(features.shape)), ("num_features", features.size)):
+        hostile = with_array(hostile, name, value)
+    taken = Answer("site", 2, accepted=2)
+    assert site.participant.answer(run.invitation(hostile)) == taken
+    lengths = [
+        int(length)
+        for batch in run.decoded(hostile, site.desk.batches, most=50 * 1_024)
+        for length in np.diff(batch.reports.user_ptr)
+    ]
+    assert lengths == [0, 19 * 1_024]
 
 
 NUMBERS = st.one_of(st.floats(-1e30, 1e30), st.sampled_from([0.0, -1.0, 1e-38, 3e38]))
