@@ -25,8 +25,8 @@ def docs(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Also write benchmarks.md, study.md and the rows of leaderboard.md beside it "
-            "from these results.",
+            help="Also write benchmarks.md, study.md, figures.md and the rows of leaderboard.md "
+            "beside it from these results.",
         ),
     ] = None,
 ) -> None:
@@ -35,6 +35,7 @@ def docs(
     from fedrec_simulations.bench import page
     from fedrec_simulations.commands import api_reference
     from fedrec_simulations.commands.reference import draw_curve, write
+    from fedrec_simulations.experiments.papers import kept
     from fedrec_simulations.experiments.study import page as study_page
     from fedrec_simulations.leaderboard import drawing
 
@@ -43,6 +44,7 @@ def docs(
     if results:
         page.write(target.parent / "benchmarks.md", results)
         study_page.write(target.parent / "study.md", results)
+        kept.write(target.parent / kept.PAGE, results)
         drawing.write_between(target.parent / "leaderboard.md", results / "leaderboard")
     if run_folder:
         draw_curve(run_folder, target.parent / "img" / "curve.svg")

@@ -23,6 +23,7 @@ from fedrec_simulations.experiments.papers.starts import Start, heading, started
 from fedrec_simulations.experiments.progress import Tell
 from fedrec_simulations.experiments.row_queue import RowQueue, silent
 from fedrec_simulations.experiments.rows import Row, folder_of
+from fedrec_simulations.experiments.source import source_digest
 from fedrec_simulations.experiments.trials import RowFiles
 
 PAPERS = ("ada-dpals", "am-ssp", "convex-ssp", "dp-cmf", "fast-dpmf", "privaterec")
@@ -126,6 +127,7 @@ def _content(named: str, figure: str, which: Paper, work: Work, lines: Sequence[
         "each_seed": once if which.divided_once else "divides the data and draws the noise",
         "rows": [row | _interval(row) for row in rows],
         "data": asdict(provenance(named, figure, start)),
+        "code": source_digest(which.figures[figure]),
         "published": which.published.get(figure, {}),
     }
 

@@ -49,7 +49,7 @@ def render(result: Mapping[str, Any], *, command: str) -> str:
         "first_upper": lambda words: words[:1].upper() + words[1:],
     }
     figures = {
-        _title(name): _Figure.of(name, content) for name, content in result["figures"].items()
+        title_of(name): _Figure.of(name, content) for name, content in result["figures"].items()
     }
     return environment.get_template("page.html").render(
         paper=result["paper"],
@@ -61,7 +61,7 @@ def render(result: Mapping[str, Any], *, command: str) -> str:
     )
 
 
-def _title(name: str) -> str:
+def title_of(name: str) -> str:
     """ "Figure 4b" of figure4b."""
     return re.sub(r"(?<=[a-z])(?=\d)", " ", name).capitalize()
 
@@ -84,18 +84,10 @@ class _Figure:
     def of(name: str, content: Mapping[str, Any]) -> _Figure:
         """Of one figure of the result."""
         rows = content["rows"]
-        tables = {
-            metric: [r for r in rows if r["metric"] == metric]
-            for metric in dict.fromkeys(r["metric"] for r in rows)
-        }
-        found = [
-            chart
-            for metric, some in tables.items()
-            for chart in _charts(metric, content["x"], some)
-        ]
+        tables = _by_metric(rows)
         drawn = [
             (chart.title, charts.lines_against(chart, name=f"{name}-{at}"))
-            for at, chart in enumerate(found)
+            for at, chart in enumerate(charts_of(content))
         ]
         listed = any("list" in row for row in rows)
         said = {key: value for key, value in content["published"].items() if key != "how"}
@@ -106,14 +98,28 @@ class _Figure:
             content["data"],
             published,
             content["x"],
-            _seeds(rows, content["each_seed"]),
+            seeds_in_words(rows, content["each_seed"]),
             drawn,
             tables,
             listed,
         )
 
 
-def _seeds(rows: Sequence[Row], vary: str) -> str:
+def charts_of(content: Mapping[str, Any]) -> list[LineChart]:
+    """Those of one figure of the result."""
+    return [
+        chart
+        for metric, rows in _by_metric(content["rows"]).items()
+        for chart in _charts(metric, content["x"], rows)
+    ]
+
+
+def _by_metric(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    metrics = dict.fromkeys(row["metric"] for row in rows)
+    return {metric: [row for row in rows if row["metric"] == metric] for metric in metrics}
+
+
+def seeds_in_words(rows: Sequence[Row], vary: str) -> str:
     """Which seeds there are, and what a seed changes."""
     found = max((tuple(row.get("seeds", ())) for row in rows), key=len, default=())
     if len(found) > 1:
@@ -169,10 +175,14 @@ def _charts(metric: str, x: str, rows: Sequence[Row]) -> Iterator[LineChart]:
 
 def _axis(x: str, rows: Sequence[Row]) -> str:
     """With what an epsilon protects, where all rows protect the same."""
-    units = {
-        match.group() for row in rows if (match := _UNIT.search(str(row.get("guarantee", ""))))
-    }
+    units = units_of(rows)
     return f"{x} {units.pop()}" if x == "epsilon" and len(units) == 1 else x
+
+
+def units_of(rows: Sequence[Row]) -> set[str]:
+    """Delta, unit and neighbours of the guarantees of rows, in words."""
+    found = (_UNIT.search(str(row.get("guarantee", ""))) for row in rows)
+    return {match.group() for match in found if match}
 
 
 def _lines(rows: Sequence[Row], ending: str) -> dict[str, tuple[Point, ...]]:

@@ -3,9 +3,11 @@ data in place of the paper's, and why not where it does not."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from fedrec_simulations.experiments.papers.figures import paper
+from fedrec_simulations.experiments.papers.kept import anchor
 
 _DRAWING = "a drawing: nothing is measured"
 _WORDS = "words and letters: nothing is measured"
@@ -107,13 +109,17 @@ PAPERS: dict[str, tuple[Shown, ...]] = {
 }
 
 
-def markdown() -> str:
-    """All of them as one table."""
+def markdown(kept: Collection[str] = ()) -> str:
+    """All of them as one table. kept: names of figures whose results are on a page."""
     lines = ["| shown in the paper | what | made by `fedrec bench paper` | on, or why not |"]
     lines.append("| --- | --- | --- | --- |")
     for name, shown in PAPERS.items():
         title = paper(name).name
         for one in shown:
-            made = ", ".join(f"`{name}/{figure}`" for figure in one.made) or "–"
+            made = ", ".join(_named(f"{name}/{figure}", kept) for figure in one.made) or "–"
             lines.append(f"| {title}, {one.number} | {one.what} | {made} | {one.why} |")
     return "\n".join(lines)
+
+
+def _named(figure: str, kept: Collection[str]) -> str:
+    return f"[`{figure}`]({anchor(figure)})" if figure in kept else f"`{figure}`"

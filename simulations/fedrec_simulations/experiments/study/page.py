@@ -12,6 +12,7 @@ from typing import get_args
 from fedrec.data.kinds import KINDS
 from fedrec.storage import read_json, write_bytes
 from fedrec_simulations.experiments.intervals import Interval
+from fedrec_simulations.experiments.papers import kept
 from fedrec_simulations.experiments.rows import Row, table
 from fedrec_simulations.experiments.study import chart, claims, inventory
 from fedrec_simulations.experiments.study.claims import OUTCOMES, Claim, Outcome, Verdict, margin
@@ -116,8 +117,9 @@ What stands beside a re-made figure, `fedrec bench paper PAPER/FIGURE`, is what 
   p and B.
 
 Missing in the re-made figures are two curves of the descent panels of Ada-DPALS (Figures 1 and 2):
-items sampled within a user, and descent without privacy. Rows of figures are not kept in the
-project: each command makes its own, on the data that it is given."""
+items sampled within a user, and descent without privacy. Full results of the figures that are
+linked below are kept, with charts, on [a page of their own](figures.md). Of the others each command
+makes its own, on the data that it is given."""
 INVENTORY = """Every figure and table of the five papers. The papers' data are not at hand; what
 stands in for them is named, so that a re-made figure can show an order and not a value."""
 
@@ -149,7 +151,11 @@ def write(target: Path, results: Path) -> None:
             ]
     parts += _claims(studies)
     parts += ["## Published curves", CURVES]
-    parts += ["## Figures and tables of the papers", INVENTORY, inventory.markdown()]
+    parts += [
+        "## Figures and tables of the papers",
+        INVENTORY,
+        inventory.markdown(kept.written(results)),
+    ]
     parts += ["## Claims about privacy", PROOFS, "## How it was made", _made(studies)]
     write_bytes(target, ("\n\n".join(parts) + "\n").encode())
 

@@ -1,0 +1,149 @@
+"""docs/figures.md: full results of `fedrec bench paper` that are kept in docs/results/figures, each
+with its command, what the paper says, charts, and every number.
+
+A quick run, or one whose scenario was changed, shows no result and is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedrec.errors import RunError
+from fedrec.storage import read_json, write_bytes
+from fedrec_simulations.experiments.papers.figures import paper
+from fedrec_simulations.experiments.papers.page import (
+    charts_of,
+    number,
+    seeds_in_words,
+    title_of,
+    units_of,
+    words,
+)
+from fedrec_simulations.experiments.rows import Row, table
+from fedrec_simulations.report import charts
+from fedrec_simulations.report.standalone import standalone
+
+FOLDER = "figures"
+PAGE = "figures.md"
+INTRODUCTION = """Made by `fedrec docs docs/reference.md --results docs/results` from the files in
+docs/results/figures, which the commands below write. Every one is a full run: all seeds, points and
+trainings of its scenario. [The study](study.md) lists all figures and tables of the papers, and
+judges their claims. The papers' data are not at hand, so that a re-made figure can show an order
+and not a value. ± is half of the 95% interval over seeds (Student's t)."""
+
+
+def written(results: Path) -> frozenset[str]:
+    """Names, as "ada-dpals/figure1", of the figures that are kept."""
+    return frozenset(f"{name}/{figure}" for name, figure, _ in _kept(results))
+
+
+def anchor(name: str) -> str:
+    """Of a figure's section on the page, "ada-dpals/figure1"."""
+    return f"{PAGE}#{'-'.join(_title(*name.split('/')).lower().replace(',', '').split())}"
+
+
+def write(target: Path, results: Path) -> None:
+    """Write the page, and img/figure-*.svg beside it; nothing where no figure is kept.
+
+    Raises RunError on a damaged file, and on one that is not of a full run."""
+    sections = [_section(target, name, figure, content) for name, figure, content in _kept(results)]
+    if sections:
+        parts = ["# Figures of the papers, made again", INTRODUCTION, *sections]
+        write_bytes(target, ("\n\n".join(parts) + "\n").encode())
+
+
+def _kept(results: Path) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    for path in sorted((results / FOLDER).glob("*.json")):
+        result = read_json(path)
+        if result["quick"] or result["overrides"]:
+            raise RunError(
+                f"{path} is of a quick run, or of a scenario that was changed",
+                f"Make it again: fedrec bench paper {result['paper']}/FIGURE --output {path}.",
+            )
+        for figure, content in result["figures"].items():
+            yield result["paper"], figure, content
+
+
+def _section(target: Path, name: str, figure: str, content: Mapping[str, Any]) -> str:
+    kept, rows = f"{name}-{figure}", content["rows"]
+    given = "" if figure in paper(name).no_data else " --data PATH/ml-1m"
+    command = (
+        f"fedrec bench paper {name}/{figure}{given} --output docs/results/{FOLDER}/{kept}.json"
+    )
+    pictures = [
+        _picture(target, f"figure-{kept}-{at}", chart)
+        for at, chart in enumerate(charts_of(content), 1)
+    ]
+    metrics = dict.fromkeys(row["metric"] for row in rows)
+    tables = [
+        _table(metric, content["x"], [row for row in rows if row["metric"] == metric])
+        for metric in metrics
+    ]
+    return "\n\n".join(
+        [
+            f"## {_title(name, figure)}",
+            f"{content['heading']} {content['data']['words']}",
+            f"```sh\n{command}\n```",
+            f"{seeds_in_words(rows, content['each_seed'])} Settings: `{content['scenario']}`. "
+            f"Code with digest {content['code']}.{_guarantees(rows)}",
+            _published(content["published"]),
+            *pictures,
+            *tables,
+        ]
+    )
+
+
+def _title(name: str, figure: str) -> str:
+    return f"{paper(name).name}, {title_of(figure)}"
+
+
+def _guarantees(rows: Sequence[Row]) -> str:
+    """What an epsilon of the figure is of, and which series have a guarantee that is not proved."""
+    units = "; ".join(sorted(units_of(rows)))
+    unproved = dict.fromkeys(
+        f"{row['series']}" for row in rows if "NOT ESTABLISHED" in row.get("guarantee", "")
+    )
+    return (f" ε is {units}." if units else "") + (
+        f" **Not established**: the guarantee of {'; '.join(unproved)}." if unproved else ""
+    )
+
+
+def _published(said: Mapping[str, Any]) -> str:
+    found = [f"- {key}: {words(value)}" for key, value in said.items() if key != "how"]
+    if not found:
+        return "Nothing was published of it as text."
+    return "\n".join([f"What the paper says, {said.get('how', '')}:", "", *found])
+
+
+def _picture(target: Path, name: str, chart: Any) -> str:
+    drawn = str(charts.lines_against(chart, name=name))
+    write_bytes(target.parent / "img" / f"{name}.svg", standalone(drawn).encode())
+    return f"![{chart.title}](img/{name}.svg)"
+
+
+def _table(metric: str, x: str, rows: Sequence[Row]) -> str:
+    """A line for each series, a column for each x; lists of neighbours in a table of their own."""
+    places = list(dict.fromkeys(row["x"] for row in rows))
+    cells = {(row["series"], row["x"]): row for row in rows}
+    lines = [
+        [f"{series}", *(_cell(cells.get((series, place))) for place in places)]
+        for series in dict.fromkeys(row["series"] for row in rows)
+    ]
+    axis = "bucket" if "in bucket" in metric else x.partition(",")[0].partition(" of the ")[0]
+    listed = [
+        [f"{row['series']}", words(row["x"]), "; ".join(row["list"])]
+        for row in rows
+        if row.get("list")
+    ]
+    nearest = [table(("series", axis, "nearest"), listed, text=True)] if listed else []
+    head = (f"{metric} by {axis}", *(words(place) for place in places))
+    return "\n\n".join([table(head, lines), *nearest])
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return "–"
+    half = f" ± {(row['interval'][1] - row['interval'][0]) / 2:.4f}" if "interval" in row else ""
+    return f"{number(row['value'])}{half}"

@@ -1,0 +1,93 @@
+"""docs/figures.md is what the kept results of `fedrec bench paper` say, and of full runs alone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedrec.errors import RunError
+from fedrec_simulations.experiments.papers import figures, kept
+from fedrec_simulations.experiments.study import inventory
+
+DOCS = Path(__file__).parents[2] / "docs"
+FILES = sorted((DOCS / "results" / kept.FOLDER).glob("*.json"))
+
+
+def content(path: Path) -> tuple[str, dict[str, Any]]:
+    """Name, as "ada-dpals/figure1", and result of the one figure of a kept file."""
+    result = json.loads(path.read_text())
+    ((figure, found),) = result["figures"].items()
+    return f"{result['paper']}/{figure}", found
+
+
+def test_the_page_and_its_pictures_are_made_of_the_kept_results(tmp_path: Path) -> None:
+    kept.write(tmp_path / kept.PAGE, DOCS / "results")
+    assert (tmp_path / kept.PAGE).read_text() == (DOCS / kept.PAGE).read_text()
+    drawn = {path.name: path.read_text() for path in (tmp_path / "img").iterdir()}
+    assert drawn == {path.name: path.read_text() for path in (DOCS / "img").glob("figure-*.svg")}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_kept_figure_has_all_seeds_of_its_scenario_and_every_value_on_the_page(
+    path: Path,
+) -> None:
+    name, found = content(path)
+    paper, figure = name.split("/")
+    which = figures.paper(paper)
+    planted = "" if figure in which.no_data else "planted"
+    work = figures.work(which, figure, planted, quick=False, folder=path, overrides=())
+    assert max(len(row["seeds"]) for row in found["rows"]) in {1, len(work.seeds)}
+    page = (DOCS / kept.PAGE).read_text()
+    start = page.index(f"docs/results/{kept.FOLDER}/{path.name}")
+    section = page[start : page.find("\n## ", start)]
+    for row in found["rows"]:
+        if isinstance(row["value"], float) and abs(row["value"]) < 100:
+            assert f"{row['value']:.4f}" in section
+    assert f"Code with digest {found['code']}." in section
+
+
+def test_the_study_links_every_kept_figure_and_no_other() -> None:
+    study = (DOCS / "study.md").read_text()
+    headings = {
+        "#" + "-".join(line[3:].lower().replace(",", "").split())
+        for line in (DOCS / kept.PAGE).read_text().splitlines()
+        if line.startswith("## ")
+    }
+    names = {content(path)[0] for path in FILES}
+    assert kept.written(DOCS / "results") == names
+    made = {
+        f"{paper}/{figure}"
+        for paper, shown in inventory.PAPERS.items()
+        for one in shown
+        for figure in one.made
+    }
+    assert names <= made
+    for name in made:
+        assert (f"[`{name}`]({kept.anchor(name)})" in study) == (name in names)
+    assert {kept.anchor(name).removeprefix(kept.PAGE) for name in names} == headings
+
+
+@pytest.mark.parametrize("change", [{"quick": True}, {"overrides": ["figure.seeds=[1]"]}])
+def test_a_quick_or_changed_run_is_no_result(tmp_path: Path, change: dict[str, Any]) -> None:
+    (tmp_path / kept.FOLDER).mkdir()
+    result = json.loads(FILES[0].read_text()) | change
+    (tmp_path / kept.FOLDER / "one.json").write_text(json.dumps(result))
+    with pytest.raises(RunError, match="of a quick run, or of a scenario that was changed"):
+        kept.write(tmp_path / kept.PAGE, tmp_path)
+    assert not (tmp_path / kept.PAGE).exists()
+
+
+def test_without_kept_results_there_is_no_page(tmp_path: Path) -> None:
+    kept.write(tmp_path / kept.PAGE, tmp_path)
+    assert not (tmp_path / kept.PAGE).exists()
+
+
+def test_a_guarantee_that_is_not_proved_is_said() -> None:
+    page = (DOCS / kept.PAGE).read_text()
+    for path in FILES:
+        _, found = content(path)
+        unproved = [r for r in found["rows"] if "NOT ESTABLISHED" in r.get("guarantee", "")]
+        start = page.index(f"docs/results/{kept.FOLDER}/{path.name}")
+        section = page[start : page.find("\n## ", start)]
+        assert ("**Not established**" in section) == bool(unproved)
