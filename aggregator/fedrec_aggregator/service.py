@@ -104,6 +104,7 @@ class Service:
         self._reports = ThreadPoolExecutor(REPORT_THREADS, "reports")
         self._calls = ThreadPoolExecutor(SERVER_THREADS, "servers")
         self._opened = dict[tuple[str, int], float]()
+        self._latest: tuple[str, int, int] | None = None  # run, round, needed: of the last tick
         self._others = list[_Shares | LeafCalls]()
         if isinstance(core, ThreePartyAggregator):
             self._others.append(_Shares(self, core))
@@ -178,8 +179,14 @@ class Service:
         )
         if rounds:
             latest = rounds[-1]
+            self._latest = latest.run, latest.question.round, latest.needed
             state.round(latest.question.round)
             state.quorum(needed=latest.needed, there=latest.reported)
+        elif self._latest is not None:  # between two ticks more may have reported, and all was done
+            run, round, needed = self._latest
+            if (ended := self.core.ledger.released(run, round)) is not None:
+                state.quorum(needed=needed, there=ended.reported)
+            self._latest = None
 
     def show_budget(self) -> None:
         """Spent, and the largest run that still fits, as the ledger states it now."""

@@ -212,6 +212,10 @@ def gate_access(access: SuperLinkAccess) -> Access:
         pin=access.pin,
         insecure=access.insecure,
         party="server",
+        named={
+            "ca": "superlink.root_certificates",
+            **{name: f"superlink.{name}" for name in ("address", "pin", *ours)},
+        },
         **ours,
     )
 

@@ -68,7 +68,8 @@ def gather(terms: Terms, desk: Enrolling, clients: Broadcast, gathering: Gatheri
         except UnreachableError as failure:
             missing = failure
         if gathering.clock() >= deadline:
-            raise missing
+            waited = f"{missing.cause}; waited {gathering.timeout_s:g} s"
+            raise UnreachableError(waited, missing.remedy)
         if missing.cause != said:
             said = missing.cause
             logs.say(log, "waiting", level=logging.WARNING, run=terms.run, cause=said)
@@ -100,7 +101,4 @@ def _missing(answers: Sequence[Answer], enrolled: int, gathering: Gathering) -> 
         f"{len(joined)} clients with {sum(answer.users for answer in joined)} users, {enrolled} "
         "enrolled"
     )
-    return UnreachableError(
-        (f"joined: {there}; needed: {wanted}; waited {gathering.timeout_s:g} s{refusals}"),
-        remedy,
-    )
+    return UnreachableError(f"joined: {there}; needed: {wanted}{refusals}", remedy)

@@ -1,6 +1,7 @@
 """A round over gRPC is the round in process: the same codes, the same bytes."""
 
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,15 @@ import pytest
 from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Opening, Phase, Refusal, ReleaseDesk, ReportDesk
 from fedrec.federation.wire import unpack_release
+from fedrec.operations.metrics import Metrics
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_aggregator.limits import Limits
+from fedrec_aggregator.service import Service
+from fedrec_aggregator.settings_tables import TrafficSettings
 from tests.waiting import HANG_S
 
 USERS = [1, 2, 3, 4]
@@ -189,3 +194,26 @@ def test_the_log_tells_the_round_and_no_value(start: Callable[..., Any], task: A
     assert not np.any(
         [token.hex() in running.settings.log.read_text() for token in task.tokens(USERS)]
     )
+
+
+def test_after_a_round_the_metrics_say_how_many_reported_and_not_how_many_had_at_a_tick(
+    tmp_path: Path, task: Any
+) -> None:
+    core = Aggregator(ReleaseLedger(tmp_path, limit=None), Limits(min_cohort=2), noise=Streams(1))
+    client, metrics = core.client_desk("hospital"), Metrics("aggregator", "9.9")
+    roster: Any = None  # nobody calls over the network
+    service = Service(
+        core, roster, TrafficSettings(), metrics=metrics, log=logging.getLogger("test")
+    )
+    client.enroll(task.tokens(USERS))
+    core.open_run(task.run, task.plan)
+    core.open_round(task.opening())
+    assert client.report(task.run, 0, task.batch(USERS[:1])).accepted == 1
+    service.show_state()
+    shown = [metrics.registry.get_sample_value("fedrec_quorum_users")]
+    client.report(task.run, 0, task.batch(USERS[1:]))
+    core.close(task.run, 0)
+    service.show_state()
+    assert [*shown, metrics.registry.get_sample_value("fedrec_quorum_users")] == [1, len(USERS)]
+    service.close()
+    core.ledger.close()

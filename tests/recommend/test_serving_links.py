@@ -198,6 +198,13 @@ def test_tls_with_a_server_without_it_is_named_in_both_ways(
             pytest.raises(UnreachableError, match=r"no TLS with .*WRONG_VERSION_NUMBER"),
         ):
             recommender.recommend(CLICKS)
+    nobody = f"grpcs://127.0.0.1:{free_port('127.0.0.1')}"
+    with (
+        Recommender(nobody, tmp_path / "nobody") as recommender,
+        pytest.raises(UnreachableError, match="no server answers") as caught,
+    ):
+        recommender.recommend(CLICKS)
+    assert caught.value.remedy == "Start it, or correct --server."
 
 
 @pytest.mark.parametrize("kind", ["grpc", "http"])

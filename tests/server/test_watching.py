@@ -133,8 +133,8 @@ def test_every_phase_of_a_round_shows_while_it_lasts() -> None:
     ("there", "expected"),
     [([], "clients"), ([Answer("a", 3)], "clients"), ([Answer("a", 3), Answer("b", 2)], "users")],
 )
-def test_gathering_says_whether_clients_or_users_are_missing(
-    there: list[Answer], expected: str
+def test_gathering_says_whether_clients_or_users_are_missing_and_how_long_it_waited_at_the_end(
+    there: list[Answer], expected: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World(clients=there, users=5)
     desk, clients = wired(world, min_clients=2)
@@ -148,9 +148,11 @@ def test_gathering_says_whether_clients_or_users_are_missing(
         sleep=pause,
         clock=lambda: float(next(time_s)),
     )
-    with pytest.raises(UnreachableError):
+    with pytest.raises(UnreachableError, match="40 users; waited 3 s"):
         gather(SimpleNamespace(run="r"), desk, clients, plan)  # type: ignore[arg-type]
     assert set(said) == {expected}
+    (line,) = (str(vars(record)) for record in caplog.records if "needed" in str(vars(record)))
+    assert "waited" not in line  # it had only begun to
 
 
 def test_a_short_round_and_a_failed_one_are_counted_once_each() -> None:

@@ -523,6 +523,8 @@ def test_parties_that_are_not_there_are_named(site: Site) -> None:
         ("server", "aggregator"),
     ]
     assert found.exit_code == 7
+    assert "correct superlink.address" in table(found)  # the key of the client's settings
+    assert "server.address" not in table(found)
 
 
 def test_no_user_is_named(site: Site) -> None:

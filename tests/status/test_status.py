@@ -153,6 +153,18 @@ def test_ledgers_and_notes_say_how_far_a_party_came_that_is_down(folder: Path) -
     assert (kept.round, kept.users, kept.up) == (4, 44, False)
 
 
+def test_a_server_that_ended_because_it_is_done_is_not_said_never_to_have_started(
+    folder: Path,
+) -> None:
+    (folder / "s" / "model").mkdir(parents=True)
+    assert "never started" in rows(folder, "server")["server"].why
+    (folder / "s" / "model" / "manifest.json").write_text("{}")
+    (folder / "s" / "rounds.jsonl").write_text('{"round": 4, "enrolled": 44}\n')
+    done = rows(folder, "server")["server"]
+    assert (done.up, done.phase, done.round) == (False, "finished", 4)
+    assert "its training is finished" in done.why
+
+
 def test_no_secret_and_no_path_to_one_is_printed(folder: Path, stack: ExitStack) -> None:
     running(folder, "c/client.json", stack)
     text = (

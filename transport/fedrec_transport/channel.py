@@ -13,8 +13,9 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import grpc
@@ -52,6 +53,7 @@ class Access:
     name: of the caller, used where there is no TLS. party: who is called, for messages. ca: file of
     the authority that vouches for it (none: the system's, or the pin alone). pin: SHA-256 of its
     public key or certificate. certificate, key: the caller's own. token: file with its token.
+    named: what the person sets each of these by, where that is not `party.key`, for remedies.
     Raises SettingsError on combinations that do not work.
     """
 
@@ -64,27 +66,33 @@ class Access:
     token: str = ""
     insecure: bool = False
     party: str = "aggregator"
+    named: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    def setting(self, key: str) -> str:
+        """What the person sets `key` by."""
+        return self.named.get(key, f"{self.party}.{key}")
 
     def __post_init__(self) -> None:
         try:
             where = Address.of(self.address)
         except ValueError as failure:
             raise SettingsError(
-                f"{self.party}.address: {failure}", f"For example {self.party}.example.org:50051."
+                f"{self.setting('address')}: {failure}",
+                f"For example {self.party}.example.org:50051.",
             ) from None
         if self.insecure and not where.loopback:
             raise SettingsError(
-                f"{self.party}.insecure with {where}: what is sent would travel readable",
+                f"{self.setting('insecure')} with {where}: what is sent would travel readable",
                 "Use TLS: `fedrec certs` makes certificates.",
             )
         if self.insecure and (self.ca or self.pin or self.certificate or self.token):
             raise SettingsError(
-                f"{self.party}.insecure leaves ca, pin, certificate and token without effect",
+                f"{self.setting('insecure')} leaves ca, pin, certificate and token without effect",
                 "Drop one or the other.",
             )
         if bool(self.certificate) != bool(self.key):
             raise SettingsError(
-                f"{self.party}.certificate and {self.party}.key come together",
+                f"{self.setting('certificate')} and {self.setting('key')} come together",
                 "Give both, or a token.",
             )
 
@@ -135,7 +143,9 @@ def handshake(access: Access, *, timeout_s: float, protocol: str = "h2") -> x509
             f"the {access.party} at {where} shows a certificate that is not to be trusted: "
             f"{failure.verify_message}"
         )
-        remedy = f"Check {access.party}.address and {access.party}.ca; do not go on otherwise."
+        remedy = (
+            f"Check {access.setting('address')} and {access.setting('ca')}; do not go on otherwise."
+        )
         raise _wrong(cause, remedy) from None
     except ssl.SSLError as failure:
         cause = f"no TLS with {where}: {failure.reason or 'it broke off'}"
@@ -143,7 +153,7 @@ def handshake(access: Access, *, timeout_s: float, protocol: str = "h2") -> x509
             cause, f"Check that the address is the {access.party}'s and that both use TLS."
         ) from None
     except OSError as failure:
-        remedy = f"Start it, or correct {access.party}.address."
+        remedy = f"Start it, or correct {access.setting('address')}."
         raise UnreachableError(f"no {access.party} answers at {where}: {failure}", remedy) from None
     cause = (
         f"the {access.party} at {where} does not take our certificate"
@@ -191,7 +201,7 @@ def examine(certificate: x509.Certificate, access: Access) -> None:
         raise RefusedError(
             Refusal.WRONG_CERTIFICATE.value,
             cause,
-            f"Check {access.party}.address; do not go on with another party in its place.",
+            f"Check {access.setting('address')}; do not go on with another party in its place.",
         )
     found = pins_of(certificate)
     if access.pin and access.pin not in {found.certificate, found.public_key}:

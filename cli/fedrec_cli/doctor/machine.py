@@ -159,8 +159,7 @@ def private(paths: Sequence[Path]) -> str | Doubt:
     """Keys, tokens and ledgers must be for their owner's eyes.
 
     Raises SettingsError where everybody may read one."""
-    there = [path for path in paths if path.exists()]
-    modes = {path: _mode(path) for path in there}
+    modes = {path: _mode(path) for path in paths if path.exists()}
     for path, mode in modes.items():
         if mode & 0o007:
             raise SettingsError(
@@ -173,8 +172,8 @@ def private(paths: Sequence[Path]) -> str | Doubt:
                 f"chmod 600 {path}, unless the group is this service's own.",
             )
     return (
-        f"{', '.join(path.name for path in there)} readable by the owner alone"
-        if there
+        f"{', '.join(path.name for path in modes)} readable by the owner alone"
+        if modes
         else "nothing to keep private yet"
     )
 

@@ -48,6 +48,8 @@ from fedrec_transport.channel import Access
 TIMEOUT_S = 3.0
 """For each question to a party."""
 
+_FINISHED = "it is not running: its training is finished; --again or --every trains once more"
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -225,6 +227,8 @@ def _server(settings: ServerSettings) -> Standing:
         last_success_s=kept.last_success_s,
         phase="" if row.up else kept.phase,
     )
+    if kept.phase == "finished" and not found.running and not found.told:
+        row = replace(row, why=_FINISHED)
     return _with_metrics(row, found, settings.metrics)
 
 
