@@ -70,6 +70,16 @@ def test_a_finished_figure_is_read_and_not_made_again(
     assert paper_rows("dp-cmf/figure5", tmp_path) == first
 
 
+def test_the_default_of_figure_5_is_not_dp_cmf_once_more(tmp_path: Path) -> None:
+    rows = [row for row in paper_rows("dp-cmf/figure5", tmp_path) if row["metric"] == "rmse"]
+    ours, theirs = (
+        {row["x"]: row["value"] for row in rows if row["series"].startswith(way)}
+        for way in ("our default, public users", "public users, raw")
+    )
+    assert ours.keys() == theirs.keys()
+    assert not set(ours.values()) & set(theirs.values())
+
+
 def test_settings_are_chosen_without_a_look_at_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """A split whose test events are not there gives the same choice."""
     candidates = [{"metadata_weight": weight} for weight in (1.0, 100.0)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -142,7 +143,10 @@ def _people(work: Work) -> Plan[list[Line]]:
     """Figure 5: numbers of public users, raw and binarised."""
     ways = product((RAW, BINARY, PEOPLE_OF_OURS), (*map(int, _points_of(work)), 0))
     lines = [
-        Curve(f"{way.label}, {s or 'all'}", {**way.collective, "users_limit": s}) for way, s in ways
+        replace(
+            way, label=f"{way.label}, {s or 'all'}", collective={**way.collective, "users_limit": s}
+        )
+        for way, s in ways
     ]
     return _curves(work, (LOOPBACK, *lines))
 

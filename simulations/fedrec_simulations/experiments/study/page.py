@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -149,12 +149,13 @@ def write(target: Path, results: Path) -> None:
                 f"### {study.name}, where half of the people are public",
                 *_section(study, "people", target),
             ]
-    parts += _claims(studies)
+    shown = kept.written(results)
+    parts += [_linked(part, shown) for part in _claims(studies)]
     parts += ["## Published curves", CURVES]
     parts += [
         "## Figures and tables of the papers",
         INVENTORY,
-        inventory.markdown(kept.written(results)),
+        inventory.markdown(shown),
     ]
     parts += ["## Claims about privacy", PROOFS, "## How it was made", _made(studies)]
     write_bytes(target, ("\n\n".join(parts) + "\n").encode())
@@ -425,6 +426,14 @@ def _claims(studies: Sequence[Study]) -> list[str]:
                 "\n".join(_claim(claim, verdict) for claim, verdict in found),
             ]
     return parts
+
+
+def _linked(text: str, kept_figures: Collection[str]) -> str:
+    """With a link to its full result wherever a kept figure is said to measure a claim."""
+    for name in kept_figures:
+        said = f"`fedrec bench paper {name}` does"
+        text = text.replace(said, f"{said}: [its full result]({kept.anchor(name)})")
+    return text
 
 
 def _withdrawn(found: Sequence[tuple[Claim, Verdict]]) -> str:
