@@ -29,6 +29,9 @@ def write_bytes(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
+    except OSError as failure:  # a full disk does not say of which file
+        failure.filename = failure.filename or str(path)
+        raise
     finally:
         beside.unlink(missing_ok=True)  # a full disk is not filled further by what did not fit
     _sync_folder(path.parent)

@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import subprocess
@@ -80,3 +81,16 @@ while True:
         process.kill()
         process.wait()
     assert target.read_bytes() in (b"old" * 1000, b"new" * 1000)
+
+
+def test_a_full_disk_is_said_with_the_file_that_did_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("fedrec.storage.os.fsync", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_bytes(tmp_path / "model.safetensors", b"bytes")
+    assert caught.value.filename == str(tmp_path / "model.safetensors")
+    assert not list(tmp_path.iterdir())
