@@ -42,6 +42,7 @@ from fedrec.federation.rounds import ClientStep
 from fedrec.federation.wire import question_digest, question_header, read_header, report_digest
 from fedrec.news.messages import Ask, Reply
 from fedrec.operations import logs
+from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import client_steps, guarantee_of
@@ -236,15 +237,23 @@ class Participant:
         users' own. Raises RefusedError.
 
         promised: by the terms before the plan is known, by the plan afterwards: terms may say
-        anything.
+        anything. A limit counts at this client's delta: at a larger one any noise is of a small
+        epsilon.
         """
-        if self._personal_epsilon >= promised.epsilon:
+        own, delta = self._personal_epsilon, self.ledger.limit.delta
+
+        def fits(epsilon: float) -> bool:
+            if promised.delta <= delta or own < epsilon:
+                return own >= epsilon
+            return own >= epsilon_of(mu_for(epsilon, promised.delta), delta)
+
+        if math.isinf(own) or fits(promised.epsilon):
             return promised
         limits = validated(json.loads(terms.recipe), source="the run's recipe").privacy.limits
-        if not (limit := announced(self._personal_epsilon, limits)):
+        if not (limit := announced(own, {a: of for a, of in limits.items() if fits(a)})):
             cause = (
-                f"the run costs epsilon {promised.epsilon:g} and announces no limit that is at "
-                "most this client's personal_epsilon"
+                f"the run costs epsilon {promised.epsilon:g} at delta {promised.delta:g} and "
+                "announces no limit that is at most this client's personal_epsilon"
             )
             raise _refused(
                 Refusal.BUDGET,

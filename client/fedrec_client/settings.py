@@ -144,9 +144,9 @@ class ClientPrivacy(Table):
     delta: float = Field(1e-5, gt=0, lt=1, description="at which max_epsilon is stated")
     personal_epsilon: Epsilon = Field(
         math.inf,
-        description="the most that one run may cost each user here: in a run that announces "
-        "limits, reports count as the largest announced one that is not above this says, and the "
-        "ledger is charged that; other runs above it are refused",
+        description="the most that one run may cost each user here, at delta: in a run that "
+        "announces limits, reports count as the largest announced one that is not above this says, "
+        "and the ledger is charged that; other runs above it are refused",
     )
     allow_not_established: bool = Field(
         False,

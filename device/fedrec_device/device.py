@@ -16,7 +16,7 @@ from fedrec.errors import RefusedError
 from fedrec.federation.protocol import TOKEN_BYTES, Refusal
 from fedrec_device.ledger import DeviceLedger
 from fedrec_device.questions import Header, read_header, read_plan, refused
-from fedrec_device.reports import packed, silence
+from fedrec_device.reports import packed, require_form, silence
 from fedrec_device.steps import STEPS, Rated
 
 
@@ -157,6 +157,7 @@ class Device:
         try:
             with np.errstate(all="ignore"):  # what is not finite is refused below, by its value
                 items, parts = STEPS[header.step](question, mine)
+            require_form(items, parts, question.blocks)
         except Exception:
             # whatever a hostile array brings about must not show in whether a report comes: it is
             # empty then

@@ -100,6 +100,20 @@ def silence(specs: Sequence[BlockSpec]) -> list[Part]:
     ]
 
 
+def require_form(items: Int32s, parts: Sequence[Part], specs: Sequence[BlockSpec]) -> None:
+    """ValueError where a report is not of the form that the question announces.
+
+    A leaf would turn it away, and the server hears how many were: it must not choose who, by arrays
+    on which a step fails for some, whose empty report has that form.
+    """
+    if len(parts) != len(specs) or (len(items) and items[-1] >= max(s.rows for s in specs)):
+        raise ValueError(f"{len(parts)} blocks for {len(specs)}, or an item outside of all")
+    for part, spec in zip(parts, specs, strict=True):
+        expected = (1 if spec.rows == 1 else len(items),), (spec.folds, spec.width)
+        if (part.coefficients.shape, part.vectors.shape) != expected:
+            raise ValueError(f"block {spec.name!r} is not of the announced shape {expected}")
+
+
 def packed(
     digest: bytes, report_id: bytes, token: bytes, items: Int32s, parts: Sequence[Part]
 ) -> bytes:

@@ -1,4 +1,7 @@
-"""Device's half of the published recipe: from a question and its own events to a bounded report."""
+"""Device's half of the published recipe: from a question and its own events to a bounded report.
+
+Guarantee (user, add/remove): that of `ssp`, with the proof; every report goes through
+`federation.reports.bounded`, so that it has joint L2 norm at most the radius of its release."""
 
 from __future__ import annotations
 

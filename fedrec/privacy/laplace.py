@@ -1,6 +1,7 @@
 """Discrete Laplace noise: integers in, noised integers out, P(z) ~ exp(-|z| / t).
 
-Guarantee. Let two inputs differ by at most D in L1, in grid steps. Independent discrete Laplace
+Guarantee, of the unit and neighbours by which its caller bounds D (`news.attention`: click,
+replace). Let two inputs differ by at most D in L1, in grid steps. Independent discrete Laplace
 noise of parameter t = D / epsilon on every coordinate is (epsilon, eta)-DP: P(z - x) / P(z - x') <=
 exp(|x - x'|_1 / t) (Ghosh, Roughgarden, Sundararajan 2012). For what the sampler rounds and cuts
 off, add 2^-40 to epsilon per coordinate, as little as its calibration's own rounding, and eta is at

@@ -493,3 +493,27 @@ def test_a_site_with_a_limit_of_its_own_refuses_a_run_that_announces_none_as_sma
         assert site.participant.join(run.terms).refusal == Refusal.BUDGET
         assert not site.desk.enrolled
         assert not site.participant.ledger.entries
+
+
+def test_a_limit_of_ones_own_is_not_passed_by_a_run_of_a_small_epsilon_at_a_large_delta(
+    make_run, make_site
+) -> None:
+    """At delta .1 noise of epsilon 5 is of epsilon .8 or so: the limit is one at the site's own
+    delta."""
+    promised = ("privacy.delta=0.1", "privacy.allow_large_delta=true")
+    for number, limits in enumerate(("", '{"0.5"=0.5,"0.8"=0.5}')):
+        announced = (f"privacy.personal_epsilons={limits}",) if limits else ()
+        run = make_run(*PUBLISHED, "privacy.epsilon=0.8", *promised, *announced)
+        told, site = (
+            make_site(run.users, f"{at}-{number}", limit=GENEROUS, options={"personal_epsilon": 1})
+            for at in ("told", "site")
+        )
+        refused = told.participant.join(run.terms)
+        assert refused.refusal == Refusal.BUDGET
+        assert "at delta 0.1" in refused.cause
+        # and where terms say another thing than the plan
+        honest = make_run(*PUBLISHED, "privacy.epsilon=0.8", *announced)
+        assert not site.participant.join(replace(honest.terms, run=run.terms.run)).refusal
+        answer = site.participant.answer(run.invitation(run.questions()[0]))
+        assert (answer.refusal, answer.accepted) == (Refusal.BUDGET, 0)
+        assert not site.participant.ledger.entries

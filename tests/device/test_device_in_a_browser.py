@@ -105,11 +105,22 @@ def test_a_person_without_ratings_and_hostile_arrays_look_like_any_other(
     node: Node, world: World
 ) -> None:
     nobody = case(world, 1, 3, ratings=[])
-    hostile = hostile_variance(case(world, len(world.questions) - 1, 3))
-    silent, answered = node("devices", cases=[nobody, hostile])
-    assert len(silent["posted"]) == 1 == len(answered["posted"])
-    assert silent["charged"] == 1 == answered["charged"]
-    assert int.from_bytes(base64.b64decode(answered["posted"][0])[76:80], "little") == 0
+    last = case(world, len(world.questions) - 1, 3)
+    hostile, other = hostile_variance(last), other_block(last)
+    silent, *answered = node("devices", cases=[nobody, hostile, other, hostile_variance(other)])
+    assert [len(each["posted"]) for each in (silent, *answered)] == [1] * 4
+    assert [each["charged"] for each in (silent, *answered)] == [1] * 4
+    sent = [base64.b64decode(each["posted"][0]) for each in answered]
+    assert [int.from_bytes(batch[76:80], "little") for batch in sent] == [0] * 3
+    # not told apart by which of them a leaf turns away
+    assert len(sent[1]) == len(sent[2])
+
+
+def other_block(found: dict[str, Any]) -> dict[str, Any]:
+    """A block of one row, where the step's report has a coefficient for each item."""
+    header = told_file(found, "question")
+    header["releases"][0]["blocks"][0]["rows"] = 1
+    return changed(found, json.dumps(header).encode(), "question")
 
 
 def hostile_variance(found: dict[str, Any]) -> dict[str, Any]:

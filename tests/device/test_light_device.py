@@ -9,6 +9,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,33 @@ def test_a_person_without_ratings_is_counted_like_any_other(world: World, tmp_pa
     nobody = Device(tmp_path / "me", History((), ()), limit=LIMIT, service=held.leaf)
     assert nobody.take_part()
     assert held.aggregator.status(world.terms.run, 0).reported == 1
+
+
+@pytest.mark.parametrize("changed", ["width", "rows"])
+def test_blocks_of_another_shape_do_not_tell_the_server_on_whom_its_arrays_fail(
+    world: World, tmp_path: Path, changed: str
+) -> None:
+    """Where arrays fail on one item only, whoever has it sends the empty report. That is of the
+    announced shape: were the others' not, they alone would be turned away, and counted."""
+    asked = world.questions[-1]
+    release, user = asked.releases[0], 3
+    other = {"width": release.blocks[0].width + 1, "rows": 1}[changed]
+    first = replace(release.blocks[0], **{changed: other})
+    releases = (replace(release, blocks=(first, *release.blocks[1:])), *asked.releases[1:])
+    variance = np.array(asked.public["variance"])
+    variance[world.data.items[world.data.user_ptr[user]]] = -1e30
+    for number, public in enumerate((asked.public, {**asked.public, "variance": variance})):
+        hostile = replace(asked, public=public, releases=releases)
+        header = question_header(hostile, run=world.terms.run, plan=world.prepared.plan.digest())
+        intake = DeviceIntake(None)  # type: ignore[arg-type]
+        intake.publish(world.terms, replace(world.invitation(0), question=hostile))
+        mine = device(world, tmp_path / f"{number}", user, InProcess(intake))
+        batch = mine.answered(read_header(header), json.loads(json.dumps(vars(world.terms))), 0)
+        taken = unpack_reports(
+            batch, hostile.blocks, question_digest(header), max_users=1, max_events_per_user=10_000
+        )
+        assert len(taken.reports.items) == 0
+        mine.ledger.close()
 
 
 def test_a_device_is_charged_and_counted_once_however_often_it_takes_part(

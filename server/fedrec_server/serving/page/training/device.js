@@ -6,7 +6,7 @@
 
 import { RefusedError, bytesOf, hexOf, hmac, joined, sha256, utf8 } from "./bytes.js";
 import { questionOf, readHeader, readPlan, readTerms, requireRows } from "./questions.js";
-import { packed, silence } from "./reports.js";
+import { packed, requireForm, silence } from "./reports.js";
 import { STEPS } from "./steps.js";
 
 const TOKEN_BYTES = 16;
@@ -99,6 +99,7 @@ export class Device {
     let answer;
     try {
       answer = STEPS[header.step](question, mine);
+      requireForm(answer.items, answer.parts, question.blocks);
     } catch {
       // whatever hostile arrays bring about must not show in whether a report comes: it is empty then
       answer = { items: [], parts: silence(question.blocks) };

@@ -60,6 +60,18 @@ export function silence(blocks) {
   }));
 }
 
+/**
+ * Throws RangeError where a report is not of the form that the question announces. A leaf would turn it away, and the server hears how
+ * many were: it must not choose who, by arrays on which a step fails for some, whose empty report has that form.
+ */
+export function requireForm(items, parts, blocks) {
+  const sound = (part, { rows, folds, width }) => part.coefficients.length === (rows === 1 ? 1 : items.length) && part.vectors.length === folds * width;
+  const most = Math.max(...blocks.map(({ rows }) => rows));
+  if (parts.length !== blocks.length || [...items].some((item) => item >= most) || !parts.every((part, at) => sound(part, blocks[at]))) {
+    throw new RangeError("The report is not of the announced form.");
+  }
+}
+
 /** A batch of one report, as `federation.wire.pack_reports` writes it. */
 export function packed(digest, reportId, token, items, parts) {
   const numbers = parts.flatMap(({ coefficients, vectors }) => [littleEndian(coefficients, 2), littleEndian(vectors, 2)]);
