@@ -108,7 +108,10 @@ def layout_of(path: Path, *, separator: str, header: Header, wanted: Collection[
             if chosen != usual
             else []
         )
-    first = _fields(lines[0], chosen)
+    try:
+        first = _fields(lines[0], chosen)
+    except csv.Error as error:
+        raise MalformedRowError(path, 1, "a row of a table", str(error)) from error
     has_header = header == "yes" or (header == "auto" and _is_header(first, wanted))
     if not has_header and header == "auto":
         notes.append(

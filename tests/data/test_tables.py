@@ -78,6 +78,13 @@ def test_a_bad_row_is_named_by_file_line_and_expectation(tmp_path, bad, expected
     assert (raised.value.path.name, raised.value.line) == ("log.csv", 3)
 
 
+def test_a_header_that_no_table_has_is_a_bad_row_and_no_defect(tmp_path):
+    path = tmp_path / "junk.csv"
+    path.write_bytes(b"user,it\rem,rating\n1,2,3\n")
+    with pytest.raises(MalformedRowError, match="line 1: expected a row of a table"):
+        read(path, rating_range=(1, 5))
+
+
 def test_a_long_row_is_found_beside_quoted_commas(tmp_path):
     (tmp_path / "log.csv").write_text('who,what,stars,when\nb,"x,y",4,3\na,x,3,4,5\n')
     with pytest.raises(MalformedRowError) as raised:

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 from rich.console import Console
 
-from fedrec.errors import SettingsError
+from fedrec.errors import DataError, SettingsError
 from fedrec.evaluation.controls import Verdict
 from fedrec.settings import validated
 from fedrec_simulations.api.datasets import TestSet
@@ -127,6 +127,7 @@ def evaluate(
 
     Raises:
         SettingsError: The test set has another catalogue, or k is empty.
+        DataError: `test` is no test set.
 
     >>> import fedrec
     >>> train, test = fedrec.Dataset.planted("small").split()
@@ -141,6 +142,11 @@ def evaluate(
             "Give lengths of 1 or more, for example k=(10, 20).",
         )
     released = model.released
+    if not isinstance(test, TestSet):
+        raise DataError(
+            f"evaluate needs a test set, found a {type(test).__name__}",
+            "Give data.split()[1], or split('given')[1] of Dataset.from_frame(frame, test=...).",
+        )
     if released.item_ids != test.source.catalogue.item_ids:
         raise SettingsError(
             "the test set has other items than the model",

@@ -6,6 +6,7 @@ import inspect
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -233,8 +234,10 @@ class Recommender(Parameters):
                 f"recommend needs history, histories or users; found {said}",
                 "Give exactly one of them.",
             )
-        if k < 1:
-            raise SettingsError(f"k must be at least 1, found {k}", "Give the length of the list.")
+        if not isinstance(k, Integral) or k < 1:
+            raise SettingsError(
+                f"k must be a whole number, at least 1, found {k!r}", "Give the length of the list."
+            )
         with one_blas_thread():
             if history is not None:
                 return self.released.lists(self.released.events([history]), None, k)
@@ -244,6 +247,8 @@ class Recommender(Parameters):
                     [str(user) for user in histories],
                     k,
                 )
+            if isinstance(users, str):  # its letters are no ids
+                raise DataError(f"users is one text, {users!r}", "Give a list of user ids.")
             known = [str(user) for user in users or ()]
             return self.released.lists(self._history_of(known), known, k)
 

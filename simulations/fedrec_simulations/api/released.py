@@ -69,21 +69,21 @@ class Released:
         """Histories as events; items that the model does not have are left out.
 
         Of ratings, an item without one counts as liked."""
-        low, high = self.value_range
+        high = self.value_range[1]
         users, items, values = list[int](), list[int](), list[float]()
         for user, history in enumerate(histories):
+            if isinstance(history, str | bytes):  # its letters are no ids
+                raise DataError(
+                    f"the history {history!r} is one text",
+                    "Give a list of item ids, or ratings by item id.",
+                )
             rated = history if isinstance(history, Mapping) else dict.fromkeys(history, high)
             for item, value in rated.items():
                 if (row := self.rows.get(str(item))) is None:
                     continue
-                if KINDS[self.kind].rated and not low <= float(value) <= high:
-                    raise DataError(
-                        f"the rating {value} of item {str(item)!r} is outside {low:g} to {high:g}",
-                        "Give ratings on that scale.",
-                    )
                 users.append(user)
                 items.append(row)
-                values.append(float(value) if KINDS[self.kind].rated else 1.0)
+                values.append(self._rating(item, value) if KINDS[self.kind].rated else 1.0)
         return Interactions.from_columns(
             np.array(users, np.int64),
             np.array(items, np.int64),
@@ -93,6 +93,22 @@ class Released:
             value_range=self.value_range,
             kind=self.kind,
         )
+
+    def _rating(self, item: Any, value: Any) -> float:
+        low, high = self.value_range
+        try:
+            rating = float(value)
+        except (TypeError, ValueError):
+            raise DataError(
+                f"the rating {value!r} of item {str(item)!r} is no number",
+                f"Give ratings of {low:g} to {high:g}.",
+            ) from None
+        if not low <= rating <= high:
+            raise DataError(
+                f"the rating {value} of item {str(item)!r} is outside {low:g} to {high:g}",
+                "Give ratings on that scale.",
+            )
+        return rating
 
     def lists(self, history: Interactions, names: Sequence[str] | None, k: int) -> pl.DataFrame:
         """The k best items of each user that are not in the history; columns user (where named),
