@@ -14,11 +14,20 @@ import pytest
 from safetensors.numpy import save_file
 from scipy import stats
 
+from fedrec.data.features import PublicFeatures
+from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.news import attention
+from fedrec.news.local_clients import LocalClients
+from fedrec.news.topics import public_vectors
+from fedrec.news.trained import Catalogue, TrainedNews
+from fedrec.news.variant import train_news
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import PaddedEvent, inner_mu
 from fedrec.serving import asking, bundle
 from fedrec.serving.bundle import Bundle
+from fedrec.serving.exporting import Origin
+from fedrec.serving.news_bundles import news_bundle
+from fedrec.settings import validated
 from fedrec_simulations.bench.serving_attention import POINTS
 from tests.page.conftest import attention_parts
 
@@ -84,6 +93,31 @@ def test_attention_before_noise_is_that_of_the_python_code(
     np.testing.assert_allclose(
         [case["exactQuery"] for case in found], queries, rtol=1e-4, atol=1e-6
     )
+
+
+@pytest.mark.parametrize("model", ["nrms", "naml", "plm-nr"])
+def test_a_trained_models_bundle_is_read_and_asked_as_python_does(
+    node: Any, tmp_path: Path, model: str
+) -> None:
+    shape = PlantedNewsShape(
+        users=60, news=250, history_mean=6, impressions_mean=2, candidates=6, strength=5.0
+    )
+    planted = planted_news(shape, seed=3)
+    found = public_vectors(planted.news, PublicFeatures({}), seed=3, dimension=16)
+    catalogue = Catalogue(planted.news, found)
+    news = {"variant": "local", "model": model, "padding": 0.2, "history": 8, "rounds": 1}
+    content = {"recipe": "privaterec", "data": {"format": "planted-news"}, "news": news}
+    privacy = {"privacy": {"epsilon": 8, "unit": "click"}}
+    chosen = validated(content | privacy, source="test")
+    *_, last = train_news(chosen, catalogue, LocalClients(chosen, catalogue, planted.log.train))
+    assert isinstance(last, TrainedNews)
+    origin = Origin("test", DELTA, last.guarantee, last.spent, "seeded")
+    bundle.write(tmp_path / "b", *news_bundle(last.recommender, planted.news, origin))
+    read = bundle.read(tmp_path / "b")
+    histories = np.random.default_rng(1).integers(0, read.size, (6, 8))
+    (*exact,) = asked_exactly(node, str(tmp_path / "b"), read, histories)
+    expected = asking.exact(read, histories)
+    np.testing.assert_allclose([case["exact"] for case in exact], expected, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize(("B", "p"), POINTS)
