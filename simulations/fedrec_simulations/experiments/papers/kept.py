@@ -31,7 +31,8 @@ INTRODUCTION = """Made by `fedrec docs docs/reference.md --results docs/results`
 docs/results/figures, which the commands below write. Every one is a full run: all seeds, points and
 trainings of its scenario. [The study](study.md) lists all figures and tables of the papers, and
 judges their claims. The papers' data are not at hand, so that a re-made figure can show an order
-and not a value. ± is half of the 95% interval over seeds (Student's t)."""
+and not a value. ± is half of the 95% interval over seeds (Student's t). Lines named *our default*
+have item biases and users' own means besides, which no paper here has: they judge no claim."""
 
 
 def written(results: Path) -> frozenset[str]:
