@@ -25,14 +25,13 @@ from fedrec.errors import RefusedError
 from fedrec.federation.coding import announced
 from fedrec.federation.device_files import described
 from fedrec.federation.protocol import TOKEN_BYTES, Invitation, Receipt, Refusal, Terms
+from fedrec.federation.report_batches import MAX_DEVICE_BYTES
 from fedrec.federation.wire import refused
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.device_content import Content
 
 _FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 _NEVER = {"Cache-Control": "no-store"}
-_MOST_BYTES = 1 << 20
-"""Of one person's report."""
 
 
 class DeviceIntake:
@@ -140,8 +139,8 @@ async def _body(request: Request) -> bytes:
     content = bytearray()
     async for piece in request.stream():
         content += piece
-        if len(content) > _MOST_BYTES:
-            raise refused(Refusal.TOO_LARGE, f"a device sends at most {_MOST_BYTES} bytes")
+        if len(content) > MAX_DEVICE_BYTES:
+            raise refused(Refusal.TOO_LARGE, f"a device sends at most {MAX_DEVICE_BYTES} bytes")
     return bytes(content)
 
 

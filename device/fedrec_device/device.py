@@ -14,6 +14,11 @@ import numpy as np
 
 from fedrec.errors import RefusedError
 from fedrec.federation.protocol import TOKEN_BYTES, Refusal
+from fedrec.federation.report_batches import (
+    MAX_DEVICE_BYTES,
+    MAX_EVENTS_PER_USER,
+    batch_bytes,
+)
 from fedrec_device.ledger import DeviceLedger
 from fedrec_device.questions import Header, read_header, read_plan, refused
 from fedrec_device.reports import packed, require_form, silence
@@ -211,7 +216,7 @@ def _translated(history: History, terms: dict[str, Any]) -> Rated:
 
 def _require_rows(header: Header, items: int) -> None:
     """Arrays have one number, or a row for each item, or list items; blocks have one row or a row
-    for each of either."""
+    for each of either, and fit what a leaf takes however many items the person has."""
     listed = header.arrays["items"][1][0] if "items" in header.arrays else 1
     for name, (_, shape, _) in header.arrays.items():
         if name != "items" and shape and shape[0] != items:
@@ -226,6 +231,9 @@ def _require_rows(header: Header, items: int) -> None:
                     Refusal.MALFORMED,
                     f"block {spec.name!r} has {spec.rows} rows, the catalogue {items} items",
                 )
+    blocks = [spec for release in header.releases for spec in release.blocks]
+    if batch_bytes(blocks, users=1, events=min(items, MAX_EVENTS_PER_USER)) > MAX_DEVICE_BYTES:
+        raise refused(Refusal.TOO_LARGE, f"a report could have more than {MAX_DEVICE_BYTES} bytes")
 
 
 def _named(digest: str, quorum: int) -> bytes:

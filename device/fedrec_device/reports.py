@@ -25,6 +25,7 @@ from fedrec.federation.messages import (
     ReleaseSpec,
     quantise,
 )
+from fedrec.federation.report_batches import MAX_EVENTS_PER_USER
 
 Floats = npt.NDArray[np.float64]
 Int32s = npt.NDArray[np.int32]
@@ -106,6 +107,8 @@ def require_form(items: Int32s, parts: Sequence[Part], specs: Sequence[BlockSpec
     A leaf would turn it away, and the server hears how many were: it must not choose who, by arrays
     on which a step fails for some, whose empty report has that form.
     """
+    if len(items) > MAX_EVENTS_PER_USER:
+        raise ValueError("a report names more items than an aggregator takes")
     if len(parts) != len(specs) or (len(items) and items[-1] >= max(s.rows for s in specs)):
         raise ValueError(f"{len(parts)} blocks for {len(specs)}, or an item outside of all")
     for part, spec in zip(parts, specs, strict=True):

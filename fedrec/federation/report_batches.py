@@ -31,6 +31,10 @@ MAX_EVENTS_PER_USER = 20_000
 hands in nothing longer: how many rows there are may depend on arrays that the server chose, and it
 is told how many users were turned away."""
 
+MAX_DEVICE_BYTES = 1 << 20
+"""Of one person's report from a light device. A device refuses a question by which a report of any
+length could be longer, before it looks at what the person has."""
+
 
 @dataclass(frozen=True)
 class Batch:

@@ -170,6 +170,8 @@ def lies(world: World) -> dict[str, dict[str, Any]]:
     guarantee = world.prepared.plan.content()["guarantee"]
     wide = json.loads(json.dumps(told["releases"]))
     wide[0]["blocks"][0]["rows"] = 2
+    long = json.loads(json.dumps(told["releases"]))
+    long[0]["blocks"][0]["folds"] = 2**20 // (2 * long[0]["blocks"][0]["width"])
     return {
         "wrong-question: array": honest | {"files": honest["files"] | {array: other}},
         "wrong-question: run": header(run="another"),
@@ -181,6 +183,7 @@ def lies(world: World) -> dict[str, dict[str, Any]]:
         "wrong-plan: release": plan(releases=[]),
         "malformed: step": header(step="default/other"),
         "malformed: rows": header(releases=wide),
+        "too-large: folds": header(releases=long),
         "malformed: sizes": header(round=1.5),
         "malformed: quorum": honest | {"told": honest["told"] | {"quorum": -1}},
         "malformed: header": changed(honest, b"[]", "question"),

@@ -23,7 +23,14 @@ from fedrec.errors import (
     SettingsError,
     UnreachableError,
 )
-from fedrec.federation.report_batches import Batch, pack_reports, unpack_reports
+from fedrec.federation.protocol import Refusal
+from fedrec.federation.report_batches import (
+    MAX_DEVICE_BYTES,
+    Batch,
+    batch_bytes,
+    pack_reports,
+    unpack_reports,
+)
 from fedrec.federation.wire import question_digest, question_header, report_digest
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.accounting import delta_of as exact_delta_of
@@ -122,6 +129,25 @@ def test_blocks_of_another_shape_do_not_tell_the_server_on_whom_its_arrays_fail(
         )
         assert len(taken.reports.items) == 0
         mine.ledger.close()
+
+
+def test_a_question_that_fits_a_leaf_for_a_person_without_its_items_alone_is_refused_for_all(
+    world: World, tmp_path: Path
+) -> None:
+    """An empty report has just what a leaf takes at most: with an item more it would be turned
+    away, and the server would hear of one report less."""
+    asked = world.questions[-1]
+    release = asked.releases[0]
+    empty = batch_bytes(asked.blocks, users=1, events=0)
+    folds = release.blocks[0].folds + (MAX_DEVICE_BYTES - empty) // (2 * release.blocks[0].width)
+    long = replace(release, blocks=(replace(release.blocks[0], folds=folds), *release.blocks[1:]))
+    hostile = replace(asked, releases=(long, *asked.releases[1:]))
+    assert batch_bytes(hostile.blocks, users=1, events=0) <= MAX_DEVICE_BYTES
+    header = question_header(hostile, run=world.terms.run, plan=world.prepared.plan.digest())
+    me = device(world, tmp_path / "me", 3, InProcess(DeviceIntake(None)))  # type: ignore[arg-type]
+    with pytest.raises(RefusedError, match="could have more than") as caught:
+        me.answered(read_header(header), json.loads(json.dumps(vars(world.terms))), 0)
+    assert caught.value.code == Refusal.TOO_LARGE
 
 
 def test_a_device_is_charged_and_counted_once_however_often_it_takes_part(

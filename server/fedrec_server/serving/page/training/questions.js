@@ -2,7 +2,7 @@
 
 import { compose, deltaOf } from "../accounting.js";
 import { RefusedError, hexOf, sha256 } from "./bytes.js";
-import { isKnownKind } from "./reports.js";
+import { isKnownKind, isShort } from "./reports.js";
 
 const MOST_BYTES = 2 ** 28;
 const TYPES = { "<f4": Float32Array, "<f8": Float64Array, "<i4": Int32Array, "<i8": BigInt64Array };
@@ -55,6 +55,8 @@ export function requireRows({ arrays, releases }, items) {
   const listed = arrays.items?.shape[0] ?? 1;
   const misfit = Object.entries(arrays).find(([name, { shape }]) => name !== "items" && shape.length > 0 && shape[0] !== items);
   const block = releases.flatMap(({ blocks }) => blocks).find(({ rows }) => ![1, items, listed].includes(rows));
+  const blocks = releases.flatMap((release) => release.blocks);
+  if (!isShort(blocks, items)) throw new RefusedError("too-large", "A report could have more bytes than a leaf takes.");
   if (!misfit && !block) return;
   const what = misfit ? `public array ${misfit[0]}` : `block ${block.name}`;
   throw new RefusedError("malformed", `${what} does not fit a catalogue of ${items} items.`);

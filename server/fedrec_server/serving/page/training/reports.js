@@ -10,6 +10,8 @@ import { joined, utf8 } from "./bytes.js";
 
 const SLACK = 1e-12; // as `fedrec.federation.reports`
 const LARGEST = 2 ** 15;
+const MOST_ITEMS = 20_000; // as `fedrec.federation.report_batches`
+const MOST_BYTES = 2 ** 20;
 const DEGREES = { linear: 1, outer: 2 };
 
 /** The sum, each number added to the sum of those before. */
@@ -66,10 +68,18 @@ export function silence(blocks) {
  */
 export function requireForm(items, parts, blocks) {
   const sound = (part, { rows, folds, width }) => part.coefficients.length === (rows === 1 ? 1 : items.length) && part.vectors.length === folds * width;
+  if (items.length > MOST_ITEMS) throw new RangeError("The report names more items than an aggregator takes.");
   const most = Math.max(...blocks.map(({ rows }) => rows));
   if (parts.length !== blocks.length || [...items].some((item) => item >= most) || !parts.every((part, at) => sound(part, blocks[at]))) {
     throw new RangeError("The report is not of the announced form.");
   }
+}
+
+/** Whether a leaf takes the report that these blocks make, however many items of the catalogue the person has. */
+export function isShort(blocks, items) {
+  const events = Math.min(items, MOST_ITEMS);
+  const numbers = blocks.map(({ rows, folds, width }) => (rows === 1 ? 1 : events) + folds * width);
+  return 80 + 4 * events + 2 * inOrder(numbers) <= MOST_BYTES;
 }
 
 /** A batch of one report, as `federation.wire.pack_reports` writes it. */
