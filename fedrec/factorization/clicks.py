@@ -355,8 +355,8 @@ class ClickRecipe:
             std=float(state["counted_std"]),
             exponent=1 - 2 * self.settings.gram_exponent,
         )
-        Q = shared(gram, diagonal, popular, noise_std=std, clicks=self._clicks(state))
-        similar = ease(Q, diagonal, head=head, weights=clicked)
+        pairs = shared(gram, diagonal, popular, noise_std=std, clicks=self._clicks(state))
+        similar = ease(pairs, diagonal, head=head, weights=clicked)
         above = spectrum.shrunk[:d] / np.maximum(np.abs(spectrum.values[:d]), 1e-12)
         V = np.zeros((self.facts.num_items, d))
         V[head] = spectrum.vectors[:, :d] * np.sqrt(np.maximum(above, 0.05))

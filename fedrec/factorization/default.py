@@ -354,14 +354,14 @@ class DefaultRecipe:
         if not denoised(gram, noise_std=std, rank=1).shrunk.any():
             return {}  # nothing stands out of the noise: counts and predictions order lists
         diagonal = denoised_diagonal(np.diag(gram), noise_std=std, expected=rated)
-        Q = shared(
+        pairs = shared(
             gram,
             diagonal,
             diagonal,
             noise_std=std,
             clicks=self._ratings_per_user(_floats(state, "counts")),
         )
-        return ease(Q, diagonal, head=head, weights=rated).arrays()
+        return ease(pairs, diagonal, head=head, weights=rated).arrays()
 
     # --- taste Gram, where there are no features ---
 

@@ -13,13 +13,16 @@ and from what is each item's own, then EASE in closed form, of low rank.
         additive noise); then all by S / (S + e), S their squares beyond the noise's, e its standard
         error: little is left where little stands out. They and l p p' add up to a matrix of low
         rank, whose positive part is Q Q'
-    EASE (Steck 2019): B_ij = -P_ij / P_jj for P = (Q Q' + D)^-1, D what Q Q' leaves of the diagonal
-        and a ridge; B_ii = 0
+    single = posterior means of what Q Q' leaves of each pair, where single pairs stand out of the
+        noise (`empirical_bayes.sparse_means`): two shops of one street are no direction
+    EASE (Steck 2019): B_ij = -P_ij / P_jj for P = (Q Q' + single + D)^-1, D what Q Q' leaves of the
+        diagonal and a ridge; B_ii = 0
 
 Without noise too this is better than EASE of the Gram itself: its diagonal says nothing of pairs,
 but makes eigenvectors of popular items one by one, and brings in the sampling noise of their pairs.
-P is a diagonal less a matrix of low rank (Woodbury), so is B, and a user's scores x B are inner
-products of few numbers. B's own diagonal is left as it comes out: it scores only what the user has
+Without single pairs P is a diagonal less a matrix of low rank (Woodbury), so is B, and a user's
+scores x B are inner products of few numbers; with them B is cut to the `RANK` directions that make
+most of people's scores. B's own diagonal is left as it comes out: it scores only what the user has
 already.
 
 How many directions a Gram tells is asked of all of it (`denoised`): eigenvalues v of the Gram
@@ -39,10 +42,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
-from scipy.linalg import eigh
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 
 from fedrec.arrays import Float32s, Float64s, Int64s
 from fedrec.data.interactions import Interactions
+from fedrec.factorization.empirical_bayes import sparse_means
 
 MOST, RANK = 2000, 512
 """Most items of a Gram, whose eigenvectors cost the cube of their number; most numbers an item is
@@ -61,6 +65,8 @@ Validation NDCG@20 of the default, two draws (MovieLens 1M: one), with EASE of t
 clicks each, at 1 .208, .218, .224, at 5 .204, .222, .224, without noise .196, .225, .224. Over the
 head of yelp2018 at 5 it is worse, .1268 and .1257 (one draw).
 """
+NEGLIGIBLE = 1e-4
+"""Of the noise's energy, what single pairs must have in all to be kept."""
 _FIRST = 64
 """Most directions of the first estimate, whose diagonal is all that is kept of it."""
 
@@ -73,6 +79,15 @@ class Spectrum:
     vectors: Float64s
     values: Float64s
     shrunk: Float64s
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What different items share: Q Q' + single, Q (K, r), single (K, K) symmetric with 0 on its
+    diagonal; None where nothing was looked for pair by pair."""
+
+    Q: Float64s
+    single: Float64s | None = None
 
 
 @dataclass(frozen=True)
@@ -186,15 +201,15 @@ def shared(
     noise_std: float,
     clicks: float,
     rank: int = RANK,
-) -> Float64s:
-    """(K, r) Q, r <= `rank`: Q Q' is what a symmetric noised (K, K) Gram says of different items,
-    as the module says.
+) -> Pairs:
+    """What a symmetric noised (K, K) Gram says of different items, as the module says, r <= `rank`.
 
     diagonal: (K,) of the Gram, denoised; no item shares more than that. popular: (K,) p.
     clicks: of a user, on average. A pair varies by the noise, and by who happened to
     click: one over `clicks` of what is expected of it. The larger of the two on average is taken
     for all its variance, and pairs are brought to the same variance by it: the sum of both shrinks
-    lists by 1 to 2% on MovieLens where the noise is the larger.
+    lists by 1 to 2% on MovieLens where the noise is the larger. Single pairs are looked for beyond
+    the sum, and only where there is noise: without it EASE's ridge does as well.
     """
     pairs, expected = gram - np.diag(np.diag(gram)), np.outer(popular, popular)
     np.fill_diagonal(expected, 0)
@@ -214,7 +229,23 @@ def shared(
         kept = np.argsort(-np.abs(cleaned))[: most - 1]
         Q = _positive(np.column_stack([popular, vectors[:, kept]]), np.append(level, cleaned[kept]))
         common = np.minimum(np.sum(Q**2, axis=1), diagonal / unit**2) - level * popular**2
-    return Q * unit[:, None]
+    Q = Q * unit[:, None]
+    if noise_std == 0:
+        return Pairs(Q)
+    return Pairs(Q, _single(gram - Q @ Q.T, noise_std**2 / 2 + np.outer(sampled, sampled)))
+
+
+def _single(left: Float64s, variance: Float64s) -> Float64s | None:
+    """(K, K) posterior means of pairs `left`, of this variance each; None where none stands out."""
+    upper = np.triu_indices(len(left), 1)
+    std = np.sqrt(variance[upper])
+    means = std * sparse_means(left[upper] / std)
+    # their energy beside what noise alone would have; below it changes no list
+    if float(np.sum(means**2)) < NEGLIGIBLE * float(np.sum(variance[upper])):
+        return None
+    single = np.zeros_like(left)
+    single[upper] = means
+    return single + single.T
 
 
 def _positive(columns: Float64s, weights: Float64s) -> Float64s:
@@ -261,19 +292,45 @@ def denoised_diagonal(diagonal: Float64s, *, noise_std: float, expected: Float64
     return np.asarray(np.maximum(prior + kept * (diagonal - prior), 0.05 * prior), np.float64)
 
 
-def ease(Q: Float64s, diagonal: Float64s, *, head: Int64s, weights: Float64s) -> ItemItem:
-    """EASE of the Gram Q Q' + what is left of `diagonal` (K,), Q (K, r). weights: (K,) how often
+def ease(pairs: Pairs, diagonal: Float64s, *, head: Int64s, weights: Float64s) -> ItemItem:
+    """EASE of the Gram Q Q' + single + what Q Q' leaves of `diagonal` (K,). weights: (K,) how often
     items are clicked.
 
-    With D the rest of the diagonal and the ridge, P = D^-1 - D^-1 Q M Q' D^-1, M = (I + Q' D^-1
-    Q)^-1.
+    With D the rest of the diagonal and the ridge, and without single pairs, P = D^-1 - D^-1 Q M Q'
+    D^-1, M = (I + Q' D^-1 Q)^-1.
     """
-    D = np.maximum(diagonal - np.sum(Q**2, axis=1), 0) + RIDGE * max(float(diagonal.mean()), 1e-9)
-    A = Q / D[:, None]
-    values, E = np.linalg.eigh(np.eye(Q.shape[1]) + Q.T @ A)
-    left = A @ (E / np.sqrt(values))
-    right = left / (1 / D - np.sum(left**2, axis=1))[:, None]
-    right = right - right.mean(axis=0)
+    Q, ridge = pairs.Q, RIDGE * max(float(diagonal.mean()), 1e-9)
+    D = np.maximum(diagonal - np.sum(Q**2, axis=1), 0) + ridge
+    if pairs.single is None:
+        A = Q / D[:, None]
+        values, E = np.linalg.eigh(np.eye(Q.shape[1]) + Q.T @ A)
+        left = A @ (E / np.sqrt(values))
+        right = left / (1 / D - np.sum(left**2, axis=1))[:, None]
+        right = right - right.mean(axis=0)
+    else:
+        left, right = _dense_ease(Q @ Q.T + pairs.single + np.diag(D), ridge / 2, weights)
     spreads = np.einsum("ir,rq,iq->i", left, right.T @ right / len(right), left)
     spread = math.sqrt(float(weights @ spreads) / float(weights.sum()))
     return ItemItem(head, left.astype(np.float32), right.astype(np.float32), spread)
+
+
+def _dense_ease(
+    gram: Float64s, least: float, weights: Float64s, rank: int = RANK
+) -> tuple[Float64s, Float64s]:
+    """left, right (K, r): left right' is B, centred over items, of a (K, K) Gram whose eigenvalues
+    are lifted to `least` > 0; the closest of this rank to the scores of clicks, each item weighing
+    as often as it is clicked (K,) > 0."""
+    unit = np.eye(len(gram))
+    try:
+        cho_factor(gram - least * unit)
+    except LinAlgError:
+        lowest = float(eigh(gram, eigvals_only=True, subset_by_index=(0, 0))[0])
+        gram = gram + (least - lowest) * unit
+    P = cho_solve(cho_factor(gram), unit)
+    B = -P / np.diag(P)
+    np.fill_diagonal(B, 0)
+    often = np.sqrt(weights)[:, None]
+    scores = (B - B.mean(axis=1, keepdims=True)) * often
+    K = len(gram)
+    _, E = eigh(scores @ scores.T, subset_by_index=(K - min(rank, K), K - 1))
+    return E / often, scores.T @ E

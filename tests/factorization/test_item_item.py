@@ -17,6 +17,7 @@ from fedrec.factorization.click_model import ClickModel, ItemItemModel
 from fedrec.factorization.clicks_client import user_vectors
 from fedrec.factorization.item_item import (
     ItemItem,
+    Pairs,
     denoised,
     denoised_diagonal,
     ease,
@@ -60,8 +61,8 @@ def weights_of(gram: np.ndarray, std: float = 0.0) -> ItemItem:
     diagonal = denoised_diagonal(
         np.diag(gram), noise_std=std, expected=np.maximum(np.diag(gram), 0.1)
     )
-    Q = shared(gram, diagonal, diagonal, noise_std=std, clicks=8.0)
-    return ease(Q, diagonal, head=np.arange(K), weights=np.ones(K))
+    pairs = shared(gram, diagonal, diagonal, noise_std=std, clicks=8.0)
+    return ease(pairs, diagonal, head=np.arange(K), weights=np.ones(K))
 
 
 def test_weights_of_all_of_a_gram_are_steck_s_closed_form() -> None:
@@ -72,7 +73,7 @@ def test_weights_of_all_of_a_gram_are_steck_s_closed_form() -> None:
     B = -P / np.diag(P)
     values, vectors = np.linalg.eigh(gram)
     Q = vectors * np.sqrt(np.maximum(values, 0))
-    similar = ease(Q, np.diag(gram), head=np.arange(K), weights=np.ones(K))
+    similar = ease(Pairs(Q), np.diag(gram), head=np.arange(K), weights=np.ones(K))
     ours = similar.left.astype(float) @ similar.right.astype(float).T
     off = ~np.eye(K, dtype=bool)
     for i in range(K):
@@ -87,7 +88,7 @@ def test_the_largest_eigenvalue_of_noise_is_inside_its_edge() -> None:
         assert found.values[0] < 1.05 * 2.0 * math.sqrt(600)
         assert np.count_nonzero(found.shrunk) <= 2
     nothing = np.zeros((K, 1))
-    similar = ease(nothing, np.ones(K), head=np.arange(K), weights=np.ones(K))
+    similar = ease(Pairs(nothing), np.ones(K), head=np.arange(K), weights=np.ones(K))
     assert similar.left.shape == (K, 1)
     assert not similar.right.any()
     assert similar.spread == 0
@@ -107,7 +108,7 @@ def test_most_of_the_noise_is_taken_out_of_pairs_and_most_of_tastes_is_left() ->
 
     def estimate(released: np.ndarray) -> np.ndarray:
         ones = np.ones(size)
-        Q = shared(released, 10 * ones, 10 * ones, noise_std=std, clicks=10.0)
+        Q = shared(released, 10 * ones, 10 * ones, noise_std=std, clicks=10.0).Q
         return np.asarray(Q @ Q.T)
 
     def error(found: np.ndarray) -> float:
@@ -128,10 +129,10 @@ def test_where_pairs_say_less_than_noise_would_popularity_is_all_that_is_left() 
     energy than expected: fewer than 3 of 20 with probability 2e-4."""
     popular, diagonal = np.geomspace(10, 1, K), np.linspace(5, 1, K)
     pairs = np.outer(popular, popular) / 100
-    Q = shared(pairs, diagonal, popular, noise_std=5.0, clicks=8.0)
+    Q = shared(pairs, diagonal, popular, noise_std=5.0, clicks=8.0).Q
     np.testing.assert_allclose(off_diagonal(Q @ Q.T), off_diagonal(pairs), atol=1e-9)
     alone = [
-        shared(noise(5.0, K, seed), diagonal, popular, noise_std=5.0, clicks=8.0)
+        shared(noise(5.0, K, seed), diagonal, popular, noise_std=5.0, clicks=8.0).Q
         for seed in range(20)
     ]
     assert sum(np.linalg.matrix_rank(found) <= 1 for found in alone) >= 3
@@ -141,7 +142,7 @@ def test_what_stands_on_the_diagonal_says_nothing_of_pairs() -> None:
     gram, diagonal = some_gram(), np.diag(some_gram())
     released = gram + noise(2.0, K)
     ours, others = (
-        shared(known, diagonal, diagonal, noise_std=2.0, clicks=8.0)
+        shared(known, diagonal, diagonal, noise_std=2.0, clicks=8.0).Q
         for known in (released, released + np.diag(np.arange(K)))
     )
     np.testing.assert_allclose(others, ours, rtol=1e-9, atol=1e-9)
@@ -161,7 +162,7 @@ def test_people_who_click_by_popularity_alone_are_seen_to_do_so(exponent: float)
         return np.asarray(Z.T @ Z)
 
     seen, truth = gram(1000), gram(200_000) / 200
-    Q = shared(seen, np.diag(seen), np.diag(seen), noise_std=0.0, clicks=float(popularity.sum()))
+    Q = shared(seen, np.diag(seen), np.diag(seen), noise_std=0, clicks=float(popularity.sum())).Q
     error, usual = (float(np.sum(off_diagonal(found - truth) ** 2)) for found in (Q @ Q.T, seen))
     assert error < 0.5 * usual
 
@@ -181,6 +182,50 @@ def test_a_planted_direction_is_found_and_its_length_shrunk_towards_the_truth() 
     )
     assert np.linalg.norm(shrunk - truth) < np.linalg.norm(raw - truth)
     assert abs(found.vectors[:, 0] @ u) > 0.8 * np.linalg.norm(u)
+
+
+def some_single_pairs(size: int, value: float = 8.0) -> np.ndarray:
+    """Every item shares `value` with one other, as no matrix of low rank does."""
+    other = np.arange(size) ^ 1
+    return np.where(np.arange(size)[:, None] == other, value, 0.0)
+
+
+def test_pairs_that_stand_out_one_by_one_are_found_and_noise_is_none() -> None:
+    """Beside one direction that all items share, 100 of 19,900 pairs at 11 standard deviations: the
+    error is a fifth of that without them, the worst of 10 draws .09. Of noise alone nothing, in all
+    of 20 draws."""
+    size, std, ones = 200, 1.0, np.ones(200)
+    truth = some_single_pairs(size) + 0.5 * off_diagonal(np.ones((size, size)))
+    for seed in range(10):
+        found = shared(
+            truth + noise(std, size, seed), 10 * ones, 10 * ones, noise_std=std, clicks=1e6
+        )
+        assert found.single is not None
+        np.testing.assert_array_equal(found.single, found.single.T)
+        assert not np.diag(found.single).any()
+        missing = off_diagonal(truth - found.Q @ found.Q.T)
+        assert np.sum((missing - found.single) ** 2) < 0.2 * np.sum(missing**2)
+    for seed in range(20):
+        alone = shared(noise(std, size, seed), 10 * ones, 10 * ones, noise_std=std, clicks=1e6)
+        assert alone.single is None
+
+
+@pytest.mark.parametrize("value", [0.5, 50.0])
+def test_weights_with_single_pairs_are_steck_s_closed_form(value: float) -> None:
+    """At 50 the Gram is not positive: its eigenvalues are lifted to half the ridge."""
+    Q = np.random.default_rng(7).standard_normal((K, 3))
+    single, diagonal = some_single_pairs(K, value), np.full(K, 9.0)
+    ridge = item_item.RIDGE * 9
+    gram = Q @ Q.T + single + np.diag(np.maximum(diagonal - np.sum(Q**2, axis=1), 0) + ridge)
+    lowest = np.linalg.eigvalsh(gram)[0]
+    assert (lowest < ridge / 2) == (value == 50)
+    P = np.linalg.inv(gram + max(ridge / 2 - lowest, 0) * np.eye(K))
+    B = -P / np.diag(P)
+    np.fill_diagonal(B, 0)
+    weights = np.geomspace(1, 9, K)
+    similar = ease(Pairs(Q, single), diagonal, head=np.arange(K), weights=weights)
+    ours = similar.left.astype(float) @ similar.right.astype(float).T
+    np.testing.assert_allclose(ours, B - B.mean(axis=1, keepdims=True), atol=1e-5)
 
 
 def test_a_noised_diagonal_leans_on_counts_and_is_positive() -> None:
