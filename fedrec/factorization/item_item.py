@@ -66,7 +66,14 @@ clicks each, at 1 .208, .218, .224, at 5 .204, .222, .224, without noise .196, .
 head of yelp2018 at 5 it is worse, .1268 and .1257 (one draw).
 """
 NEGLIGIBLE = 1e-4
-"""Of the noise's energy, what single pairs must have in all to be kept."""
+"""Of the noise's energy, what single pairs must have in all to be kept.
+
+Validation NDCG@20 without single pairs and with them, one draw: amazon-book at epsilon 5 .0726,
+.0770; yelp2018 at 5 and 20 .0387, .0392 and .0500, .0510; MovieLens 1M as likes .2019, .2030 and
+.2191, .2198. MovieLens 100K and 2,000 planted users x 1,000 items have none. Every component of the
+mixture, not those of a variance of 1 on alone, is better on yelp2018 (.0410 and .0404 at 5, a fifth
+of its people), and 1 to 3% worse on MovieLens 100K, 10% on 20,000 planted users x 10,000 items.
+"""
 _FIRST = 64
 """Most directions of the first estimate, whose diagonal is all that is kept of it."""
 
