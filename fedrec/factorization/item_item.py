@@ -10,9 +10,9 @@ and from what is each item's own, then EASE in closed form, of low rank.
     eigenvalues v of pairs + common -> v - 2 K n h(v), n the variance of a pair, h(v) the mean of
         1 / (v - w) over all eigenvalues w: of all estimates with the released eigenvectors the
         closest to what is without noise, as K grows (Bun, Allez, Bouchaud and Potters 2016, for
-        additive noise); then all by S / (S + e), S their squares beyond the noise's, e its standard
-        error: little is left where little stands out. They and l p p' add up to a matrix of low
-        rank, whose positive part is Q Q'
+        additive noise); then those inside the noise's edge by S / (S + e), S their squares beyond
+        the noise's, e its standard error: little is left of them where they say little. They and
+        l p p' add up to a matrix of low rank, whose positive part is Q Q'
     single = posterior means of what Q Q' leaves of each pair, where single pairs stand out of the
         noise (`empirical_bayes.sparse_means`): two shops of one street are no direction
     EASE (Steck 2019): B_ij = -P_ij / P_jj for P = (Q Q' + single + D)^-1, D what Q Q' leaves of the
@@ -273,12 +273,14 @@ def _cleaned(values: Float64s, variance: float) -> Float64s:
     return np.where(cleaned * values > 0, cleaned, 0.0)
 
 
-def _told(values: Float64s, variance: float) -> float:
-    """S / (S + e), S what the squares of eigenvalues (K,) add up to beyond noise, e the standard
-    error of noise's own."""
+def _told(values: Float64s, variance: float) -> Float64s:
+    """(K,) 1 for eigenvalues (K,) beyond the noise's edge; S / (S + e) for the rest, S what their
+    squares add up to beyond noise, e the standard error of noise's own."""
     K = len(values)
-    beyond = max(float(np.sum(values**2)) - K * (K - 1) * variance, 0)
-    return beyond / max(beyond + 2 * K * variance, 1e-300)
+    rest = np.abs(values) <= 2 * math.sqrt(K * variance)
+    n = int(np.count_nonzero(rest))
+    beyond = max(float(np.sum(values[rest] ** 2)) - n * (n - 1) * variance, 0)
+    return np.where(rest, beyond / max(beyond + 2 * K * variance, 1e-300), 1.0)
 
 
 def denoised_diagonal(diagonal: Float64s, *, noise_std: float, expected: Float64s) -> Float64s:
