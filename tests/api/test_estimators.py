@@ -151,6 +151,19 @@ def test_users_of_the_training_set_are_named_by_their_ids(
     )
 
 
+def test_a_model_is_not_written_over_a_file_nor_a_bundle_over_a_folder(
+    model: fedrec.Recommender, tmp_path: Path
+) -> None:
+    (tmp_path / "taken").write_text("mine")
+    with pytest.raises(RunError, match="taken is a file"):
+        model.save(tmp_path / "taken")
+    assert (tmp_path / "taken").read_text() == "mine"
+    with pytest.raises(RunError, match="is a folder"):
+        model.export(tmp_path)
+    assert model.export(tmp_path / "new" / "folder" / "model.bundle")
+    assert (tmp_path / "new" / "folder" / "model.bundle").is_file()
+
+
 def test_a_saved_model_is_loaded_and_saved_again(model: fedrec.Recommender, tmp_path: Path) -> None:
     loaded = fedrec.load(model.save(tmp_path / "one"))
     assert (type(loaded), loaded.item_ids, repr(loaded.guarantee)) == (

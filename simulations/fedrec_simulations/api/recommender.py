@@ -344,6 +344,8 @@ class Recommender(Parameters):
             raise RunError(
                 f"this {type(self).__name__} is not trained", "Call model.fit(train) first."
             )
+        if target.exists() and not target.is_dir():
+            raise RunError(f"{target} is a file", "Give an empty or a new folder.")
         if target.exists() and any(target.iterdir()) and not (target / "manifest.json").exists():
             raise RunError(
                 f"{target} holds something that is no model", "Give an empty or a new folder."
@@ -354,6 +356,8 @@ class Recommender(Parameters):
 
     def export(self, file: str | Path) -> str:
         """Write the serving bundle, one public file for `fedrec serve`, and return its version.
+
+        Folders on its way are made, as by `save`. Raises RunError where it would be a folder.
 
         >>> import fedrec
         >>> data = fedrec.Dataset.planted("small", kind="clicks")
@@ -366,9 +370,13 @@ class Recommender(Parameters):
         from fedrec.serving.model_bundles import bundle_of
         from fedrec_simulations.api.serving import write_export
 
+        target = Path(file)
+        if target.is_dir():
+            raise RunError(f"{target} is a folder", "Name a file in it, such as model.bundle.")
+        target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="fedrec-export-") as folder:
             self.save(Path(folder) / "model")
-            return write_export(bundle_of(Path(folder) / "model"), Path(file))
+            return write_export(bundle_of(Path(folder) / "model"), target)
 
     def serve(
         self,
