@@ -70,6 +70,20 @@ def test_a_finished_figure_is_read_and_not_made_again(
     assert paper_rows("dp-cmf/figure5", tmp_path) == first
 
 
+@pytest.mark.parametrize("curve", [dp_cmf.LOOPBACK, dp_cmf.METADATA], ids=lambda c: c.label)
+def test_rows_of_other_private_users_are_other_rows(curve: dp_cmf_runs.Curve) -> None:
+    """Figures 1, 4 and 5 make half of the people public; in Figure 3 all are private. The figures
+    of one data set keep their rows in one folder."""
+    works = {
+        figure: Work(Start(f"dp_cmf_{figure}", "planted"), quick=False, folder=Path("unused"))
+        for figure in ("figure1", "figure3", "figure5")
+    }
+    private = {name: dp_cmf_runs.loaded(work, 1)[1].train for name, work in works.items()}
+    assert len(private["figure1"]) == len(private["figure5"]) < len(private["figure3"])
+    keys = {name: dp_cmf_runs.key(work, curve) for name, work in works.items()}
+    assert keys["figure1"] == keys["figure5"] != keys["figure3"]
+
+
 def test_the_default_of_figure_5_is_not_dp_cmf_once_more(tmp_path: Path) -> None:
     rows = [row for row in paper_rows("dp-cmf/figure5", tmp_path) if row["metric"] == "rmse"]
     ours, theirs = (

@@ -176,13 +176,13 @@ def trial(work: Work, name: str, make: Callable[..., Row], *arguments: Any) -> T
 
 
 def key(work: Work, curve: Curve) -> str:
-    """Eight letters of all that the scenario says of a curve: equal ones choose once, other ones
-    are other rows."""
+    """Eight letters of all that the scenario says of a curve, and of who is public beside it: equal
+    ones choose once, other ones are other rows. Figure 3 has everybody private."""
     said = scenario_of(work, curve, 1.0, work.seeds[0], {})
     content = said.model_dump_json(
         exclude={"run": True, "figure": True, "seed": True, "split": {"seed"}}
     )
-    return hashlib.sha256(content.encode()).hexdigest()[:8]
+    return hashlib.sha256(f"{_people(work)}{content}".encode()).hexdigest()[:8]
 
 
 def _one_side(side: str, quick: bool) -> Iterator[Row]:
