@@ -55,7 +55,7 @@ def test_the_study_links_every_kept_figure_and_no_other() -> None:
         if line.startswith("## ")
     }
     names = {content(path)[0] for path in FILES}
-    assert kept.written(DOCS / "results") == names
+    assert kept.figures(DOCS / "results").keys() == names
     made = {
         f"{paper}/{figure}"
         for paper, shown in inventory.PAPERS.items()

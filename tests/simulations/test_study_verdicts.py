@@ -4,11 +4,14 @@ Student's t, and the names of the two lines."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+
+from fedrec_simulations.experiments.study.of_figures import as_good_as_metadata, noised_once
 
 DOCS = Path(__file__).parents[2] / "docs"
 T_975 = {2: 4.302653, 4: 2.776445}
@@ -97,6 +100,98 @@ def test_a_claim_stands_where_its_rows_put_it(words: str) -> None:
     assert listed == [expected]
 
 
+def of_figure(name: str, series: str, x: float) -> list[float]:
+    """RMSE by seed, with its sign turned, of one point of a kept figure."""
+    content = json.loads((DOCS / "results" / "figures" / f"{name}.json").read_text())
+    ((_, found),) = content["figures"].items()
+    (row,) = [
+        row
+        for row in found["rows"]
+        if (row["metric"], row["series"], row["x"]) == ("rmse", series, x)
+    ]
+    assert row["seeds"] == [1, 2, 3]
+    return [-value for value in row["each"]]
+
+
+def noised_once_again() -> str:
+    found = [
+        sign_of(*(of_figure("am-ssp-figure4", f"epsilon = {e}, {form}", n) for n in (1, 16)))
+        for form in ("all examples (Alg. 2)", "batches (Alg. 4)")
+        for e in (1, 5, 20)
+    ]
+    return outcome(found)
+
+
+def as_good_again() -> str:
+    """Behind at none: the paper says comparable."""
+    lost = [
+        sign_of(
+            of_figure("dp-cmf-figure5", "public users, raw, 1000", e),
+            of_figure("dp-cmf-figure1", "metadata", e),
+        )
+        < 0
+        for e in (1, 5, 10, 20)
+    ]
+    return TITLES[0] if not any(lost) else TITLES[2] if all(lost) else TITLES[1]
+
+
+OF_FIGURES: dict[str, Callable[[], str]] = {
+    "noising once (SSP2) beats noising in every step (SSP1)": noised_once_again,
+    "1,000 public users do what the best metadata does": as_good_again,
+}
+
+
+@pytest.mark.parametrize("words", OF_FIGURES)
+def test_a_claim_that_a_figure_decides_stands_where_its_points_put_it(words: str) -> None:
+    listed = [title for title in TITLES if f"): {words}. *Of [`fed" in sections().get(title, "")]
+    assert listed == [OF_FIGURES[words]()]
+
+
+def points(figure: str, values: dict[tuple[str, float], list[float]]) -> dict[str, Any]:
+    return {
+        figure: [
+            {"metric": "rmse", "series": series, "x": x, "seeds": [1, 2, 3], "each": each}
+            for (series, x), each in values.items()
+        ]
+    }
+
+
+LOW, HIGH = [0.90, 0.91, 0.92], [0.95, 0.965, 0.97]
+
+
+def test_verdicts_of_resampled_noise_turn_when_points_turn() -> None:
+    def found(on_all: tuple[list[float], list[float]], on_some: tuple[list[float], ...]) -> str:
+        forms = {"all examples (Alg. 2)": on_all, "batches (Alg. 4)": on_some}
+        values = {
+            (f"epsilon = {e}, {form}", n): each
+            for form, pair in forms.items()
+            for e in (1, 5, 20)
+            for n, each in zip((1, 16), pair, strict=True)
+        }
+        verdict = noised_once(points("am-ssp/figure4", values))
+        assert verdict is not None
+        return verdict.outcome
+
+    assert found((LOW, HIGH), (LOW, HIGH)) == "held"
+    assert found((LOW, LOW), (LOW, HIGH)) == "in part"
+    assert found((HIGH, LOW), (LOW, LOW)) == "did not hold"
+    assert noised_once({}) is None
+
+
+@pytest.mark.parametrize(("behind", "expected"), [(0, "held"), (2, "in part"), (4, "did not hold")])
+def test_comparable_fails_only_where_public_users_are_behind(behind: int, expected: str) -> None:
+    epsilons = (1.0, 5.0, 10.0, 20.0)
+    people = {("public users, raw, 1000", e): HIGH if k < behind else LOW
+              for k, e in enumerate(epsilons)}  # fmt: skip
+    films = {("metadata", e): LOW for e in epsilons}
+    verdict = as_good_as_metadata(
+        points("dp-cmf/figure5", people) | points("dp-cmf/figure1", films)
+    )
+    assert verdict is not None
+    assert verdict.outcome == expected
+    assert as_good_as_metadata(points("dp-cmf/figure5", people)) is None
+
+
 def test_no_other_verdict_stands_on_the_page() -> None:
     """A claim of another kind would have no second code: there is one, on designs of our own, and
     it is withdrawn."""
@@ -106,7 +201,7 @@ def test_no_other_verdict_stands_on_the_page() -> None:
         for line in sections().get(title, "").splitlines()
         if line[:2] == "- "
     ]
-    assert len(stated) == len(CLAIMS)
+    assert len(stated) == len(CLAIMS) + len(OF_FIGURES)
 
 
 def groups() -> set[tuple[str, str, str]]:

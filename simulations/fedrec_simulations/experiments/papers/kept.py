@@ -35,9 +35,11 @@ and not a value. ± is half of the 95% interval over seeds (Student's t). Lines 
 have item biases and users' own means besides, which no paper here has: they judge no claim."""
 
 
-def written(results: Path) -> frozenset[str]:
-    """Names, as "ada-dpals/figure1", of the figures that are kept."""
-    return frozenset(f"{name}/{figure}" for name, figure, _ in _kept(results))
+def figures(results: Path) -> dict[str, Sequence[Row]]:
+    """Rows of the figures that are kept, by name, as "ada-dpals/figure1".
+
+    Raises RunError as `write` does."""
+    return {f"{name}/{figure}": content["rows"] for name, figure, content in _kept(results)}
 
 
 def anchor(name: str) -> str:

@@ -15,30 +15,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from fedrec.data.kinds import Kind
-from fedrec_simulations.experiments.intervals import Interval
 from fedrec_simulations.experiments.study.forms import JUDGED, METHODS, Form, line
+from fedrec_simulations.experiments.study.judging import Outcome, Point, Verdict, judged
+from fedrec_simulations.experiments.study.of_figures import (
+    Figures,
+    as_good_as_metadata,
+    noised_once,
+)
 from fedrec_simulations.experiments.study.results import Study
 from fedrec_simulations.experiments.study.systems import SYSTEMS, System, agreement, differences
 
-Outcome = Literal["held", "in part", "did not hold", "withdrawn", "not measured"]
-OUTCOMES: tuple[Outcome, ...] = ("held", "in part", "did not hold", "withdrawn", "not measured")
 ADA, AM, CMF, FAST, OURS = "Ada-DPALS", "AM-SSP", "DP-CMF", "fast DPMF", "fedrec"
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What the rows say, with the figures it rests on; or why they say nothing."""
-
-    outcome: Outcome
-    found: str
-
-
-@dataclass(frozen=True)
 class Claim:
-    """`paper` and `where` say who claims it; `test` reads all studies.
+    """`paper` and `where` say who claims it; `test` reads all studies, `shown` the kept figures
+    where these decide it.
 
     `stood`: what this page said before, and `why` it was wrong."""
 
@@ -48,15 +43,7 @@ class Claim:
     test: Callable[[Sequence[Study]], Verdict]
     stood: str = ""
     why: str = ""
-
-
-@dataclass(frozen=True)
-class _Point:
-    """A difference at one epsilon of one study; above zero where the claim says it is."""
-
-    study: str
-    epsilon: float
-    gain: Interval
+    shown: Callable[[Figures], Verdict | None] = lambda figures: None
 
 
 def ahead(
@@ -77,7 +64,7 @@ def ahead(
             for s in studies
             for e in filter(math.isfinite, s.epsilons)
         ]
-        verdict = _judged([_Point(name, e, gain) for name, e, gain in gains if gain is not None])
+        verdict = judged([Point(name, e, gain) for name, e, gain in gains if gain is not None])
         return (
             replace(verdict, found=f"{verdict.found}. Both lines: {_common(better, worse)}")
             if verdict.found
@@ -133,19 +120,19 @@ def on_one_model(
 def _with_the_best(better: str, worse: str, studies: Sequence[Study]) -> Verdict | None:
     """The same, each side by its best line of one model, in words for the studies where that is
     another line; None where there is none."""
-    points, others = list[_Point](), set[str]()
+    points, others = list[Point](), set[str]()
     for study in studies:
         for epsilon in filter(math.isfinite, study.epsilons):
             sides = [_best(study, method, epsilon) for method in (better, worse)]
             gain = study.gain(sides[0], sides[1], epsilon)
             if gain is not None:
-                points.append(_Point(study.name, epsilon, gain))
+                points.append(Point(study.name, epsilon, gain))
                 if sides != [line(better, "made sound"), line(worse, "made sound")]:
                     others.add(study.name)
     if not others:
         return None
-    told = _judged([point for point in points if point.study in others])
-    return replace(_judged(points), found=told.found)
+    told = judged([point for point in points if point.study in others])
+    return replace(judged(points), found=told.found)
 
 
 def _best(study: Study, method: str, epsilon: float) -> str:
@@ -197,43 +184,6 @@ def withdrawn(why: str) -> Callable[[Sequence[Study]], Verdict]:
 def elsewhere(command: str) -> Callable[[Sequence[Study]], Verdict]:
     """Nothing here can say; another command does."""
     return lambda studies: Verdict("not measured", f"`{command}` does")
-
-
-def _judged(points: Sequence[_Point]) -> Verdict:
-    if not points:
-        return Verdict("not measured", "")
-    won = sum(point.gain.above for point in points)
-    outcome: Outcome = "held" if won == len(points) else "in part" if won else "did not hold"
-    names = dict.fromkeys(point.study for point in points)
-    return Verdict(
-        outcome,
-        "; ".join(f"{name}: {_words([p for p in points if p.study == name])}" for name in names),
-    )
-
-
-def _words(points: Sequence[_Point]) -> str:
-    """ "ahead at ε = 1, 5 (by 0.0031 ± 0.0011 or more), not told apart at ε = 0.5"."""
-    verdicts = (
-        ("ahead", "or more", [p for p in points if p.gain.above]),
-        ("behind", "or less", [p for p in points if p.gain.below]),
-        ("not told apart", "", [p for p in points if not (p.gain.above or p.gain.below)]),
-    )
-    said = []
-    for words, bound, chosen in verdicts:
-        if chosen:
-            near = min(chosen, key=lambda p: p.gain.mean)
-            by = f" (by {margin(near.gain)} {bound})" if bound else ""
-            said.append(
-                f"{words} at ε = "
-                f"{', '.join(f'{e:g}' for e in dict.fromkeys(p.epsilon for p in chosen))}{by}"
-            )
-    return ", ".join(said)
-
-
-def margin(gain: Interval) -> str:
-    """0.0031 ± 0.0011, without its sign."""
-    half = f" ± {gain.half:.4f}" if math.isfinite(gain.half) else ""
-    return f"{abs(gain.mean):.4f}{half}"
 
 
 _UNLIKE = (
@@ -291,7 +241,7 @@ CLAIMS = (
     Claim(AM, "E.1", "and so does DPALS with ids alone", ahead("ada-dpals", "dp-sgd"),
     "did not hold", _BIASED),
     Claim(AM, "Fig. 4", "noising once (SSP2) beats noising in every step (SSP1)",
-    elsewhere("fedrec bench paper am-ssp/figure4")),
+    elsewhere("fedrec bench paper am-ssp/figure4"), shown=noised_once),
     Claim(CMF, "Fig. 1", "all sides together beat public users alone as a side",
         ahead("dp-cmf-all", "dp-cmf-users", about=_FEATURES), "held", _EFFORT),
     Claim(CMF, "Fig. 1", "on ratings item metadata helps", on_one_model("dp-cmf", "ada-dpals",
@@ -319,7 +269,7 @@ CLAIMS = (
         "the two lines knew different public data",
     ),
     Claim(CMF, "Fig. 5", "1,000 public users do what the best metadata does",
-    elsewhere("fedrec bench paper dp-cmf/figure5")),
+    elsewhere("fedrec bench paper dp-cmf/figure5"), shown=as_good_as_metadata),
     Claim(
         FAST,
         "Fig. 5",
@@ -361,6 +311,8 @@ CLAIMS = (
 """In the page's order."""
 
 
-def verdicts(studies: Sequence[Study]) -> list[tuple[Claim, Verdict]]:
-    """Every claim with what the studies say."""
-    return [(claim, claim.test(studies)) for claim in CLAIMS]
+def verdicts(
+    studies: Sequence[Study], figures: Figures | None = None
+) -> list[tuple[Claim, Verdict]]:
+    """Every claim with what the kept figures say of it, or else the studies."""
+    return [(claim, claim.shown(figures or {}) or claim.test(studies)) for claim in CLAIMS]

@@ -15,8 +15,10 @@ from fedrec_simulations.experiments.intervals import Interval
 from fedrec_simulations.experiments.papers import kept
 from fedrec_simulations.experiments.rows import Row, table
 from fedrec_simulations.experiments.study import chart, claims, inventory
-from fedrec_simulations.experiments.study.claims import OUTCOMES, Claim, Outcome, Verdict, margin
+from fedrec_simulations.experiments.study.claims import Claim
 from fedrec_simulations.experiments.study.forms import FORMS, METHODS, NOT_ON_CLICKS, TRIALS, line
+from fedrec_simulations.experiments.study.judging import OUTCOMES, Outcome, Verdict, margin
+from fedrec_simulations.experiments.study.of_figures import Figures
 from fedrec_simulations.experiments.study.results import Study
 from fedrec_simulations.experiments.study.systems import LIKES, OTHERS, Group, Origin, System, tried
 from fedrec_simulations.report import wording
@@ -149,8 +151,8 @@ def write(target: Path, results: Path) -> None:
                 f"### {study.name}, where half of the people are public",
                 *_section(study, "people", target),
             ]
-    shown = kept.written(results)
-    parts += [_linked(part, shown) for part in _claims(studies)]
+    shown = kept.figures(results)
+    parts += [_linked(part, shown) for part in _claims(studies, shown)]
     parts += ["## Published curves", CURVES]
     parts += [
         "## Figures and tables of the papers",
@@ -408,10 +410,10 @@ def _missing(study: Study, group: Group) -> list[str]:
     return [f"Not built: {', '.join(names)}."] if names else []
 
 
-def _claims(studies: Sequence[Study]) -> list[str]:
+def _claims(studies: Sequence[Study], figures: Figures) -> list[str]:
     """A section for every outcome that some claim has; claims about systems that no study has are
     left out."""
-    judged, parts = claims.verdicts(studies), list[str]()
+    judged, parts = claims.verdicts(studies, figures), list[str]()
     for outcome in OUTCOMES:
         found = [
             (claim, verdict)
@@ -429,10 +431,10 @@ def _claims(studies: Sequence[Study]) -> list[str]:
 
 
 def _linked(text: str, kept_figures: Collection[str]) -> str:
-    """With a link to its full result wherever a kept figure is said to measure a claim."""
+    """With a link to its full result wherever a kept figure is named."""
     for name in kept_figures:
-        said = f"`fedrec bench paper {name}` does"
-        text = text.replace(said, f"{said}: [its full result]({kept.anchor(name)})")
+        said = f"`fedrec bench paper {name}`"
+        text = text.replace(said, f"[{said}]({kept.anchor(name)})")
     return text
 
 
