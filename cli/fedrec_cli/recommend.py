@@ -13,6 +13,7 @@ from fedrec.errors import SettingsError
 from fedrec.storage import finite
 from fedrec_client.clicks import Clicks, read_clicks
 from fedrec_client.explaining import balance, cost, decoded, explained, person, promise, shown
+from fedrec_client.public_model import PublicModel
 from fedrec_client.recommending import Answered, Recommender
 from fedrec_client.serving_link import Trust
 
@@ -106,6 +107,7 @@ def text(answered: Answered, recommender: Recommender, choices: Choices) -> str:
     ]
     notes = [_short(answered, choices)] if len(answered.items) < choices.k else []
     notes += [_unknown(answered.unknown)] if answered.unknown else []
+    notes += _told(answered)
     lines += ["", *notes, *facts(answered, recommender)]
     return "\n".join([*lines, *(["", explained(answered, recommender)] if choices.explain else [])])
 
@@ -155,6 +157,8 @@ def as_dict(answered: Answered, recommender: Recommender, choices: Choices) -> d
         "hidden": answered.hidden,
         "shown": shown(answered, recommender),
         "unknown": answered.unknown,
+        "without_blanks": answered.without_blanks,
+        "off_scale": answered.off_scale,
         "bytes_left": sum(len(left.body) for left in answered.left),
     }
     if choices.explain:
@@ -203,6 +207,24 @@ def _unknown(count: int) -> str:
     )
     which = "it counts as an empty place" if count == 1 else "they count as empty places"
     return f"{clicks} that this model does not have: {which}. The server was not told."
+
+
+def _told(answered: Answered) -> list[str]:
+    """What else of the history is not as the catalogue has it: said, and never refused, since a
+    refusal that depends on a history would tell the server of it."""
+    notes = []
+    if answered.without_blanks:
+        count = answered.without_blanks
+        ids = "1 id was" if count == 1 else f"{count} ids were"
+        notes.append(f"{ids} found without the blanks around {'it' if count == 1 else 'them'}.")
+    scale = PublicModel(answered.bundle).scale
+    if answered.off_scale and scale:
+        ratings = "1 rating is" if answered.off_scale == 1 else f"{answered.off_scale} ratings are"
+        notes.append(
+            f"{ratings} outside this model's scale, {scale[0]:g} to {scale[1]:g}: correct the "
+            "history. The server was not told."
+        )
+    return notes
 
 
 def plain(text: str) -> str:

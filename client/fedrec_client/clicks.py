@@ -2,8 +2,8 @@
 where there are any.
 
 Either one id a line, or CSV with a header that names `item` and perhaps `rating` and `timestamp`
-(seconds, or ISO dates and instants); with timestamps the file may be in any order. Nothing of it is
-written anywhere else.
+(seconds, or ISO dates and instants); with timestamps the file may be in any order. Ids are kept as
+they stand, blanks too, as in training. Nothing of it is written anywhere else.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def read_clicks(path: Path) -> Clicks:
 
 def _plain(lines: list[str]) -> Iterator[Click]:
     for number, line in enumerate(lines, start=1):
-        if item := line.strip():
-            yield Click(item, line=number)
+        if line.strip():
+            yield Click(line, line=number)
 
 
 def _table(path: Path, text: str, header: list[str]) -> Iterator[Click]:
@@ -113,7 +113,7 @@ def _table(path: Path, text: str, header: list[str]) -> Iterator[Click]:
             )
         value = None if rating is None else _number(path, line, "a rating", row[rating])
         time_s = 0.0 if moment is None else _seconds(path, line, row[moment])
-        found.append((time_s, Click(row[item].strip(), value, line)))
+        found.append((time_s, Click(row[item], value, line)))
     yield from (click for _, click in sorted(found, key=lambda pair: pair[0]))
 
 

@@ -80,8 +80,33 @@ class PublicModel:
 
     def rows(self, clicks: Clicks) -> npt.NDArray[np.int64]:
         """Row of every event's item; -1 where the catalogue does not have it: an error would tell
-        the server which items one has."""
-        return np.array([self._rows.get(click.item, -1) for click in clicks.events], np.int64)
+        the server which items one has.
+
+        An id that the catalogue has only without the blanks around it is that item."""
+        return np.array([self._row(click.item) for click in clicks.events], np.int64)
+
+    def without_blanks(self, clicks: Clicks) -> int:
+        """How many events are of an item that was found without the blanks around its id."""
+        return sum(
+            click.item not in self._rows and self._row(click.item) >= 0 for click in clicks.events
+        )
+
+    def off_scale(self, clicks: Clicks) -> int:
+        """How many ratings are outside `scale`: training had none such."""
+        if self.scale is None:
+            return 0
+        low, high = self.scale
+        return sum(
+            click.rating is not None and not low <= click.rating <= high for click in clicks.events
+        )
+
+    @property
+    def scale(self) -> tuple[float, float] | None:
+        """Lowest and highest rating; None where the model is of clicks, or says none."""
+        ends = self.bundle.more.get("model.value_range")
+        if self.bundle.about.family != "ratings" or ends is None or ends.shape != (2,):
+            return None
+        return float(ends[0]), float(ends[1])
 
     @property
     def padded(self) -> bool:
@@ -136,6 +161,10 @@ class PublicModel:
     @cached_property
     def _rows(self) -> Mapping[str, int]:
         return {item: row for row, item in enumerate(self.bundle.ids.all())}
+
+    def _row(self, item: str) -> int:
+        row = self._rows.get(item)
+        return self._rows.get(item.strip(), -1) if row is None else row
 
     def _counts(self, click: Click) -> bool:
         """Whether an event is a click: one without a rating is, or one that is rated well

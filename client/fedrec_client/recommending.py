@@ -82,8 +82,9 @@ class Answered:
 
     answer: what was paid for, None for a list made on this device. fresh: whether it was paid for
     now. asked: items asked for; hidden: how many of them had been seen. clicks: how many a query is
-    made of; unknown: how many more are of items that the catalogue lacks. left: every message that
-    left in this call.
+    made of; unknown: how many more are of items that the catalogue lacks. without_blanks: how many
+    ids were found without the blanks around them; off_scale: how many ratings are outside the
+    model's scale. left: every message that left in this call.
     """
 
     items: tuple[Recommendation, ...]
@@ -94,6 +95,8 @@ class Answered:
     hidden: int
     clicks: int
     unknown: int
+    without_blanks: int
+    off_scale: int
     left: tuple[Left, ...]
 
 
@@ -213,6 +216,8 @@ class Recommender:
                 int((~kept).sum()),
                 model.counted(clicks),
                 int((seen < 0).sum()),
+                model.without_blanks(clicks),
+                model.off_scale(clicks),
                 journal,
             )
         raise ProtocolError(
@@ -252,6 +257,8 @@ class Recommender:
             0,
             model.counted(clicks),
             int((seen < 0).sum()),
+            model.without_blanks(clicks),
+            model.off_scale(clicks),
             journal,
         )
 

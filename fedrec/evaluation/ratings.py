@@ -92,12 +92,13 @@ def _summary(errors: Float64s, user_ptr: npt.NDArray[np.int64]) -> RatingMetrics
         return RatingMetrics(math.nan, math.nan, math.nan, 0, 0)
     mse = float(np.mean(errors**2))
     # The delta method on sqrt(mse), the deviations summed within a user first (cluster-robust
-    # variance).
+    # variance). G users have G - 1 degrees of freedom, as in `ranking`.
     deviations = np.concatenate([[0.0], np.cumsum(errors**2 - mse)])
     rmse = math.sqrt(mse)
     influence = np.zeros(users) if users > 1 else np.full(users, np.nan)
     if users > 1 and rmse > 0:
-        influence = np.diff(deviations[user_ptr])[np.diff(user_ptr) > 0] / (2 * n * rmse)
+        each = np.diff(deviations[user_ptr])[np.diff(user_ptr) > 0]
+        influence = each / (2 * n * rmse) * math.sqrt(users / (users - 1))
     return RatingMetrics(
         rmse, float(np.mean(np.abs(errors))), float(np.linalg.norm(influence)), n, users, influence
     )

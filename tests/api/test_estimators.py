@@ -271,6 +271,17 @@ MISUSED: dict[str, tuple[Any, str]] = {
     "an unknown item": (lambda m: m.similar_items("nowhere"), "no item 'nowhere'"),
     "an unknown user": (lambda m: m.recommend(users=["nobody"]), "no user 'nobody'"),
     "a rating off the scale": (lambda m: m.recommend(history={m.item_ids[0]: 9}), "outside 1 to 5"),
+    "a number for an id": (
+        lambda m: m.recommend(history=[float(m.item_ids[0])]),
+        "has no item",
+    ),
+    "blanks around an id": (
+        lambda m: m.recommend(history={f" {m.item_ids[0]}": 5}),
+        "but it has",
+    ),
+    "no id": (lambda m: m.recommend(histories={"ann": [None]}), "None in the place of an id"),
+    "a gap for an id": (lambda m: m.recommend(history=[float("nan")]), "nan in the place"),
+    "a list for an id": (lambda m: m.recommend(history=[["3"]]), "no list of item ids"),
     "half a prediction": (lambda m: m.predict(history=[]), "needs pairs"),
     "a frame without items": (lambda m: m.predict({"user": ["1"]}), "no column 'item'"),
     "no such folder": (lambda m: fedrec.load("nowhere"), "holds no model"),

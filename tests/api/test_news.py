@@ -24,7 +24,16 @@ def test_news_are_trained_asked_and_exported(tmp_path: Path) -> None:
     listed = model.recommend(history=history, k=5)
     assert listed["rank"].to_list() == [1, 2, 3, 4, 5]
     assert not set(listed["item"]) & set(history)
-    assert len(model.export(tmp_path / "news.safetensors")) == 16
+    for wrong in ("N1", [1.5, None], [" N1"]):
+        with pytest.raises(fedrec.DataError):
+            model.recommend(history=wrong, k=5)
+    with pytest.raises(fedrec.SettingsError, match="whole number"):
+        model.recommend(history=history, k=0)
+    assert len(model.export(tmp_path / "new" / "news.safetensors")) == 16
+    with pytest.raises(fedrec.RunError, match="is a folder"):
+        model.export(tmp_path)
+    with pytest.raises(fedrec.RunError, match="is a file"):
+        model.save(tmp_path / "new" / "news.safetensors")
     assert (model.save(tmp_path / "run") / "report.html").exists()
 
 

@@ -33,8 +33,24 @@ def test_rmse_and_mae_of_four_events_worked_out_by_hand() -> None:
     assert metrics.rmse == pytest.approx(math.sqrt(5 / 4))
     assert metrics.mae == pytest.approx(3 / 4)
     assert (metrics.events, metrics.users) == (4, 2)  # user 1 has no events
-    # squared errors 1 0 | 4 0, mean 5/4: user sums of deviations -3/2 and 3/2
-    assert metrics.rmse_stderr == pytest.approx(math.sqrt(2 * 1.5**2) / 4 / (2 * math.sqrt(5 / 4)))
+    # squared errors 1 0 | 4 0, mean 5/4: user sums of deviations -3/2 and 3/2; of 2 users one
+    # degree of freedom is left
+    assert metrics.rmse_stderr == pytest.approx(
+        math.sqrt(2 / 1) * math.sqrt(2 * 1.5**2) / 4 / (2 * math.sqrt(5 / 4))
+    )
+
+
+@pytest.mark.parametrize("users", [2, 3, 5])
+def test_the_standard_error_of_few_users_is_that_of_a_mean_of_as_many(users: int) -> None:
+    # Users of as many events each: the MSE is the mean of their own, with Bessel's correction.
+    rng = np.random.default_rng(users)
+    targets = ratings(
+        [(k, j, 3.0) for k in range(users) for j in range(4)], num_users=users, num_items=4
+    )
+    errors = rng.normal(0, 1, (users, 4))
+    metrics = rating_metrics(3.0 + errors.ravel(), targets)
+    of_mse = float(np.std(np.mean(errors**2, axis=1), ddof=1)) / math.sqrt(users)
+    assert metrics.rmse_stderr * 2 * metrics.rmse == pytest.approx(of_mse)
 
 
 def test_no_events_give_no_number_and_json_null() -> None:

@@ -26,7 +26,7 @@ from fedrec.settings import load
 from fedrec_simulations.data.partitioning import partition
 from fedrec_simulations.partitions import on_ray
 from fedrec_simulations.partitions.baselines import CountTask
-from fedrec_simulations.partitions.evaluation import TestTask, outcomes
+from fedrec_simulations.partitions.evaluation import Moments, TestSums, TestTask, outcomes
 from fedrec_simulations.partitions.in_this_process import InThisProcess
 from fedrec_simulations.partitions.methods import BiasMethod, PopularityMethod
 from fedrec_simulations.partitions.on_ray import OnRay
@@ -103,6 +103,18 @@ def test_evaluation_from_sums_is_that_of_all_users_together(parts: Parts) -> Non
     assert paired(*ndcg) == pytest.approx(
         paired(*(report.at[10].influence["ndcg"] for report in reports.values())), rel=1e-3
     )
+
+
+def test_from_sums_of_few_users_the_error_is_that_of_the_users_and_of_one_it_is_unknown() -> None:
+    values = np.array([[1.0, 1.0, 2.0], [4.0, 2.0, 2.0], [9.0, 3.0, 2.0]])  # squares, sizes, events
+    task = TestTask(
+        {"one": BiasMethod(3.0, np.zeros(2), 4.0, (1.0, 5.0))}, {}, np.zeros(2), (5,), 1
+    )
+    for users, known in ((3, True), (2, True), (1, False)):
+        found = outcomes(task, TestSums({0: Moments.of(values[:users], 32)}))["one"].ratings
+        assert found is not None
+        of_mse = np.std(values[:users, 0] / 2, ddof=1) / np.sqrt(users) if known else np.nan
+        assert found.rmse_stderr * 2 * found.rmse == pytest.approx(of_mse, rel=1e-6, nan_ok=True)
 
 
 def test_sums_are_the_same_in_any_order(parts: Parts) -> None:

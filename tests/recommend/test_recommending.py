@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from fedrec.errors import (
 )
 from fedrec.randomness import Streams
 from fedrec.serving.bundle import Bundle
+from fedrec.serving.texts import Texts
 from fedrec_client.clicks import Click, Clicks, read_clicks
 from fedrec_client.public_model import PublicModel
 from fedrec_client.recommending import Recommender
@@ -86,6 +88,28 @@ def test_an_item_that_the_catalogue_lacks_is_an_empty_place_and_is_counted(
     assert (found.unknown, len(found.items)) == (1, 10)
     assert opened().local(clicks).unknown == 1
     assert opened().recommend(Clicks.of(["nobody"])).items
+
+
+def test_blanks_around_ids_and_ratings_off_the_scale_are_counted_and_nothing_is_refused(
+    opened: Open, served: PlainServer, tmp_path: Path
+) -> None:
+    path = served.paths[0]
+    write_bundle(path, about={"family": "ratings"}, **{"model.value_range": np.array([1.0, 5.0])})
+    (tmp_path / "h.csv").write_text("item,rating\ni3 ,5\n i4,6\ni5,0\nwhat ,5\n")
+    clicks = read_clicks(tmp_path / "h.csv")
+    assert [click.item for click in clicks.events] == ["i3 ", " i4", "i5", "what "]
+    for found in (opened().recommend(clicks), opened().local(clicks)):
+        assert (found.without_blanks, found.off_scale, found.unknown) == (2, 2, 1)
+    (tmp_path / "h.txt").write_text("i3 \n\ni4\n")
+    assert opened().recommend(read_clicks(tmp_path / "h.txt")).without_blanks == 1
+
+
+def test_an_id_that_has_blanks_in_the_catalogue_is_found_as_it_stands() -> None:
+    bundle = SimpleNamespace(ids=Texts.of([" a", "a", "b"]))
+    model = PublicModel(cast("Bundle", bundle))
+    clicks = Clicks.of([" a", "a", "a ", " b", "c"])
+    assert model.rows(clicks).tolist() == [0, 1, 1, 2, -1]
+    assert model.without_blanks(clicks) == 2
 
 
 def test_a_missing_history_is_said_in_its_own_words(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from fedrec.settings import validated
 from fedrec.settings_keys import nested
 from fedrec_simulations.api.parameters import Parameters
 from fedrec_simulations.api.promises import PrivacyGuarantee
+from fedrec_simulations.api.released import require_length, require_list, require_no_misspelling
 from fedrec_simulations.api.tables import html_table
 
 Variant = Literal[
@@ -177,7 +178,10 @@ class NewsRecommender(Parameters):
     def recommend(self, *, history: Iterable[Any], k: int = 10) -> pl.DataFrame:
         """The k best news for a history of ids, oldest first; ranked here, without noise.
 
-        Columns rank, item, title and score."""
+        Columns rank, item, title and score. Items that the model does not have are left out.
+
+        Raises DataError where an id is a known one but for its type or blanks.
+        """
         from fedrec_client.clicks import Clicks
         from fedrec_client.exact_ranking import best
         from fedrec_client.public_model import PublicModel
@@ -188,7 +192,13 @@ class NewsRecommender(Parameters):
                 f"this model cannot be asked: {self.result['serving'].get('refused')}",
                 "Use another variant.",
             )
-        model, clicks = PublicModel(self._bundle), Clicks.of([str(item) for item in history])
+        require_length(k)
+        require_list(history)
+        given, known = list(history), set(self._bundle.ids.all())
+        for item in given:
+            if str(item) not in known:
+                require_no_misspelling(item, known)
+        model, clicks = PublicModel(self._bundle), Clicks.of([str(item) for item in given])
         rows = [int(row) for row in model.rows(clicks) if row >= 0]
         found, scores = best(
             self._bundle, model.window(clicks), [(row, None) for row in rows], k=k, categories=0
@@ -202,6 +212,8 @@ class NewsRecommender(Parameters):
     def save(self, folder: str | Path) -> Path:
         """Copy the run: model, bundle, guarantee, metrics and report."""
         self._require_fitted()
+        if Path(folder).is_file():
+            raise RunError(f"{folder} is a file", "Give an empty or a new folder.")
         shutil.copytree(self.result["run_dir"], folder, dirs_exist_ok=True)
         return Path(folder)
 
@@ -210,6 +222,9 @@ class NewsRecommender(Parameters):
         from fedrec.serving.model_bundles import export
 
         self._require_fitted()
+        if Path(file).is_dir():
+            raise RunError(f"{file} is a folder", "Name a file in it, such as model.bundle.")
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
         export(Path(self.result["run_dir"]), Path(file))
         return read(Path(file)).version
 

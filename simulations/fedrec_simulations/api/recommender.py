@@ -6,7 +6,6 @@ import inspect
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -25,7 +24,7 @@ from fedrec_simulations.api.callbacks import Callback
 from fedrec_simulations.api.datasets import Dataset, TrainingSet
 from fedrec_simulations.api.parameters import Parameters
 from fedrec_simulations.api.promises import PrivacyGuarantee
-from fedrec_simulations.api.released import History, Released
+from fedrec_simulations.api.released import History, Released, require_length
 from fedrec_simulations.api.tables import html_table
 from fedrec_simulations.data.budget import budget_of
 from fedrec_simulations.data.datasets import public_facts
@@ -207,7 +206,8 @@ class Recommender(Parameters):
         Args:
             history: Item ids of one user, new or known; of a model of ratings also a mapping of ids
                 to ratings. An item without a rating counts as rated at the top of the scale. Items
-                that the model does not have are left out.
+                that the model does not have are left out; an id that is one of the model's but for
+                its type or blanks (3.0 for 3) is refused.
             histories: The same for many users, by the user's id.
             users: Ids of users of the training set, whose training rows are their history.
             k: Length of each list.
@@ -234,10 +234,7 @@ class Recommender(Parameters):
                 f"recommend needs history, histories or users; found {said}",
                 "Give exactly one of them.",
             )
-        if not isinstance(k, Integral) or k < 1:
-            raise SettingsError(
-                f"k must be a whole number, at least 1, found {k!r}", "Give the length of the list."
-            )
+        require_length(k)
         with one_blas_thread():
             if history is not None:
                 return self.released.lists(self.released.events([history]), None, k)

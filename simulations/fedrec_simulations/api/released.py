@@ -3,10 +3,12 @@ similar items and predictions from it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +17,7 @@ import polars as pl
 
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import KINDS, Kind
-from fedrec.errors import DataError, RunError
+from fedrec.errors import DataError, RunError, SettingsError
 from fedrec.evaluation.neighbours import nearest
 from fedrec.evaluation.toplists import dot_product, top_items
 from fedrec.factorization.model import Model, predictor, ranker_of
@@ -72,14 +74,17 @@ class Released:
         high = self.value_range[1]
         users, items, values = list[int](), list[int](), list[float]()
         for user, history in enumerate(histories):
-            if isinstance(history, str | bytes):  # its letters are no ids
+            require_list(history)
+            try:
+                rated = history if isinstance(history, Mapping) else dict.fromkeys(history, high)
+            except TypeError as failure:
                 raise DataError(
-                    f"the history {history!r} is one text",
+                    f"the history {history!r} is no list of item ids: {failure}",
                     "Give a list of item ids, or ratings by item id.",
-                )
-            rated = history if isinstance(history, Mapping) else dict.fromkeys(history, high)
+                ) from None
             for item, value in rated.items():
                 if (row := self.rows.get(str(item))) is None:
+                    require_no_misspelling(item, self.rows)
                     continue
                 users.append(user)
                 items.append(row)
@@ -168,6 +173,37 @@ class Released:
         """(n,) ratings, or scores of clicks, of pairs of a row of `history` and an item id."""
         rows = np.array([self.row(item) for item in items], np.int64)
         return predictor(self.model, history)(np.asarray(users, np.int64), rows)
+
+
+def require_length(k: Any) -> None:
+    """Raises SettingsError where k is no length of a list."""
+    if not isinstance(k, Integral) or k < 1:
+        raise SettingsError(
+            f"k must be a whole number, at least 1, found {k!r}", "Give the length of the list."
+        )
+
+
+def require_list(history: Any) -> None:
+    """Raises DataError where a history is one text, whose letters are no ids."""
+    if isinstance(history, str | bytes):
+        raise DataError(
+            f"the history {history!r} is one text",
+            "Give a list of item ids, or ratings by item id.",
+        )
+
+
+def require_no_misspelling(item: Any, known: Container[str]) -> None:
+    """Raises DataError on an unknown id that is a known one but for its type or blanks: a column of
+    numbers with a gap becomes one of floats, and 3 becomes 3.0."""
+    if item is None or (isinstance(item, float) and math.isnan(item)):
+        raise DataError(f"a history holds {item!r} in the place of an id", "Drop it.")
+    whole = isinstance(item, Real) and float(item).is_integer()
+    meant = str(int(item)) if whole else str(item).strip()
+    if meant in known:
+        raise DataError(
+            f"the model has no item {item!r}, but it has {meant!r}",
+            "Give ids as the training data has them, for example as texts.",
+        )
 
 
 def write_facts(

@@ -124,7 +124,7 @@ class Measured:
         ).at[K]
         return {
             "fidelity": float(fidelity.mean()),
-            "fidelity_stderr": float(fidelity.std() / math.sqrt(len(fidelity))),
+            "fidelity_stderr": float(np.std(fidelity, ddof=1) / math.sqrt(len(fidelity))),
             "shared": float(same.any(2).sum(1).mean()),
             "held_out": found.ndcg,
             "held_out_stderr": found.stderr["ndcg"],

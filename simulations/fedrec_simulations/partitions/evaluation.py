@@ -249,9 +249,13 @@ def _rating(task: TestTask, sums: TestSums, number: int, k: int) -> RatingMetric
         - np.outer(with_n, mse)
         + np.outer(mse, mse) * products[-1, -1]
     )
-    influence = _vectors(gram / (4 * n * n * np.outer(per, per)))[k]
-    if rmse[k] == 0:
-        influence = np.zeros(methods)
+    users = moments.users
+    freedom = users / (users - 1) if users > 1 else math.nan
+    influence = np.full(methods, math.nan)
+    if users > 1:
+        influence = _vectors(freedom * gram / (4 * n * n * np.outer(per, per)))[k]
+        if rmse[k] == 0:
+            influence = np.zeros(methods)
     events = round(float(n))
     return RatingMetrics(
         float(rmse[k]),
