@@ -13,6 +13,8 @@ from typing import Any, Literal, Self
 
 import polars as pl
 
+from fedrec.data.frames import polars_frame
+from fedrec.data.news_tables import VECTORS, renamed, write_news
 from fedrec.errors import RunError, SettingsError
 from fedrec.extras import require
 from fedrec.news.variant import require as variant_named
@@ -41,7 +43,8 @@ Variant = Literal[
 class NewsData:
     """Impressions of news.
 
-    Make it with `planted`, `from_mind` or `from_click_log`; it is read when a model is fitted.
+    Make it with `planted`, `from_frames`, `from_mind` or `from_click_log`; it is read when a model
+    is fitted.
 
     >>> import fedrec
     >>> fedrec.NewsData.planted().keys
@@ -64,6 +67,71 @@ class NewsData:
         'mind'
         """
         return NewsData({"data.format": "mind", "data.path": str(path)})
+
+    @staticmethod
+    def from_frames(
+        articles: Any,
+        impressions: Any,
+        folder: str | Path,
+        *,
+        cuts: tuple[float | str, float | str],
+        item: str = "item",
+        title: str = "title",
+        category: str = "category",
+        vector: str = "vector",
+        user: str = "user",
+        time: str = "time",
+        impression: str = "impression",
+        clicked: str = "clicked",
+    ) -> NewsData:
+        """Your own articles and click log, written to `folder` in MIND's format, which `fedrec
+        simulate` and the parties of a deployment read too. `folder` holds personal data.
+
+        Args:
+            articles: A frame with a row for each article: columns item and title; abstract,
+                category, subcategory and vector (a list of numbers) if there are any. All of it is
+                public.
+            impressions: A frame with a row for each article of each list that was shown: columns
+                impression (the list), user, time, item, and clicked, 0 or 1.
+            folder: New or empty.
+            cuts: Two public times: clicks before the first are histories, lists between them are
+                trained on, lists from the second on are the test.
+            item: Name of a column, as are all below.
+
+        Raises:
+            DataError: A column is missing, or a row cannot be used.
+            RunError: The folder holds something.
+
+        >>> import fedrec, tempfile
+        >>> articles = {"item": ["a", "b", "c"], "title": ["sun", "rain", "snow"]}
+        >>> rows = [(day, user, f"2026-01-0{day}") for day in (1, 2, 3) for user in ("u", "v")]
+        >>> log = {
+        ...     "impression": [f"{day}{user}" for day, user, _ in rows for _ in "abc"],
+        ...     "user": [user for _, user, _ in rows for _ in "abc"],
+        ...     "time": [time for _, _, time in rows for _ in "abc"],
+        ...     "item": [*"abc"] * 6,
+        ...     "clicked": [1, 0, 0, 0, 1, 0] * 3,
+        ... }
+        >>> folder, cuts = tempfile.mkdtemp(), ("2026-01-02", "2026-01-03")
+        >>> data = fedrec.NewsData.from_frames(articles, log, folder, cuts=cuts)
+        >>> data.keys["data.format"]
+        'mind'
+        """
+        names = {"item": item, "title": title, "category": category, "vector": vector}
+        events = {"impression": impression, "user": user, "time": time, "item": item}
+        has_vectors = write_news(
+            renamed(polars_frame(articles, what="frame of articles"), names),
+            renamed(
+                polars_frame(impressions, what="frame of impressions"),
+                events | {"clicked": clicked},
+            ),
+            Path(folder),
+            cuts=cuts,
+        )
+        keys = dict(NewsData.from_mind(folder).keys)
+        return NewsData(
+            keys | ({"news.entity_vectors": str(Path(folder) / VECTORS)} if has_vectors else {})
+        )
 
     @staticmethod
     def from_click_log(path: str | Path) -> NewsData:

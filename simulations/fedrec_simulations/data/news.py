@@ -4,6 +4,7 @@ made from ratings, or planted news."""
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,9 +118,14 @@ def _mind(scenario: Scenario) -> NewsData:
     part = users_of_train or scenario.data.unknown_news != "refuse"
     added = ("news without a line in news.tsv: their ids are read off everybody's impressions",)
     untold = added if scenario.data.unknown_news == "add" else ()
-    return NewsData(
-        "a part of MIND" if part else "MIND", mind.news, PublicFeatures({}), log, untold
-    )
+    return NewsData(_name_of(mind.news, part=part), mind.news, PublicFeatures({}), log, untold)
+
+
+def _name_of(news: News, *, part: bool) -> str:
+    """MIND's own ids are N and a number: what is published of MIND stands beside no other data."""
+    if not all(re.fullmatch(r"N\d+", item) for item in news.ids):
+        return "impressions in MIND's format"
+    return "a part of MIND" if part else "MIND"
 
 
 def only_told(impressions: Impressions) -> Impressions:
