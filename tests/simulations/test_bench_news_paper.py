@@ -7,6 +7,7 @@ import pytest
 
 from fedrec.errors import SettingsError
 from fedrec_simulations.experiments import news_paper
+from fedrec_simulations.experiments.trials import Trial
 from fedrec_simulations.report.news_published import published_rows
 
 pytestmark = pytest.mark.slow
@@ -45,7 +46,7 @@ def test_orderings_of_the_paper_get_figures_and_no_verdict_on_other_data() -> No
     text = news_paper.markdown({"methods": rows})
     assert "NRMS at ε = 5: 60.0 and 70.0" in text
     assert "Here, `local` and FedRec: NRMS 60.0 and 65.0; NAML 60.0 and 55.0;" in text
-    assert "No verdict on either: one seed, other data than the paper's" in text
+    assert "No verdict on either: few seeds, other data than the paper's" in text
     assert "NOT found" not in text
     assert "found NOT" not in text
 
@@ -77,6 +78,72 @@ def test_rows_are_runs_of_the_simulation(tmp_path: Path, monkeypatch: pytest.Mon
     assert set(result["methods"]) == {"local, epsilon 10"}
     assert set(result["methods"]["local, epsilon 10"]["served"]) == {
         f"{e}" for e in news_paper.SERVED
+    }
+
+
+def test_runs_are_chosen_by_variant_encoder_point_or_whole_name() -> None:
+    listed, chosen = list(news_paper.methods()), news_paper.chosen
+    assert list(chosen([])) == listed
+    naml = list(chosen(["naml"]))
+    assert [name.split(", ")[0] for name in naml] == [
+        "centralized",
+        "fedrec",
+        "local",
+        "printed",
+        "dp-fedrec",
+    ]
+    assert all("naml" in name for name in naml)
+    assert list(chosen(["local, naml", "centralized, nrms"])) == [
+        "centralized, epsilon inf",
+        "local, naml, epsilon 10",
+    ]
+    assert list(chosen(["local, epsilon 5"])) == ["local, epsilon 5"]
+    assert list(chosen(["local,epsilon 5"])) == ["local, epsilon 5", "local, plm-nr, epsilon 5"]
+    assert set(chosen(["padding 0.2"])) == {
+        "local, padding 0.2, epsilon 10",
+        "local, basis 3, padding 0.2, epsilon 10",
+    }
+    with pytest.raises(SettingsError, match="no run of news-paper is 'bert'"):
+        chosen(["naml", "bert"])
+
+
+def test_chosen_runs_have_all_seeds_and_are_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = list[str]()
+
+    def trial(data: str, method: Any, served: Any, seed: int) -> Trial:
+        return Trial.of(f"{method.name}-seed-{seed}", counted, str(tmp_path / "made"), seed)
+
+    monkeypatch.setattr(news_paper, "news_trial", trial)
+    for _ in range(2):
+        result = news_paper.run("planted", only=["local, naml"], seeds=3, folder=tmp_path / "rows")
+        made = (tmp_path / "made").read_text().split()
+        assert made == ["1", "2", "3"]
+    found = result["methods"]["local, naml, epsilon 10"]
+    assert found["seeds"] == [1, 2, 3]
+    assert found["each"]["10.0"]["auc"] == [0.61, 0.62, 0.63]
+    assert found["served"]["10.0"]["auc"] == pytest.approx(0.62)
+    text = news_paper.markdown(result)
+    assert "Means over 3 seeds" in text
+    # 4.302653 standard errors of .61, .62, .63
+    assert "| NAML, local, 10 | 62.0 ± 2.5 / " in text
+    assert "**Figure 7.**" not in text
+
+
+def counted(made: str, seed: int) -> Row:
+    with Path(made).open("a") as file:
+        file.write(f"{seed}\n")
+    metrics = dict.fromkeys(("auc", "mrr", "ndcg@5", "ndcg@10"), 0.6 + seed / 100)
+    return {
+        "guarantee": {"established": True},
+        "serving": {"answers": [{"epsilon": e, "metrics": metrics} for e in news_paper.SERVED]},
+        "metrics": {"auc_stderr": 0.002},
+        "controls": {"history_swap_auc": 0.5},
+        "rounds": 3,
+        "training_seconds": 1.0,
+        "bytes_up_per_client": 10,
+        "baselines": {"popularity": {"auc": 0.54}, "popularity, served at 10": {"auc": 0.5}},
     }
 
 

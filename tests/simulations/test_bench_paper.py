@@ -107,7 +107,7 @@ def test_unknown_papers_figures_keys_and_missing_names_are_refused_with_what_the
         "bench kernels --set seed=1": "It is for: paper, simple.",
         "bench als --html x": "It is for: paper.",
         "bench news --jobs 2": "It is for: paper, study, search, sizes, simple, plan, runtimes.",
-        "bench paper dp-cmf --only default": "It is for: study, search.",
+        "bench paper dp-cmf --only default": "It is for: study, search, news-paper.",
     }
     for arguments, words in wrong.items():
         with pytest.raises(SettingsError) as caught:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedrec.errors import RunError
-from fedrec_simulations.experiments.papers import figures, kept
+from fedrec_simulations.experiments.papers import figures, kept, privaterec
 from fedrec_simulations.experiments.study import inventory
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -54,7 +54,8 @@ def test_the_study_links_every_kept_figure_and_no_other() -> None:
         for line in (DOCS / kept.PAGE).read_text().splitlines()
         if line.startswith("## ")
     }
-    names = {content(path)[0] for path in FILES}
+    news = {f"privaterec/{figure}" for figure in privaterec.POINTS}
+    names = news | {content(path)[0] for path in FILES}
     assert kept.figures(DOCS / "results").keys() == names
     made = {
         f"{paper}/{figure}"
@@ -66,6 +67,36 @@ def test_the_study_links_every_kept_figure_and_no_other() -> None:
     for name in made:
         assert (f"[`{name}`]({kept.anchor(name)})" in study) == (name in names)
     assert {kept.anchor(name).removeprefix(kept.PAGE) for name in names} == headings
+
+
+def test_privaterecs_figures_are_the_rows_of_bench_news_paper() -> None:
+    """By the runs' own names: one bare AUC of Table 1, one served of Figures 4 and 5, and one of
+    Figures 6 and 7 each."""
+    runs = json.loads((DOCS / "results" / "news-paper-ml1m.json").read_text())["methods"]
+    page = (DOCS / kept.PAGE).read_text()
+    wanted = {
+        "Table 1": ("local, plm-nr, epsilon 10", "inf", "plm-nr, local"),
+        "Table 2": ("printed, epsilon 10", "10.0", "nrms, printed"),
+        "Figure 4": ("local, epsilon 20", "0.1", "local, epsilon 20"),
+        "Figure 5": (
+            "local, basis 3, padding 0.3, epsilon 10",
+            "5.0",
+            "B = 3, served at epsilon 5",
+        ),
+        "Figure 6": ("dp-fedrec, epsilon 20", "inf", "dp-fedrec"),
+        "Figure 7": ("printed, basis 32, epsilon 10", "inf", "printed"),
+    }
+    for title, (run, served, series) in wanted.items():
+        section = page.split(f"## PrivateRec, {title}\n")[1].split("\n## ")[0]
+        (line,) = [x for x in section.splitlines() if x.startswith(f"| {series} |")][:1]
+        assert f" {runs[run]['served'][served]['auc']:.4f} |" in line
+        assert "per click (replace)" in section
+        assert "there is no interval" in section
+        told = section.partition("do not change the AUC of: ")[2].partition(". ε is")[0]
+        for name in told.split("; ") if told else ():
+            row = runs[name]
+            assert abs(row["history_swap_auc"] - row["served"]["inf"]["auc"]) <= row["auc_stderr"]
+        assert ("local, naml, epsilon 10" in told) == title.startswith("Table")
 
 
 @pytest.mark.parametrize("change", [{"quick": True}, {"overrides": ["figure.seeds=[1]"]}])

@@ -29,9 +29,9 @@ _OF = {
         Bench.plan,
         Bench.runtimes,
     ),
-    "--only": (Bench.study, Bench.search),
+    "--only": (Bench.study, Bench.search, Bench.news_paper),
     "--likes": (Bench.study, Bench.search),
-    "--seeds": (Bench.study, Bench.sizes, Bench.simple),
+    "--seeds": (Bench.study, Bench.sizes, Bench.simple, Bench.news_paper),
     "--users": (Bench.sizes, Bench.simple, Bench.plan, Bench.scale),
     "--items": (Bench.sizes, Bench.simple, Bench.plan),
     "--epsilons": (Bench.sizes, Bench.simple, Bench.plan),
@@ -41,7 +41,7 @@ _OF = {
     "--system": (Bench.submit,),
 }
 """What a flag is for; the others are for all."""
-_SEEDS = {Bench.study: 5}
+_SEEDS = {Bench.study: 5, Bench.news_paper: 1}
 _OTHER_SEEDS = 3
 _NAMED = {
     Bench.paper: ("the name of a paper", "fedrec bench paper dp-cmf/figure1 --data PATH"),
@@ -219,6 +219,15 @@ def _measured(
             only=some.only,
             jobs=some.jobs,
             output=some.output,
+            silent=some.silent,
+        )
+    if what is Bench.news_paper:
+        return told(
+            "news-paper",
+            data=path,
+            only=some.only,
+            seeds=some.seeds,
+            quick=some.quick,
             silent=some.silent,
         )
     if what is Bench.sizes:

@@ -91,8 +91,8 @@ seconds make one row at a time whatever --jobs says. study trains every system a
 five seeds on one data set; docs/study.md is made of its output. search tries the same number of
 settings, on validation ratings, for every line of the study on one model.
 
-Interrupted, paper, study, search, sizes, simple, plan and runtimes go on from their finished rows
-when the same command is given again.
+Interrupted, paper, study, search, news-paper, sizes, simple, plan and runtimes go on from their
+finished rows when the same command is given again.
 
 Examples:
 
@@ -102,6 +102,7 @@ Examples:
   fedrec bench paper ada-dpals/figure5
   fedrec bench paper dp-cmf/figure1 --data ml-1m --jobs 2 --html figure1.html
   fedrec bench study --data ml-1m --jobs 2 --output study-ml-1m.json
+  fedrec bench news-paper --data ml-1m --only naml --seeds 3
   fedrec bench sizes --users 2000,20000 --jobs 2 --output sizes.json
   fedrec bench simple --data ml-1m --users 300,1000 --output simple.json
   fedrec bench submit runs/ml1m-* --output leaderboard
@@ -174,7 +175,8 @@ Only = Annotated[
     typer.Option(
         metavar="SYSTEM",
         show_default=False,
-        help="Of study and search: this system; may be repeated.",
+        help="Of study and search: this system. Of news-paper: runs of this variant, encoder or "
+        "point, as naml or 'local, epsilon 5'. May be repeated.",
     ),
 ]
 Likes = Annotated[
@@ -189,7 +191,8 @@ Seeds = Annotated[
         min=1,
         metavar="N",
         show_default=False,
-        help="Seeds 1 to N, of splits and noise: of study 5, of sizes and simple 3.",
+        help="Seeds 1 to N, of splits and noise: of study 5, of sizes and simple 3. Of news-paper "
+        "1, of noise and initial values.",
     ),
 ]
 Users = Annotated[

@@ -20,7 +20,6 @@ BENCHES: Mapping[str, tuple[str, bool]] = {
     "quality": ("bench.quality", True),
     "clicks": ("bench.clicks", True),
     "news": ("experiments.news", True),
-    "news-paper": ("experiments.news_paper", True),
     "intake": ("bench.intake", False),
     "enrolment": ("bench.enrolment", False),
     "nodes": ("bench.nodes", False),
@@ -43,6 +42,7 @@ BENCHES: Mapping[str, tuple[str, bool]] = {
 TOLD = {
     "study": "experiments.study.measure",
     "search": "experiments.study.search",
+    "news-paper": "experiments.news_paper",
     "runtimes": "bench.runtimes",
     "sizes": "bench.sizes",
     "simple": "bench.simple",

@@ -1,26 +1,30 @@
 """The tables and figures of the PrivateRec paper on a click log, with what the paper prints for
 MIND beside them.
 
-Protocol: that of `fedrec bench news` (`fedrec.data.clicklog`, split.seed 20), one seed; test users
-were looked at for these tables only. Learning rate, passes and the public start were chosen on
-validation users, at first of another division, whose validation users may be test users here.
-DP-FedRec at infinite epsilon is FedRec. Published figures are of MIND, which is other data: compare
-orders, not values. Every row is a run of `fedrec simulate` in a process of its own, kept in a
-folder: the benchmark goes on from there.
+Protocol: that of `fedrec bench news` (`fedrec.data.clicklog`, split.seed 20), one division; seeds
+draw noise and initialisation, and are said with each row. Test users were looked at for these
+tables only. Learning rate, passes and the public start were chosen on validation users, at first of
+another division, whose validation users may be test users here. DP-FedRec at infinite epsilon is
+FedRec. Published figures are of MIND, which is other data: compare orders, not values. Every row is
+a run of `fedrec simulate` in a process of its own, kept in a folder: the benchmark goes on from
+there.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedrec.errors import SettingsError
 from fedrec.storage import finite
+from fedrec_simulations.experiments.intervals import interval
 from fedrec_simulations.experiments.news import Method, news_trial
-from fedrec_simulations.experiments.row_queue import rows_of
+from fedrec_simulations.experiments.progress import Tell
+from fedrec_simulations.experiments.row_queue import rows_of, silent
 from fedrec_simulations.experiments.rows import Row, folder_of, table
+from fedrec_simulations.experiments.source import source_digest
 from fedrec_simulations.experiments.trials import RowFiles
 from fedrec_simulations.report.news_published import TABLES, PublishedRow
 
@@ -78,39 +82,81 @@ def methods() -> dict[str, Method]:
     return {m.name: m for m in listed}
 
 
-def run(
-    data: str, *, quick: bool = False, folder: Path = Path("runs/bench-paper/privaterec")
-) -> dict[str, Any]:
-    """Every run as a JSON-able dict.
+def chosen(only: Sequence[str]) -> dict[str, Method]:
+    """Of all runs those that one of `only` names: a run's whole name, or its variant, encoder,
+    "epsilon 5", "basis 3", "padding 0.1", or several of these with commas between; without any,
+    all.
 
-    Data "planted" is the small planted set. Raises SettingsError without data."""
+    Raises SettingsError where one of them names no run."""
+    listed = methods()
+    parts = {name: {*name.split(", "), m.news.get("model", "nrms")} for name, m in listed.items()}
+    wanted = dict[str, Method]()
+    for said in only:
+        asked = {part.strip() for part in said.split(",")}
+        names = [said] if said in listed else [name for name in listed if asked <= parts[name]]
+        if not names:
+            known = ", ".join(sorted(set[Any]().union(*parts.values())))
+            raise SettingsError(
+                f"no run of news-paper is {said!r}",
+                f"Use one of: {known}; or several with commas between, as 'local, naml'.",
+            )
+        wanted |= {name: listed[name] for name in names}
+    return {name: m for name, m in listed.items() if name in wanted} if only else listed
+
+
+def run(
+    data: str,
+    *,
+    only: Sequence[str] = (),
+    seeds: int = 1,
+    quick: bool = False,
+    folder: Path = Path("runs/bench-paper/privaterec"),
+    tell: Tell = silent,
+) -> dict[str, Any]:
+    """Every run, or those of `chosen`, with seeds 1 to `seeds`, as a JSON-able dict.
+
+    Data "planted" is the small planted set. Raises SettingsError without data and on an unknown
+    run."""
     if not data:
         raise SettingsError(
             "the news-paper benchmark needs a data folder", "Give MovieLens 1M: --data PATH/ml-1m."
         )
-    wanted = [_method("local", 10.0)] if quick else methods().values()
-    rows = rows_of(
-        {m.name: news_trial(data, m, SERVED, 1) for m in wanted}, RowFiles(folder_of(folder, data))
-    )
+    some = chosen(only or (["local, epsilon 10"] if quick else []))
+    if quick:
+        some, seeds = dict(list(some.items())[:1]), 1
+    trials = {
+        (name, seed): news_trial(data, m, SERVED, seed)
+        for name, m in some.items()
+        for seed in range(1, seeds + 1)
+    }
+    rows = rows_of(trials, RowFiles(folder_of(folder, data)), tell=tell)
     return {
         "protocol": (__doc__ or "").split("\n\n")[1],
-        "methods": {name: summary(row) for name, row in rows.items()},
+        "code": source_digest(next(iter(trials.values())).make),
+        "methods": {
+            name: summary({seed: row for (of, seed), row in rows.items() if of == name})
+            for name in some
+        },
     }
 
 
-def summary(found: Row) -> Row:
-    """What is shown of one run."""
-    answers = {
-        f"{answer['epsilon']}": {name: answer["metrics"][name] for name in _METRICS}
-        for answer in found["serving"]["answers"]
-    }
+def summary(by_seed: Mapping[int, Row]) -> Row:
+    """What is shown of one run: means over seeds, and at each epsilon of serving the values of
+    every seed."""
+    rows = list(by_seed.values())
+    found, each = rows[0], dict[str, Row]()
+    for at, answer in enumerate(found["serving"]["answers"]):
+        seen = [row["serving"]["answers"][at]["metrics"] for row in rows]
+        each[f"{answer['epsilon']}"] = {name: [m[name] for m in seen] for name in _METRICS}
     content = {
         "guarantee": found["guarantee"],
-        "served": answers,
-        "auc_stderr": found["metrics"]["auc_stderr"],
-        "history_swap_auc": found["controls"]["history_swap_auc"],
+        "seeds": list(by_seed),
+        "each": each,
+        "served": {e: {name: _mean(values) for name, values in m.items()} for e, m in each.items()},
+        "auc_stderr": _mean([row["metrics"]["auc_stderr"] for row in rows]),
+        "history_swap_auc": _mean([row["controls"]["history_swap_auc"] for row in rows]),
         "rounds": found["rounds"],
-        "seconds": found["training_seconds"],
+        "seconds": max(row["training_seconds"] for row in rows),
         "bytes_up_per_client": found["bytes_up_per_client"],
         "baselines": {
             name: metrics["auc"]
@@ -121,15 +167,26 @@ def summary(found: Row) -> Row:
     return dict(finite(content))
 
 
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def ignores_history(found: Row) -> bool:
+    """Whether exchanged histories change its AUC by no more than a standard error."""
+    gap = abs(found["history_swap_auc"] - found["served"]["inf"]["auc"])
+    return bool(gap <= found["auc_stderr"])
+
+
 def markdown(result: Row) -> str:
-    """Tables 1 and 2, then a table per figure; a dash stands where a run is missing."""
+    """Tables 1 and 2, then a table per figure that some run was made for; a dash stands where one
+    is missing."""
     found = result["methods"]
     first: Row = next(iter(found.values()))
     controls = "; ".join(f"{name} {_percent(auc)}" for name, auc in first["baselines"].items())
     parts = [
         (
             "**Tables 1 and 2.** AUC / MRR / nDCG@5 / nDCG@10 in percent. Training ε and serving "
-            "ε are per click (replace)."
+            f"ε are per click (replace).{_seeds_in_words(first)}"
         ),
         _tables(found),
         (
@@ -138,26 +195,49 @@ def markdown(result: Row) -> str:
         ),
         _ordering(found),
         _ordering_served(found),
-        "**Figure 4.** AUC of one model served at many ε.",
-        _figure_4(found),
-        (
-            "**Figure 5.** AUC of `local` trained at ε = 10 with clicks hidden with probability "
-            "p, in training and in serving."
-        ),
-        _figure_5(found),
-        "The paper's best p is 0.5 at B = 5 and 0.2 at B = 3; it prints no values.",
-        (
-            "**Figure 6.** AUC served bare against ε of training. The paper prints one value: "
-            "PrivateRec on NewsFeeds at ε = 5, 61.35."
-        ),
-        _lines(found, FIGURE_6, [f"ε = {e:g}" for e in (1, 5, 10, 20)]),
-        (
-            "**Figure 7.** AUC served bare against the number of basis vectors B, at ε = 10. The "
-            "paper's best is B = 3; it prints no values."
-        ),
-        _lines(found, FIGURE_7, [f"B = {B}" for B in BASES]),
     ]
+    epsilons, sizes = [f"ε = {e:g}" for e in (1, 5, 10, 20)], [f"B = {B}" for B in BASES]
+    figures = (
+        ({"": FIGURE_4}, ("**Figure 4.** AUC of one model served at many ε.", _figure_4(found))),
+        (
+            FIGURE_5,
+            (
+                "**Figure 5.** AUC of `local` trained at ε = 10 with clicks hidden with "
+                "probability p, in training and in serving.",
+                _figure_5(found),
+                "The paper's best p is 0.5 at B = 5 and 0.2 at B = 3; it prints no values.",
+            ),
+        ),
+        (
+            FIGURE_6,
+            (
+                "**Figure 6.** AUC served bare against ε of training. The paper prints one value: "
+                "PrivateRec on NewsFeeds at ε = 5, 61.35.",
+                _lines(found, FIGURE_6, epsilons),
+            ),
+        ),
+        (
+            FIGURE_7,
+            (
+                "**Figure 7.** AUC served bare against the number of basis vectors B, at ε = 10. "
+                "The paper's best is B = 3; it prints no values.",
+                _lines(found, FIGURE_7, sizes),
+            ),
+        ),
+    )
+    for lines, words in figures:
+        if any(m.name in found for some in lines.values() for m in some):
+            parts += words
     return "\n\n".join(parts)
+
+
+def _seeds_in_words(first: Row) -> str:
+    seeds = len(first.get("seeds", [1]))
+    words = (
+        f" Means over {seeds} seeds of noise and initial values; ± is half of the 95% interval "
+        "(Student's t)."
+    )
+    return words if seeds > 1 else ""
 
 
 def _tables(found: Row) -> str:
@@ -180,9 +260,9 @@ def _line(model: str, method: Method, found: Row) -> list[str]:
     row, label = found[method.name], f"{model.upper()}, {method.variant}, {method.epsilon:g}"
     if not row["guarantee"]["established"]:
         label += ", NOT ESTABLISHED"
-    if abs(row["history_swap_auc"] - row["served"]["inf"]["auc"]) <= row["auc_stderr"]:
+    if ignores_history(row):
         label += ", IGNORES THE HISTORY"
-    bare, at_ten = (_all(row["served"][e]) for e in ("inf", "10.0"))
+    bare, at_ten = (_all(row["served"][e], row, e) for e in ("inf", "10.0"))
     published = (_published(model, method, serving) for serving in (math.inf, 10.0))
     first, second = (
         _all(dict(zip(_METRICS, p.metrics.values(), strict=True))) if p else "–" for p in published
@@ -205,7 +285,7 @@ def _published(model: str, method: Method, serving: float) -> PublishedRow | Non
 
 
 _NO_VERDICT = (
-    "No verdict on either: one seed, other data than the paper's, `local` is our own form of the "
+    "No verdict on either: few seeds, other data than the paper's, `local` is our own form of the "
     "method with a public start, "
     "and a row that ignores the history compares nothing. An earlier version of this page said "
     "that the orderings were not found."
@@ -274,15 +354,22 @@ def _lines(found: Row, figure: dict[str, tuple[Method, ...]], columns: Iterable[
 
 def _cell(found: Row, method: Method, served: str) -> str:
     auc = _auc(found, method, served)
-    return "–" if auc is None else _percent(auc)
+    return "–" if auc is None else f"{_percent(auc)}{_half(found[method.name], served, 'auc')}"
+
+
+def _half(row: Row, served: str, metric: str) -> str:
+    """Half of the interval over seeds, where there are several."""
+    values = row.get("each", {}).get(served, {}).get(metric, ())
+    return f" ± {_percent(interval(values).half)}" if len(values) > 1 else ""
 
 
 def _auc(found: Row, method: Method, served: str = "inf") -> float | None:
     return float(found[method.name]["served"][served]["auc"]) if method.name in found else None
 
 
-def _all(metrics: Row) -> str:
-    return " / ".join(_percent(metrics[name]) for name in _METRICS)
+def _all(metrics: Row, row: Row | None = None, served: str = "") -> str:
+    halves = {name: _half(row, served, name) if row else "" for name in _METRICS}
+    return " / ".join(f"{_percent(metrics[name])}{halves[name]}" for name in _METRICS)
 
 
 def _percent(value: float) -> str:

@@ -7,7 +7,6 @@ Every figure starts from its own scenario file (`starts`), reads test through a 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import import_module
@@ -16,7 +15,6 @@ from typing import Any
 
 from fedrec.errors import SettingsError
 from fedrec.storage import finite
-from fedrec_simulations.experiments.intervals import interval
 from fedrec_simulations.experiments.papers.paper import Line, Paper, Work
 from fedrec_simulations.experiments.papers.paper_data import provenance
 from fedrec_simulations.experiments.papers.starts import Start, heading, started
@@ -119,23 +117,13 @@ def work(
 
 def _content(named: str, figure: str, which: Paper, work: Work, lines: Sequence[Line]) -> Row:
     start, rows = work.start, [line.row(figure, work.seeds) for line in lines]
-    once = "draws the noise and initial values, the data being divided once"
     return {
         "heading": heading(start.name),
         "scenario": f"simulations/{start.name}.toml",
         "x": start.figure.x,
-        "each_seed": once if which.divided_once else "divides the data and draws the noise",
-        "rows": [row | _interval(row) for row in rows],
+        "each_seed": which.each_seed,
+        "rows": rows,
         "data": asdict(provenance(named, figure, start)),
         "code": source_digest(which.figures[figure]),
         "published": which.published.get(figure, {}),
     }
-
-
-def _interval(row: Row) -> Row:
-    """Ends of the mean's 95% interval over the seeds."""
-    each = [value for value in row.get("each", ()) if isinstance(value, float | int)]
-    if len(each) < 2 or not all(map(math.isfinite, each)):
-        return {}
-    found = interval(each)
-    return {"interval": [found.mean - found.half, found.mean + found.half]}

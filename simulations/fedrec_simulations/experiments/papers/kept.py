@@ -1,5 +1,6 @@
 """docs/figures.md: full results of `fedrec bench paper` that are kept in docs/results/figures, each
-with its command, what the paper says, charts, and every number.
+with its command, what the paper says, charts, and every number; and PrivateRec's, of the runs that
+`fedrec bench news-paper` keeps.
 
 A quick run, or one whose scenario was changed, shows no result and is refused.
 """
@@ -12,6 +13,7 @@ from typing import Any
 
 from fedrec.errors import RunError
 from fedrec.storage import read_json, write_bytes
+from fedrec_simulations.experiments.papers import privaterec
 from fedrec_simulations.experiments.papers.figures import paper
 from fedrec_simulations.experiments.papers.page import (
     charts_of,
@@ -27,12 +29,15 @@ from fedrec_simulations.report.standalone import standalone
 
 FOLDER = "figures"
 PAGE = "figures.md"
+_NEWS = "news-paper-ml1m"
 INTRODUCTION = """Made by `fedrec docs docs/reference.md --results docs/results` from the files in
-docs/results/figures, which the commands below write. Every one is a full run: all seeds, points and
-trainings of its scenario. [The study](study.md) lists all figures and tables of the papers, and
-judges their claims. The papers' data are not at hand, so that a re-made figure can show an order
-and not a value. ± is half of the 95% interval over seeds (Student's t). Lines named *our default*
-have item biases and users' own means besides, which no paper here has: they judge no claim."""
+docs/results/figures, which the commands below write; PrivateRec's from docs/results. Every one is a
+full run: all seeds, points and trainings of its scenario. [The study](study.md) lists all figures
+and tables of the papers, and judges their claims. The papers' data are not at hand, so that a
+re-made figure can show an order and not a value. ± is half of the 95% interval over seeds
+(Student's t). Lines named *our default* have item biases and users' own means besides, which no
+paper here has: they judge no claim. An ε of PrivateRec is per click, of all others per user: the
+two do not compare."""
 
 
 def figures(results: Path) -> dict[str, Sequence[Row]]:
@@ -67,13 +72,18 @@ def _kept(results: Path) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
             )
         for figure, content in result["figures"].items():
             yield result["paper"], figure, content
+    news = results / f"{_NEWS}.json"
+    for figure, content in privaterec.of_news_paper(read_json(news)) if news.exists() else ():
+        yield "privaterec", figure, content
 
 
 def _section(target: Path, name: str, figure: str, content: Mapping[str, Any]) -> str:
     kept, rows = f"{name}-{figure}", content["rows"]
     given = "" if figure in paper(name).no_data else " --data PATH/ml-1m"
     command = (
-        f"fedrec bench paper {name}/{figure}{given} --output docs/results/{FOLDER}/{kept}.json"
+        f"fedrec bench news-paper{given} --output docs/results/{_NEWS}.json"
+        if name == "privaterec"
+        else f"fedrec bench paper {name}/{figure}{given} --output docs/results/{FOLDER}/{kept}.json"
     )
     pictures = [
         _picture(target, f"figure-{kept}-{at}", chart)
@@ -90,12 +100,19 @@ def _section(target: Path, name: str, figure: str, content: Mapping[str, Any]) -
             f"{content['heading']} {content['data']['words']}",
             f"```sh\n{command}\n```",
             f"{seeds_in_words(rows, content['each_seed'])} Settings: `{content['scenario']}`. "
-            f"Code with digest {content['code']}.{_guarantees(rows)}",
+            f"{_code(content)}{_guarantees(rows)}",
             _published(content["published"]),
             *pictures,
             *tables,
         ]
     )
+
+
+def _code(content: Mapping[str, Any]) -> str:
+    """By which code the rows were made, and what a reader must know of how they were made."""
+    code = content["code"]
+    made = f"Code with digest {code}." if code else "Code from before a digest of it was kept."
+    return f"{made} **Note.** {content['note']}" if content.get("note") else made
 
 
 def _title(name: str, figure: str) -> str:

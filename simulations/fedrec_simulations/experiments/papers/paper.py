@@ -3,6 +3,7 @@ returns lines, points before their means."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 
 from fedrec.data.kinds import Kind, assumed
 from fedrec.storage import finite
+from fedrec_simulations.experiments.intervals import interval
 from fedrec_simulations.experiments.papers.starts import Start
 from fedrec_simulations.experiments.row_queue import Plan, Stage
 from fedrec_simulations.experiments.rows import Row, mean_and_error
@@ -64,7 +66,7 @@ class Line:
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def row(self, figure: str, seeds: Sequence[int]) -> Row:
-        """With mean and standard error."""
+        """With mean, standard error, and the ends of the mean's 95% interval over the seeds."""
         value, error = mean_and_error(self.each)
         content = {
             "figure": figure,
@@ -79,7 +81,14 @@ class Line:
             "seeds": list(seeds[: len(self.each)]),
             "guarantee": self.guarantee,
         }
-        return dict(finite({**content, **used, **self.more}))
+        return dict(finite({**content, **used, **self.more})) | self._interval()
+
+    def _interval(self) -> Row:
+        each = list(self.each)
+        if len(each) < 2 or not all(map(math.isfinite, each)):
+            return {}
+        found = interval(each)
+        return {"interval": [found.mean - found.half, found.mean + found.half]}
 
 
 Figure = Callable[[Work], Plan[list[Line]]]
@@ -104,6 +113,15 @@ class Paper:
     no_data: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
     divided_once: bool = False
+
+    @property
+    def each_seed(self) -> str:
+        """What a seed changes."""
+        return (
+            "draws the noise and initial values, the data being divided once"
+            if self.divided_once
+            else "divides the data and draws the noise"
+        )
 
 
 def by_seed(seeds: Sequence[int], trials: Mapping[K, Callable[[int], Trial]]) -> BySeed[K]:

@@ -24,15 +24,21 @@ from fedrec_simulations.experiments.news_paper import (
     MODELS,
     PADDINGS,
     SERVED,
+    ignores_history,
     methods,
     tables_of,
 )
 from fedrec_simulations.experiments.papers.paper import Line, Paper, Work, by_seed
+from fedrec_simulations.experiments.papers.starts import Start, heading
 from fedrec_simulations.experiments.row_queue import Plan
 from fedrec_simulations.experiments.rows import Row
 from fedrec_simulations.report.news_published import TABLES
 
 _METRICS = ("auc", "mrr", "ndcg@5", "ndcg@10")
+_OTHER_DATA = (
+    "NOT the paper's data (MIND and NewsFeeds): this is a click log of ml-1m. Compare orders, not "
+    "values."
+)
 
 PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "table1": {
@@ -108,6 +114,62 @@ def _value(found: Row, served: float, metric: str) -> float:
         if float(answer["epsilon"]) == served
     ]
     return float(metrics[0]) if metrics else math.nan
+
+
+def of_news_paper(result: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:
+    """Name and content, as `figures.run` gives it, of every table and figure that `bench
+    news-paper` made a run of."""
+    found = result["methods"]
+    for name, points in POINTS.items():
+        lines = [
+            (line, found[point.method.name])
+            for point in points
+            if point.method.name in found
+            for line in _kept_lines(point, found[point.method.name])
+        ]
+        if lines:
+            start = Start(f"{PAPER.prefix}_{name}")
+            yield (
+                name,
+                {
+                    "heading": heading(start.name),
+                    "scenario": f"simulations/{start.name}.toml",
+                    "x": start.figure.x,
+                    "each_seed": PAPER.each_seed,
+                    "rows": [line.row(name, _seeds(row)) for line, row in lines],
+                    "data": {"words": _OTHER_DATA},
+                    "code": result.get("code", ""),
+                    "note": " ".join([*_said(result), *_blind(points, found)]),
+                    "published": PUBLISHED[name],
+                },
+            )
+
+
+def _said(result: Mapping[str, Any]) -> list[str]:
+    return [result["note"]] if result.get("note") else []
+
+
+def _blind(points: Sequence[_Point], found: Mapping[str, Row]) -> list[str]:
+    """Which runs ignore the history: they compare nothing."""
+    names = dict.fromkeys(
+        p.method.name
+        for p in points
+        if p.method.name in found and ignores_history(found[p.method.name])
+    )
+    listed = "; ".join(names)
+    return [f"Exchanged histories do not change the AUC of: {listed}."] if names else []
+
+
+def _kept_lines(point: _Point, row: Row) -> Iterator[Line]:
+    served = f"{point.served}"
+    for metric in point.metrics:
+        each = row.get("each", {}).get(served, {}).get(metric, [row["served"][served][metric]])
+        yield Line(metric, point.series, point.x, each, _promise(row))
+
+
+def _seeds(row: Row) -> Sequence[int]:
+    """Of a row that was made before they were kept, the only one."""
+    return list(row.get("seeds", [1]))
 
 
 def _promise(found: Row) -> str:
