@@ -28,6 +28,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.errors import (
     DataError,
     FedRecError,
+    MalformedRowError,
     PrivacyError,
     RefusedError,
     SettingsError,
@@ -496,6 +497,8 @@ def public_words(failure: FedRecError) -> tuple[str, str]:
             return Refusal.WRONG_PLAN, failure.cause
         case SettingsError():
             return Refusal.MALFORMED, failure.cause
+        case MalformedRowError():
+            return UNSUITED, "a file of this client is malformed"  # its words quote the file
         case DataError():
             return UNSUITED, failure.cause
         case _:

@@ -25,6 +25,12 @@ from fedrec.errors import RefusedError, SettingsError
 from fedrec.federation.protocol import Answer, Broadcast, Refusal
 from fedrec.settings import Scenario, validated
 
+_SENT = ("recipe", "seed", "privacy", "news")
+_OPENED = ("word_vectors", "language_model")
+_FILES = (*_OPENED, "entity_vectors")
+"""Keys of `news` that name a file; those that a device would open come first."""
+_WITH_CLIENTS = "with-the-clients"
+
 Arrays = Mapping[str, npt.NDArray[Any]]
 Count = Annotated[int, Field(ge=0, le=2**40)]
 
@@ -99,21 +105,23 @@ def read_ask(content: bytes, public: Arrays) -> Ask:
 
 def news_recipe(scenario: Scenario) -> str:
     """The part of a scenario that decides what runs on a device, as canonical JSON: public, and
-    sent to every client."""
+    sent to every client. Paths of the server's own files are left out."""
     content = scenario.model_dump(
-        mode="json",
-        include={"recipe", "seed", "privacy", "news"},
-        exclude={"privacy": scenario.unsaid},
+        mode="json", include=set(_SENT), exclude={"privacy": scenario.unsaid}
     )
+    content["news"] |= dict.fromkeys(_FILES, "")
     data = {
         "format": scenario.data.format,
-        "path": "with-the-clients" if scenario.data.path else "",
+        "path": _WITH_CLIENTS if scenario.data.path else "",
     }
     return json.dumps(content | {"data": data}, sort_keys=True)
 
 
 def scenario_of(recipe: str) -> Scenario:
-    """The scenario of a `news_recipe`. Raises SettingsError."""
+    """The scenario of a `news_recipe`, which names no file: one that a device opened would be the
+    server's choice, and what it holds would be told in the words of an error.
+
+    Raises SettingsError."""
     try:
         content = json.loads(recipe)
     except ValueError:
@@ -121,5 +129,19 @@ def scenario_of(recipe: str) -> Scenario:
     if not isinstance(content, dict) or content.get("recipe") != "privaterec":
         raise SettingsError(
             "the run's recipe is none of news", "Use the same version of fedrec everywhere."
+        )
+    news, data = content.get("news") or {}, content.get("data") or {}
+    named = (
+        not isinstance(news, dict)
+        or not isinstance(data, dict)
+        or set(content) > {*_SENT, "data"}
+        or set(data) > {"format", "path"}
+        or data.get("path") not in (None, "", _WITH_CLIENTS)
+        or any(news.get(name) for name in _OPENED)
+    )
+    if named:
+        raise SettingsError(
+            "the run's recipe names files, or keys that are nothing of a device's",
+            "The server must leave them out.",
         )
     return validated(content, source="the run's recipe")

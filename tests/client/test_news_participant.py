@@ -3,6 +3,7 @@ refuses."""
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 import sqlite3
@@ -21,7 +22,7 @@ from dp_accounting.pld.privacy_loss_distribution import (
 
 from fedrec.data.features import PublicFeatures
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
-from fedrec.errors import DataError, RefusedError, RunError
+from fedrec.errors import DataError, MalformedRowError, RefusedError, RunError
 from fedrec.federation.protocol import Refusal, Terms
 from fedrec.news import local_update
 from fedrec.news.messages import Ask, news_recipe
@@ -41,6 +42,7 @@ from fedrec.settings import Scenario, load
 from fedrec_client.click_entries import Bound
 from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.news import NewsParticipant, NewsTrust, _digest
+from fedrec_client.participant import public_words
 from fedrec_client.readers import PRIVATE_COLUMNS, LocalReaders, read_news_shard, write_news_shard
 
 SHAPE = PlantedNewsShape(
@@ -353,6 +355,51 @@ def test_whatever_a_client_lost_but_its_ledger_a_question_with_two_items_exchang
     )
     assert again.tell(other).answer.refusal == Refusal.ALREADY_REPORTED
     assert not again.tell(report(chosen, readers)).answer.refusal
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"news": {"word_vectors": "FILE"}},
+        {"news": {"word_vectors": "nowhere"}},
+        {"news": {"model": "plm-nr", "language_model": "FOLDER"}},
+        {"run": {"directory": "FOLDER"}},
+        {"data": {"path": "FILE"}},
+        {"data": {"features_path": "FILE"}},
+        {"collective": {"users_file": "FILE"}},
+    ],
+    ids=["words", "no such file", "language model", "folder", "data", "features", "users"],
+)
+def test_a_server_that_names_files_of_the_client_is_told_nothing_of_them(
+    named: dict[str, dict[str, str]], readers: LocalReaders, client: Client, tmp_path: Path
+) -> None:
+    """The words of an error would quote a line of the file, or say whether there is one."""
+    word = readers.news.titles[0].split()[0].lower()
+    (tmp_path / "private.txt").write_text(f"first 1\n{word} diagnosis\n")
+    places = {"FILE": str(tmp_path / "private.txt"), "FOLDER": str(tmp_path)}
+    chosen = scenario("local", "news.model=nrms")
+    recipe = json.loads(news_recipe(chosen))
+    for table, keys in named.items():
+        recipe.setdefault(table, {}).update({k: places.get(v, v) for k, v in keys.items()})
+    changed = replace(terms(chosen, readers), recipe=json.dumps(recipe))
+    one = client()
+    answer = one.join(changed)
+    assert answer.refusal == Refusal.MALFORMED
+    arrays = {"parameters": np.zeros(3, np.float32), "cohort": np.arange(2)}
+    told = one.tell(Ask("r1", 1, readers.num_users, {"site": 0}, arrays)).answer
+    for said in (answer.cause, told.cause):
+        assert "diagnosis" not in said
+        assert str(tmp_path) not in said
+    assert one.ledger.epsilon == 0
+
+
+def test_what_a_server_hears_of_a_malformed_file_quotes_nothing_of_it() -> None:
+    failure = MalformedRowError(Path("/srv/clicks.tsv"), 7, "a user id", "diagnosis")
+    assert not any(word in public_words(failure)[1] for word in ("srv", "7", "diagnosis"))
+
+
+def test_a_recipe_says_nothing_of_the_servers_own_files() -> None:
+    assert "/srv/mind" not in news_recipe(scenario("additive", "news.entity_vectors=/srv/mind.vec"))
 
 
 def test_noise_belongs_to_the_run_its_terms_the_user_the_data_and_the_question(
