@@ -23,6 +23,7 @@ from fedrec_simulations.experiments.papers.page import (
     units_of,
     words,
 )
+from fedrec_simulations.experiments.papers.starts import how_chosen
 from fedrec_simulations.experiments.rows import Row, table
 from fedrec_simulations.report import charts
 from fedrec_simulations.report.standalone import standalone
@@ -36,8 +37,9 @@ full run: all seeds, points and trainings of its scenario. [The study](study.md)
 and tables of the papers, and judges their claims. The papers' data are not at hand, so that a
 re-made figure can show an order and not a value. ± is half of the 95% interval over seeds
 (Student's t). Lines named *our default* have item biases and users' own means besides, which no
-paper here has: they judge no claim. An ε of PrivateRec is per click, of all others per user: the
-two do not compare."""
+paper here has: they judge no claim. Lines of one figure did not all have the same search for their
+settings: an order on this page is no verdict. An ε of PrivateRec is per click, of all others per
+user: the two do not compare."""
 
 
 def figures(results: Path) -> dict[str, Sequence[Row]]:
@@ -99,13 +101,19 @@ def _section(target: Path, name: str, figure: str, content: Mapping[str, Any]) -
             f"## {_title(name, figure)}",
             f"{content['heading']} {content['data']['words']}",
             f"```sh\n{command}\n```",
-            f"{seeds_in_words(rows, content['each_seed'])} Settings: `{content['scenario']}`. "
+            f"{seeds_in_words(rows, content['each_seed'])} Settings: `{content['scenario']}`."
+            f"{_chosen(content['scenario'])} "
             f"{_code(content)}{_guarantees(rows)}",
             _published(content["published"]),
             *pictures,
             *tables,
         ]
     )
+
+
+def _chosen(scenario: str) -> str:
+    said = how_chosen(Path(scenario).stem)
+    return f" {said}" if said else ""
 
 
 def _code(content: Mapping[str, Any]) -> str:

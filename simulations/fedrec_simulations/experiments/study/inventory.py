@@ -29,17 +29,17 @@ class Shown:
 
 PAPERS: dict[str, tuple[Shown, ...]] = {
     "ada-dpals": (
-        Shown("Figure 1", "RMSE against ε", ("figure1",), _RATINGS),
-        Shown("Figure 2", "Recall@20 against ε", ("figure2",), _LIKES),
+        Shown("Figure 1", "RMSE against ε per user", ("figure1",), _RATINGS),
+        Shown("Figure 2", "Recall@20 against ε per user", ("figure2",), _LIKES),
         Shown("Figure 3", "RMSE against μ", ("figure3",), _RATINGS),
         Shown(
             "Figure 4",
-            "quality by popularity at ε = 1",
+            "quality by popularity at ε = 1 per user",
             ("figure4", "figure4b"),
             f"{_RATINGS}; {_LIKES}",
         ),
         Shown("Figure 5", "planted linear tasks", ("figure5",), "planted, as in the paper"),
-        Shown("Figure 6", "Recall against ε", (), "the Million Song Data are not at hand"),
+        Shown("Figure 6", "Recall against ε per user", (), "the Million Song Data are not at hand"),
         Shown("Figure 7", "share of events of the head", ("figure7",), _LIKES),
         Shown(
             "Figure 8", "quality by popularity", ("figure8", "figure8b"), f"{_RATINGS}; {_LIKES}"
@@ -51,8 +51,8 @@ PAPERS: dict[str, tuple[Shown, ...]] = {
         Shown("Tables 3, 4", "neighbours of films", ("tables",), "MovieLens 1M for ML-20M"),
     ),
     "am-ssp": (
-        Shown("Figure 1", "RMSE against ε", ("figure1",), _RATINGS),
-        Shown("Figure 2", "Recall@20 against ε", ("figure2",), _LIKES),
+        Shown("Figure 1", "RMSE against ε per user", ("figure1",), _RATINGS),
+        Shown("Figure 2", "Recall@20 against ε per user", ("figure2",), _LIKES),
         Shown("Figure 3", "RMSE against seconds", ("figure3",), _RATINGS),
         Shown("Figure 4", "SSP1 and SSP2", ("figure4",), _RATINGS),
         Shown("Figure 5", "visits of an item", ("figure5",), "computed, as in the paper"),
@@ -72,7 +72,7 @@ PAPERS: dict[str, tuple[Shown, ...]] = {
         Shown("Table 2", "sizes of data sets", (), "of data sets that are not at hand"),
     ),
     "dp-cmf": (
-        Shown("Figure 1", "RMSE against ε with public sources", ("figure1",), _RATINGS),
+        Shown("Figure 1", "RMSE against ε per user, with public sources", ("figure1",), _RATINGS),
         Shown("Figure 2", "popularity of public sources", ("figure2",), _RATINGS),
         Shown("Figure 3", "parts of the metadata", ("figure3",), _RATINGS),
         Shown("Figure 4", "similar items", ("figure4",), _RATINGS),
@@ -88,7 +88,7 @@ PAPERS: dict[str, tuple[Shown, ...]] = {
         Shown("Figure 2", "RMSE against seconds", ("figure2",), _FILMS),
         Shown("Figure 3", "seconds by dimension", ("figure3",), _FILMS),
         Shown("Figure 4", "convergence of the sampler", ("figure4",), _FILMS),
-        Shown("Figure 5", "RMSE against ε", ("figure5",), _FILMS),
+        Shown("Figure 5", "RMSE against ε per user", ("figure5",), _FILMS),
         Shown(
             "Table 1",
             "cache misses",
@@ -100,10 +100,10 @@ PAPERS: dict[str, tuple[Shown, ...]] = {
     "privaterec": (
         Shown("Figures 1, 2, 3", "serving, training, the news model", (), _DRAWING),
         Shown("Table 1", "training, served without noise", ("table1",), _LOG),
-        Shown("Table 2", "trained and served at ε = 10", ("table2",), _LOG),
-        Shown("Figure 4", "one model served at many ε", ("figure4",), _LOG),
+        Shown("Table 2", "trained and served at ε = 10 per click", ("table2",), _LOG),
+        Shown("Figure 4", "one model served at many ε per click", ("figure4",), _LOG),
         Shown("Figure 5", "padding", ("figure5",), _LOG),
-        Shown("Figure 6", "AUC against ε of training", ("figure6",), _LOG),
+        Shown("Figure 6", "AUC against ε of training, per click", ("figure6",), _LOG),
         Shown("Figure 7", "number of basis vectors", ("figure7",), _LOG),
     ),
 }
