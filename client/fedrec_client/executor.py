@@ -165,6 +165,11 @@ class Executor:
                 Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "the client cannot read this message"),
                 reply_to=request,
             )
+        # Flower takes both from this machine's clock, and the SuperLink refuses a reply that has
+        # expired by its own: one that is set ahead would answer in vain. A reply is in time for as
+        # long as its request is, on the SuperLink's clock alone.
+        reply.metadata.__dict__["_created_at"] = request.metadata.created_at
+        reply.metadata.ttl = request.metadata.ttl
         task.finish(reply)
 
     def _called(self, task: Task, message: Message) -> Message:

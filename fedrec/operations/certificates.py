@@ -52,7 +52,7 @@ LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PREFIX = "fedrec:"
 _IDENTITY = re.compile(r"fedrec:(client|server|aggregator):([A-Za-z0-9][A-Za-z0-9._-]{0,99})")
-_BACKDATED = timedelta(minutes=5)  # clocks of two machines differ
+BACKDATED = timedelta(days=1)  # clocks of two machines differ, by a wrong time zone too
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ def _builder(
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
     return (
         builder.serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BACKDATED)
+        .not_valid_before(now - BACKDATED)
         .not_valid_after(now + timedelta(days=days))
     )
 

@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from fedrec.errors import SettingsError
+from fedrec.operations.certificates import BACKDATED
 
 AUTHORITY = "ca"
-_BACKDATED = timedelta(minutes=5)  # clocks of two machines differ
 
 
 def renew(folder: Path, name: str, *, days: int, new_key: bool = False) -> Path:
@@ -51,7 +51,7 @@ def renew(folder: Path, name: str, *, days: int, new_key: bool = False) -> Path:
         .issuer_name(authority.subject)
         .public_key(key.public_key())
     )
-    builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - _BACKDATED)
+    builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - BACKDATED)
     builder = builder.not_valid_after(now + timedelta(days=days))
     for extension in old.extensions:
         builder = builder.add_extension(extension.value, critical=extension.critical)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedrec.errors import RunError, SettingsError
+from fedrec.operations.clock import steady
 from fedrec.storage import read_json, write_json
 from fedrec_server.run_record import only_one
 from fedrec_server.runs import Runs, TrainingRun
@@ -39,17 +40,20 @@ class Schedule:
     """every_s: how old the last model may become, 0 for a process that ends. again: train once more
     now, however old it is.
 
-    Age is by the clock, or by how long this process has waited: a clock that was set back postpones
-    nothing.
+    The clock is read once for each training: what passes afterwards is counted by how long this
+    process has waited. A clock that is set postpones nothing, and begins no training, which would
+    be paid for, before its time.
     """
 
     state: Path
     every_s: float = 0.0
     again: bool = False
     clock: Callable[[], float] = time.time
-    monotonic: Callable[[], float] = time.monotonic
+    monotonic: Callable[[], float] = steady
     _since_s: float = field(init=False)
     _refused: bool = field(default=False, init=False)
+    _finished: dict[str, float] = field(default_factory=dict, init=False)
+    """By run: when its training was finished, on the steady clock."""
 
     def __post_init__(self) -> None:
         self._since_s = self.monotonic()
@@ -69,7 +73,10 @@ class Schedule:
 
     def left_s(self, last: TrainingRun) -> float:
         """Until the model of a finished training is old enough."""
-        waited, age = self.monotonic() - self._since_s, self.clock() - last.finished_s
+        now_s = self.monotonic()
+        if last.run not in self._finished:
+            self._finished = {last.run: now_s - (self.clock() - last.finished_s)}
+        waited, age = now_s - self._since_s, now_s - self._finished[last.run]
         return self.every_s - (waited if self._refused else max(age, waited))
 
     def _requested(self, begun: int) -> bool:

@@ -1,11 +1,13 @@
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
 import pytest
 import uvicorn
 from flwr.app import Context, Message, RecordDict
+from flwr.server.utils.validator import validate_message
 from flwr.supercore.constant import TaskType
 from flwr.supercore.fab import Fab
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
@@ -115,6 +117,27 @@ def runtime(node: Node) -> Iterator[RuntimeApi]:
 
 def executor(participant: Any, node: Node, **limits: Any) -> Executor:
     return Executor(client_app(participant), lambda: node.address, SECRET, **limits)
+
+
+@pytest.mark.parametrize("hours", [-1, 0, 1, 240])
+def test_a_clients_clock_has_no_part_in_whether_its_reply_is_in_time(
+    hours: int, participant: Any, post: Any, node: Node, runtime: RuntimeApi,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    request = post.join()
+    request.metadata.__dict__["_created_at"] = datetime.now(UTC).timestamp()
+    request.metadata.ttl = 600.0
+    node.post(request)
+    with monkeypatch.context() as clock:
+        shown = datetime.now(UTC) + timedelta(hours=hours)
+        clock.setattr("flwr.app.message.message.now", lambda: shown)
+        assert executor(participant, node).step(runtime)
+    reply = node.content(node.reply())
+    reply.metadata.__dict__["_message_id"] = reply.object_id
+    assert validate_message(reply, is_reply_message=True) == []
+    assert reply.metadata.created_at + reply.metadata.ttl == pytest.approx(
+        request.metadata.created_at + 600.0
+    )
 
 
 def test_a_task_is_answered_by_the_installed_app_and_its_bundle_is_not_opened(

@@ -491,13 +491,18 @@ def test_a_model_is_old_by_the_clock_or_by_how_long_the_process_has_waited(tmp_p
     schedule = Schedule(tmp_path, 100.0, clock=lambda: wall[0], monotonic=lambda: steady[0])
     last = TrainingRun("r", 0.0, finished_s=9_950.0)
     assert not schedule.due(last, begun=1)
-    wall[0] = 10_051.0
+    steady[0] = 49.0
+    for shown in (0.0, 10_049.0, 1e6):  # set back, right, set ahead
+        wall[0] = shown
+        assert not schedule.due(last, begun=1)
+    steady[0] = 51.0
     assert schedule.due(last, begun=1)
     schedule.taken()
-    wall[0], steady[0] = 500.0, 99.0  # set back
-    assert not schedule.due(last, begun=1)
-    steady[0] = 101.0
-    assert schedule.due(last, begun=1)
+    wall[0], last = 500.0, TrainingRun("r2", 0.0, finished_s=10_051.0)  # set back while it trained
+    steady[0] = 150.0
+    assert not schedule.due(last, begun=2)
+    steady[0] = 152.0
+    assert schedule.due(last, begun=2)
 
 
 @pytest.mark.parametrize("where", ["fedrec_server.runs.write_json", "pathlib.Path.unlink"])
