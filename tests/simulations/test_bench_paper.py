@@ -418,7 +418,7 @@ def test_figures_of_seconds_have_the_machine_to_themselves() -> None:
         assert {
             figure
             for figure in paper.figures
-            if load(path_of(f"{paper.prefix}_{figure}")).figure.x == "seconds"
+            if load(path_of(f"{paper.prefix}_{figure}")).figure.x == "processor seconds"
         } <= set(paper.timed)
 
 

@@ -156,7 +156,8 @@ def _rival(work: Work) -> tuple[Curve, ...]:
 
 
 def _time(work: Work) -> Plan[list[Line]]:
-    """Figures 3 and 8: quality on validation against seconds of training, of the first split."""
+    """Figures 3 and 8: quality on validation against processor seconds of training, of the first
+    split."""
     seed, metric = work.seeds[0], f"validation {metric_of(work.kind)}"
     rows = yield {
         f"{curve.label}, epsilon = {e:g}": curve_trial(
@@ -223,7 +224,8 @@ def _visits(work: Work) -> Plan[list[Line]]:
 
 
 def _complexity(work: Work) -> Plan[list[Line]]:
-    """Figure 6: what SSP2 costs over what DP-SGD costs, by eq. 9 and, on this machine, measured."""
+    """Figure 6: what SSP2 costs over what DP-SGD costs, by eq. 9 and, in processor seconds of this
+    machine, measured."""
     d, D, m = costs.DIMENSION, costs.EXAMPLES, costs.ITEMS
     counts, lines = costs.power_law(0.3), list[Line]()
     for (words, c), e, size in product(
@@ -253,10 +255,12 @@ def _complexity(work: Work) -> Plan[list[Line]]:
 
 
 def _measured(series: str, row: Row) -> Iterator[Line]:
-    yield Line("seconds of the statistics", f"SSP2, {series}", "once", [row["statistics"]])
+    yield Line(
+        "processor seconds of the statistics", f"SSP2, {series}", "once", [row["statistics"]]
+    )
     for metric, key in (
-        ("seconds of an epoch by items per batch", "by_items"),
-        ("seconds of an epoch by examples per batch", "by_examples"),
+        ("processor seconds of an epoch by items per batch", "by_items"),
+        ("processor seconds of an epoch by examples per batch", "by_examples"),
     ):
         yield from (
             Line(metric, series, int(size) or "all", [seconds])
@@ -268,7 +272,7 @@ def _measured(series: str, row: Row) -> Iterator[Line]:
 
 
 def costs_row(start: Start, words: str, width: int) -> Row:
-    """Seconds of `am_ssp_costs.measure` with all categories of features, or with the first
+    """Processor seconds of `am_ssp_costs.measure` with all categories of features, or with the first
     alone."""
     dataset, split = loaded(start, start.figure.seeds[0])
     names = list(dataset.features.bags)

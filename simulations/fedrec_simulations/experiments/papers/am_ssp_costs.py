@@ -3,8 +3,9 @@ formula, and the same measured.
 
 Visits: how many forward and backward passes of the item encoder an epoch of DP-SGD takes, if a
 batch shares those of an item (Alg. 6). Costs: eq. 9, with 1 for every constant that O() hides.
-Measured are our own Alg. 5 and Alg. 6 on the features of the data: seconds of the statistics
-(float32, in one process), of an epoch over items, and of an epoch over examples from a few batches.
+Measured are our own Alg. 5 and Alg. 6 on the features of the data: processor seconds of the
+statistics (float32, in one process), of an epoch over items, and of an epoch over examples from a
+few batches.
 """
 
 from __future__ import annotations
@@ -182,13 +183,13 @@ def _example_step(
 
 
 def _least_seconds(call: Callable[[], object], turns: int = 3) -> float:
-    """Of three turns after one that compiles."""
+    """Of the processor, all threads together, in three turns after one that compiles."""
     call()
     seconds = list[float]()
     for _ in range(turns):
-        started = time.perf_counter()
+        started = time.process_time()
         call()
-        seconds.append(time.perf_counter() - started)
+        seconds.append(time.process_time() - started)
     return min(seconds)
 
 

@@ -187,7 +187,7 @@ def _last(start: Start, curve: Curve, epsilon: float, seed: int) -> float:
 
 
 def timed(start: Start, curve: Curve, epsilon: float, seed: int) -> Row:
-    """Figures 3 and 8: quality on validation against seconds of training.
+    """Figures 3 and 8: quality on validation against processor seconds of training.
 
     A run on planted data compiles first."""
     deque(watched(replace(start, data="planted"), curve, epsilon, seed), maxlen=0)
@@ -196,15 +196,15 @@ def timed(start: Start, curve: Curve, epsilon: float, seed: int) -> Row:
 
 
 def watched(start: Start, curve: Curve, epsilon: float, seed: int) -> Iterator[Row]:
-    """After every round: seconds of training so far, without those of measuring, and quality on the
-    validation fold."""
+    """After every round: processor seconds of training so far, of all threads together and without
+    those of measuring, and quality on the validation fold."""
     made, split = prepared(start, curve, epsilon, seed), loaded(start, seed)[1]
     to_come, seconds = rounds(made, split.train, seed), 0.0
     counts = np.bincount(split.train.items, minlength=split.train.num_items)
     while True:
-        started = time.perf_counter()
+        started = time.process_time()
         done = next(to_come, None)
-        seconds += time.perf_counter() - started
+        seconds += time.process_time() - started
         if done is None:
             return
         yield {

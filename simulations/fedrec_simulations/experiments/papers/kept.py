@@ -39,7 +39,8 @@ re-made figure can show an order and not a value. ± is half of the 95% interval
 (Student's t). Lines named *our default* have item biases and users' own means besides, which no
 paper here has: they judge no claim. Lines of one figure did not all have the same search for their
 settings: an order on this page is no verdict. An ε of PrivateRec is per click, of all others per
-user: the two do not compare."""
+user: the two do not compare. Seconds are of the processor, of all threads together, on a machine
+that did other work too; the papers' are of the clock, on other machines."""
 
 
 def figures(results: Path) -> dict[str, Sequence[Row]]:
