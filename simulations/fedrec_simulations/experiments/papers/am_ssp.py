@@ -272,8 +272,8 @@ def _measured(series: str, row: Row) -> Iterator[Line]:
 
 
 def costs_row(start: Start, words: str, width: int) -> Row:
-    """Processor seconds of `am_ssp_costs.measure` with all categories of features, or with the first
-    alone."""
+    """Processor seconds of `am_ssp_costs.measure` with all categories of features, or with the
+    first alone."""
     dataset, split = loaded(start, start.figure.seeds[0])
     names = list(dataset.features.bags)
     inputs = encoder.prepare(dataset.features.only(names if words == "all features" else names[:1]))
