@@ -71,8 +71,8 @@ EARLIER = "Rows of earlier code, from before a digest of it was kept with them."
 ADDITIONS = """What our additions are worth, line by line, at ε = {epsilons}: {gains}."""
 INTRODUCTION = """Our default and what we built after four papers, on the same splits and under the
 same guarantee; settings chosen on validation, test read once. Sections *on one model* compare the
-papers' algorithms alone: published claims are judged there and nowhere else. In the other sections
-the lines are not one model. A table in each says whose design a line is, whether it has item biases
+papers' algorithms alone. Published claims are judged by these, or by points of one model and one
+search in a kept figure, and by nothing else. In the other sections the lines are not one model. A table in each says whose design a line is, whether it has item biases
 and users' own means, where its item vectors start, and how many settings were tried for it. A
 difference between two such lines is a difference of all of that, and ranks no algorithm. Settings
 that are *not counted* were chosen while the code was written, by trials on validation that nobody
@@ -96,8 +96,8 @@ Published systems are *made sound*: every user's whole report is bounded, everyt
 released is charged, and composition is exact (`fedrec/NOTATION.md` lists what their papers print).
 Values are means over {seeds} seeds with 95% intervals (Student's t); differences are paired by
 seed. One kind of guarantee stands in these tables: {promise}. PrivateRec protects one click, which
-is another unit: its tables are in [benchmarks.md](benchmarks.md), and its ε does not compare with
-those here."""
+is another unit: its tables are in [benchmarks.md](benchmarks.md), its figures in
+[figures.md](figures.md), and its ε does not compare with those here."""
 DESIGNS: dict[Origin, str] = {
     "ours": "ours",
     "published": "the paper's",
