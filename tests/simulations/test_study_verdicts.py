@@ -11,7 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedrec_simulations.experiments.study.of_figures import as_good_as_metadata, noised_once
+from fedrec_simulations.experiments.study.of_figures import (
+    as_good_as_metadata,
+    lost_by_the_sampler,
+    noised_once,
+)
 
 DOCS = Path(__file__).parents[2] / "docs"
 T_975 = {2: 4.302653, 4: 2.776445}
@@ -147,7 +151,7 @@ def test_a_claim_that_a_figure_decides_stands_where_its_points_put_it(words: str
     assert listed == [OF_FIGURES[words]()]
 
 
-def points(figure: str, values: dict[tuple[str, float], list[float]]) -> dict[str, Any]:
+def points(figure: str, values: dict[tuple[str, Any], list[float]]) -> dict[str, Any]:
     return {
         figure: [
             {"metric": "rmse", "series": series, "x": x, "seeds": [1, 2, 3], "each": each}
@@ -190,6 +194,18 @@ def test_comparable_fails_only_where_public_users_are_behind(behind: int, expect
     assert verdict is not None
     assert verdict.outcome == expected
     assert as_good_as_metadata(points("dp-cmf/figure5", people)) is None
+
+
+def test_what_the_sampler_loses_is_said_and_never_judged() -> None:
+    """Its guarantee is not established, and the paper says no margin."""
+    series = "SGLD, printed conversion"
+    values = {(series, 100.0): HIGH, (series, 250.0): LOW, (series, "inf"): LOW}
+    verdict = lost_by_the_sampler(points("fast-dpmf/figure5", values))
+    assert verdict is not None
+    assert verdict.outcome == "not measured"
+    # .95 - .90, .965 - .91, .97 - .92: .0517, and 4.302653 standard errors
+    assert "+0.0517 ± 0.0072 at ε = 100 and +0.0000 ± 0.0000 at ε = 250 per user" in verdict.found
+    assert lost_by_the_sampler({}) is None
 
 
 def test_no_other_verdict_stands_on_the_page() -> None:

@@ -22,6 +22,7 @@ from fedrec_simulations.experiments.study.judging import Outcome, Point, Verdict
 from fedrec_simulations.experiments.study.of_figures import (
     Figures,
     as_good_as_metadata,
+    lost_by_the_sampler,
     noised_once,
 )
 from fedrec_simulations.experiments.study.results import Study
@@ -284,6 +285,7 @@ CLAIMS = (
         "almost no accuracy is lost at ε < 1 per rating, which is ε < 200 per user of at most 200 "
         "ratings",
         elsewhere("fedrec bench paper fast-dpmf/figure5"),
+        shown=lost_by_the_sampler,
     ),
     Claim(OURS, "found here, of convex SSP as we built it",
     "a logistic loss beats the quadratic one on clicks",

@@ -72,11 +72,12 @@ ADDITIONS = """What our additions are worth, line by line, at ε = {epsilons}: {
 INTRODUCTION = """Our default and what we built after four papers, on the same splits and under the
 same guarantee; settings chosen on validation, test read once. Sections *on one model* compare the
 papers' algorithms alone. Published claims are judged by these, or by points of one model and one
-search in a kept figure, and by nothing else. In the other sections the lines are not one model. A table in each says whose design a line is, whether it has item biases
-and users' own means, where its item vectors start, and how many settings were tried for it. A
-difference between two such lines is a difference of all of that, and ranks no algorithm. Settings
-that are *not counted* were chosen while the code was written, by trials on validation that nobody
-counted; our default surely had more of them than any line with a count.
+search in a kept figure, and by nothing else. In the other sections the lines are not one model. A
+table in each says whose design a line is, whether it has item biases and users' own means, where
+its item vectors start, and how many settings were tried for it. A difference between two such lines
+is a difference of all of that, and ranks no algorithm. Settings that are *not counted* were chosen
+while the code was written, by trials on validation that nobody counted; our default surely had more
+of them than any line with a count.
 
 An earlier version of this page judged claims by lines that were not one model. Noisy descent had
 item biases and users' own means, and sufficient statistics had neither. One search had three times
@@ -181,6 +182,7 @@ def write(target: Path, results: Path) -> None:
         INVENTORY,
         inventory.markdown(shown),
     ]
+    parts += ["## Not measured, and why", inventory.OPEN]
     parts += ["## Claims about privacy", PROOFS, "## How it was made", _made(studies)]
     write_bytes(target, ("\n\n".join(parts) + "\n").encode())
 
