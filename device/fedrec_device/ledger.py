@@ -101,6 +101,8 @@ class DeviceLedger:
         content = [run, round, question, plan, mu.hex()]
         head = _next(self.entries[-1].head if self.entries else _GENESIS, content)
         try:
+            # what a full disk left of a line for which nothing was sent
+            os.ftruncate(self._file, self._end)
             line = f"{json.dumps([*content, head])}\n".encode()
             if os.write(self._file, line) < len(line):
                 raise OSError(errno.ENOSPC, "no space is left")
@@ -110,6 +112,7 @@ class DeviceLedger:
                 f"{self._path} cannot be written: {failure.strerror or failure}",
                 "Nothing was sent. Free space.",
             ) from None
+        self._end += len(line)
         self.entries.append(Spent(run, round, question, plan, mu, head))
 
     def _read(self) -> list[Spent]:
@@ -117,6 +120,7 @@ class DeviceLedger:
         whole = content[: content.rfind(b"\n") + 1]
         if len(whole) < len(content):
             os.ftruncate(self._file, len(whole))
+        self._end = len(whole)
         found, head = list[Spent](), _GENESIS
         for number, line in enumerate(whole.splitlines(), start=1):
             try:

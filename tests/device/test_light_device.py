@@ -3,6 +3,7 @@ promises."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -246,6 +247,28 @@ def test_a_changed_ledger_is_noticed_and_a_torn_line_is_dropped(
     path.write_bytes(whole.replace(b", 0, ", b", 7, "))
     with pytest.raises(RunError, match="damaged at line 1"):
         device(world, tmp_path / "me", 3, held.leaf)
+
+
+@pytest.mark.parametrize("fault", ["half a line", "a line that is not synced"])
+def test_a_full_disk_leaves_a_ledger_that_goes_on_when_there_is_room(
+    fault: str, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = opened(world, tmp_path, 0)
+    me, write = device(world, tmp_path / "me", 3, held.leaf), os.write
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        if fault == "half a line":
+            disk.setattr(os, "write", lambda file, line: write(file, line[: len(line) // 2]))
+        else:
+            disk.setattr(os, "fsync", full)
+        with pytest.raises(RunError, match="cannot be written"):
+            me.take_part()
+    assert me.take_part()
+    me.ledger.close()
+    assert len(device(world, tmp_path / "me", 3, held.leaf).ledger.entries) == 1
 
 
 @pytest.mark.parametrize(
