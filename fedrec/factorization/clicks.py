@@ -39,12 +39,18 @@ import numpy.typing as npt
 from fedrec.arrays import Float32s, Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization import clicks_client
-from fedrec.factorization.click_model import ClickModel, ItemItemModel, blend_weight
+from fedrec.factorization.click_model import (
+    BESIDE_VECTORS,
+    ClickModel,
+    ItemItemModel,
+    blend_weight,
+)
 from fedrec.factorization.empirical_bayes import denoise_counts, expected_counts
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_item import (
     RANK,
     ItemItem,
+    beside_vectors,
     denoised,
     denoised_diagonal,
     ease,
@@ -272,7 +278,7 @@ class ClickRecipe:
             return ItemItemModel(ItemItem.of_arrays(state), _floats(state, "counts"))
         V, counts = state.get("V", np.zeros((m, 1), np.float32)), state.get("counts", np.zeros(m))
         chosen, similar = self.settings, item_item_of(state)
-        blend = 0.0 if similar is None else self._blend(state, similar)
+        blend = 0.0 if similar is None else float(state["blend"])
         return ClickModel(
             np.asarray(V, np.float32),
             np.asarray(counts, np.float64),
@@ -281,10 +287,6 @@ class ClickRecipe:
             similar,
             blend,
         )
-
-    def _blend(self, state: State, similar: ItemItem) -> float:
-        rank, width = similar.right.shape[1], self.settings.width
-        return blend_weight(part=self._part(state), held=self._held(state), rank=rank, width=width)
 
     # --- counts ---
 
@@ -355,30 +357,40 @@ class ClickRecipe:
             std=float(state["counted_std"]),
             exponent=1 - 2 * self.settings.gram_exponent,
         )
-        pairs = shared(gram, diagonal, popular, noise_std=std, clicks=self._clicks(state))
-        similar = ease(pairs, diagonal, head=head, weights=clicked)
         above = spectrum.shrunk[:d] / np.maximum(np.abs(spectrum.values[:d]), 1e-12)
         V = np.zeros((self.facts.num_items, d))
         V[head] = spectrum.vectors[:, :d] * np.sqrt(np.maximum(above, 0.05))
-        found: Arrays = {
-            "V": _normalised(V),
-            "left": similar.left,
-            "right": similar.right,
-            "spread": np.array(similar.spread),
-        }
         exact = not std or self.people is not None  # what public people show is above any noise
         directions = self.facts.num_items if exact else np.count_nonzero(spectrum.shrunk)
-        if directions < LEAST_DIRECTIONS and "gram" not in state:
-            return found | {"faint": np.array(1)}
+        faint = directions < LEAST_DIRECTIONS and "gram" not in state
         all_told = len(head) == self.facts.num_items and directions >= RESOLVED * len(head)
         hidden = (
             directions < FEW_DIRECTIONS
             or (self._held(state) >= AGAIN[0] and directions < AGAIN[1])
             or all_told
         )
-        return found | (
-            {"gram": gram, "gram_std": np.array(std)} if "gram" in state or hidden else {}
-        )
+        again = not faint and ("gram" in state or hidden)
+        if exact or faint or again:
+            pairs = shared(gram, diagonal, popular, noise_std=std, clicks=self._clicks(state))
+        else:
+            pairs = beside_vectors(gram, popular, noise_std=std, clicks=self._clicks(state))
+        similar, part = ease(pairs, diagonal, head=head, weights=clicked), self._part(state)
+        if exact or pairs.single is None:
+            blend = blend_weight(
+                part=part, held=self._held(state), rank=similar.right.shape[1], width=d
+            )
+        else:
+            blend = BESIDE_VECTORS * part
+        found: Arrays = {
+            "V": _normalised(V),
+            "left": similar.left,
+            "right": similar.right,
+            "spread": np.array(similar.spread),
+            "blend": np.array(blend),
+        }
+        if faint:
+            return found | {"faint": np.array(1)}
+        return found | ({"gram": gram, "gram_std": np.array(std)} if again else {})
 
     def _part(self, state: State) -> float:
         """Of all clicks, those on the head."""

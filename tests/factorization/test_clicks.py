@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from fedrec.factorization import clicks, item_item
 from fedrec.factorization.click_model import ClickModel
 from fedrec.factorization.clicks import ClickRecipe
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.item_item import MOST
+from fedrec.factorization.item_item import MOST, Pairs
 from fedrec.federation.messages import Question
 from fedrec.federation.rounds import RoundDone, State, train
 from fedrec.in_process.loopback import Loopback
@@ -386,3 +388,36 @@ def test_eigenvectors_are_found_once_when_the_gram_is_asked_for_again(
     recipe = recipe_for(events, 5.0)
     assert len(rounds_of(events, recipe)) > 3
     assert len(found) == 2
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "few", "expected"),
+    [(5.0, 0, "beside_vectors"), (5.0, 10**6, "shared"), (math.inf, 0, "shared")],
+)
+def test_weights_leave_directions_to_vectors_where_there_is_noise_and_steps_follow(
+    epsilon: float, few: int, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And by how much they count then is a part of the clicks that they see."""
+    used = []
+    for name in ("beside_vectors", "shared"):
+
+        def spied(*known: Any, _name: str = name, **more: Any) -> Pairs:
+            used.append(_name)
+            made = getattr(item_item, _name)(*known, **more)
+            return Pairs(made.Q, np.zeros((len(made.Q), len(made.Q))))
+
+        monkeypatch.setattr(clicks, name, spied)
+    monkeypatch.setattr(clicks, "LEAST_DIRECTIONS", 0)
+    monkeypatch.setattr(clicks, "RESOLVED", 2.0)
+    monkeypatch.setattr(clicks, "FEW_DIRECTIONS", few)
+    monkeypatch.setattr(clicks, "AGAIN", (0.0, 0))
+    events = some_clicks()
+    recipe = recipe_for(events, epsilon)
+    recipe = ClickRecipe(recipe.plan, replace(recipe.settings, heads=(10, 10)), recipe.facts)
+    last = rounds_of(events, recipe)[-1].state
+    assert set(used) == {expected}
+    model = recipe.model(last)
+    if expected == "beside_vectors":
+        counts = np.asarray(last["counts"])
+        assert isinstance(model, ClickModel)
+        assert model.blend == pytest.approx(0.65 * counts[last["head"]].sum() / counts.sum())
