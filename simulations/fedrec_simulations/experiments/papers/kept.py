@@ -31,6 +31,8 @@ from fedrec_simulations.report.standalone import standalone
 FOLDER = "figures"
 PAGE = "figures.md"
 _NEWS = "news-paper-ml1m"
+_MOST_COLUMNS = 12
+"""Of a table whose series share no column."""
 INTRODUCTION = """Made by `fedrec docs docs/reference.md --results docs/results` from the files in
 docs/results/figures, which the commands below write; PrivateRec's from docs/results. Every one is a
 full run: all seeds, points and trainings of its scenario. [The study](study.md) lists all figures
@@ -153,8 +155,12 @@ def _picture(target: Path, name: str, chart: Any) -> str:
 
 
 def _table(metric: str, x: str, rows: Sequence[Row]) -> str:
-    """A line for each series, a column for each x; lists of neighbours in a table of their own."""
+    """A line for each series, a column for each x; lists of neighbours in a table of their own.
+
+    Where no two series share an x, as where x is a time, each line lists its own."""
     places = list(dict.fromkeys(row["x"] for row in rows))
+    if len(places) == len(rows) > _MOST_COLUMNS:
+        return _own_places(metric, x, rows)
     cells = {(row["series"], row["x"]): row for row in rows}
     lines = [
         [f"{series}", *(_cell(cells.get((series, place))) for place in places)]
@@ -169,6 +175,16 @@ def _table(metric: str, x: str, rows: Sequence[Row]) -> str:
     nearest = [table(("series", axis, "nearest"), listed, text=True)] if listed else []
     head = (f"{metric} by {axis}", *(words(place) for place in places))
     return "\n\n".join([table(head, lines), *nearest])
+
+
+def _own_places(metric: str, x: str, rows: Sequence[Row]) -> str:
+    points = {
+        series: "; ".join(
+            f"{row['x']:.4g}: {_cell(row)}" for row in rows if row["series"] == series
+        )
+        for series in dict.fromkeys(f"{row['series']}" for row in rows)
+    }
+    return table(("series", f"{x}: {metric}"), [list(pair) for pair in points.items()], text=True)
 
 
 def _cell(row: Row | None) -> str:

@@ -125,5 +125,5 @@ def how_chosen(name: str) -> str:
     return " ".join(
         sentence
         for sentence in re.split(r"(?<=[.:])\s+(?=[A-Z])", said)
-        if re.search(r"chosen|chooses|search|tunes|Found by|settings an? ", sentence)
+        if re.search(r"[Ss]ettings|chosen|search|tunes|rewrite|Found by", sentence)
     )
