@@ -29,6 +29,9 @@ _SENT = ("recipe", "seed", "privacy", "news")
 _OPENED = ("word_vectors", "language_model")
 _FILES = (*_OPENED, "entity_vectors")
 """Keys of `news` that name a file; those that a device would open come first."""
+LATER_KEYS = ("attention_noise", "bands", "printed")
+"""Keys of `news` that came after version 2 of the messages: left out where they are at their
+default, since a client without them refuses a recipe that has them."""
 _WITH_CLIENTS = "with-the-clients"
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -106,8 +109,9 @@ def read_ask(content: bytes, public: Arrays) -> Ask:
 def news_recipe(scenario: Scenario) -> str:
     """The part of a scenario that decides what runs on a device, as canonical JSON: public, and
     sent to every client. Paths of the server's own files are left out."""
+    plain = set(LATER_KEYS) - scenario.news.chosen()
     content = scenario.model_dump(
-        mode="json", include=set(_SENT), exclude={"privacy": scenario.unsaid}
+        mode="json", include=set(_SENT), exclude={"privacy": scenario.unsaid, "news": plain}
     )
     content["news"] |= dict.fromkeys(_FILES, "")
     data = {

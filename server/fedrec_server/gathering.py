@@ -41,6 +41,10 @@ class Gathering:
         )
 
 
+NOBODY_ENROLS = 2**40
+"""What `Enrolling.enrolled` says where there is no aggregator: more users than there can be."""
+
+
 class Enrolling(Protocol):
     """Who knows which users may report: an aggregator's desk."""
 
@@ -97,8 +101,7 @@ def _missing(answers: Sequence[Answer], enrolled: int, gathering: Gathering) -> 
             "room for: lower privacy.epsilon to it and begin anew with --drop-unfinished "
             "--again, or go on without that client."
         )
-    there = (
-        f"{len(joined)} clients with {sum(answer.users for answer in joined)} users, {enrolled} "
-        "enrolled"
-    )
+    there = f"{len(joined)} clients with {sum(answer.users for answer in joined)} users"
+    if enrolled < NOBODY_ENROLS:
+        there += f", {enrolled} enrolled"
     return UnreachableError(f"joined: {there}; needed: {wanted}{refusals}", remedy)

@@ -34,7 +34,7 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
 from fedrec.settings import Scenario
 from fedrec.storage import read_json, write_arrays, write_json
-from fedrec_server.gathering import Gathering, gather
+from fedrec_server.gathering import NOBODY_ENROLS, Gathering, gather
 from fedrec_server.kept_releases import KeptReleases
 from fedrec_server.received import (
     bounded_gradients,
@@ -318,7 +318,7 @@ class _NoDesk:
     """In place of an aggregator where there is none: whoever joined takes part."""
 
     def enrolled(self) -> int:
-        return 2**40
+        return NOBODY_ENROLS
 
 
 def _nobody(round: int, answers: Sequence[Answer]) -> RefusedError:

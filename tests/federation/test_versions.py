@@ -27,9 +27,9 @@ from fedrec.federation.wire import (
     read_terms,
     unpack_release,
 )
-from fedrec.news.messages import Ask, pack_ask, read_ask
+from fedrec.news.messages import Ask, news_recipe, pack_ask, read_ask, scenario_of
 from fedrec.recipes import client_recipe
-from fedrec.settings import Scenario
+from fedrec.settings import Scenario, load
 from fedrec_transport.aggregator_api import aggregator_pb2 as pb
 from fedrec_transport.aggregator_api import methods
 from fedrec_transport.serving_api import serving_pb2 as serving
@@ -230,3 +230,25 @@ def test_serving_reads_a_question_of_version_1_and_only_adds_to_its_answers() ->
         )
         == 1
     )
+
+
+SENT_IN_VERSION_2 = {
+    "privacy": {"accountant", "allow_large_delta", "delta", "epsilon", "noise", "unit"},
+    "news": {
+        "basis", "clip", "entity_vectors", "epochs", "history", "language_model", "learning_rate",
+        "max_user_epsilon", "model", "no_click", "open_categories", "padding", "rounds",
+        "serving_epsilons", "topics", "users_per_round", "variant", "word_vectors",
+    },
+}  # fmt: skip
+
+
+def test_a_recipe_has_no_key_that_a_client_of_this_version_may_lack_unless_a_run_needs_it() -> None:
+    """A client refuses a key that it does not know: one that came later is sent where it decides
+    something, and nowhere else."""
+    planted = ["recipe=privaterec", "data.format=planted-news"]
+    sent = json.loads(news_recipe(load(None, [*planted, "privacy.unit=click"])))
+    assert {name: set(sent[name]) for name in SENT_IN_VERSION_2} == SENT_IN_VERSION_2
+    needed = ["news.variant=local", "privacy.unit=click", "news.attention_noise=laplace"]
+    sent = json.loads(news_recipe(load(None, [*planted, *needed])))
+    assert set(sent["news"]) == SENT_IN_VERSION_2["news"] | {"attention_noise"}
+    assert scenario_of(json.dumps(sent)).news.attention_noise == "laplace"
