@@ -228,7 +228,7 @@ def markdown(result: Row) -> str:
     for lines, words in figures:
         if any(m.name in found for some in lines.values() for m in some):
             parts += words
-    return "\n\n".join(parts)
+    return "\n\n".join(filter(None, parts))
 
 
 def _seeds_in_words(first: Row) -> str:
@@ -293,14 +293,13 @@ _NO_VERDICT = (
 
 
 def _ordering(found: Row) -> str:
-    """The paper puts PrivateRec above DP-FedRec at every epsilon of training."""
+    """The paper puts PrivateRec above DP-FedRec at every epsilon of training; empty where no pair
+    was run."""
     seen = "; ".join(
         f"{words}: {_percent(ours)} and {_percent(theirs)}" for words, ours, theirs in _pairs(found)
     )
-    return (
-        "The paper puts PrivateRec above DP-FedRec. Here, `local` and DP-FedRec: "
-        f"{seen or 'not run'}."
-    )
+    words = f"The paper puts PrivateRec above DP-FedRec. Here, `local` and DP-FedRec: {seen}."
+    return words if seen else ""
 
 
 def _ordering_served(found: Row) -> str:
@@ -317,7 +316,8 @@ def _ordering_served(found: Row) -> str:
         if ours is not None and theirs is not None
     ]
     paper = "Served at ε = 10, the paper puts PrivateRec above FedRec with a noised user vector."
-    return f"{paper} Here, `local` and FedRec: {'; '.join(words) or 'not run'}. {_NO_VERDICT}"
+    here = f"{paper} Here, `local` and FedRec: {'; '.join(words)}. {_NO_VERDICT}"
+    return here if words else ""
 
 
 def _pairs(found: Row) -> Iterator[tuple[str, float, float]]:
