@@ -27,6 +27,12 @@ class FeatureBag:
     vocabulary: tuple[str, ...]
     counts: sparse.csr_matrix
 
+    @property
+    def tells(self) -> bool:
+        """Whether some items have a value that others have not."""
+        having = np.asarray((self.counts > 0).sum(axis=0)).ravel()
+        return bool(((having > 0) & (having < self.counts.shape[0])).any())
+
 
 @dataclass(frozen=True)
 class PublicFeatures:

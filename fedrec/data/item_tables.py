@@ -34,14 +34,16 @@ class ItemTable:
 
     def features_of(self, item_ids: Sequence[str]) -> PublicFeatures:
         """Bags for a catalogue that starts with this table's items; the items after them have empty
-        rows."""
+        rows.
+
+        There are none where no bag tells an item from another: of titles without words of three
+        letters, or of columns with one value throughout, directions would be 0 / 0."""
         more = len(item_ids) - len(self.ids)
-        return PublicFeatures(
-            {
-                name: FeatureBag(bag.vocabulary, _padded(bag.counts, more))
-                for name, bag in self.bags.items()
-            }
-        )
+        bags = {
+            name: FeatureBag(bag.vocabulary, _padded(bag.counts, more))
+            for name, bag in self.bags.items()
+        }
+        return PublicFeatures(bags if any(bag.tells for bag in bags.values()) else {})
 
     def titles_of(self, item_ids: Sequence[str]) -> tuple[str, ...] | None:
         """Titles for such a catalogue; an item after the table's is called by its id."""

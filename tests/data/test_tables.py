@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from fedrec.data.item_tables import read_item_table
 from fedrec.data.read import read
 from fedrec.errors import DataError, MalformedRowError, SettingsError
 
@@ -200,3 +201,23 @@ def test_a_scale_means_ratings_and_never_clicks(tmp_path: Path) -> None:
     (tmp_path / "n.csv").write_text("user,item,stars\na,b,3\n")
     with pytest.raises(DataError, match="rating"):
         read(tmp_path / "n.csv", rating_range=(1, 5))
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [("title", ["T1", "T2", "T3"]), ("kind", ["book", "book", "book"]), ("kind", ["", "", ""])],
+    ids=["titles without words", "one value", "no value"],
+)
+def test_where_no_column_tells_an_item_from_another_there_are_no_features(
+    column: str, values: list[str], tmp_path: Path
+) -> None:
+    """Alone it made the directions of the public features 0 / 0, and every bias after them."""
+    rows = "".join(f"{n},{value}\n" for n, value in enumerate(values))
+    (tmp_path / "items.csv").write_text(f"item,{column}\n{rows}")
+    table = read_item_table(tmp_path / "items.csv", id_column="item", separator="|")
+    assert table.features_of(table.ids).bags == {}
+    (tmp_path / "more.csv").write_text(
+        f"item,genre,{column}\n0,drama,{values[0]}\n1,drama,{values[1]}\n2,,{values[2]}\n"
+    )
+    more = read_item_table(tmp_path / "more.csv", id_column="item", separator="|")
+    assert set(more.features_of(more.ids).bags) == {"genre", column}
