@@ -138,8 +138,8 @@ def scenario_of(recipe: str) -> Scenario:
     named = (
         not isinstance(news, dict)
         or not isinstance(data, dict)
-        or set(content) > {*_SENT, "data"}
-        or set(data) > {"format", "path"}
+        or not set(content) <= {*_SENT, "data"}
+        or not set(data) <= {"format", "path"}
         or data.get("path") not in (None, "", _WITH_CLIENTS)
         or any(news.get(name) for name in _OPENED)
     )

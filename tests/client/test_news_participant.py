@@ -381,10 +381,13 @@ def test_a_server_that_names_files_of_the_client_is_told_nothing_of_them(
     recipe = json.loads(news_recipe(chosen))
     for table, keys in named.items():
         recipe.setdefault(table, {}).update({k: places.get(v, v) for k, v in keys.items()})
-    changed = replace(terms(chosen, readers), recipe=json.dumps(recipe))
-    one = client()
-    answer = one.join(changed)
-    assert answer.refusal == Refusal.MALFORMED
+    one, fewer = client(), {name: recipe[name] for name in recipe if name != "seed"}
+    fewer["data"] = {name: recipe["data"][name] for name in recipe["data"] if name != "format"}
+    for sent in (fewer, recipe):
+        changed = replace(terms(chosen, readers), recipe=json.dumps(sent))
+        answer = one.join(changed)
+        assert answer.refusal == Refusal.MALFORMED
+        assert "names files" in answer.cause
     arrays = {"parameters": np.zeros(3, np.float32), "cohort": np.arange(2)}
     told = one.tell(Ask("r1", 1, readers.num_users, {"site": 0}, arrays)).answer
     for said in (answer.cause, told.cause):
