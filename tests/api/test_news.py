@@ -40,5 +40,7 @@ def test_news_are_trained_asked_and_exported(tmp_path: Path) -> None:
 def test_misuse_is_refused_before_anything_is_read() -> None:
     with pytest.raises(fedrec.RunError, match="not trained"):
         fedrec.NewsRecommender().recommend(history=["N1"])
+    with pytest.raises(fedrec.DataError, match="needs NewsData, found a dict"):
+        fedrec.NewsRecommender().fit({"user": ["a"]})  # type: ignore[arg-type]
     with pytest.raises(fedrec.SettingsError, match="no variant 'centrl'"):
         fedrec.NewsRecommender(variant="centrl").fit(fedrec.NewsData.planted())  # type: ignore[arg-type]

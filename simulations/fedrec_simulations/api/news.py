@@ -15,7 +15,7 @@ import polars as pl
 
 from fedrec.data.frames import polars_frame
 from fedrec.data.news_tables import VECTORS, renamed, write_news
-from fedrec.errors import RunError, SettingsError
+from fedrec.errors import DataError, RunError, SettingsError
 from fedrec.extras import require
 from fedrec.news.variant import require as variant_named
 from fedrec.privacy.guarantee import Guarantee
@@ -193,6 +193,11 @@ class NewsRecommender(Parameters):
 
     def fit(self, data: NewsData, *, progress: bool = False) -> Self:
         """Train, and measure on the data's own test impressions; `metrics` has what was found."""
+        if not isinstance(data, NewsData):
+            raise DataError(
+                f"fit needs NewsData, found a {type(data).__name__}",
+                "Your own frames become it by fedrec.NewsData.from_frames.",
+            )
         require("news", type(self).__name__)
         from fedrec_simulations.simulate_news import run
 
