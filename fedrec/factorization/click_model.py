@@ -4,8 +4,7 @@ and the two blended.
 On the items of the weights a score is (1 - w) s + w (mean s + f e): s of the vectors, e of the
 weights, each centred over those items for the user at hand, f what gives e the spread of s. Other
 items keep s, so that nothing is gained or lost against them. All of it is linear in what the user
-holds, and stays an inner product. w grows with the part of all clicks that the weights see, and
-with how many of their items people hold: item-item weights need company.
+holds, and stays an inner product. w grows with the part of all clicks that the weights see.
 """
 
 from __future__ import annotations
@@ -26,30 +25,24 @@ Arrays = Mapping[str, npt.NDArray[np.generic]]
 FALLBACK = 1e-6
 """Scale of the popularity column, which only users without a vector of their own see: no similarity
 of items notices it."""
-MOST_BLEND, LEAST_PART, COMPANY = 0.65, 0.6, 15.0
+BLEND = 0.65
+"""w over the part of all clicks that weights see.
 
-BESIDE_VECTORS = 0.65
-"""w over the part of all clicks that weights of single pairs see.
-
-Validation NDCG@20 was best at w over that part of .5 to .7 on yelp2018 at epsilon 5 and 20 (weights
-see 25 and 33%), .6 or more at 1 (15%), .5 to .7 on amazon-book at 20 (58%), .7 or more at 1 and 5
-(24 and 34%).
+Validation NDCG@20, one draw, was best at w over that part of .6 on yelp2018 at epsilon 5, 20 and
+without noise (weights see 25, 33 and 45%; .0518 at 20 with .6, .0509 with 1), of .6 to .8 on
+amazon-book at 5 and 20 (34, 58%), 1 or more at 1 (24%), .5 to 1 on its 1,000 most clicked items, .2
+to .5 on those of yelp2018, and flat from .4 to 1 on MovieLens 1M (45 to 97%).
 """
 
 
-def blend_weight(*, part: float, held: float, rank: int, width: int) -> float:
-    """w of item-item weights of `rank` that see `part` of all clicks, `held` items a user, beside
-    vectors of `width` numbers.
+def blend_weight(*, part: float, rank: int, width: int) -> float:
+    """w of item-item weights of `rank` that see `part` of all clicks, beside vectors of `width`
+    numbers.
 
-    Validation NDCG@20, epsilon 1 to 20, was best at w = .15 to .3 on yelp2018 and amazon-book,
-    where weights see 15 to 35% of all clicks and people hold 3 to 11 of their items, .3 to .5 on
-    amazon-book at 20 (47%), and flat from .5 to 1 on MovieLens 1M (45 to 90%, 25 to 60 items).
-    Vectors of few numbers, as small catalogues have, know less than weights of high rank: of its
-    100 films .37 against .40.
+    Vectors of few numbers, as small catalogues have, know less than weights of high rank: of the
+    100 films of MovieLens 1M .37 against .40.
     """
-    return min(
-        part * (LEAST_PART + held / (held + COMPANY)), max(MOST_BLEND, 1 - (2 * width / rank) ** 2)
-    )
+    return part * max(BLEND, 1 - (2 * width / rank) ** 2)
 
 
 @dataclass(frozen=True)

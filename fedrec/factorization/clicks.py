@@ -39,18 +39,13 @@ import numpy.typing as npt
 from fedrec.arrays import Float32s, Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization import clicks_client
-from fedrec.factorization.click_model import (
-    BESIDE_VECTORS,
-    ClickModel,
-    ItemItemModel,
-    blend_weight,
-)
+from fedrec.factorization.click_model import ClickModel, ItemItemModel, blend_weight
 from fedrec.factorization.empirical_bayes import denoise_counts, expected_counts
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_item import (
     RANK,
     ItemItem,
-    beside_vectors,
+    by_popularity,
     denoised,
     denoised_diagonal,
     ease,
@@ -278,7 +273,7 @@ class ClickRecipe:
             return ItemItemModel(ItemItem.of_arrays(state), _floats(state, "counts"))
         V, counts = state.get("V", np.zeros((m, 1), np.float32)), state.get("counts", np.zeros(m))
         chosen, similar = self.settings, item_item_of(state)
-        blend = 0.0 if similar is None else float(state["blend"])
+        blend = 0.0 if similar is None else self._blend(state, similar)
         return ClickModel(
             np.asarray(V, np.float32),
             np.asarray(counts, np.float64),
@@ -287,6 +282,10 @@ class ClickRecipe:
             similar,
             blend,
         )
+
+    def _blend(self, state: State, similar: ItemItem) -> float:
+        rank, width = similar.right.shape[1], self.settings.width
+        return blend_weight(part=self._part(state), rank=rank, width=width)
 
     # --- counts ---
 
@@ -370,23 +369,15 @@ class ClickRecipe:
             or all_told
         )
         again = not faint and ("gram" in state or hidden)
-        if exact or faint or again:
-            pairs = shared(gram, diagonal, popular, noise_std=std, clicks=self._clicks(state))
-        else:
-            pairs = beside_vectors(gram, popular, noise_std=std, clicks=self._clicks(state))
-        similar, part = ease(pairs, diagonal, head=head, weights=clicked), self._part(state)
-        if exact or pairs.single is None:
-            blend = blend_weight(
-                part=part, held=self._held(state), rank=similar.right.shape[1], width=d
-            )
-        else:
-            blend = BESIDE_VECTORS * part
+        pairs = shared(gram, diagonal, popular, noise_std=std, clicks=self._clicks(state))
+        if pairs.single is None and not (exact or faint or again):
+            pairs = by_popularity(gram, popular)
+        similar = ease(pairs, diagonal, head=head, weights=clicked)
         found: Arrays = {
             "V": _normalised(V),
             "left": similar.left,
             "right": similar.right,
             "spread": np.array(similar.spread),
-            "blend": np.array(blend),
         }
         if faint:
             return found | {"faint": np.array(1)}

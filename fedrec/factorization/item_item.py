@@ -14,8 +14,7 @@ and from what is each item's own, then EASE in closed form, of low rank.
         the noise's, e its standard error: little is left of them where they say little. They and
         l p p' add up to a matrix of low rank, whose positive part is Q Q'
     single = posterior means of what Q Q' leaves of each pair, where single pairs stand out of the
-        noise (`empirical_bayes.sparse_means`): two shops of one street are no direction. Beside
-        vectors, which have the directions from later steps too, Q Q' is l p p' (`beside_vectors`)
+        noise (`empirical_bayes.sparse_means`): two shops of one street are no direction
     EASE (Steck 2019): B_ij = -P_ij / P_jj for P = (Q Q' + single + D)^-1, D what Q Q' leaves of the
         diagonal and a ridge; B_ii = 0
 
@@ -219,7 +218,7 @@ def shared(
     lists by 1 to 2% on MovieLens where the noise is the larger. Single pairs are looked for beyond
     the sum, and only where there is noise: without it EASE's ridge does as well.
     """
-    pairs, (expected, level) = gram - np.diag(np.diag(gram)), _by_popularity(gram, popular)
+    pairs, (expected, level) = gram - np.diag(np.diag(gram)), _popular_part(gram, popular)
     sampled = math.sqrt(level / clicks) * popular
     unit, variance = np.ones(len(gram)), noise_std**2 / 2
     if float(np.mean(sampled)) ** 2 > variance:
@@ -239,22 +238,18 @@ def shared(
     return Pairs(Q, _single(gram - Q @ Q.T, noise_std**2 / 2 + np.outer(sampled, sampled)))
 
 
-def beside_vectors(gram: Float64s, popular: Float64s, *, noise_std: float, clicks: float) -> Pairs:
-    """What a symmetric noised (K, K) Gram says of different items beyond directions: popularity
-    (K,) and single pairs.
+def by_popularity(gram: Float64s, popular: Float64s) -> Pairs:
+    """What popularity (K,) alone makes of the pairs of a symmetric noised (K, K) Gram.
 
-    For weights that are blended with vectors, which have the directions from the same Gram and from
-    later steps. Arguments as of `shared`. Validation NDCG@20 with `shared` and with this, the blend
-    of each, one draw: yelp2018 at epsilon 1, 5 and 20 .0235, .0238; .0392, .0399; .0509, .0514;
-    amazon-book (a fifth of people) .0435, .0440; .0749, .0747; .1035, .1029; 20,000 planted users x
-    10,000 items, where no pair stands out, at 20 .0372, .0406 (popularity .0415).
+    For weights beside vectors that have the Gram's directions too, where no pair stands out by
+    itself: validation NDCG@20 of 20,000 planted users x 10,000 items at epsilon 20 with `shared`
+    .0372, with this .0396, of popularity .0415.
     """
-    _, level = _by_popularity(gram, popular)
-    sampled, Q = math.sqrt(level / clicks) * popular, math.sqrt(level) * popular[:, None]
-    return Pairs(Q, _single(gram - Q @ Q.T, noise_std**2 / 2 + np.outer(sampled, sampled)))
+    _, level = _popular_part(gram, popular)
+    return Pairs(math.sqrt(level) * popular[:, None])
 
 
-def _by_popularity(gram: Float64s, popular: Float64s) -> tuple[Float64s, float]:
+def _popular_part(gram: Float64s, popular: Float64s) -> tuple[Float64s, float]:
     """(K, K) p p' with 0 on its diagonal, and l >= 0 by least squares: what popularity p (K,) alone
     makes of pairs is l p p'."""
     expected = np.outer(popular, popular)

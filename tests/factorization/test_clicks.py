@@ -391,20 +391,25 @@ def test_eigenvectors_are_found_once_when_the_gram_is_asked_for_again(
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "few", "expected"),
-    [(5.0, 0, "beside_vectors"), (5.0, 10**6, "shared"), (math.inf, 0, "shared")],
+    ("epsilon", "few", "single", "expected"),
+    [
+        (5.0, 0, False, {"shared", "by_popularity"}),
+        (5.0, 0, True, {"shared"}),
+        (5.0, 10**6, False, {"shared"}),
+        (math.inf, 0, False, {"shared"}),
+    ],
 )
-def test_weights_leave_directions_to_vectors_where_there_is_noise_and_steps_follow(
-    epsilon: float, few: int, expected: str, monkeypatch: pytest.MonkeyPatch
+def test_weights_leave_directions_to_vectors_where_no_pair_stands_out_and_steps_follow(
+    epsilon: float, few: int, single: bool, expected: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And by how much they count then is a part of the clicks that they see."""
-    used = []
-    for name in ("beside_vectors", "shared"):
+    """And how much they count is by the part of all clicks that they see."""
+    used = set()
+    for name in ("by_popularity", "shared"):
 
         def spied(*known: Any, _name: str = name, **more: Any) -> Pairs:
-            used.append(_name)
+            used.add(_name)
             made = getattr(item_item, _name)(*known, **more)
-            return Pairs(made.Q, np.zeros((len(made.Q), len(made.Q))))
+            return Pairs(made.Q, np.zeros((10, 10)) if single else None)
 
         monkeypatch.setattr(clicks, name, spied)
     monkeypatch.setattr(clicks, "LEAST_DIRECTIONS", 0)
@@ -415,9 +420,8 @@ def test_weights_leave_directions_to_vectors_where_there_is_noise_and_steps_foll
     recipe = recipe_for(events, epsilon)
     recipe = ClickRecipe(recipe.plan, replace(recipe.settings, heads=(10, 10)), recipe.facts)
     last = rounds_of(events, recipe)[-1].state
-    assert set(used) == {expected}
-    model = recipe.model(last)
-    if expected == "beside_vectors":
-        counts = np.asarray(last["counts"])
+    assert used == expected
+    if not few:
+        model, counts = recipe.model(last), np.asarray(last["counts"])
         assert isinstance(model, ClickModel)
         assert model.blend == pytest.approx(0.65 * counts[last["head"]].sum() / counts.sum())
