@@ -99,8 +99,9 @@ add from 1, before any release."""
 
 
 def public_content(facts: PublicFacts, settings: DefaultSettings) -> Float64s | None:
-    """(m, D) leading directions of the features, mean squared row norm 1; None without features."""
-    if facts.features is None or not facts.features.bags:
+    """(m, D) leading directions of the features, mean squared row norm 1; None without features
+    that tell an item from another."""
+    if facts.features is None or not any(bag.tells for bag in facts.features.bags.values()):
         return None
     F = svd_embedding(
         facts.features, dimension=settings.feature_dimension, seed=0, weights=METADATA_WEIGHTS

@@ -1,7 +1,9 @@
 """The default recipe's server: what it makes of a release, beside what the devices were told."""
 
 import numpy as np
+from scipy import sparse
 
+from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import dot_product, same_for_everyone
@@ -39,6 +41,30 @@ def test_the_server_learns_around_the_rounded_numbers_that_devices_had() -> None
             steps += 1
         state = done.state
     assert steps > 1
+
+
+def test_features_that_every_item_shares_are_as_good_as_none() -> None:
+    """Their directions would be 0 / 0, and with them every bias."""
+    data = planted(PlantedShape(users=60, items=ITEMS, events=700), seed=1).interactions
+    ends = []
+    for bags in ({"kind": FeatureBag(("film",), sparse.csr_matrix(np.ones((ITEMS, 1))))}, {}):
+        facts = PublicFacts(
+            data.num_users,
+            data.num_items,
+            data.kind,
+            data.value_range,
+            PublicFeatures(bags),
+            Streams(1),
+        )
+        made = prepare(load(None, ["privacy.epsilon=20"]), facts)
+        assert made.recipe.content is None
+        ledger = Ledger(made.plan.guarantee)
+        runner = Loopback(data, made.steps, made.plan, Streams(1), ledger)
+        *_, last = train(made.recipe, runner, made.recipe.begin())
+        ends.append(last.state)
+    for name, array in ends[1].items():
+        np.testing.assert_array_equal(ends[0][name], array)
+        assert np.isfinite(array).all()
 
 
 def test_lists_of_rated_items_are_better_than_popularity() -> None:
