@@ -302,15 +302,25 @@ def test_two_releases_of_the_same_sum_are_weighed_by_their_noise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("again", "least", "asked"),
-    [((0.0, 10**6), 0, "clicks/tastes"), ((0.0, 0), 10**6, "clicks/counts")],
+    ("again", "sparse", "least", "asked"),
+    [
+        ((0.0, 10**6), 0.0, 0, "clicks/tastes"),
+        ((1e9, 0), 1e9, 0, "clicks/tastes"),
+        ((0.0, 0), 0.0, 10**6, "clicks/counts"),
+    ],
 )
 def test_what_steps_would_not_use_goes_to_the_gram_or_to_counts_again(
-    again: tuple[float, int], least: int, asked: str, monkeypatch: pytest.MonkeyPatch
+    again: tuple[float, int],
+    sparse: float,
+    least: int,
+    asked: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every release of the plan is asked for once, under its own name, and noise falls as if one
     release had had all of it."""
     monkeypatch.setattr(clicks, "AGAIN", again)
+    monkeypatch.setattr(clicks, "SPARSE", sparse)
+    monkeypatch.setattr(clicks, "FEW_DIRECTIONS", 0)
     monkeypatch.setattr(clicks, "LEAST_DIRECTIONS", least)
     monkeypatch.setattr(clicks, "RESOLVED", 2.0)
     events = some_clicks()
@@ -416,6 +426,7 @@ def test_weights_leave_directions_to_vectors_where_no_pair_stands_out_and_steps_
     monkeypatch.setattr(clicks, "RESOLVED", 2.0)
     monkeypatch.setattr(clicks, "FEW_DIRECTIONS", few)
     monkeypatch.setattr(clicks, "AGAIN", (0.0, 0))
+    monkeypatch.setattr(clicks, "SPARSE", 0.0)
     events = some_clicks()
     recipe = recipe_for(events, epsilon)
     recipe = ClickRecipe(recipe.plan, replace(recipe.settings, heads=(10, 10)), recipe.facts)
