@@ -45,7 +45,7 @@ SECTIONS = (
         "The default recipe on data of many sizes",
         "Planted ratings, 25 a user; test RMSE after the last round, in brackets that of item "
         "biases alone, by ε per user (add/remove). "
-        "Means of three seeds. The data is invented: the table looks for sizes at which the recipe "
+        "Means over seeds. The data is invented: the table looks for sizes at which the recipe "
         "fails, and does not say how good it is on real data.",
         "fedrec bench sizes",
         "bench.sizes",
