@@ -58,8 +58,8 @@ SECTIONS = (
             "Each data set is used whole and as subsets of users and items."
         ),
         (
-            "fedrec bench simple --data PATH/ml-1m --data PATH/ml-100k --users 300,1000 --items "
-            "100,300,1000"
+            "fedrec bench simple --data PATH/ml-1m --data PATH/ml-100k --data PATH/yelp2018 "
+            "--data PATH/amazon-book --users 300,1000 --items 100,300,1000"
         ),
         "bench.simple",
     ),
