@@ -98,14 +98,14 @@ NOISE_STD, SLOPE_STD = 0.25, 0.5
 add from 1, before any release."""
 
 
-def public_content(facts: PublicFacts, settings: DefaultSettings) -> Float64s | None:
-    """(m, D) leading directions of the features, mean squared row norm 1; None without features
-    that tell an item from another."""
+def public_content(facts: PublicFacts, *, dimension: int) -> Float64s | None:
+    """(m, dimension) leading directions of the features, mean squared row norm 1; None without
+    features that tell an item from another."""
     if facts.features is None or not any(bag.tells for bag in facts.features.bags.values()):
         return None
-    F = svd_embedding(
-        facts.features, dimension=settings.feature_dimension, seed=0, weights=METADATA_WEIGHTS
-    ).astype(np.float64)
+    F = svd_embedding(facts.features, dimension=dimension, seed=0, weights=METADATA_WEIGHTS).astype(
+        np.float64
+    )
     return F / math.sqrt(float(np.mean(np.sum(F**2, axis=1))))
 
 
@@ -361,6 +361,7 @@ class DefaultRecipe:
             diagonal,
             noise_std=std,
             clicks=self._ratings_per_user(_floats(state, "counts")),
+            content=None if self.content is None else self.content[head],
         )
         return ease(pairs, diagonal, head=head, weights=rated).arrays()
 

@@ -14,6 +14,7 @@ from fedrec.factorization import clicks, default, public_people
 from fedrec.factorization.click_model import ClickModel, ItemItemModel
 from fedrec.factorization.default_model import DefaultModel
 from fedrec.factorization.default_settings import settings_for
+from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.rounds import ClientStep, State
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.public_sides import clicks_of_people, metadata_of, people_of
@@ -31,7 +32,11 @@ def _of_clicks(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     chosen = clicks.default_settings(facts.guarantee, users=facts.num_users, items=facts.num_items)
     plan = facts.plan(chosen.shares)
     people = clicks_of_people(scenario.collective, facts)
-    return Prepared(clicks.ClickRecipe(plan, chosen, facts, people), clicks.CLIENT_STEPS, plan)
+    content = default.public_content(
+        _with_metadata(scenario, facts), dimension=clicks.CONTENT_DIRECTIONS
+    )
+    recipe = clicks.ClickRecipe(plan, chosen, facts, people, content)
+    return Prepared(recipe, clicks.CLIENT_STEPS, plan)
 
 
 def _of_ratings(scenario: Scenario, facts: RecipeFacts) -> Prepared:
@@ -47,18 +52,18 @@ def _of_ratings(scenario: Scenario, facts: RecipeFacts) -> Prepared:
             ),
             "Leave them out.",
         )
-    features = metadata_of(sides, facts.features) if scenario.model.encoder == "features" else None
+    known_items = _with_metadata(scenario, facts)
     with_people, earlier = "public-users" in sides.sides, facts.earlier
     known = with_people or earlier is not None
     settings = settings_for(
         facts.guarantee,
         users=facts.num_users,
         items=facts.num_items,
-        features=features is not None,
+        features=known_items.features is not None,
         people=known,
     )
     plan = facts.plan(settings.shares)
-    content = default.public_content(replace(facts, features=features), settings)
+    content = default.public_content(known_items, dimension=settings.feature_dimension)
 
     def start() -> State:
         if earlier is not None and not with_people:
@@ -68,6 +73,13 @@ def _of_ratings(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     return Prepared(
         default.DefaultRecipe(plan, settings, facts, content, start), default.CLIENT_STEPS, plan
     )
+
+
+def _with_metadata(scenario: Scenario, facts: PublicFacts) -> PublicFacts:
+    """With the features that say what items are, where the scenario wants any."""
+    wanted = scenario.model.encoder == "features"
+    features = metadata_of(scenario.collective, facts.features) if wanted else None
+    return replace(facts, features=features)
 
 
 _STEPS: Mapping[str, Mapping[str, ClientStep]] = {

@@ -231,6 +231,69 @@ def test_the_symmetric_part_of_the_taste_gram_has_isometric_noise() -> None:
     assert np.diagonal(noise, axis1=1, axis2=2).std() == pytest.approx(1, rel=0.1)
 
 
+GROUPS = 6
+
+
+def clicks_of_groups(num_users: int = 3000) -> tuple[Interactions, np.ndarray]:
+    """Every item of 300 belongs to a group (300,), and every user: it clicks its own group's items
+    four times as often. Items are less popular the later they come."""
+    rng, group = np.random.default_rng(4), np.arange(300) % GROUPS
+    chance = np.linspace(0.9, 0.05, 300) * np.where(
+        group == np.arange(num_users)[:, None] % GROUPS, 1.0, 0.25
+    )
+    users, items = np.nonzero(rng.random((num_users, 300)) < chance)
+    events = Interactions.from_columns(
+        users,
+        items,
+        None,
+        num_users=num_users,
+        num_items=300,
+        value_range=(0.0, 1.0),
+        kind="clicks",
+    )
+    return events, group
+
+
+def weights_alone(events: Interactions, content: np.ndarray | None) -> State:
+    """Of a Gram of the 60 most clicked items at epsilon 1, with features or without."""
+    guarantee = Guarantee(1.0, 1e-5)
+    chosen = replace(
+        clicks.settings_for(guarantee, users=events.num_users, items=events.num_items),
+        tastes=0.9,
+        steps=(),
+        heads=(60, 60),
+        head=1.0,
+    )
+    facts = PublicFacts(events.num_users, events.num_items, "clicks", (0.0, 1.0), None, Streams(1))
+    plan = calibrate(guarantee, chosen.shares)
+    return rounds_of(events, ClickRecipe(plan, chosen, facts, content=content))[-1].state
+
+
+def test_features_carry_weights_to_items_outside_of_the_gram() -> None:
+    """Whoever clicks a group's most clicked items is shown the group's items outside of the
+    Gram first; without features the model knows none of them. Features of other items, at random,
+    change no byte of a model."""
+    events, group = clicks_of_groups()
+    told = np.eye(GROUPS)[group] - 1 / GROUPS
+    state = weights_alone(events, told)
+    similar = clicks.item_item_of(state)
+    assert similar is not None
+    assert len(state["head"]) == 60 < len(similar.head) == 300
+    outside = similar.head[60:]
+    for each in range(GROUPS):
+        mine = np.flatnonzero(group[similar.head[:60]] == each)
+        scores = similar.left[mine].sum(axis=0) @ similar.right[60:].T
+        mean = [scores[group[outside] == other].mean() for other in range(GROUPS)]
+        assert mean[each] > 0 > max(mean[other] for other in range(GROUPS) if other != each)
+    without, others = (
+        weights_alone(events, features)
+        for features in (None, np.random.default_rng(0).permutation(told))
+    )
+    for name in ("left", "right", "weighed"):
+        np.testing.assert_array_equal(without[name], others[name])
+    assert set(without["weighed"]) == set(without["head"])
+
+
 def test_whoever_has_no_vector_is_served_by_popularity_and_nobody_else() -> None:
     counts, rng = np.arange(1.0, ITEMS + 1), np.random.default_rng(0)
     V = np.where(np.arange(ITEMS)[:, None] < 20, rng.standard_normal((ITEMS, 4)), 0).astype(

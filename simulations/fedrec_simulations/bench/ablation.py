@@ -303,11 +303,7 @@ def _facts(data: str, *, seed: int, features: bool) -> PublicFacts:
 @cache
 def _content(data: str, dimension: int) -> Float64s | None:
     """Of the data's features, once: it depends on neither budget nor seed."""
-    facts = _facts(data, seed=0, features=True)
-    settings = settings_for(
-        Guarantee(1.0, DELTA), users=facts.num_users, items=facts.num_items, features=True
-    )
-    return default.public_content(facts, replace(settings, feature_dimension=dimension))
+    return default.public_content(_facts(data, seed=0, features=True), dimension=dimension)
 
 
 @cache
