@@ -47,12 +47,10 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_item import (
     RANK,
     ItemItem,
-    Pairs,
-    beyond,
     by_popularity,
     denoised,
     denoised_diagonal,
-    ease,
+    ease_of_all,
     head_size,
     reached,
     shared,
@@ -77,14 +75,6 @@ LEAST_STEP = 0.15
 MOST_TASTES = 4000
 """Items of a taste Gram that steps follow: amazon-book at epsilon 20 had validation NDCG@20 .097,
 .102, .097 with 1,474, 4,000, 6,000."""
-MOST_WEIGHED = 4000
-"""Items of a model that is weights alone, where features tell something of those outside of the
-Gram: a row each of at most 2 `RANK` numbers. Validation NDCG@20 on MovieLens 1M as likes, with
-features on the Gram's 239 items, on twice and four times as many, on all: .1723, .1771, .1790,
-.1799 at epsilon 1; at 5 (643) .2113, .2134, .2135, .2131; 100K at 1 .1444, .1460, .1477, .1483, at
-20 .2356, .2383, .2378, .2378. Without features those of the rest are popularity alone, which is
-1 to 2% worse than leaving them out.
-"""
 CONTENT_DIRECTIONS = 300
 """Leading directions of public features, as `default_settings` has for ratings."""
 LEAST_HEAD = 200
@@ -405,12 +395,17 @@ class ClickRecipe:
             clicks=self._clicks(state),
             content=None if self.content is None else self.content[head],
         )
-        if again and pairs.public is not None and pairs.single is None:
-            similar = self._of_all(state, pairs, diagonal, popular)
-        else:
-            if pairs.single is pairs.public is None and not (exact or faint or again):
-                pairs = by_popularity(gram, popular)
-            similar = ease(pairs, diagonal, head=head, weights=clicked)
+        if pairs.single is pairs.public is None and not (exact or faint or again):
+            pairs = by_popularity(gram, popular)
+        similar = ease_of_all(
+            pairs,
+            diagonal,
+            popular,
+            head=head,
+            counts=_floats(state, "counts"),
+            exponent=1 - 2 * self.settings.gram_exponent,
+            content=self.content if again else None,
+        )
         found: Arrays = {
             "V": _normalised(V),
             "weighed": similar.head,
@@ -421,26 +416,6 @@ class ClickRecipe:
         if faint:
             return found | {"faint": np.array(1)}
         return found | ({"gram": gram, "gram_std": np.array(std)} if again else {})
-
-    def _of_all(
-        self, state: State, pairs: Pairs, diagonal: Float64s, popular: Float64s
-    ) -> ItemItem:
-        """Weights of the Gram's items, and of the `MOST_WEIGHED` most clicked ones: what
-        popularity and content share with the rest."""
-        assert self.content is not None
-        counts, head = _floats(state, "counts"), np.asarray(state["head"], np.int64)
-        order = np.argsort(-counts, kind="stable")[:MOST_WEIGHED]
-        rest = order[~np.isin(order, head)]
-        likely = counts ** (1 - 2 * self.settings.gram_exponent)
-        likely *= float(popular.sum()) / float(likely[head].sum())
-        every = np.concatenate([head, rest])
-        return ease(
-            Pairs(np.vstack([pairs.Q, beyond(pairs, likely[rest], self.content[rest])])),
-            np.concatenate([diagonal, likely[rest]]),
-            head=every,
-            weights=counts[every],
-            measured=len(head),
-        )
 
     def _part(self, state: State) -> float:
         """Of all clicks, those on the head."""

@@ -48,7 +48,7 @@ from fedrec.factorization.item_item import (
     ItemItem,
     denoised,
     denoised_diagonal,
-    ease,
+    ease_of_all,
     head_size,
     shared,
 )
@@ -363,7 +363,16 @@ class DefaultRecipe:
             clicks=self._ratings_per_user(_floats(state, "counts")),
             content=None if self.content is None else self.content[head],
         )
-        return ease(pairs, diagonal, head=head, weights=rated).arrays()
+        similar = ease_of_all(
+            pairs,
+            diagonal,
+            diagonal,
+            head=head,
+            counts=_floats(state, "counts"),
+            exponent=1.0,
+            content=self.content,
+        )
+        return similar.arrays()
 
     # --- taste Gram, where there are no features ---
 

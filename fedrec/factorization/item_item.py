@@ -7,9 +7,9 @@ and from what is each item's own, then EASE in closed form, of low rank.
         told by counts and by the Gram's diagonal, each with noise of its own
     common = the diagonal of what pairs say, as principal factors have it: from a first estimate,
         found with 0 there (`shared`)
-    content: what public features F (K, f) explain of pairs, first in few directions of p F, then in
-        more: eigenvalues of f x f numbers, of which noise hides less (`_subspaces`). Cleaned as the
-        others are, and taken off before them
+    content: what public features F (K, f) explain of pairs, first in few directions of p F, then
+        in more: eigenvalues of f x f numbers, of which noise hides less (`content_directions`).
+        Cleaned as the others are, and taken off before them
     eigenvalues v of pairs + common -> v - 2 K n h(v), n the variance of a pair, h(v) the mean of
         1 / (v - w) over all eigenvalues w: of all estimates with the released eigenvectors the
         closest to what is without noise, as K grows (Bun, Allez, Bouchaud and Potters 2016, for
@@ -41,7 +41,7 @@ nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,6 +51,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 
 from fedrec.arrays import Float32s, Float64s, Int64s
 from fedrec.data.interactions import Interactions
+from fedrec.factorization.content_directions import public_part, subspaces, tells
 from fedrec.factorization.empirical_bayes import sparse_means
 
 MOST, RANK = 2000, 512
@@ -79,23 +80,17 @@ Validation NDCG@20 without single pairs and with them, one draw: amazon-book at 
 mixture, not those of a variance of 1 on alone, is better on yelp2018 (.0410 and .0404 at 5, a fifth
 of its people), and 1 to 3% worse on MovieLens 100K, 10% on 20,000 planted users x 10,000 items.
 """
-CONTENT = (0.05, 0.2)
-"""Over K: how many leading directions of public features are asked first, and next.
+MOST_WEIGHED = 4000
+"""Items that weights know, where features tell something of those outside of the Gram: a row each
+of at most 2 `RANK` numbers.
 
-Validation NDCG@20 (one draw) without features, with K / 10 directions, with K / 20 and then K / 5:
-MovieLens 1M as likes at epsilon 1 and 5 .1636, .1717, .1723 and .2028, .2092, .2113; 100K at 1, 5
-and 20 .1404, .1402, .1444; .2051, .2047, .2048; .2296, .2340, .2356. All three of these, and none
-better than they, at K / 40 to K / 5 in four steps.
+Validation NDCG@20 on MovieLens 1M as likes, with features on the Gram's 239 items, on twice and
+four times as many, on all: .1723, .1771, .1790, .1799 at epsilon 1; at 5 (643) .2113, .2134, .2135,
+.2131; 100K at 1 .1444, .1460, .1477, .1483, at 20 .2356, .2383, .2378, .2378. Lists of the ratings
+of MovieLens 1M on the Gram's items and on all: .1545 and .1745 at 1, .1974 and .2086 at 5; of 100K
+at 5 and 20 .2046, .2138 and .2416, .2456. Without features the rest is popularity alone: 1 to 2%
+worse than leaving it out.
 """
-LEAST_CONTENT = 0.15
-"""Of what pairs say beyond noise, how much directions of features must hold to be looked at first.
-
-Those of MovieLens hold .22 to .58 (whole, 300 and 1,000 people, epsilon 1 to 5), features of other
-items, at random, .05 to .10; these cost 1 to 4% of NDCG@20. Planted clicks .11 and .24, random ones
-there .06 to .21, where neither changes lists by more than draws of noise do.
-"""
-SMALLEST = 1e-3
-"""Of the largest singular value of p F: directions below are not told apart from rounding."""
 _FIRST = 64
 """Most directions of the first estimate, whose diagonal is all that is kept of it."""
 
@@ -253,13 +248,13 @@ def shared(
         unit, variance = np.sqrt(sampled), 1.0
     popular = popular / unit
     pairs = (pairs - level * expected) / np.outer(unit, unit)
-    subspaces = [] if content is None else _subspaces(popular, content)
-    if subspaces and not _tells(subspaces[-1][0], pairs, variance):
-        subspaces = []
+    bases = [] if content is None else subspaces(popular, content)
+    if bases and not tells(bases[-1][0], pairs, variance):
+        bases = []
     common = np.zeros(len(gram))
     for most in (min(_FIRST, rank), rank):
         rest, columns, weights = pairs + np.diag(common), [popular[:, None]], [np.array([level])]
-        for basis, _ in subspaces:
+        for basis, _ in bases:
             values, vectors = np.linalg.eigh(basis.T @ rest @ basis)
             weights.append(_shrunk(values, variance))
             columns.append(basis @ vectors)
@@ -272,7 +267,7 @@ def shared(
         )
         common = np.minimum(np.sum(Q**2, axis=1), diagonal / unit**2) - level * popular**2
     Q = Q * unit[:, None]
-    public = _public(subspaces, columns, made) if subspaces else None
+    public = public_part(bases, columns, made) if bases else None
     if noise_std == 0:
         return Pairs(Q, public=public)
     variances = noise_std**2 / 2 + np.outer(sampled, sampled)
@@ -321,43 +316,6 @@ def beyond(pairs: Pairs, popular: Float64s, content: Float64s) -> Float64s:
     return np.asarray(
         rows * np.sqrt(np.minimum(1, popular / np.maximum(lengths, 1e-300)))[:, None], np.float64
     )
-
-
-def _subspaces(popular: Float64s, content: Float64s) -> list[tuple[Float64s, Float64s]]:
-    """Orthonormal bases (K, k) of the leading `CONTENT` directions of p F, and how they are made,
-    (f, k): p F made."""
-    K, f = content.shape
-    found = list[tuple[Float64s, Float64s]]()
-    for first in sorted({min(int(part * K), f) for part in CONTENT} - {0}):
-        left, values, right = np.linalg.svd(popular[:, None] * content[:, :first], False)
-        told = values > SMALLEST * max(float(values[0]), 1e-300)
-        made = np.zeros((f, int(np.count_nonzero(told))))
-        made[:first] = right[told].T / values[told]
-        found.append((left[:, told], made))
-    return found
-
-
-def _tells(basis: Float64s, pairs: Float64s, variance: float) -> bool:
-    """Whether directions (K, k) hold `LEAST_CONTENT` of what pairs (K, K) say beyond noise of this
-    variance, and hold it surely."""
-    K, k = basis.shape
-    beyond_noise = float(np.sum(pairs**2)) - K * (K - 1) * variance
-    held = float(np.sum((basis.T @ pairs @ basis) ** 2)) - k * k * variance
-    # the sum of k^2 squares of noise, each pair of which is there twice, has std 2 k variance
-    return bool(held > max(LEAST_CONTENT * beyond_noise, 4 * 2 * k * variance))
-
-
-def _public(
-    subspaces: Sequence[tuple[Float64s, Float64s]], columns: Sequence[Float64s], made: Float64s
-) -> Float64s:
-    """(1 + f, r): what makes Q of [p, p F], as far as popularity and content make it.
-
-    columns: of popularity, then of each subspace. made: (n, r), what makes Q of all columns."""
-    parts = [np.eye(1 + len(subspaces[0][1]), 1)]
-    for (basis, of_content), column in zip(subspaces, columns[1:], strict=True):
-        parts.append(np.vstack([np.zeros(column.shape[1]), of_content @ (basis.T @ column)]))
-    known = np.column_stack(parts)
-    return np.asarray(known @ made[: known.shape[1]], np.float64)
 
 
 def _positive(columns: Float64s, weights: Float64s) -> tuple[Float64s, Float64s]:
@@ -443,6 +401,37 @@ def ease(
     spreads = np.einsum("ir,rq,iq->i", left, right.T @ right / len(right), left)
     spread = math.sqrt(float(weights @ spreads) / float(weights.sum()))
     return ItemItem(head, left.astype(np.float32), right.astype(np.float32), spread)
+
+
+def ease_of_all(
+    pairs: Pairs,
+    diagonal: Float64s,
+    popular: Float64s,
+    *,
+    head: Int64s,
+    counts: Float64s,
+    exponent: float,
+    content: Float64s | None,
+) -> ItemItem:
+    """Weights of a Gram's items `head` (K,), and where features tell (`Pairs.public`) of the
+    `MOST_WEIGHED` most clicked items: what popularity and content share with the rest.
+
+    popular: (K,) p, counts ** exponent up to a factor; counts: (m,) > 0. content: (m, f).
+    """
+    if content is None or pairs.public is None or pairs.single is not None:
+        return ease(pairs, diagonal, head=head, weights=counts[head])
+    order = np.argsort(-counts, kind="stable")[:MOST_WEIGHED]
+    rest = order[~np.isin(order, head)]
+    likely = counts**exponent
+    likely *= float(popular.sum()) / float(likely[head].sum())
+    every = np.concatenate([head, rest])
+    return ease(
+        Pairs(np.vstack([pairs.Q, beyond(pairs, likely[rest], content[rest])])),
+        np.concatenate([diagonal, likely[rest]]),
+        head=every,
+        weights=counts[every],
+        measured=len(head),
+    )
 
 
 def _dense_ease(
