@@ -11,13 +11,13 @@ public. Rounds:
              of all h; or the Gram of tastes again
 
 Scores are those of the item-item weights and of u, blended (`click_model`): the weights tell the
-most clicked items apart better than few numbers can, the vectors reach the others. Where people
-hold hardly any of these items (`SPARSE`), or hold many and noise hides most of what their Gram
-would tell, or where it tells nearly everything of the whole catalogue, steps would add less than
-the same Gram with more budget: then that is what every further release goes to, and the model is
-that of `dp_item_item`. Where counts show that a Gram would tell nothing, they get every further
-release, and the model is that of `dp_popularity`. Both are
-decided by what was released before, and cost nothing.
+most clicked items apart better than few numbers can, the vectors reach the others. Steps would add
+less than the same Gram with more budget where people hold hardly any of its items (`SPARSE`), where
+tastes say little beside popularity (`LITTLE`), where noise hides most of what it would tell of many
+clicks (`AGAIN`), and where it tells nearly everything of the whole catalogue (`RESOLVED`): then
+that is what every further release goes to, and the model is that of `dp_item_item`. Where counts
+show that a Gram would tell nothing, they get every further release, and the model is that of
+`dp_popularity`. All of it is decided by what was released before, and costs nothing.
 
 Guarantee (user, add/remove): every release has sensitivity 1 (`clicks_client`); what the server
 makes of releases is post-processing, and the composition of the plan's releases is exact. Against
@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -42,17 +42,16 @@ from fedrec.arrays import Float32s, Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization import clicks_client
 from fedrec.factorization.click_model import ClickModel, ItemItemModel, blend_weight
+from fedrec.factorization.click_settings import LEAST_HEAD, ClickSettings
 from fedrec.factorization.empirical_bayes import denoise_counts, expected_counts
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_item import (
     RANK,
     ItemItem,
-    by_popularity,
+    beyond_popularity,
     denoised,
     denoised_diagonal,
     ease_of_all,
-    head_size,
-    reached,
     shared,
 )
 from fedrec.federation.messages import Question, Release, ReleaseSpec
@@ -61,36 +60,47 @@ from fedrec.federation.rounding import rounded_numbers, rounded_rows
 from fedrec.federation.rounds import ClientStep, State
 from fedrec.federation.sums import ExactSums
 from fedrec.numerics.packed import unpack
-from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import Plan
-from fedrec.privacy.guarantee import Guarantee
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 
 GRAMIAN = 0.02
 """Of the squared norm of a step's report, the Gramian's part: d^2 numbers summed over all users
 need little."""
-LEAST_STEP = 0.15
-"""Of mu^2: on MovieLens 1M as clicks two steps were better than three of the same budget."""
-MOST_TASTES = 4000
-"""Items of a taste Gram that steps follow: amazon-book at epsilon 20 had validation NDCG@20 .097,
-.102, .097 with 1,474, 4,000, 6,000."""
 CONTENT_DIRECTIONS = 300
 """Leading directions of public features, as `default_settings` has for ratings."""
-LEAST_HEAD = 200
-"""Items of a taste Gram, whatever part of all clicks they hold."""
 LEAST_DIRECTIONS = 3
 """Of a taste Gram: where fewer stand out of its noise nothing but popularity is known, and what is
 left of the budget goes to counts."""
 FEW_DIRECTIONS = 25
-AGAIN = (10.0, 80)
-"""The Gram again where people hold at least so many of its items, on average, and fewer than so
-many directions stand out of its noise; and whatever people hold where fewer than `FEW_DIRECTIONS`
-do: steps have nothing to start from (on planted tastes .14 against .19).
+"""Directions of a Gram that stand out of its noise, below which it is taken again: steps have
+nothing to start from (on planted tastes .14 against .19)."""
+MANY = 10.0
+"""Items of a Gram that people hold on average, from which on it gets all that the budget reaches,
+and not those alone that hold a part of all clicks."""
+LITTLE = 0.5
+"""The Gram again where what pairs say beyond popularity has at most so much of the energy of what
+popularity says of them: a vector of few numbers says less of such tastes than weights, which have
+popularity whole.
 
-On MovieLens 1M as clicks (25 to 60 such items) validation NDCG@20 was .162 and .200 at epsilon 1
-and 5 without steps (20 and 55 directions), .155 and .197 with; at 20 (123 directions) .219 either
-way. On yelp2018 and amazon-book (3 to 11 items) steps win.
+Validation NDCG@20 with steps and with the Gram again, one draw, both over the same items: MovieLens
+1M as likes at epsilon .5, 1, 5 and 20 (.14 to .09) .126, .139; .153, .164; .186, .203; .210, .220;
+100K at 1, 5 and 20 (.24 to .28) .128, .140; .187, .205; .222, .230; planted clicks of 20,000 users
+x 10,000 items (.05 to .07) .030, .041; .025, .040; .033, .040; of 30,000 x 4,000 (.07 to .08) .079,
+.084; .079, .085; .077, .085; of 5,000 x 2,000 (.03 to .05) the same but for .5%. That of yelp2018
+and amazon-book, whole and cut, is 2.4 to 9.
+"""
+AGAIN = (0.3, 100)
+"""The Gram again where its items hold at least this part of all clicks, and fewer than so many
+directions stand out of its noise.
+
+Validation NDCG@20 of the most clicked items of yelp2018, with steps and with the Gram again, two
+draws: 300 at .5 (.75, 39) .146, .150; 500 at .5 and 1 (.53, 37; .60, 78) .111, .112 and .129, .130;
+700 at .5 and 1 (.45, 35; .59, 66) .092, .096 and .115, .117; 1,000 at 1 (.52, 59) .098, .099; 2,000
+at 1 and 2 (.39, 51; .53, 80) .064, .068 and .083, .084; 4,000 at 1 (.29, 44) .046 both. Of more
+directions: 700 at 2 (143) .137, .133; 1,000 at 2 and 5 (115, 433) .116 both and .140, .132. Of a
+smaller part: all of yelp2018 at .5, 1 and 5 (.10, .15, .25) .0171, .0165; .0236, .0226; .0392,
+.0367.
 """
 SPARSE = 3.0
 """The Gram again where people hold at most so many of the items that it could tell, on average: a
@@ -116,12 +126,6 @@ people of yelp2018: where 130, .0067 for counts and .0025 by `dp_item_item`; fro
 .0067. 3,000 to 10,000 of amazon-book, 240 on, .0156, .0128, .0140; .0157, .0136, .0147; .0213,
 .0151, .0213. Planted clicks, whose tastes are faint, are 0 to 3% behind counts at epsilon 1.
 """
-WHOLE = 1.8
-"""Of a catalogue, how many items a Gram must be able to tell for all of it to be asked for: with
-less the most clicked ones and steps know more. Of the 300 and 1,000 most clicked items of yelp2018
-and amazon-book, validation NDCG@20 of all was .93 to .99 times that of the part below, 1.0 to 1.2
-times above.
-"""
 RESOLVED = 1 / 3
 """Of a Gram of the whole catalogue, the directions that stand out of its noise, from which on the
 Gram again is worth as much as steps: on the same data validation NDCG@20 with it was .86 to .95
@@ -137,100 +141,6 @@ The second counts in catalogues of fewer than 150 items a direction. With the fi
 1M as clicks (30 items a direction, split seed 1) had validation NDCG@20 .167 without noise and .185
 at epsilon 20, against .212 and .197 with a floor of 4.
 """
-
-
-@dataclass(frozen=True)
-class ClickSettings:
-    """Public choices. Shares are of mu^2, the last ones per step. V is always scaled to |V|^2 = 10
-    d.
-
-    heads: K, the items of the taste Gram, at most; the second where it is likely to get all that is
-    left, the first elsewhere, and then only items that hold the part `head` of all counts, or
-    `LEAST_HEAD`. width: d <= K. gram_exponent, step_exponent: a click on item j weighs
-    b_j^-exponent, b the counts (negative: towards popular items). ridge, confidence: of the local
-    solve. damping, coherence, memory: see the last step of `ClickRecipe`. reached: see
-    `LEAST_TOLD`; infinite where a Gram is asked for whatever counts say.
-    """
-
-    counts: float
-    tastes: float
-    steps: tuple[float, ...]
-    head: float
-    heads: tuple[int, int]
-    width: int
-    gram_exponent: float
-    ridge: float
-    damping: float
-    memory: float
-    coherence: float = 0.3
-    step_exponent: float = -0.25
-    confidence: float = 20.0
-    reached: float = math.inf
-    shares: Mapping[str, float] = field(init=False)
-
-    def __post_init__(self) -> None:
-        named = {"counts": self.counts, "tastes": self.tastes} | {
-            f"step/{t}": share for t, share in enumerate(self.steps)
-        }
-        object.__setattr__(self, "shares", {name: share for name, share in named.items() if share})
-
-
-def settings_for(guarantee: Guarantee, *, users: int, items: int) -> ClickSettings:
-    """Smooth functions of one public number, the signal of `default_settings.settings_for`: 10 mu
-    users / items.
-
-    Fitted to validation NDCG@20 on yelp2018 and amazon-book at epsilon 0.5 to infinity (signals 1.2
-    to 1400). What counts and tastes leave goes to steps of at least `LEAST_STEP` each, or to the
-    Gram again.
-    """
-    exact = mu_for(guarantee.epsilon, guarantee.delta)
-    mu = min(exact, 50.0)  # beyond, nothing changes: noise is no longer what limits
-    signal = 10 * mu * users / items
-    x = math.log(signal / 2.2)
-    counts, tastes = (
-        float(np.clip(0.2 - 0.08 * x, 0.05, 0.25)),
-        float(np.clip(0.42 - 0.07 * x, 0.35, 0.45)),
-    )
-    small = head_size(
-        users=users, items=items, noise_std=1 / (exact * math.sqrt(tastes)), most=MOST_TASTES
-    )
-    large = head_size(users=users, items=items, noise_std=1 / (exact * math.sqrt(1 - counts)))
-    told = min(1.0, large / items / 0.08)
-    whole = reached(users=users, noise_std=1 / (exact * math.sqrt(tastes))) >= WHOLE * items
-    # as `dp_item_item` where the Gram tells of much of the catalogue
-    counts += told * (0.1 - counts)
-    rest = 1 - counts - tastes
-    few = max(1, round(rest / LEAST_STEP)) if mu < 50 else 8
-    steps = 1.1 ** np.arange(
-        min(few, int(np.clip(round(1 + 0.6 * x + 0.1 * max(x, 0) ** 2), 1, 8)))
-    )
-    width = int(np.clip(22 * math.exp(0.62 * x), 4, 128))
-    return ClickSettings(
-        counts=counts,
-        tastes=tastes,
-        steps=tuple(float(s) for s in steps / steps.sum() * rest),
-        head=1.0 if whole else float(np.clip(0.15 + 0.07 * x + 0.15 * max(x - 2.7, 0), 0.1, 0.6)),
-        heads=(small, large),
-        # a tenth of the catalogue: more would learn histories by heart
-        width=min(width, max(4, items // 10), items, small, LEAST_HEAD),
-        gram_exponent=float(np.clip(0.1 * x, 0, 0.25)),
-        ridge=float(np.clip(30 * math.exp(-0.35 * (x - 2.6)), 12, 30)),
-        damping=float(np.clip(0.03 * math.exp(0.4 * x), 0.02, 0.2)),
-        memory=float(np.clip(0.68 - 0.1 * x, 0, 0.3)),
-        step_exponent=float(np.clip(-0.45 + 0.35 * x, -0.55, -0.25)),
-    )
-
-
-def default_settings(guarantee: Guarantee, *, users: int, items: int) -> ClickSettings:
-    """As `settings_for`; where counts say that no Gram will tell anything, they get the whole
-    budget."""
-    chosen, mu = (
-        settings_for(guarantee, users=users, items=items),
-        mu_for(guarantee.epsilon, guarantee.delta),
-    )
-    return replace(
-        chosen, reached=reached(users=users, noise_std=1 / (mu * math.sqrt(1 - chosen.counts)))
-    )
 
 
 @dataclass(frozen=True)
@@ -326,9 +236,10 @@ class ClickRecipe:
             < LEAST_TOLD
         ):
             return known | {"faint": np.array(1)}
-        if self._held({"counts": counts, "head": large}) >= AGAIN[0]:
+        if self._held({"counts": counts, "head": large}) >= MANY:
             return known | {"head": large}
-        K = int(np.searchsorted(np.cumsum(counts[order]), self.settings.head * counts.sum()))
+        held = np.cumsum(counts[order])
+        K = 1 + int(np.searchsorted(held, self.settings.head * held[-1]))
         return known | {"head": small[: max(K, LEAST_HEAD)]}
 
     # --- taste Gram ---
@@ -380,10 +291,11 @@ class ClickRecipe:
         directions = self.facts.num_items if exact else np.count_nonzero(spectrum.shrunk)
         faint = directions < LEAST_DIRECTIONS and "gram" not in state
         all_told = len(head) == self.facts.num_items and directions >= RESOLVED * len(head)
-        hidden = (
+        hidden = not exact and (
             directions < FEW_DIRECTIONS
-            or (not exact and self._sparse(_floats(state, "counts")))
-            or (self._held(state) >= AGAIN[0] and directions < AGAIN[1])
+            or self._sparse(_floats(state, "counts"))
+            or (self._part(state) >= AGAIN[0] and directions < AGAIN[1])
+            or beyond_popularity(gram, popular, noise_std=std) <= LITTLE
             or all_told
         )
         again = not faint and ("gram" in state or hidden)
@@ -395,8 +307,6 @@ class ClickRecipe:
             clicks=self._clicks(state),
             content=None if self.content is None else self.content[head],
         )
-        if pairs.single is pairs.public is None and not (exact or faint or again):
-            pairs = by_popularity(gram, popular)
         similar = ease_of_all(
             pairs,
             diagonal,

@@ -35,7 +35,8 @@ import numpy.typing as npt
 from fedrec.arrays import Float32s, Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization import clicks, convex_client
-from fedrec.factorization.clicks import ClickRecipe, ClickSettings
+from fedrec.factorization.click_settings import ClickSettings
+from fedrec.factorization.clicks import ClickRecipe
 from fedrec.factorization.convex_client import POPULATION, Catalogue
 from fedrec.factorization.convex_losses import Logistic, Loss, Quadratic
 from fedrec.factorization.facts import PublicFacts

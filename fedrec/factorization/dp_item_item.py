@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedrec.factorization import clicks
+from fedrec.factorization import click_settings
 from fedrec.factorization.click_model import ClickModel, ItemItemModel
-from fedrec.factorization.clicks import ClickRecipe, ClickSettings, item_item_of
+from fedrec.factorization.click_settings import ClickSettings
+from fedrec.factorization.clicks import ClickRecipe, item_item_of
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_item import head_size
 from fedrec.federation.messages import Question, Release
@@ -31,7 +32,7 @@ def settings_for(guarantee: Guarantee, *, users: int, items: int) -> ClickSettin
     """The default's, with all but `COUNTS` for the Gram."""
     mu = mu_for(guarantee.epsilon, guarantee.delta)
     head = head_size(users=users, items=items, noise_std=1 / (mu * math.sqrt(1 - COUNTS)))
-    chosen = clicks.settings_for(guarantee, users=users, items=items)
+    chosen = click_settings.settings_for(guarantee, users=users, items=items)
     return replace(
         chosen,
         counts=COUNTS,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from fedrec.data.kinds import Kind
-from fedrec.factorization import clicks, convex_ssp
+from fedrec.factorization import click_settings, convex_ssp
 from fedrec.factorization.convex_losses import LOSSES, Loss
 from fedrec.federation.rounds import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
@@ -33,7 +33,7 @@ def settings_of(scenario: Scenario, facts: RecipeFacts) -> convex_ssp.ConvexSett
     """The scenario's values; where it leaves a choice open, the logistic loss's best on validation
     of yelp2018. A start as by default."""
     chosen, guarantee = scenario.model, facts.guarantee
-    start = clicks.settings_for(guarantee, users=facts.num_users, items=facts.num_items)
+    start = click_settings.settings_for(guarantee, users=facts.num_users, items=facts.num_items)
     low, middle = guarantee.epsilon < 3, guarantee.epsilon < 15
     width = chosen.dimension or max(int(0.6 * start.width), 2)
     return convex_ssp.ConvexSettings(

@@ -10,7 +10,7 @@ from typing import Literal
 
 from fedrec.data.kinds import KINDS, Kind, assumed
 from fedrec.errors import SettingsError
-from fedrec.factorization import clicks, default, public_people
+from fedrec.factorization import click_settings, clicks, default, public_people
 from fedrec.factorization.click_model import ClickModel, ItemItemModel
 from fedrec.factorization.default_model import DefaultModel
 from fedrec.factorization.default_settings import settings_for
@@ -29,7 +29,9 @@ def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
 
 
 def _of_clicks(scenario: Scenario, facts: RecipeFacts) -> Prepared:
-    chosen = clicks.default_settings(facts.guarantee, users=facts.num_users, items=facts.num_items)
+    chosen = click_settings.default_settings(
+        facts.guarantee, users=facts.num_users, items=facts.num_items
+    )
     plan = facts.plan(chosen.shares)
     people = clicks_of_people(scenario.collective, facts)
     content = default.public_content(

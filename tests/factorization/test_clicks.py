@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,11 +16,11 @@ from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.errors import SettingsError
-from fedrec.factorization import clicks, item_item
+from fedrec.factorization import click_settings, clicks, item_item
 from fedrec.factorization.click_model import ClickModel
 from fedrec.factorization.clicks import ClickRecipe
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.item_item import MOST, Pairs
+from fedrec.factorization.item_item import MOST
 from fedrec.federation.messages import Question
 from fedrec.federation.rounds import RoundDone, State, train
 from fedrec.in_process.loopback import Loopback
@@ -52,7 +51,7 @@ def some_clicks(seed: int = 0, num_users: int = 60) -> Interactions:
 
 def recipe_for(events: Interactions, epsilon: float) -> ClickRecipe:
     guarantee = Guarantee(epsilon, 1e-5)
-    chosen = clicks.settings_for(guarantee, users=events.num_users, items=events.num_items)
+    chosen = click_settings.settings_for(guarantee, users=events.num_users, items=events.num_items)
     facts = PublicFacts(events.num_users, events.num_items, "clicks", (0.0, 1.0), None, Streams(1))
     return ClickRecipe(calibrate(guarantee, chosen.shares), chosen, facts)
 
@@ -258,7 +257,7 @@ def weights_alone(events: Interactions, content: np.ndarray | None) -> State:
     """Of a Gram of the 60 most clicked items at epsilon 1, with features or without."""
     guarantee = Guarantee(1.0, 1e-5)
     chosen = replace(
-        clicks.settings_for(guarantee, users=events.num_users, items=events.num_items),
+        click_settings.settings_for(guarantee, users=events.num_users, items=events.num_items),
         tastes=0.9,
         steps=(),
         heads=(60, 60),
@@ -334,9 +333,9 @@ def test_a_model_is_there_after_every_round() -> None:
     items=st.integers(1, 1_000_000),
 )
 def test_settings_are_sane_for_any_public_facts(epsilon: float, users: int, items: int) -> None:
-    chosen = clicks.settings_for(Guarantee(epsilon, 1e-5), users=users, items=items)
+    chosen = click_settings.settings_for(Guarantee(epsilon, 1e-5), users=users, items=items)
     assert 1 <= chosen.width <= min(chosen.heads)
-    assert chosen.heads[0] <= min(clicks.MOST_TASTES, items)
+    assert chosen.heads[0] <= min(click_settings.MOST_TASTES, items)
     assert chosen.heads[1] <= min(MOST, items)
     assert chosen.width <= max(4, items / 10)
     assert sum(chosen.shares.values()) == pytest.approx(1)
@@ -365,22 +364,26 @@ def test_two_releases_of_the_same_sum_are_weighed_by_their_noise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("again", "sparse", "least", "asked"),
+    ("again", "sparse", "little", "least", "asked"),
     [
-        ((0.0, 10**6), 0.0, 0, "clicks/tastes"),
-        ((1e9, 0), 1e9, 0, "clicks/tastes"),
-        ((0.0, 0), 0.0, 10**6, "clicks/counts"),
+        ((0.0, 10**6), 0.0, -math.inf, 0, "clicks/tastes"),
+        ((0.0, 0), 1e9, -math.inf, 0, "clicks/tastes"),
+        ((0.0, 0), 0.0, math.inf, 0, "clicks/tastes"),
+        ((0.0, 0), 0.0, -math.inf, 0, "clicks/step"),
+        ((0.0, 0), 0.0, -math.inf, 10**6, "clicks/counts"),
     ],
 )
 def test_what_steps_would_not_use_goes_to_the_gram_or_to_counts_again(
     again: tuple[float, int],
     sparse: float,
+    little: float,
     least: int,
     asked: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every release of the plan is asked for once, under its own name, and noise falls as if one
     release had had all of it."""
+    monkeypatch.setattr(clicks, "LITTLE", little)
     monkeypatch.setattr(clicks, "AGAIN", again)
     monkeypatch.setattr(clicks, "SPARSE", sparse)
     monkeypatch.setattr(clicks, "FEW_DIRECTIONS", 0)
@@ -391,6 +394,8 @@ def test_what_steps_would_not_use_goes_to_the_gram_or_to_counts_again(
     done = rounds_of(events, recipe)
     assert [one.question.releases[0].name for one in done] == list(recipe.settings.shares)
     assert {one.question.step for one in done[2:]} == {asked}
+    if asked == "clicks/step":
+        return
     first, name = (1, "gram_std") if asked == "clicks/tastes" else (0, "counted_std")
     stds = [next(iter(one.answer.noise_std.values())) for one in (done[first], *done[2:])]
     assert float(done[-1].state[name]) == pytest.approx(
@@ -428,7 +433,9 @@ def test_counts_decide_before_any_gram_whether_one_would_tell_anything(
     monkeypatch.setattr(clicks, "LEAST_TOLD", told)
     events = some_clicks()
     alone = recipe_for(events, 5.0)
-    chosen = clicks.default_settings(alone.plan.guarantee, users=events.num_users, items=ITEMS)
+    chosen = click_settings.default_settings(
+        alone.plan.guarantee, users=events.num_users, items=ITEMS
+    )
     recipe = replace(alone, settings=chosen)
     done = rounds_of(events, recipe)
     assert done[1].question.step == asked
@@ -463,39 +470,35 @@ def test_eigenvectors_are_found_once_when_the_gram_is_asked_for_again(
     assert len(found) == 2
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "few", "single", "expected"),
-    [
-        (5.0, 0, False, {"shared", "by_popularity"}),
-        (5.0, 0, True, {"shared"}),
-        (5.0, 10**6, False, {"shared"}),
-        (math.inf, 0, False, {"shared"}),
-    ],
-)
-def test_weights_leave_directions_to_vectors_where_no_pair_stands_out_and_steps_follow(
-    epsilon: float, few: int, single: bool, expected: set[str], monkeypatch: pytest.MonkeyPatch
+def test_weights_beside_vectors_count_by_the_part_of_all_clicks_that_they_see(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And how much they count is by the part of all clicks that they see."""
-    used = set()
-    for name in ("by_popularity", "shared"):
-
-        def spied(*known: Any, _name: str = name, **more: Any) -> Pairs:
-            used.add(_name)
-            made = getattr(item_item, _name)(*known, **more)
-            return Pairs(made.Q, np.zeros((10, 10)) if single else None)
-
-        monkeypatch.setattr(clicks, name, spied)
+    """Ten of the items, where steps follow."""
+    for name, never in (("LITTLE", -math.inf), ("SPARSE", 0.0), ("AGAIN", (0.0, 0))):
+        monkeypatch.setattr(clicks, name, never)
     monkeypatch.setattr(clicks, "LEAST_DIRECTIONS", 0)
-    monkeypatch.setattr(clicks, "RESOLVED", 2.0)
-    monkeypatch.setattr(clicks, "FEW_DIRECTIONS", few)
-    monkeypatch.setattr(clicks, "AGAIN", (0.0, 0))
-    monkeypatch.setattr(clicks, "SPARSE", 0.0)
+    monkeypatch.setattr(clicks, "FEW_DIRECTIONS", 0)
     events = some_clicks()
-    recipe = recipe_for(events, epsilon)
+    recipe = recipe_for(events, 5.0)
     recipe = ClickRecipe(recipe.plan, replace(recipe.settings, heads=(10, 10)), recipe.facts)
     last = rounds_of(events, recipe)[-1].state
-    assert used == expected
-    if not few:
-        model, counts = recipe.model(last), np.asarray(last["counts"])
-        assert isinstance(model, ClickModel)
-        assert model.blend == pytest.approx(0.65 * counts[last["head"]].sum() / counts.sum())
+    model, counts = recipe.model(last), np.asarray(last["counts"])
+    assert isinstance(model, ClickModel)
+    assert model.blend == pytest.approx(0.65 * counts[last["head"]].sum() / counts.sum())
+
+
+@pytest.mark.parametrize(("part", "expected"), [(1.0, ITEMS), (0.5, 11)])
+def test_a_gram_is_of_the_items_that_hold_the_part_asked_for(
+    part: float, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it: every item, the least clicked one too."""
+    events = some_clicks()
+    recipe = recipe_for(events, np.inf)
+    monkeypatch.setattr(clicks, "LEAST_HEAD", 0)
+    monkeypatch.setattr(clicks, "MANY", math.inf)
+    settings = replace(recipe.settings, head=part, heads=(ITEMS, ITEMS))
+    first = rounds_of(events, ClickRecipe(recipe.plan, settings, recipe.facts))[0].state
+    counts, head = np.asarray(first["counts"], np.float64), first["head"]
+    assert len(head) == expected
+    assert counts[head].sum() >= part * counts.sum() * (1 - 1e-12)
+    assert counts[head[:-1]].sum() < part * counts.sum()

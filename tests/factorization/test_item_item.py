@@ -19,7 +19,7 @@ from fedrec.factorization.item_item import (
     ItemItem,
     Pairs,
     beyond,
-    by_popularity,
+    beyond_popularity,
     denoised,
     denoised_diagonal,
     ease,
@@ -272,17 +272,19 @@ def test_pairs_that_stand_out_one_by_one_are_found_and_noise_is_none() -> None:
         assert alone.single is None
 
 
-def test_popularity_alone_is_what_it_makes_of_pairs_and_nothing_else() -> None:
-    """Of a direction half for, half against nothing is left; the level is told to 5%, eight
-    standard errors of 19,900 pairs."""
+@pytest.mark.parametrize("std", [0.0, 1.0, 10.0])
+def test_what_pairs_say_beyond_popularity_is_told_beside_noise(std: float) -> None:
+    """A direction half for, half against, of a tenth of popularity's energy; at 10 the noise has
+    four times that of both, and its squares a standard error of .03 of popularity's."""
     size, popular = 200, np.geomspace(1, 5, 200)
     taste = np.where(np.arange(size) % 4 < 2, 1.0, -1.0)
-    truth = off_diagonal(4 * np.outer(popular, popular))
-    gram = truth + 0.3 * np.outer(taste, taste) + noise(1.0, size)
-    found = by_popularity(gram, popular)
-    assert found.single is None
-    assert found.Q.shape == (size, 1)
-    np.testing.assert_allclose(found.Q[:, 0], 2 * popular, rtol=0.05)
+    told = off_diagonal(4 * np.outer(popular, popular))
+    liked = off_diagonal(np.outer(taste, taste))
+    liked *= math.sqrt(0.1 * np.sum(told**2) / np.sum(liked**2))
+    gram = told + liked + noise(std, size)
+    found = beyond_popularity(gram, popular, noise_std=std)
+    assert found == pytest.approx(0.1, abs=0.002 + 0.001 * std**2)
+    assert beyond_popularity(np.zeros((3, 3)), np.ones(3), noise_std=1.0) == math.inf
 
 
 @pytest.mark.parametrize("value", [0.5, 50.0])

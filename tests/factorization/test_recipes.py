@@ -173,6 +173,7 @@ def _clicks_of_few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
         )
         monkeypatch.setattr(clicks, "AGAIN", (math.inf, 0))
         monkeypatch.setattr(clicks, "SPARSE", 0.0)
+        monkeypatch.setattr(clicks, "LITTLE", -math.inf)
         monkeypatch.setattr(clicks, "RESOLVED", math.inf)
 
 
