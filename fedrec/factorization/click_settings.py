@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedrec.factorization.item_item import head_size, reached
+from fedrec.factorization.item_item import reached
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.guarantee import Guarantee
 
@@ -20,14 +20,8 @@ LEAST_STEP = 0.15
 MOST_TASTES = 4000
 """Items of a taste Gram that steps follow: amazon-book at epsilon 20 had validation NDCG@20 .097,
 .102, .097 with 1,474, 4,000, 6,000."""
-LEAST_HEAD = 200
-"""Items of a taste Gram, whatever part of all clicks they hold."""
-WHOLE = 1.8
-"""Of a catalogue, how many items a Gram must be able to tell for all of it to be asked for: with
-less the most clicked ones and steps know more. Of the 300 and 1,000 most clicked items of yelp2018
-and amazon-book, validation NDCG@20 of all was .93 to .99 times that of the part below, 1.0 to 1.2
-times above.
-"""
+WIDEST = 128
+"""Numbers of an item vector, at most."""
 
 
 @dataclass(frozen=True)
@@ -35,19 +29,18 @@ class ClickSettings:
     """Public choices. Shares are of mu^2, the last ones per step. V is always scaled to |V|^2 = 10
     d.
 
-    heads: K, the items of the taste Gram, at most; the second where it is likely to get all that is
-    left, the first elsewhere, and then only items that hold the part `head` of all counts, or
-    `LEAST_HEAD`. width: d <= K. gram_exponent, step_exponent: a click on item j weighs
-    b_j^-exponent, b the counts (negative: towards popular items). ridge, confidence: of the local
-    solve. damping, coherence, memory: see the last step of `ClickRecipe`. reached: see
-    `LEAST_TOLD`; infinite where a Gram is asked for whatever counts say.
+    heads: how many items a taste Gram of the first budget reaches, and one of all that counts leave
+    (`item_item.reached`; its K are `item_item.told` of them). width: d <= K. gram_exponent,
+    step_exponent: a click on item j weighs b_j^-exponent, b the counts (negative: towards popular
+    items). ridge, confidence: of the local solve. damping, coherence, memory: see the last step of
+    `ClickRecipe`. reached: see `LEAST_TOLD`; infinite where a Gram is asked for whatever counts
+    say.
     """
 
     counts: float
     tastes: float
     steps: tuple[float, ...]
-    head: float
-    heads: tuple[int, int]
+    heads: tuple[float, float]
     width: int
     gram_exponent: float
     ridge: float
@@ -82,12 +75,12 @@ def settings_for(guarantee: Guarantee, *, users: int, items: int) -> ClickSettin
         float(np.clip(0.2 - 0.08 * x, 0.05, 0.25)),
         float(np.clip(0.42 - 0.07 * x, 0.35, 0.45)),
     )
-    small = head_size(
-        users=users, items=items, noise_std=1 / (exact * math.sqrt(tastes)), most=MOST_TASTES
+    gram_exponent = float(np.clip(0.1 * x, 0, 0.25))
+    small, large = (
+        reached(users=users, noise_std=1 / (exact * math.sqrt(share)), exponent=gram_exponent)
+        for share in (tastes, 1 - counts)
     )
-    large = head_size(users=users, items=items, noise_std=1 / (exact * math.sqrt(1 - counts)))
-    told = min(1.0, large / items / 0.08)
-    whole = reached(users=users, noise_std=1 / (exact * math.sqrt(tastes))) >= WHOLE * items
+    told = min(1.0, large / items / 0.055)
     # as `dp_item_item` where the Gram tells of much of the catalogue
     counts += told * (0.1 - counts)
     rest = 1 - counts - tastes
@@ -95,16 +88,15 @@ def settings_for(guarantee: Guarantee, *, users: int, items: int) -> ClickSettin
     steps = 1.1 ** np.arange(
         min(few, int(np.clip(round(1 + 0.6 * x + 0.1 * max(x, 0) ** 2), 1, 8)))
     )
-    width = int(np.clip(22 * math.exp(0.62 * x), 4, 128))
+    width = int(np.clip(22 * math.exp(0.62 * x), 4, WIDEST))
     return ClickSettings(
         counts=counts,
         tastes=tastes,
         steps=tuple(float(s) for s in steps / steps.sum() * rest),
-        head=1.0 if whole else float(np.clip(0.15 + 0.07 * x + 0.15 * max(x - 2.7, 0), 0.1, 0.6)),
         heads=(small, large),
         # a tenth of the catalogue: more would learn histories by heart
-        width=min(width, max(4, items // 10), items, small, LEAST_HEAD),
-        gram_exponent=float(np.clip(0.1 * x, 0, 0.25)),
+        width=min(width, max(4, items // 10), items),
+        gram_exponent=gram_exponent,
         ridge=float(np.clip(30 * math.exp(-0.35 * (x - 2.6)), 12, 30)),
         damping=float(np.clip(0.03 * math.exp(0.4 * x), 0.02, 0.2)),
         memory=float(np.clip(0.68 - 0.1 * x, 0, 0.3)),

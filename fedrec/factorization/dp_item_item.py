@@ -17,7 +17,7 @@ from fedrec.factorization.click_model import ClickModel, ItemItemModel
 from fedrec.factorization.click_settings import ClickSettings
 from fedrec.factorization.clicks import ClickRecipe, item_item_of
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.item_item import head_size
+from fedrec.factorization.item_item import reached
 from fedrec.federation.messages import Question, Release
 from fedrec.federation.rounds import State
 from fedrec.privacy.accounting import mu_for
@@ -31,15 +31,16 @@ COUNTS = 0.1
 def settings_for(guarantee: Guarantee, *, users: int, items: int) -> ClickSettings:
     """The default's, with all but `COUNTS` for the Gram."""
     mu = mu_for(guarantee.epsilon, guarantee.delta)
-    head = head_size(users=users, items=items, noise_std=1 / (mu * math.sqrt(1 - COUNTS)))
     chosen = click_settings.settings_for(guarantee, users=users, items=items)
+    head = reached(
+        users=users, noise_std=1 / (mu * math.sqrt(1 - COUNTS)), exponent=chosen.gram_exponent
+    )
     return replace(
         chosen,
         counts=COUNTS,
         tastes=1 - COUNTS,
         steps=(),
         heads=(head, head),
-        width=min(chosen.width, head),
     )
 
 

@@ -57,10 +57,17 @@ from fedrec.factorization.empirical_bayes import sparse_means
 MOST, RANK = 2000, 512
 """Most items of a Gram, whose eigenvectors cost the cube of their number; most numbers an item is
 scored by."""
-REACH = 3.5
-"""The noise's edge over the mean diagonal at which one more item adds more noise than it tells: on
-validation clicks of MovieLens 1M the best K was 300, 500 and 1,000 to 1,500 at epsilon 1, 5 and 20,
-ratios of 5, 2.4 and 2."""
+REACH = (3.5, 2.3, 12.0)
+"""The noise's edge over the mean diagonal at which one more item adds more noise than it tells:
+where all clicks weigh the same, the least of it, and how much less per unit of the exponent that
+raises rare items.
+
+Validation NDCG@20 of the default with K at .5, .7 and 1 times what 3.5 gives, one draw (MovieLens
+two): yelp2018 at epsilon 5 (exponent .14) .0393, .0396, .0382; at 20 (.25) .0516, .0515, .0497; at
+1 (0), K from 294 to 784, .0239 to .0244; with the Gram again, budget and all, 1,000 of its items at
+1 .0940, .0978, .0953; MovieLens 1M as likes at 5 and 20 (.21, .25) .2056, .2135, .2110 and .2269,
+.2284, .2264; 100K at 20 .2347, .2369, .2332.
+"""
 RIDGE = 0.7
 """Over the mean diagonal.
 
@@ -91,6 +98,9 @@ of MovieLens 1M on the Gram's items and on all: .1545 and .1745 at 1, .1974 and 
 at 5 and 20 .2046, .2138 and .2416, .2456. Without features the rest is popularity alone: 1 to 2%
 worse than leaving it out.
 """
+LEAST_HEAD = 60
+"""Items of a Gram of clicks, whatever it tells: MovieLens 100K as likes at epsilon 1 had validation
+NDCG@20 .131 with 38 items, .145 with 60 (two draws)."""
 _FIRST = 64
 """Most directions of the first estimate, whose diagonal is all that is kept of it."""
 
@@ -190,22 +200,39 @@ class ItemItem:
 
 
 def head_size(*, users: int, items: int, noise_std: float, most: int = MOST) -> int:
-    """K: as many of the most clicked items as a Gram of so many unit vectors can tell from noise of
-    std `noise_std`.
-
-    The edge s sqrt(2 K) grows with K while a user's unit is spread over more items: K solves edge =
-    REACH users / K.
-    """
+    """`reached`, of a catalogue of so many items, and at most `most`."""
     return int(
         np.clip(
-            min(reached(users=users, noise_std=noise_std), most), min(items, 20), min(items, most)
+            min(reached(users=users, noise_std=noise_std), most),
+            min(items, 20),
+            min(items, most),
         )
     )
 
 
-def reached(*, users: int, noise_std: float) -> float:
-    """K of `head_size` in a catalogue without end; infinite without noise."""
-    return math.inf if noise_std == 0 else (REACH * users / (math.sqrt(2) * noise_std)) ** (2 / 3)
+def reached(*, users: int, noise_std: float, exponent: float = 0.0) -> float:
+    """K: as many of the most clicked items as a Gram of so many unit vectors can tell from noise of
+    std `noise_std`; infinite without noise.
+
+    The edge s sqrt(2 K) grows with K while a user's unit is spread over more items: K solves edge =
+    REACH users / K. It is spread the more where a click weighs count^-exponent.
+    """
+    if noise_std == 0:
+        return math.inf
+    most, least, slope = REACH
+    reach = max(most - slope * exponent, least)
+    return float((reach * users / (math.sqrt(2) * noise_std)) ** (2 / 3))
+
+
+def told(most: float, *, held: float) -> int:
+    """Of `most` items that a Gram reaches, of which people hold so many on average: those that its
+    pairs tell.
+
+    The diagonal of a user's unit, which says nothing of pairs, is one over the h items that it
+    holds: K solves edge = REACH users (1 - 1 / h) / K, h the mean over who holds any, if Poisson.
+    """
+    some = held / max(-math.expm1(-held), 1e-9)
+    return int(max(LEAST_HEAD, min(most, 1e9) * max(1 - 1 / max(some, 1e-9), 0) ** (2 / 3)))
 
 
 def denoised(gram: Float64s, *, noise_std: float, rank: int) -> Spectrum:

@@ -38,7 +38,7 @@ def settings_of(scenario: Scenario, facts: RecipeFacts) -> convex_ssp.ConvexSett
     width = chosen.dimension or max(int(0.6 * start.width), 2)
     return convex_ssp.ConvexSettings(
         loss=loss_of(scenario),
-        start=replace(start, width=min(width, start.heads[0]), steps=()),
+        start=replace(start, width=min(width, facts.num_items), steps=()),
         steps=chosen.steps or (1 if low else 2 if middle else 3 if guarantee.epsilon < 100 else 4),
         user_ridge=chosen.user_ridge or (0.1 if low else 1.0 if middle else 0.3),
         item_ridge=chosen.item_ridge or (30.0 if low else 10.0 if middle else 1.0),

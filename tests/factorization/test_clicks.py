@@ -20,7 +20,6 @@ from fedrec.factorization import click_settings, clicks, item_item
 from fedrec.factorization.click_model import ClickModel
 from fedrec.factorization.clicks import ClickRecipe
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.item_item import MOST
 from fedrec.federation.messages import Question
 from fedrec.federation.rounds import RoundDone, State, train
 from fedrec.in_process.loopback import Loopback
@@ -108,13 +107,22 @@ def test_without_noise_the_releases_are_the_sums_of_the_dense_algorithm() -> Non
             )
 
 
-def test_the_taste_gram_is_of_the_most_clicked_items() -> None:
+def test_the_taste_gram_is_of_the_most_clicked_items_fewer_where_people_hold_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of twelve that it reaches, those whose pairs it tells: without the part of a user's unit that
+    is on the diagonal."""
+    monkeypatch.setattr(item_item, "LEAST_HEAD", 1)
     events = some_clicks()
     recipe = recipe_for(events, np.inf)
-    few = ClickRecipe(recipe.plan, replace(recipe.settings, heads=(7, 7)), recipe.facts)
+    few = ClickRecipe(recipe.plan, replace(recipe.settings, heads=(12, 12)), recipe.facts)
     first = next(iter(rounds_of(events, few))).state
     counts = np.asarray(first["counts"], np.float64)
-    assert len(first["head"]) == 7
+    top = np.sort(counts)[::-1]
+    held = (counts.sum() / events.num_users) ** 2 * top[:12].sum() / top.sum()
+    some = held / (1 - np.exp(-held))
+    assert recipe.settings.width < len(first["head"]) < 12
+    assert len(first["head"]) == int(12 * (1 - 1 / some) ** (2 / 3))
     assert counts[first["head"]].min() >= np.delete(counts, first["head"]).max()
 
 
@@ -261,7 +269,6 @@ def weights_alone(events: Interactions, content: np.ndarray | None) -> State:
         tastes=0.9,
         steps=(),
         heads=(60, 60),
-        head=1.0,
     )
     facts = PublicFacts(events.num_users, events.num_items, "clicks", (0.0, 1.0), None, Streams(1))
     plan = calibrate(guarantee, chosen.shares)
@@ -334,9 +341,8 @@ def test_a_model_is_there_after_every_round() -> None:
 )
 def test_settings_are_sane_for_any_public_facts(epsilon: float, users: int, items: int) -> None:
     chosen = click_settings.settings_for(Guarantee(epsilon, 1e-5), users=users, items=items)
-    assert 1 <= chosen.width <= min(chosen.heads)
-    assert chosen.heads[0] <= min(click_settings.MOST_TASTES, items)
-    assert chosen.heads[1] <= min(MOST, items)
+    assert 1 <= chosen.width <= min(click_settings.WIDEST, items)
+    assert 0 < chosen.heads[0] <= chosen.heads[1]
     assert chosen.width <= max(4, items / 10)
     assert sum(chosen.shares.values()) == pytest.approx(1)
     assert min(chosen.shares.values()) > 0
@@ -366,15 +372,16 @@ def test_two_releases_of_the_same_sum_are_weighed_by_their_noise() -> None:
 @pytest.mark.parametrize(
     ("again", "sparse", "little", "least", "asked"),
     [
-        ((0.0, 10**6), 0.0, -math.inf, 0, "clicks/tastes"),
-        ((0.0, 0), 1e9, -math.inf, 0, "clicks/tastes"),
-        ((0.0, 0), 0.0, math.inf, 0, "clicks/tastes"),
-        ((0.0, 0), 0.0, -math.inf, 0, "clicks/step"),
-        ((0.0, 0), 0.0, -math.inf, 10**6, "clicks/counts"),
+        ((0.0, 0.0), 0.0, -math.inf, 0, "clicks/tastes"),
+        ((0.0, 1.0), 0.0, -math.inf, 0, "clicks/step"),
+        ((2.0, 0.0), 1e9, -math.inf, 0, "clicks/tastes"),
+        ((2.0, 0.0), 0.0, math.inf, 0, "clicks/tastes"),
+        ((2.0, 0.0), 0.0, -math.inf, 0, "clicks/step"),
+        ((2.0, 0.0), 0.0, -math.inf, 10**6, "clicks/counts"),
     ],
 )
 def test_what_steps_would_not_use_goes_to_the_gram_or_to_counts_again(
-    again: tuple[float, int],
+    again: tuple[float, float],
     sparse: float,
     little: float,
     least: int,
@@ -462,7 +469,7 @@ def test_eigenvectors_are_found_once_when_the_gram_is_asked_for_again(
         "denoised",
         lambda *known, **more: found.append(1) or item_item.denoised(*known, **more),
     )
-    monkeypatch.setattr(clicks, "AGAIN", (0.0, 10**6))
+    monkeypatch.setattr(clicks, "AGAIN", (0.0, 0.0))
     monkeypatch.setattr(clicks, "LEAST_DIRECTIONS", 0)
     events = some_clicks()
     recipe = recipe_for(events, 5.0)
@@ -474,10 +481,11 @@ def test_weights_beside_vectors_count_by_the_part_of_all_clicks_that_they_see(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Ten of the items, where steps follow."""
-    for name, never in (("LITTLE", -math.inf), ("SPARSE", 0.0), ("AGAIN", (0.0, 0))):
+    for name, never in (("LITTLE", -math.inf), ("SPARSE", 0.0), ("AGAIN", (2.0, 0.0))):
         monkeypatch.setattr(clicks, name, never)
     monkeypatch.setattr(clicks, "LEAST_DIRECTIONS", 0)
     monkeypatch.setattr(clicks, "FEW_DIRECTIONS", 0)
+    monkeypatch.setattr(item_item, "LEAST_HEAD", 10)
     events = some_clicks()
     recipe = recipe_for(events, 5.0)
     recipe = ClickRecipe(recipe.plan, replace(recipe.settings, heads=(10, 10)), recipe.facts)
@@ -487,18 +495,23 @@ def test_weights_beside_vectors_count_by_the_part_of_all_clicks_that_they_see(
     assert model.blend == pytest.approx(0.65 * counts[last["head"]].sum() / counts.sum())
 
 
-@pytest.mark.parametrize(("part", "expected"), [(1.0, ITEMS), (0.5, 11)])
-def test_a_gram_is_of_the_items_that_hold_the_part_asked_for(
-    part: float, expected: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("again", "many", "size"),
+    [((0.0, 0.0), math.inf, 20), ((2.0, 0.0), 0.0, 20), ((2.0, 0.0), math.inf, 10)],
+)
+def test_a_gram_that_gets_all_is_of_more_items_from_the_first_release_on(
+    again: tuple[float, float], many: float, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of it: every item, the least clicked one too."""
+    """Where counts alone say that it will, or people hold many items; else of what the first
+    release tells."""
+    monkeypatch.setattr(item_item, "LEAST_HEAD", 1)
+    monkeypatch.setattr(clicks, "told", lambda most, *, held: int(most))
+    monkeypatch.setattr(clicks, "SPARSE", 0.0)
+    monkeypatch.setattr(clicks, "AGAIN", again)
+    monkeypatch.setattr(clicks, "MANY", many)
     events = some_clicks()
-    recipe = recipe_for(events, np.inf)
-    monkeypatch.setattr(clicks, "LEAST_HEAD", 0)
-    monkeypatch.setattr(clicks, "MANY", math.inf)
-    settings = replace(recipe.settings, head=part, heads=(ITEMS, ITEMS))
-    first = rounds_of(events, ClickRecipe(recipe.plan, settings, recipe.facts))[0].state
-    counts, head = np.asarray(first["counts"], np.float64), first["head"]
-    assert len(head) == expected
-    assert counts[head].sum() >= part * counts.sum() * (1 - 1e-12)
-    assert counts[head[:-1]].sum() < part * counts.sum()
+    recipe = recipe_for(events, 5.0)
+    recipe = replace(recipe, settings=replace(recipe.settings, heads=(10, 20)))
+    state = rounds_of(events, recipe)[0].state
+    assert len(state["head"]) == size
+    assert ("again" in state) == (again[0] == 0.0)

@@ -171,7 +171,7 @@ def _clicks_of_few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(
             clicks, "FEW_DIRECTIONS", math.inf if "one Gram" in request.node.name else 0
         )
-        monkeypatch.setattr(clicks, "AGAIN", (math.inf, 0))
+        monkeypatch.setattr(clicks, "AGAIN", (math.inf, 0.0))
         monkeypatch.setattr(clicks, "SPARSE", 0.0)
         monkeypatch.setattr(clicks, "LITTLE", -math.inf)
         monkeypatch.setattr(clicks, "RESOLVED", math.inf)
