@@ -89,14 +89,15 @@ def test_privaterecs_figures_are_the_rows_of_bench_news_paper() -> None:
     for title, (run, served, series) in wanted.items():
         section = page.split(f"## PrivateRec, {title}\n")[1].split("\n## ")[0]
         (line,) = [x for x in section.splitlines() if x.startswith(f"| {series} |")][:1]
-        assert f" {runs[run]['served'][served]['auc']:.4f} |" in line
+        assert f" {runs[run]['served'][served]['auc']:.4f} ± " in line
         assert "per click (replace)" in section
-        assert "there is no interval" in section
+        assert "Seeds 1, 2, 3; each draws the noise and initial values" in section
         told = section.partition("do not change the AUC of: ")[2].partition(". ε is")[0]
         for name in told.split("; ") if told else ():
             row = runs[name]
             assert abs(row["history_swap_auc"] - row["served"]["inf"]["auc"]) <= row["auc_stderr"]
-        assert ("local, naml, epsilon 10" in told) == title.startswith("Table")
+        assert ("printed, naml, epsilon 10" in told) == title.startswith("Table")
+        assert "local, naml" not in told
 
 
 @pytest.mark.parametrize("change", [{"quick": True}, {"overrides": ["figure.seeds=[1]"]}])

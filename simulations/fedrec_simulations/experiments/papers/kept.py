@@ -86,7 +86,7 @@ def _section(target: Path, name: str, figure: str, content: Mapping[str, Any]) -
     kept, rows = f"{name}-{figure}", content["rows"]
     given = "" if figure in paper(name).no_data else " --data PATH/ml-1m"
     command = (
-        f"fedrec bench news-paper{given} --output docs/results/{_NEWS}.json"
+        f"fedrec bench news-paper{given} --seeds 3 --output docs/results/{_NEWS}.json"
         if name == "privaterec"
         else f"fedrec bench paper {name}/{figure}{given} --output docs/results/{FOLDER}/{kept}.json"
     )

@@ -117,7 +117,6 @@ OPEN = """What this page should have and has not:
 | five seeds in every table | three where a table says three; a verdict uses the seeds that both lines have |
 | rows of the code that stands, in the main tables and with public people | they say so; the default of today is in [benchmarks.md](benchmarks.md) |
 | our default beside the papers' lines on one model | it has no such form: its parts are its model. *With our additions* shows what biases and means alone are worth |
-| PrivateRec with three seeds, on the splits of today | 46 runs, 45 minutes of training a seed: `fedrec bench news-paper --seeds 3`. Only `local` of NAML is measured so ([benchmarks.md](benchmarks.md#news-naml-as-it-is-today)); the other kept rows are of one seed and earlier splits, and say so |
 | full results of AM-SSP Figure 6 and fast DPMF Figures 2 and 3 | their commands run, in minutes; not kept yet |
 | features from Wikidata, MovieLens 10M and 20M, MIND | not at hand, or not to be passed on |"""  # noqa: E501
 
