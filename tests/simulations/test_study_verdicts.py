@@ -57,14 +57,17 @@ def cells() -> dict[tuple[str, str, str, float], list[float]]:
         sign, metric = (-1, "rmse") if kind == "ratings" else (1, "ndcg@20")
         for cell in content["cells"]:
             order = np.argsort(cell["seeds"])
+            assert sorted(cell["seeds"]) == list(range(1, len(order) + 1))
             values = [sign * float(cell[metric][k]) for k in order]
             found[kind, name, cell["system"], float(cell["epsilon"])] = values
     return found
 
 
 def sign_of(better: list[float], worse: list[float]) -> int:
-    """1 where the mean difference is above its 95% interval's half, -1 below it."""
-    gains = np.array(better) - np.array(worse)
+    """1 where the mean difference over the seeds that both have is above its 95% interval's half,
+    -1 below it."""
+    both = min(len(better), len(worse))
+    gains = np.array(better[:both]) - np.array(worse[:both])
     half = T_975[len(gains) - 1] * gains.std(ddof=1) / np.sqrt(len(gains))
     return int(gains.mean() > half) - int(gains.mean() < -half)
 
