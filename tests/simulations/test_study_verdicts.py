@@ -18,8 +18,8 @@ from fedrec_simulations.experiments.study.of_figures import (
 )
 
 DOCS = Path(__file__).parents[2] / "docs"
-T_975 = {2: 4.302653, 4: 2.776445}
-"""97.5% quantiles of Student's t by degrees of freedom: three and five seeds."""
+T_975 = {1: 12.706205, 2: 4.302653, 4: 2.776445}
+"""97.5% quantiles of Student's t by degrees of freedom: two, three and five seeds."""
 CLAIMS = {
     "adaptive weights beat tail-biased sampling": ("ada-dpals", "dpals-tail", "both"),
     "tail-biased sampling beats uniform sampling": ("dpals-tail", "dpals-uniform", "both"),
