@@ -100,8 +100,9 @@ def on_one_model(
         if not sound.found or sound.outcome == "withdrawn":
             return sound
         printed = found.get("as printed")
+        # a sentence for each data set: in one they would be too long to read
         beside = (
-            f" As printed: {printed.found.partition('. Both lines')[0]}."
+            f" As printed: {printed.found.partition('. Both lines')[0].replace('; ', '. ')}."
             if printed and printed.found
             else _without(better, worse)
         )

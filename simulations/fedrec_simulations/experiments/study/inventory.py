@@ -112,7 +112,6 @@ OPEN = """What this page should have and has not:
 
 | not here | why |
 | --- | --- |
-| AM-DPSGD with three seeds on one model of MovieLens 1M | its settings are searched in all forms (`searched/ml-1m.json`); a row of it takes minutes, and those that are missing were not run yet |
 | lines on one model of likes of MovieLens 1M | eleven lines, 15 trials and three ε on ten times the events of MovieLens 100K; not run yet |
 | five seeds in every table | three where a table says three; a verdict uses the seeds that both lines have |
 | rows of the code that stands, in the main tables and with public people | they say so; the default of today is in [benchmarks.md](benchmarks.md) |
