@@ -92,9 +92,9 @@ and amazon-book, whole and cut, is 2.4 to 9.
 """
 MANY = 15.0
 """Items that people hold of all that the whole budget's Gram would tell, from which on all of them
-are asked for at once: such data is dense, and `LITTLE` mostly sends it to the Gram again. With the
-items that a first Gram tells, MovieLens 1M as likes had validation NDCG@20 .206 and not .214 at
-epsilon 5. yelp2018 has at most 12: with so many items before steps it lost 3%.
+are asked for at once: such data is dense, and `LITTLE` mostly sends it to the Gram again. With 322
+items, about what a first Gram tells, MovieLens 1M as likes had validation NDCG@20 .206 at epsilon
+5, with 478 .214. yelp2018 has 13 at most: with so many items before steps it lost 3%.
 """
 AGAIN = (0.2, 0.035)
 """The Gram again where the items that it would then tell hold at least this part of all clicks, and
@@ -103,7 +103,8 @@ a vector says, and the more clicks they have, the less is left for vectors alone
 limits it and not its noise (`MOST_TASTES`).
 
 Validation NDCG@20 with steps and with the Gram again, each over its own items, one or two draws
-(part, items held): yelp2018 whole at epsilon 1, 5, 10, 20 (.13, 3.5; .27, 7.4; .30, 9.1; .39, 11.7)
+(about what part, how many items held): yelp2018 whole at epsilon 1, 5, 10, 20
+(.13, 3.5; .27, 7.4; .30, 9.1; .39, 11.7)
 .0239, .0214; .0398, .0358; .0446, .0427; .0512, .0475; its 16,000 most clicked items at 5 (.31,
 7.3) .0461, .0440; 8,000 at 5 and 20 (.45, 7; .62, 11) .0552, .0548 and .0722, .0715; 4,000 at 2, 5
 and 20 (.45, 5; .50, 6; .85, 11) .0576, .0574; .0734, .0736; .0910, .0945; 2,000 at 1 and 5 (.39,
@@ -115,8 +116,8 @@ it, .1044, .1022.
 SPARSE = 2.0
 """Items of the Gram that people hold, up to which it is taken again whatever their part: a vector
 found from so few clicks says less than their weights. amazon-book at epsilon .5 (1.7 items, .24 of
-clicks) had validation NDCG@20 .0392 with the Gram again, .0355 with steps; yelp2018 at .5 (2.6,
-.09) .0165 with the Gram, .0172 with steps.
+clicks) had validation NDCG@20 .0392 with the Gram again, .0355 with steps, yelp2018 at .5 (2.6,
+.09) .0165 and .0171: of K as it was before `item_item.told`; not measured again.
 """
 LEAST_TOLD = 235.0
 """Of K h^(3/4), K the most clicked items that a Gram can tell from its noise (`item_item.reached`),
