@@ -33,8 +33,8 @@ class ClickSettings:
     (`item_item.reached`; its K are `item_item.told` of them). width: d <= K. gram_exponent,
     step_exponent: a click on item j weighs b_j^-exponent, b the counts (negative: towards popular
     items). ridge, confidence: of the local solve. damping, coherence, memory: see the last step of
-    `ClickRecipe`. reached: see `LEAST_TOLD`; infinite where a Gram is asked for whatever counts
-    say.
+    `ClickRecipe`. reached: see `click_choices.tells_nothing`; infinite where a Gram is asked for
+    whatever counts say.
     """
 
     counts: float

@@ -16,7 +16,7 @@ from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.errors import SettingsError
-from fedrec.factorization import click_settings, clicks, item_item
+from fedrec.factorization import click_choices, click_settings, clicks, item_item
 from fedrec.factorization.click_model import ClickModel
 from fedrec.factorization.clicks import ClickRecipe
 from fedrec.factorization.facts import PublicFacts
@@ -135,7 +135,7 @@ def test_without_noise_a_step_solves_every_item_with_its_gram_taken_from_its_mea
     the V before, up to the length of V."""
     monkeypatch.setattr(clicks, "CROWDED", crowded)
     # a Gram of so few items tells everything, and steps are not taken
-    monkeypatch.setattr(clicks, "RESOLVED", 2.0)
+    monkeypatch.setattr(click_choices, "RESOLVED", 2.0)
     monkeypatch.setattr(
         clicks, "rounded_rows", lambda V: np.asarray(V, np.float32)
     )  # what rounding does is tests/federation/test_rounding.py's
@@ -390,12 +390,12 @@ def test_what_steps_would_not_use_goes_to_the_gram_or_to_counts_again(
 ) -> None:
     """Every release of the plan is asked for once, under its own name, and noise falls as if one
     release had had all of it."""
-    monkeypatch.setattr(clicks, "LITTLE", little)
-    monkeypatch.setattr(clicks, "AGAIN", again)
-    monkeypatch.setattr(clicks, "SPARSE", sparse)
-    monkeypatch.setattr(clicks, "FEW_DIRECTIONS", 0)
+    monkeypatch.setattr(click_choices, "LITTLE", little)
+    monkeypatch.setattr(click_choices, "AGAIN", again)
+    monkeypatch.setattr(click_choices, "SPARSE", sparse)
+    monkeypatch.setattr(click_choices, "FEW_DIRECTIONS", 0)
     monkeypatch.setattr(clicks, "LEAST_DIRECTIONS", least)
-    monkeypatch.setattr(clicks, "RESOLVED", 2.0)
+    monkeypatch.setattr(click_choices, "RESOLVED", 2.0)
     events = some_clicks()
     recipe = recipe_for(events, 5.0)
     done = rounds_of(events, recipe)
@@ -437,7 +437,7 @@ def test_counts_decide_before_any_gram_whether_one_would_tell_anything(
 ) -> None:
     """If not, every release of the plan is of counts: together as good as `dp_popularity`, whose
     one release has the whole budget."""
-    monkeypatch.setattr(clicks, "LEAST_TOLD", told)
+    monkeypatch.setattr(click_choices, "LEAST_TOLD", told)
     events = some_clicks()
     alone = recipe_for(events, 5.0)
     chosen = click_settings.default_settings(
@@ -469,7 +469,7 @@ def test_eigenvectors_are_found_once_when_the_gram_is_asked_for_again(
         "denoised",
         lambda *known, **more: found.append(1) or item_item.denoised(*known, **more),
     )
-    monkeypatch.setattr(clicks, "AGAIN", (0.0, 0.0))
+    monkeypatch.setattr(click_choices, "AGAIN", (0.0, 0.0))
     monkeypatch.setattr(clicks, "LEAST_DIRECTIONS", 0)
     events = some_clicks()
     recipe = recipe_for(events, 5.0)
@@ -482,9 +482,9 @@ def test_weights_beside_vectors_count_by_the_part_of_all_clicks_that_they_see(
 ) -> None:
     """Ten of the items, where steps follow."""
     for name, never in (("LITTLE", -math.inf), ("SPARSE", 0.0), ("AGAIN", (2.0, 0.0))):
-        monkeypatch.setattr(clicks, name, never)
+        monkeypatch.setattr(click_choices, name, never)
     monkeypatch.setattr(clicks, "LEAST_DIRECTIONS", 0)
-    monkeypatch.setattr(clicks, "FEW_DIRECTIONS", 0)
+    monkeypatch.setattr(click_choices, "FEW_DIRECTIONS", 0)
     monkeypatch.setattr(item_item, "LEAST_HEAD", 10)
     events = some_clicks()
     recipe = recipe_for(events, 5.0)
@@ -505,10 +505,10 @@ def test_a_gram_that_gets_all_is_of_more_items_from_the_first_release_on(
     """Where counts alone say that it will, or people hold many items; else of what the first
     release tells."""
     monkeypatch.setattr(item_item, "LEAST_HEAD", 1)
-    monkeypatch.setattr(clicks, "told", lambda most, *, held: int(most))
-    monkeypatch.setattr(clicks, "SPARSE", 0.0)
-    monkeypatch.setattr(clicks, "AGAIN", again)
-    monkeypatch.setattr(clicks, "MANY", many)
+    monkeypatch.setattr(click_choices, "told", lambda most, *, held: int(most))
+    monkeypatch.setattr(click_choices, "SPARSE", 0.0)
+    monkeypatch.setattr(click_choices, "AGAIN", again)
+    monkeypatch.setattr(click_choices, "MANY", many)
     events = some_clicks()
     recipe = recipe_for(events, 5.0)
     recipe = replace(recipe, settings=replace(recipe.settings, heads=(10, 20)))

@@ -22,7 +22,7 @@ from fedrec.data.planted import SHAPES, planted
 from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import Scores, dot_product, same_for_everyone
-from fedrec.factorization import clicks
+from fedrec.factorization import click_choices, clicks
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import predict
 from fedrec.federation.messages import Question
@@ -166,15 +166,15 @@ def _clicks_of_few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     """Of clicks too few people would get counts alone: that is "few people"; here steps are asked
     for as well, or the Gram again."""
     if "default, clicks" in request.node.name and "few people" not in request.node.name:
-        monkeypatch.setattr(clicks, "LEAST_TOLD", 0.0)
+        monkeypatch.setattr(click_choices, "LEAST_TOLD", 0.0)
         monkeypatch.setattr(clicks, "LEAST_DIRECTIONS", 0)
         monkeypatch.setattr(
-            clicks, "FEW_DIRECTIONS", math.inf if "one Gram" in request.node.name else 0
+            click_choices, "FEW_DIRECTIONS", math.inf if "one Gram" in request.node.name else 0
         )
-        monkeypatch.setattr(clicks, "AGAIN", (math.inf, 0.0))
-        monkeypatch.setattr(clicks, "SPARSE", 0.0)
-        monkeypatch.setattr(clicks, "LITTLE", -math.inf)
-        monkeypatch.setattr(clicks, "RESOLVED", math.inf)
+        monkeypatch.setattr(click_choices, "AGAIN", (math.inf, 0.0))
+        monkeypatch.setattr(click_choices, "SPARSE", 0.0)
+        monkeypatch.setattr(click_choices, "LITTLE", -math.inf)
+        monkeypatch.setattr(click_choices, "RESOLVED", math.inf)
 
 
 def some_ratings(seed: int, num_users: int = 8) -> Interactions:

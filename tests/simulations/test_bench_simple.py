@@ -75,6 +75,14 @@ def test_a_recipe_that_refuses_the_data_says_why() -> None:
     assert "clicks" in found["refused"]
 
 
+def test_a_recipe_that_refuses_the_kind_that_is_asked_for_says_why_too() -> None:
+    clicks = (*SMALL, "data.kind=clicks")
+    found = simple.simple_row(Place("", clicks, Cut()), "dp-bias", 5.0, 1)
+    assert "clicks" in found["refused"]
+    with pytest.raises(SettingsError, match=r"data\.unheard"):
+        simple.simple_row(Place("", ("data.unheard=1",), Cut()), "default", 5.0, 1)
+
+
 def test_a_cut_keeps_so_many_users_or_items() -> None:
     sizes = [
         simple.simple_row(Place("", SMALL, cut), "dp-bias", 5.0, 1)

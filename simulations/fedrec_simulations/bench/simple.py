@@ -137,7 +137,12 @@ class _Task:
 def simple_row(place: Place, recipe: str, epsilon: float, seed: int) -> Row:
     """Test RMSE (of ratings) and NDCG@20 of a recipe trained to its end; of one that refuses the
     data, why."""
-    scenario = place.scenario(recipe, epsilon, seed)
+    try:
+        scenario = place.scenario(recipe, epsilon, seed)
+    except SettingsError as refusal:
+        if recipe == OURS:
+            raise
+        return {"refused": refusal.cause}  # a kind of data that it does not take
     try:
         dataset = load_dataset(scenario)
     except DataError as failure:
