@@ -153,6 +153,26 @@ def test_two_directions_that_stand_out_bring_in_nothing_of_the_noise_beside_them
     assert np.mean(left) < 1e-3 * size * (size - 1) / 2
 
 
+@pytest.mark.parametrize(("standing_out", "kept"), [(2, 2 / 6), (20, 20 / 24)])
+def test_the_more_directions_stand_out_the_more_is_made_of_those_that_do_not(
+    standing_out: int, kept: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixty directions inside the noise's edge, beside few or many outside
+    of it: eigenvalues of what is made of them, over those without `FEW`."""
+    size, ones = 200, np.full(200, 1e3)
+    directions = np.linalg.qr(np.random.default_rng(4).standard_normal((size, standing_out + 60)))[
+        0
+    ]
+    strengths = np.concatenate([np.full(standing_out, 60.0), np.full(60, 5.0)])
+    released = (directions * strengths) @ directions.T + noise(1.0, size, 7)
+    sums = []
+    for few in (item_item.FEW, 1e-9):
+        monkeypatch.setattr(item_item, "FEW", few)
+        Q = shared(released, ones, ones, noise_std=1.0, clicks=1e9).Q
+        sums.append(float(np.sum(np.linalg.svd(Q, compute_uv=False)[standing_out + 1 :] ** 2)))
+    assert sums[0] / sums[1] == pytest.approx(kept, rel=0.1)
+
+
 def of_content(size: int, seed: int = 5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Features (size, 40), popularity, and pairs that popularity and features make, l = .02."""
     rng = np.random.default_rng(seed)
