@@ -15,6 +15,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec_simulations.bench import ablation, quality, verbs
 from fedrec_simulations.bench.quality import Method
 from fedrec_simulations.data.datasets import load_dataset, load_split
+from fedrec_simulations.data.sealed import load_sealed
 from fedrec_simulations.experiments import rows, trials
 from fedrec_simulations.experiments.ceiling import als_model
 from fedrec_simulations.experiments.row_queue import rows_of
@@ -82,6 +83,28 @@ def test_a_training_of_the_quality_table_says_its_price_and_no_accountant_finds_
     assert private["rmse"] > found["rmse"]
     table = quality.markdown({"non_private": [], "private": [quality._summary(method, [found])]})
     assert "default, without features" in table
+
+
+def test_a_line_on_90_percent_trains_on_validation_ratings_too() -> None:
+    method = Method("default", False, math.inf, on_90_percent=True)
+    sealed = load_sealed(quality.scenario_of("planted", method, 1))[1]
+    train, more = sealed.train, sealed.validation.targets
+    both = quality.joined(train, more)
+    cells = [
+        set(zip(part.users.tolist(), part.items.tolist(), strict=True))
+        for part in (train, more, both)
+    ]
+    assert cells[2] == cells[0] | cells[1]
+    assert len(both) == len(train) + len(more)
+    assert both.values.sum() == pytest.approx(train.values.sum() + more.values.sum())
+    found, before = (
+        quality.training_row("planted", one, 1)
+        for one in (method, replace(method, on_90_percent=False))
+    )
+    assert found["rmse"] < before["rmse"]
+    assert math.isnan(found["validation_rmse"])
+    table = quality.markdown({"non_private": [], "private": [quality._summary(method, [found])]})
+    assert "without features, trained on 90%" in table
 
 
 def test_seeds_of_different_guarantees_never_share_a_line() -> None:
