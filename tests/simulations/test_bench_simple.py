@@ -41,8 +41,36 @@ def test_the_bar_is_two_thousandths_of_rmse_or_one_percent_of_ndcg() -> None:
     assert [cell["behind"] for cell in behind["cells"]] == [True, True]
     assert (held["behind"], behind["behind"]) == (0, 2)
     told = simple.markdown(json.loads(json.dumps(finite(behind))))
-    assert "| planted | 5 | RMSE | 0.9021 | 0.9000 | – | **BEHIND** |" in told
+    assert "| planted | 5 | RMSE | 0.9021 | 0.9000 | – | +0.0021 | **BEHIND** |" in told
     assert "holds in 0 of 2 lines" in told
+
+
+def test_a_difference_has_the_error_of_pairs_of_seeds() -> None:
+    found = {"default": (0.9, 0.95, 0.85), "dp-bias": (0.91, 0.97, 0.86)}
+    tasks = {
+        (recipe, seed): simple._Task(Place("", (), Cut()), recipe, 5.0, seed)
+        for recipe in found
+        for seed in range(3)
+    }
+    sizes = {"users": 3, "items": 2, "train": 4, "kind": "ratings"}
+    made = {
+        task.name: {**sizes, "rmse": found[recipe][seed]} for (recipe, seed), task in tasks.items()
+    }
+    (cell,) = simple.summary(list(tasks.values()), made)["cells"]
+    # -.01, -.02, -.01: a standard deviation of .01 / sqrt(3)
+    assert cell["difference_error"] == pytest.approx(0.01 / 3)
+    told = simple.markdown({"cells": [cell], "behind": 0})
+    assert "| -0.0133 ± 0.0033 | holds |" in told
+
+
+def test_planted_stands_for_ratings_and_clicks_of_every_shape() -> None:
+    found = [Place(data, more, Cut(), words) for data, more, words in simple._planted()]
+    assert len({place.name for place in found}) == len(found) == 2 * len(simple.SHAPES) == 20
+    scenarios = [place.scenario("default", 5.0, 2) for place in found]
+    assert [one.data.kind for one in scenarios] == ["ratings"] * 10 + ["clicks"] * 10
+    assert found[10].name == "planted clicks, 300 x 100, 20 each"
+    assert scenarios[10].data.planted is not None
+    assert (scenarios[10].data.planted.items, scenarios[10].data.planted.events) == (100, 6_000)
 
 
 def test_the_best_simple_method_is_the_one_to_beat_and_a_refusal_is_told() -> None:

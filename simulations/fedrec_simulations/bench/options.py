@@ -78,8 +78,8 @@ Quality: quality, ablation, news and news-paper read MovieLens 1M; clicks reads 
 lists with train and test. cohorts measures what it costs the model to ask a share of the users in
 every round. sizes trains the default recipe on planted ratings of many sizes, and looks for sizes
 at which it is worse than item biases, a smaller epsilon or fewer users. simple compares it with
-simple private methods on the data given. plan compares what `fedrec plan` predicts with trainings
-on the data given.
+simple private methods on the data given, or on ten planted shapes (--data planted). plan compares
+what `fedrec plan` predicts with trainings on the data given.
 
 Serving: serving puts load on a real `fedrec serve`. serving-basis, serving-lists, serving-news and
 serving-attention measure what private queries lose on MovieLens 1M. linkage measures how often two

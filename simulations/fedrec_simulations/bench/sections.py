@@ -64,6 +64,14 @@ SECTIONS = (
         "bench.simple",
     ),
     Section(
+        "simple-planted",
+        "The same on planted data",
+        "Ten shapes of users, items and events of each user, as ratings and as clicks; every seed "
+        "plants its own data.",
+        "fedrec bench simple --data planted",
+        "bench.simple",
+    ),
+    Section(
         "clicks-yelp2018",
         "Clicks: yelp2018",
         "The split of LightGCN; trained on all given train events, means over noise seeds.",

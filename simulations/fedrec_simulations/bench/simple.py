@@ -2,9 +2,10 @@
 epsilon and unit.
 
 The simple methods are those recipes of SIMPLE that exist and take the kind of data. Data sets are
-folders, or what `--set` plants, whole and cut down (data.keep_users, data.keep_items). User level,
-delta 1e-5; means over seeds of split and noise; test is read once. The bar: at most .002 of RMSE or
-1% of NDCG@20 behind the best simple method.
+folders, or what `--set` plants, whole and cut down (data.keep_users, data.keep_items); "planted" as
+a folder stands for ratings and clicks of every shape of SHAPES. User level, delta 1e-5; means over
+seeds of split and noise, and of what is planted; test is read once. The bar: at most .002 of RMSE
+or 1% of NDCG@20 behind the best simple method.
 """
 
 from __future__ import annotations
@@ -34,6 +35,20 @@ from fedrec_simulations.outcomes import evaluate
 OURS = "default"
 SIMPLE = ("dp-bias", "dp-popularity", "dp-item-item")
 EPSILONS, QUICK_EPSILONS, SEEDS, DELTA, K = (0.5, 1.0, 5.0, 20.0, math.inf), (5.0,), 3, 1e-5, 20
+SHAPES = (
+    (300, 100, 20),
+    (1_000, 3_000, 30),
+    (2_000, 1_000, 20),
+    (2_000, 5_000, 50),
+    (3_000, 1_000, 25),
+    (5_000, 2_000, 20),
+    (10_000, 2_000, 40),
+    (20_000, 10_000, 25),
+    (50_000, 500, 10),
+    (50_000, 20_000, 20),
+)
+"""Planted users, items, and events of each user, on average."""
+PLANTED = "planted"
 RMSE_BAR, NDCG_BAR = 0.002, 0.01
 """How far behind is allowed: in units of the rating, and as a share of the best simple method's
 NDCG."""
@@ -61,16 +76,20 @@ class Cut:
 
 @dataclass(frozen=True)
 class Place:
-    """A data set: a folder, or none for planted data; overrides of the scenario; what is kept."""
+    """A data set: a folder, or none for planted data; overrides of the scenario; what is kept.
+
+    words: of a planted one, beyond that it is."""
 
     data: str
     overrides: tuple[str, ...]
     cut: Cut
+    words: str = ""
 
     @property
     def name(self) -> str:
         """For people."""
-        return f"{Path(self.data).resolve().name if self.data else 'planted'}{self.cut.words}"
+        data = Path(self.data).resolve().name if self.data else f"{PLANTED}{self.words}"
+        return f"{data}{self.cut.words}"
 
     def scenario(self, recipe: str, epsilon: float, seed: int) -> Scenario:
         """Ratings and clicks without test events of their own are divided at random; others as
@@ -106,7 +125,12 @@ def run(
     Raises SettingsError where two folders have one name.
     """
     cuts = [Cut(), *(Cut(users=n) for n in users), *(Cut(items=m) for m in items)]
-    places = [Place(path, tuple(overrides), cut) for path in data or [""] for cut in cuts]
+    places = [
+        Place(path, (*overrides, *more), cut, words)
+        for given in data or [""]
+        for path, more, words in ([(given, (), "")] if given != PLANTED else _planted())
+        for cut in cuts
+    ]
     if len({place.name for place in places}) < len(places):
         raise SettingsError(
             "two of the data folders have the same name, or a size is there twice", "Say each once."
@@ -120,6 +144,17 @@ def run(
         for task in tasks
     ]
     return result_of(trials, output=output, jobs=jobs, summary=partial(summary, tasks), tell=tell)
+
+
+def _planted() -> Iterator[tuple[str, tuple[str, ...], str]]:
+    """No folder, overrides, and words of every shape as ratings and as clicks."""
+    for kind, (users, items, each) in itertools.product(("ratings", "clicks"), SHAPES):
+        shape = f"data.planted={{users={users}, items={items}, events={users * each}}}"
+        yield (
+            "",
+            (shape, f"data.kind={kind}"),
+            f" {kind}, {users:,} x {items:,}, {each} each",
+        )
 
 
 @dataclass(frozen=True)
@@ -217,6 +252,7 @@ def _cells(values: Mapping[tuple[str, float, str], Mapping[str, Sequence[float]]
         better = min if metric == "rmse" else max
         rivals = {recipe: mean for recipe, (mean, _) in means.items() if recipe != OURS}
         best = better(rivals, key=rivals.__getitem__) if rivals else None
+        pairs = list(zip(of_recipes[OURS], of_recipes[best], strict=False)) if best else []
         yield {
             "data": name,
             "epsilon": epsilon,
@@ -225,6 +261,9 @@ def _cells(values: Mapping[tuple[str, float, str], Mapping[str, Sequence[float]]
             "standard_errors": {recipe: error for recipe, (_, error) in means.items()},
             "seeds": len(of_recipes[OURS]),
             "best_simple": best,
+            "difference_error": mean_and_error([ours - simple for ours, simple in pairs])[1]
+            if pairs
+            else math.nan,
             "behind": None if best is None else _behind(metric, means[OURS][0], rivals[best]),
         }
 
@@ -250,6 +289,7 @@ def markdown(result: Row) -> str:
                 f"{float(cell['epsilon']):g}",
                 metric,
                 *(figure(cell["means"].get(r)) for r in recipes),
+                _difference(cell),
                 verdict,
             ]
         )
@@ -260,5 +300,18 @@ def markdown(result: Row) -> str:
         f"{NDCG_BAR:.0%} of NDCG behind."
     )
     return (
-        f"{table(('data', 'ε per user (add/remove)', 'metric', *recipes, 'bar'), lines)}\n\n{words}"
+        f"{table(('data', 'ε per user (add/remove)', 'metric', *recipes, _LESS, 'bar'), lines)}"
+        f"\n\n{words}"
     )
+
+
+_LESS = f"{OURS} less the best simple one, ± s.e."
+
+
+def _difference(cell: Row) -> str:
+    """Of the means, and the standard error over paired seeds, where there are several."""
+    if cell["best_simple"] is None:
+        return "–"
+    found = cell["means"][OURS] - cell["means"][cell["best_simple"]]
+    error = figure(cell.get("difference_error"))
+    return f"{found:+.4f}" + ("" if error == "–" else f" ± {error}")
