@@ -362,6 +362,7 @@ class DefaultRecipe:
             noise_std=std,
             clicks=self._ratings_per_user(_floats(state, "counts")),
             content=None if self.content is None else self.content[head],
+            content_if_hidden=True,
         )
         similar = ease_of_all(
             pairs,

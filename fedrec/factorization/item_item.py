@@ -267,12 +267,13 @@ def shared(
     noise_std: float,
     clicks: float,
     content: Float64s | None = None,
+    content_if_hidden: bool = False,
     rank: int = RANK,
 ) -> Pairs:
     """What a symmetric noised (K, K) Gram says of different items, as the module says, r <= `rank`.
 
     diagonal: (K,) of the Gram, denoised; no item shares more than that. popular: (K,) p. content:
-    (K, f) F, leading directions first.
+    (K, f) F, leading directions first. content_if_hidden: see `content_directions.tells`.
     clicks: of a user, on average. A pair varies by the noise, and by who happened to
     click: one over `clicks` of what is expected of it. The larger of the two on average is taken
     for all its variance, and pairs are brought to the same variance by it: the sum of both shrinks
@@ -289,7 +290,7 @@ def shared(
     popular = popular / unit
     pairs = (pairs - level * expected) / np.outer(unit, unit)
     bases = [] if content is None else subspaces(popular, content)
-    if bases and not tells(bases[-1][0], pairs, variance):
+    if bases and not tells(bases[-1][0], pairs, variance, if_hidden=content_if_hidden):
         bases = []
     common = np.zeros(len(gram))
     for most in (min(_FIRST, rank), rank):

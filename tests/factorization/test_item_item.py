@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.factorization import item_item
 from fedrec.factorization.click_model import ClickModel, ItemItemModel
 from fedrec.factorization.clicks_client import user_vectors
+from fedrec.factorization.content_directions import subspaces, tells
 from fedrec.factorization.item_item import (
     ItemItem,
     Pairs,
@@ -181,6 +183,23 @@ def of_content(size: int, seed: int = 5) -> tuple[np.ndarray, np.ndarray, np.nda
     F, popular = rng.standard_normal((size, 40)), rng.uniform(5, 15, size)
     taste = np.column_stack([np.ones(size), 0.4 * F[:, :6]]) * popular[:, None]
     return F, popular, 0.02 * taste @ taste.T
+
+
+def test_where_noise_hides_what_features_hold_they_are_taken_if_asked_to() -> None:
+    """Of 20 draws of noise that hides all, at least 14 (each is taken with probability .93: fewer
+    with probability 1e-4), and none where they must be seen. With little noise only what holds much
+    is taken, whatever is asked."""
+    F, popular, truth = of_content(240)
+    basis, _ = subspaces(popular, F)[-1]
+    pairs = truth - np.diag(np.diag(truth)) - 0.02 * np.outer(popular, popular)
+    other = np.linalg.qr(np.random.default_rng(6).standard_normal(basis.shape))[0]
+    taken = {False: 0, True: 0}
+    for seed, if_hidden in product(range(20), taken):
+        hidden, shown = pairs + noise(300.0, 240, seed), pairs + noise(0.5, 240, seed)
+        taken[if_hidden] += tells(basis, hidden, 300.0**2 / 2, if_hidden=if_hidden)
+        assert tells(basis, shown, 0.5**2 / 2, if_hidden=if_hidden)
+        assert not tells(other, shown, 0.5**2 / 2, if_hidden=if_hidden)
+    assert (taken[False], taken[True] >= 14) == (0, True)
 
 
 def test_features_tell_what_noise_hides_and_others_change_nothing() -> None:
