@@ -273,7 +273,8 @@ def _summary(method: Method, rows: Sequence[Row]) -> Row:
         "standard_error": error,
         "each": [r["rmse"] for r in rows],
         "mae": mean_and_error([r["mae"] for r in rows])[0],
-        "validation_rmse": mean_and_error([r["validation_rmse"] for r in rows])[0],
+        # "nan" where validation ratings are trained on
+        "validation_rmse": mean_and_error([float(r["validation_rmse"]) for r in rows])[0],
         "guarantee": rows[0]["guarantee"],
         "exact": accountants["gdp"],
         "second_opinion": {"pld": accountants["pld"], "rdp": accountants["rdp"]},
