@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -156,7 +156,8 @@ def training_row(data: str, method: Method, seed: int) -> Row:
         else rating_metrics(predict(model, fold.history, fold.targets), fold.targets).rmse
     )
     opened = sealed.open(model.arrays())
-    outcome = evaluate(model, opened.split.test, train, cutoffs=(20,), ranking=False)
+    test = replace(opened.split.test, history=train)
+    outcome = evaluate(model, test, train, cutoffs=(20,), ranking=False)
     return {
         **{name: outcome.metrics()[name] for name in ("rmse", "mae")},
         "validation_rmse": validated,
