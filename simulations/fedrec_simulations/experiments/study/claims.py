@@ -100,9 +100,8 @@ def on_one_model(
         if not sound.found or sound.outcome == "withdrawn":
             return sound
         printed = found.get("as printed")
-        # a sentence for each data set: in one they would be too long to read
         beside = (
-            f" As printed: {printed.found.partition('. Both lines')[0].replace('; ', '. ')}."
+            f" As printed: {printed.found.partition('. Both lines')[0]}."
             if printed and printed.found
             else _without(better, worse)
         )

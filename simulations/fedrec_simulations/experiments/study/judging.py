@@ -41,7 +41,8 @@ def judged(points: Sequence[Point]) -> Verdict:
     names = dict.fromkeys(point.study for point in points)
     return Verdict(
         outcome,
-        "; ".join(f"{name}: {_words([p for p in points if p.study == name])}" for name in names),
+        # a sentence for each: in one they would be too long to read
+        ". ".join(f"{name}: {_words([p for p in points if p.study == name])}" for name in names),
     )
 
 
