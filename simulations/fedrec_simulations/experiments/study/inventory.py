@@ -115,7 +115,6 @@ OPEN = """What this page should have and has not:
 | five seeds in every table | three where a table says three; a verdict uses the seeds that both lines have |
 | rows of the code that stands, in the main tables and with public people | they say so; of clicks the default's are, of MovieLens 1M those of [benchmarks.md](benchmarks.md) |
 | our default beside the papers' lines on one model | it has no such form: its parts are its model. *With our additions* shows what biases and means alone are worth |
-| full results of fast DPMF Figure 2 | its command runs, in minutes; not kept yet |
 | features from Wikidata, MovieLens 10M and 20M, MIND | not at hand, or not to be passed on |"""  # noqa: E501
 
 
