@@ -246,6 +246,7 @@ class ClickRecipe:
             popular,
             noise_std=std,
             clicks=self._clicked(state).each,
+            users=self._clicked(state).users,
             content=None if self.content is None else self.content[head],
         )
         similar = ease_of_all(

@@ -7,6 +7,7 @@ from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import dot_product, same_for_everyone
+from fedrec.factorization.default import COUNT_SLOPES, DefaultRecipe
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import ranker_of
 from fedrec.federation.rounds import train
@@ -65,6 +66,23 @@ def test_features_that_every_item_shares_are_as_good_as_none() -> None:
     for name, array in ends[1].items():
         np.testing.assert_array_equal(ends[0][name], array)
         assert np.isfinite(array).all()
+
+
+def test_slopes_over_counts_are_worth_the_same_however_few_items_stand_out() -> None:
+    """Forty items of which noise hides all counts but one's, and forty that differ: over ratings,
+    what users' slopes over counts add to a rating has the same variance."""
+    shape = PlantedShape(users=60, items=ITEMS, events=700)
+    data = planted(shape, seed=1).interactions
+    facts = PublicFacts(60, ITEMS, data.kind, data.value_range, None, Streams(1))
+    recipe = prepare(load(None, ["privacy.epsilon=1"]), facts).recipe
+    assert isinstance(recipe, DefaultRecipe)
+    for counts in (np.r_[200.0, np.ones(ITEMS - 1)], np.geomspace(100, 1, ITEMS)):
+        log_count = np.log(counts) - np.log(counts).mean()
+        state = {"counts": counts, "log_count": log_count / log_count.std()}
+        made = recipe._directions(state, np.zeros(ITEMS), None)
+        slopes = np.column_stack([made["phi"], made["rest"]])[:, 1:]
+        added = np.average(np.sum(slopes**2, axis=1), weights=counts)
+        np.testing.assert_allclose(added, COUNT_SLOPES, rtol=1e-6)
 
 
 def test_lists_of_rated_items_are_better_than_popularity() -> None:

@@ -177,6 +177,40 @@ def test_the_more_directions_stand_out_the_more_is_made_of_those_that_do_not(
     assert sums[0] / sums[1] == pytest.approx(kept, rel=0.1)
 
 
+def of_few_people(*, groups: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Gram over 1,000 items and their counts, of 200 people who click by popularity alone, within
+    their own of so many groups of items."""
+    rng, size = np.random.default_rng(seed), 1000
+    popular = np.arange(1, size + 1.0) ** -0.8
+    rows = np.zeros((200, size))
+    for row in rows:
+        likely = popular * (np.arange(size) % groups == rng.integers(groups))
+        n = int(rng.choice([10, 12, 15, 20, 40, 150 // groups]))
+        row[rng.choice(size, n, replace=False, p=likely / likely.sum())] = n**-0.5
+    return rows.T @ rows, rows.sum(axis=0) + 0.02
+
+
+def beside_popularity(gram: np.ndarray, counts: np.ndarray, users: float) -> float:
+    """What all but the first direction makes of a Gram without noise, over the diagonal."""
+    Q = shared(gram, counts, counts, noise_std=0, clicks=25.0, users=users).Q
+    return float(np.sum(np.linalg.svd(Q, compute_uv=False)[1:] ** 2) / np.trace(gram))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_few_people_who_click_by_popularity_alone_make_few_directions(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fiftieth of the diagonal; were they many, a fifth, and were rare items' own clicks to
+    decide how pairs vary, a fifteenth. Where people keep to groups of items, an eighth is left."""
+    alone, grouped = (of_few_people(groups=groups, seed=seed) for groups in (1, 3))
+    left = beside_popularity(*alone, users=200)
+    assert left < 0.035
+    assert beside_popularity(*alone, users=math.inf) > 4 * left
+    assert beside_popularity(*grouped, users=200) > 0.1
+    monkeypatch.setattr(item_item, "RARE", 0.0)
+    assert beside_popularity(*alone, users=200) > 1.5 * left
+
+
 def of_content(size: int, seed: int = 5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Features (size, 40), popularity, and pairs that popularity and features make, l = .02."""
     rng = np.random.default_rng(seed)

@@ -251,6 +251,7 @@ def fingerprint() -> str:
         numba.__version__,
         blas.get("name"),
         blas.get("version"),
+        os.environ.get("OPENBLAS_CORETYPE"),  # another kernel sums in another order
         cpu,
         *features,
     ]
