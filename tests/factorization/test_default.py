@@ -1,5 +1,7 @@
 """The default recipe's server: what it makes of a release, beside what the devices were told."""
 
+import math
+
 import numpy as np
 from scipy import sparse
 
@@ -69,20 +71,28 @@ def test_features_that_every_item_shares_are_as_good_as_none() -> None:
 
 
 def test_slopes_over_counts_are_worth_the_same_however_few_items_stand_out() -> None:
-    """Forty items of which noise hides all counts but one's, and forty that differ: over ratings,
-    what users' slopes over counts add to a rating has the same variance."""
+    """Of forty items one or two have counts that noise does not hide: over ratings, what users'
+    slopes over counts add to a rating has the variance said; where many have, no more than that,
+    and items that nobody rated do not stand out instead."""
     shape = PlantedShape(users=60, items=ITEMS, events=700)
     data = planted(shape, seed=1).interactions
     facts = PublicFacts(60, ITEMS, data.kind, data.value_range, None, Streams(1))
     recipe = prepare(load(None, ["privacy.epsilon=1"]), facts).recipe
     assert isinstance(recipe, DefaultRecipe)
-    for counts in (np.r_[200.0, np.ones(ITEMS - 1)], np.geomspace(100, 1, ITEMS)):
+
+    def added(counts: np.ndarray, weights: np.ndarray) -> float:
         log_count = np.log(counts) - np.log(counts).mean()
         state = {"counts": counts, "log_count": log_count / log_count.std()}
         made = recipe._directions(state, np.zeros(ITEMS), None)
         slopes = np.column_stack([made["phi"], made["rest"]])[:, 1:]
-        added = np.average(np.sum(slopes**2, axis=1), weights=counts)
-        np.testing.assert_allclose(added, COUNT_SLOPES, rtol=1e-6)
+        return float(np.average(np.sum(slopes**2, axis=1), weights=weights))
+
+    for head in (1, 2):
+        counts = np.r_[np.full(head, 20.0), np.ones(ITEMS - head)]
+        assert math.isclose(added(counts, counts), COUNT_SLOPES, rel_tol=1e-6)
+    counts = np.r_[np.full(ITEMS - 2, 20.0), 0.02, 0.02]
+    assert added(counts, counts) < COUNT_SLOPES
+    assert added(counts, counts == 0.02) < 25 * COUNT_SLOPES
 
 
 def test_lists_of_rated_items_are_better_than_popularity() -> None:
