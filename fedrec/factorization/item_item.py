@@ -15,8 +15,8 @@ and from what is each item's own, then EASE in closed form, of low rank.
         closest to what is without noise, as K grows (Bun, Allez, Bouchaud and Potters 2016, for
         additive noise); then those inside the noise's edge by S / (S + e) r / (r + `FEW`), S their
         squares beyond the noise's, e its standard error, r how many are outside: little is left of
-        them where they say little. What is outside, but inside of what so few people make by
-        chance (`Chance`), is kept by r / (r + `FEW`). They, content and l p p' add up to a matrix
+        them where they say little. Those outside, but inside the edge that chance gives so few
+        users (`Chance`), are kept by r / (r + `FEW`). They, content and l p p' add up to a matrix
         of low rank, whose positive part is Q Q'
     single = posterior means of what Q Q' leaves of each pair, where single pairs stand out of the
         noise (`empirical_bayes.sparse_means`): two shops of one street are no direction
@@ -118,11 +118,11 @@ RARE = 2.0
 pairs vary: by its own clicks alone one user of many rare items makes a direction that stands out.
 
 Validation NDCG@20 without noise, one draw, with neither these nor the edge of so few users
-(`Chance`), with the edge and 1, with the edge and 2, of popularity: lists of planted ratings of
-1,000 users x 3,000 items .0729, .0885, .0913, .0918, of 2,000 x 5,000 .0434, .0530, .0537, .0547;
-of MovieLens 100K .2997, .2973, .3007; likes of it .2500, .2498, .2492; 1,000 items of yelp2018
-.1536, .1536, .1536; of amazon-book at epsilon 20 .2123, .2125, .2123. With a tenth of the mean
-number of clicks instead, the last two had .1518 and .2090.
+(`Chance`), with both, of popularity: lists of planted ratings of 1,000 users x 3,000 items .0729,
+.0897, .0918, of 2,000 x 5,000 .0434, .0543, .0547; of MovieLens 100K .2997, .2987, .1458; likes of
+it .2500, .2508, .1296; 1,000 items of yelp2018 .1536, .1536, .0319; of amazon-book at epsilon 20
+.2123, .2123, .0365. With a tenth of the mean number of clicks instead, the last two had about .1518
+and .2090.
 """
 _FIRST = 64
 """Most directions of the first estimate, whose diagonal is all that is kept of it."""

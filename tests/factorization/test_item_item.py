@@ -160,7 +160,7 @@ def test_two_directions_that_stand_out_bring_in_nothing_of_the_noise_beside_them
 
 def test_directions_that_stand_out_are_as_long_as_what_they_are_made_of_says() -> None:
     """Twenty beyond the noise's edge, on average over draws: what is made of them is within 5% of
-    what the truth has along its eigenvector, which is an eighth less than its eigenvalue."""
+    what the truth has along their eigenvectors, an eighth less than their eigenvalues."""
     size, ones, rng = 200, np.full(200, 1e3), np.random.default_rng(3)
     directions = np.linalg.qr(rng.standard_normal((size, 20)))[0]
     truth = directions * np.linspace(28, 40, 20) @ directions.T
