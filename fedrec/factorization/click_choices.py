@@ -19,7 +19,8 @@ import numpy as np
 
 from fedrec.arrays import Float64s, Int64s
 from fedrec.factorization.click_settings import MOST_TASTES
-from fedrec.factorization.item_item import MOST, beyond_popularity, told
+from fedrec.factorization.gram_pairs import beyond_popularity
+from fedrec.factorization.item_item import MOST, told
 
 LEAST_DIRECTIONS = 3
 """Of a taste Gram: where fewer stand out of its noise nothing but popularity is known, and what is
@@ -145,7 +146,7 @@ def again_by_gram(
     gram: Float64s, popular: Float64s, *, directions: int, items: int, noise_std: float
 ) -> bool:
     """Whether a noised Gram (K, K) of some of `items`, of which so many directions stand out of the
-    noise, gets what steps would. popular: (K,) as `item_item.shared` takes it."""
+    noise, gets what steps would. popular: (K,) as `gram_pairs.shared` takes it."""
     return (
         directions < FEW_DIRECTIONS
         or beyond_popularity(gram, popular, noise_std=noise_std) <= LITTLE

@@ -49,14 +49,8 @@ from fedrec.factorization.click_model import ClickModel, ItemItemModel, blend_we
 from fedrec.factorization.click_settings import ClickSettings
 from fedrec.factorization.empirical_bayes import denoise_counts, expected_counts
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.item_item import (
-    RANK,
-    ItemItem,
-    denoised,
-    denoised_diagonal,
-    ease_of_all,
-    shared,
-)
+from fedrec.factorization.gram_pairs import RANK, denoised, denoised_diagonal, shared
+from fedrec.factorization.item_item import ItemItem, ease_of_all
 from fedrec.federation.messages import Question, Release, ReleaseSpec
 from fedrec.federation.reports import block
 from fedrec.federation.rounding import rounded_numbers, rounded_rows

@@ -35,23 +35,22 @@ import numpy.typing as npt
 
 from fedrec.arrays import Float64s
 from fedrec.budget.weights import tail_weights
-from fedrec.data.features import svd_embedding
-from fedrec.data.metadata import METADATA_WEIGHTS
 from fedrec.factorization import clicks_client, default_client
+from fedrec.factorization.default_directions import (
+    directions,
+    directions_told,
+    most_rated,
+    taste_directions,
+)
 from fedrec.factorization.default_model import DefaultModel
+from fedrec.factorization.default_posterior import bias_features, remembered, shrunk
 from fedrec.factorization.default_scales import MOST, StepScales
 from fedrec.factorization.default_settings import BLEND, DefaultSettings
 from fedrec.factorization.earlier import beside_known
 from fedrec.factorization.empirical_bayes import USUAL_BIASES, denoise_counts, expected_counts
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.item_item import (
-    ItemItem,
-    denoised,
-    denoised_diagonal,
-    ease_of_all,
-    head_size,
-    shared,
-)
+from fedrec.factorization.gram_pairs import denoised, denoised_diagonal, shared
+from fedrec.factorization.item_item import ItemItem, ease_of_all, head_size
 from fedrec.factorization.liked import LikedRanker
 from fedrec.factorization.prior_widths import rescaled, widths
 from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec
@@ -64,30 +63,6 @@ Arrays = dict[str, npt.NDArray[np.generic]]
 
 _SIZES = ((0.27, 0.15), (0.55, 0.22), (1.0, 0.26), (1.82, 0.22), (3.67, 0.15))
 """Sizes of users over the typical one, and how many users have them."""
-USUAL_DEVIATIONS, FEW_DIRECTIONS = 0.18, 9
-"""Mean square of an item's deviations in all directions together, as long as noise hides them,
-shared by so many directions or more."""
-OWN_MEAN_DEVIATIONS = 0.25
-"""Of a direction's part of `USUAL_DEVIATIONS`, what items deviate by in how they follow a user's
-own mean.
-
-Validation RMSE with 1 and .25 (means of three draws, of one on MovieLens 1M, of eight on the
-planted data): MovieLens 100K at epsilon 1 .9617, .9618, at 5 .9255, .9250, at 20 .9078, .9071;
-MovieLens 1M at 1 .8887, .8884, at 5 .8620, .8615; 2,000 planted users x 2,000 items at 1 .8250,
-.8235. A tenth, or a fiftieth, is within .0002 of a quarter.
-"""
-OWN_MEANS = 0.2
-"""Variance of users' own means about the items' biases."""
-COUNT_SLOPES = 0.03
-"""Variance of users' slopes over items' log counts, per standard deviation of these over items or
-over ratings, whichever is larger.
-
-Over items alone it would be too large where noise hides most counts: they are alike then, and the
-items that people rate lie up to nine deviations above. Over ratings alone it would be too large for
-items that nobody rated. Validation RMSE, over items and over ratings (means of two draws or three;
-one split of MovieLens 1M): planted, 1,000 users x 3,000 items at epsilon 1 .8582, .8496, 2,000 x
-1,000 at .5 .8416, .8335; MovieLens 100K at .5 .9782, .9772; MovieLens 1M at .5 .9042, .9041.
-"""
 FOLDS = 8
 """Of items, in a step's reports: a user's vectors.
 
@@ -106,17 +81,6 @@ MovieLens 1M.
 NOISE_STD, SLOPE_STD = 0.25, 0.5
 """How far the noise's variance may be from `DefaultSettings.noise`, and the slope of what tastes
 add from 1, before any release."""
-
-
-def public_content(facts: PublicFacts, *, dimension: int) -> Float64s | None:
-    """(m, dimension) leading directions of the features, mean squared row norm 1; None without
-    features that tell an item from another."""
-    if facts.features is None or not any(bag.tells for bag in facts.features.bags.values()):
-        return None
-    F = svd_embedding(facts.features, dimension=dimension, seed=0, weights=METADATA_WEIGHTS).astype(
-        np.float64
-    )
-    return F / math.sqrt(float(np.mean(np.sum(F**2, axis=1))))
 
 
 @dataclass(frozen=True)
@@ -307,7 +271,7 @@ class DefaultRecipe:
         found = self.settings.read(
             observed,
             (std / weight) ** 2 + 0.06 / weight,
-            self._bias_features(state),
+            bias_features(_floats(state, "log_count"), self.content),
             sweeps=12,
             start=USUAL_BIASES,
         )
@@ -319,27 +283,16 @@ class DefaultRecipe:
         }
         return {**learned, **self._directions(state, found.mean, None)}
 
-    def _bias_features(self, state: State) -> Float64s:
-        log_count = _floats(state, "log_count")
-        plain = np.column_stack([0.5 * log_count, 0.2 * log_count**2, np.ones(len(log_count))])
-        return plain if self.content is None else np.column_stack([self.content, plain])
-
     def _directions(self, state: State, bias: Float64s, tastes: Float64s | None) -> Arrays:
-        """phi at its prior standard deviations, rotated to falling importance under the counts: the
-        learned part and the rest."""
-        counts, log_count = _floats(state, "counts"), _floats(state, "log_count")
-        level = np.average(log_count, weights=counts)
-        spread = max(math.sqrt(float(np.average((log_count - level) ** 2, weights=counts))), 1.0)
-        columns = [
-            math.sqrt(0.24) * bias[:, None],
-            math.sqrt(COUNT_SLOPES) / spread * log_count[:, None],
-        ]
-        if self.content is not None:
-            columns.append(math.sqrt(self.settings.content) * self.content)
-        if tastes is not None:
-            columns.append(tastes)
-        own = np.full((len(bias), 1), math.sqrt(OWN_MEANS))
-        phi = np.column_stack([own, _rotated(np.column_stack(columns), counts)])
+        """The learned part of phi and the rest."""
+        phi = directions(
+            bias,
+            _floats(state, "log_count"),
+            _floats(state, "counts"),
+            content=self.content,
+            energy=self.settings.content,
+            tastes=tastes,
+        )
         learned = phi[:, : self.settings.learned]
         return {
             "phi": learned,
@@ -356,7 +309,7 @@ class DefaultRecipe:
 
     def _ask_pairs(self, state: State) -> Arrays:
         c = _floats(state, "counts")
-        return {"omega": np.ones(len(c)), "items": np.argsort(-c, kind="stable")[: self._head]}
+        return {"omega": np.ones(len(c)), "items": most_rated(c, self._head)}
 
     def _learn_pairs(self, state: State, answer: Release) -> Arrays:
         """EASE of the denoised Gram: whoever rates one item rates which others."""
@@ -393,34 +346,23 @@ class DefaultRecipe:
 
     def _ask_tastes(self, state: State) -> Arrays:
         c = _floats(state, "counts")
-        popular = np.argsort(-c, kind="stable")[: min(self.settings.taste_items, len(c))]
+        popular = most_rated(c, self.settings.taste_items)
         omega = (c + float(state["counts_std"])) ** -0.35
         return {**self._current(state), "omega": omega, "items": popular}
 
     def _learn_tastes(self, state: State, answer: Release) -> Arrays:
-        """Leading eigenvectors above the edge of the noise's spectrum, per rating."""
-        asked, c = self._ask_tastes(state), _floats(state, "counts")
-        popular, omega, std = (
-            np.asarray(asked["items"], np.int64),
-            np.asarray(asked["omega"], np.float64),
-            answer.noise_std["tastes"],
+        """The first directions, of the Gram."""
+        asked = self._ask_tastes(state)
+        items, weights = (np.asarray(asked[name]) for name in ("items", "omega"))
+        tastes = taste_directions(
+            answer.values["tastes"][0],
+            _floats(state, "counts"),
+            omega=weights[items],
+            std=answer.noise_std["tastes"],
+            width=self.settings.width,
+            energy=self.settings.taste_variance,
         )
-        K, d = len(popular), min(self.settings.width, len(popular))
-        gram = np.zeros((K, K))
-        gram[np.triu_indices(K)] = answer.values["tastes"][0]
-        gram = np.triu(gram, 1) + np.triu(gram, 1).T  # the diagonal is each item's own noise
-        values, vectors = np.linalg.eigh(gram)
-        values, vectors = values[::-1][:d], vectors[:, ::-1][:, :d]
-        edge = math.sqrt(2 * K) * std + 1e-9
-        gain = np.maximum(values - edge**2 / np.maximum(values, edge), 0) + 1e-3 * edge
-        tastes = np.zeros((len(c), d))
-        tastes[popular] = vectors / (omega[popular] * (c[popular] + 1))[:, None]
-        tastes /= np.sqrt(c / c.sum() @ tastes**2) + 1e-12
-        return self._directions(
-            state,
-            _floats(state, "bias"),
-            tastes * np.sqrt(self.settings.taste_variance * gain / gain.sum()),
-        )
+        return self._directions(state, _floats(state, "bias"), tastes)
 
     # --- steps ---
 
@@ -451,7 +393,8 @@ class DefaultRecipe:
         return {**self._current(state), **public, "omega": self._omega(state, name)}
 
     def _width(self, state: State) -> int:
-        return min(self.settings.width, int(state["phi"].shape[1]))
+        told = directions_told(self._ratings(_floats(state, "counts")))
+        return min(self.settings.width, int(state["phi"].shape[1]), told)
 
     def _noise(self, state: State) -> float:
         return float(state.get("noise", self.settings.noise))
@@ -501,14 +444,17 @@ class DefaultRecipe:
         total = omega * c * scales.ratio
         g = answer.values[name]
         hessian = total[:, None] * np.concatenate([[alpha], scales.known]) * self.settings.damping
-        ratings = np.maximum(c * math.sqrt(self._ratings_per_user(c)), 0.5)[:, None]
+        ratings = np.maximum(self._ratings(c), 0.5)[:, None]
         sampling = scales.residual / ratings / np.concatenate([[1.0], scales.known])
         observed = (
             np.column_stack([_floats(state, "bias"), phi[:, :d] - start[:, :d]]) + g / hessian
         )
         fresh = self.settings.fresh
-        observed, precision = self._remember(
-            state, observed, 1 / ((std / hessian) ** 2 + fresh * sampling)
+        observed, precision = remembered(
+            state,
+            observed,
+            1 / ((std / hessian) ** 2 + fresh * sampling),
+            memory=self.settings.memory,
         )
         variance = 1 / precision + (1 - fresh) * sampling
         slopes = np.maximum(2 * (1 - scales.known), 1.0)
@@ -516,61 +462,22 @@ class DefaultRecipe:
         kept |= {
             name: np.array(getattr(scales, name)) for name in ("noise", "noise_std", "slope_std")
         }
-        kept |= self._shrunk(state, *beside_known(state, observed, variance), slopes)
+        kept |= shrunk(
+            state,
+            *beside_known(state, observed, variance),
+            slopes=slopes,
+            content=self.content,
+            read=self.settings.read,
+        )
         return kept | rescaled({**state, **kept}, widths(expected, scales, self._known(state)))
-
-    def _remember(
-        self, state: State, observed: Float64s, precision: Float64s
-    ) -> tuple[Float64s, Float64s]:
-        """Average with what earlier rounds observed, which counts `memory` times as much."""
-        old, weight = np.zeros_like(observed), np.zeros_like(precision)
-        if "observed" in state:
-            old, weight = (
-                _floats(state, "observed"),
-                self.settings.memory * _floats(state, "precision"),
-            )
-        elif "bias_observed" in state:  # the biases of round 1 are an observation too
-            old[:, 0], weight[:, 0] = (
-                _floats(state, "bias_observed"),
-                1 / _floats(state, "bias_variance"),
-            )
-        return (weight * old + precision * observed) / (weight + precision), weight + precision
-
-    def _shrunk(
-        self, state: State, observed: Float64s, variance: Float64s, slopes: Float64s
-    ) -> Arrays:
-        """Posterior means of b_j and phi_j; phi goes 1 / slopes (d,) of the way there."""
-        log_count, start = _floats(state, "log_count"), _floats(state, "public_phi")
-        features = np.column_stack(
-            [3 * start[:, :24], 0.3 * log_count, np.full(len(log_count), 0.3)]
-        )
-        bias = self.settings.read(
-            observed[:, 0], variance[:, 0], self._bias_features(state), sweeps=8, start=USUAL_BIASES
-        )
-        phi, variances = _floats(state, "phi").copy(), np.zeros_like(observed)
-        if "variances" in state:
-            earlier = _floats(state, "variances")
-            variances = np.zeros((len(earlier), max(earlier.shape[1], observed.shape[1])))
-            variances[:, : earlier.shape[1]] = earlier
-        variances[:, 0] = bias.variance
-        usual = USUAL_DEVIATIONS / max(observed.shape[1] - 1, FEW_DIRECTIONS)
-        for k in range(1, observed.shape[1]):
-            expected = usual * OWN_MEAN_DEVIATIONS if k == 1 else usual
-            deviation = self.settings.read(
-                observed[:, k], variance[:, k], features, sweeps=8, start=expected, trust=1.0
-            )
-            phi[:, k - 1] += (start[:, k - 1] + deviation.mean - phi[:, k - 1]) / slopes[k - 1]
-            variances[:, k] = deviation.variance
-        return {
-            "bias": bias.mean,
-            "variance": variances.sum(axis=1),
-            "variances": variances,
-            "phi": phi,
-        }
 
     def _ratings_per_user(self, c: Float64s) -> float:
         """sum over users of sqrt(n_u) is what the counts add up to."""
         return (float(c.sum()) / self.facts.num_users) ** 2
+
+    def _ratings(self, c: Float64s) -> Float64s:
+        """(m,) how many ratings items have that weigh c (m,) in all."""
+        return c * math.sqrt(self._ratings_per_user(c))
 
     def _known(self, state: State) -> Float64s:
         """(D,) variance of w's coordinates that devices know: 1 less the diagonal of the average of
@@ -598,14 +505,3 @@ CLIENT_STEPS: Mapping[str, ClientStep] = {
 
 def _floats(state: State, name: str) -> Float64s:
     return np.asarray(state[name], np.float64)
-
-
-def _rotated(columns: Float64s, counts: Float64s) -> Float64s:
-    """The same columns less their means under the counts, rotated so that second moments are
-    diagonal and falling; directions without any are dropped. A constant direction is another one
-    already, a user's own mean."""
-    weights = counts / counts.sum()
-    columns = columns - weights @ columns
-    moments, Q = np.linalg.eigh((columns * weights[:, None]).T @ columns)
-    kept = moments > 1e-9 * moments[-1]
-    return np.ascontiguousarray((columns @ Q)[:, kept][:, ::-1])

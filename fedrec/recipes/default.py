@@ -12,6 +12,7 @@ from fedrec.data.kinds import KINDS, Kind, assumed
 from fedrec.errors import SettingsError
 from fedrec.factorization import click_settings, clicks, default, public_people
 from fedrec.factorization.click_model import ClickModel, ItemItemModel
+from fedrec.factorization.default_directions import public_content
 from fedrec.factorization.default_model import DefaultModel
 from fedrec.factorization.default_settings import settings_for
 from fedrec.factorization.facts import PublicFacts
@@ -34,9 +35,7 @@ def _of_clicks(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     )
     plan = facts.plan(chosen.shares)
     people = clicks_of_people(scenario.collective, facts)
-    content = default.public_content(
-        _with_metadata(scenario, facts), dimension=clicks.CONTENT_DIRECTIONS
-    )
+    content = public_content(_with_metadata(scenario, facts), dimension=clicks.CONTENT_DIRECTIONS)
     recipe = clicks.ClickRecipe(plan, chosen, facts, people, content)
     return Prepared(recipe, clicks.CLIENT_STEPS, plan)
 
@@ -65,7 +64,7 @@ def _of_ratings(scenario: Scenario, facts: RecipeFacts) -> Prepared:
         people=known,
     )
     plan = facts.plan(settings.shares)
-    content = default.public_content(known_items, dimension=settings.feature_dimension)
+    content = public_content(known_items, dimension=settings.feature_dimension)
 
     def start() -> State:
         if earlier is not None and not with_people:

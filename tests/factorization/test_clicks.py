@@ -16,7 +16,7 @@ from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.errors import SettingsError
-from fedrec.factorization import click_choices, click_settings, clicks, item_item
+from fedrec.factorization import click_choices, click_settings, clicks, gram_pairs, item_item
 from fedrec.factorization.click_model import ClickModel
 from fedrec.factorization.clicks import ClickRecipe
 from fedrec.factorization.facts import PublicFacts
@@ -467,7 +467,7 @@ def test_eigenvectors_are_found_once_when_the_gram_is_asked_for_again(
     monkeypatch.setattr(
         clicks,
         "denoised",
-        lambda *known, **more: found.append(1) or item_item.denoised(*known, **more),
+        lambda *known, **more: found.append(1) or gram_pairs.denoised(*known, **more),
     )
     monkeypatch.setattr(click_choices, "AGAIN", (0.0, 0.0))
     monkeypatch.setattr(clicks, "LEAST_DIRECTIONS", 0)

@@ -1,6 +1,7 @@
 """The default recipe's server: what it makes of a release, beside what the devices were told."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from scipy import sparse
@@ -9,7 +10,8 @@ from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import dot_product, same_for_everyone
-from fedrec.factorization.default import COUNT_SLOPES, DefaultRecipe
+from fedrec.factorization.default import DefaultRecipe
+from fedrec.factorization.default_directions import COUNT_SLOPES, directions_told
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import ranker_of
 from fedrec.federation.rounds import train
@@ -126,3 +128,25 @@ def test_lists_of_rated_items_are_better_than_popularity() -> None:
         for scores in (ours, same_for_everyone(counts))
     ]
     assert ndcg[0] > 1.02 * ndcg[1]
+
+
+def test_the_fewer_ratings_items_have_the_fewer_directions_carry_deviations() -> None:
+    """Twice the square root of an item's ratings, on average over items; never none, and never more
+    than settings say."""
+    assert directions_told(np.full(ITEMS, 16.0)) == 8
+    assert directions_told(np.repeat([0.0, 64.0], ITEMS // 2)) == 8
+    assert directions_told(np.zeros(ITEMS)) == 1
+    for items in (40, 100, 200):
+        shape = PlantedShape(users=60, items=items, events=700)
+        data = planted(shape, seed=1).interactions
+        facts = PublicFacts(60, items, data.kind, data.value_range, None, Streams(1))
+        made = prepare(load(None, ["privacy.epsilon=inf"]), facts)
+        recipe = replace(made.recipe, settings=replace(made.recipe.settings, width=6))
+        runner = Loopback(data, made.steps, made.plan, Streams(1), Ledger(made.plan.guarantee))
+        (width,) = {
+            int(done.question.public["width"])
+            for done in train(recipe, runner, recipe.begin())
+            if done.question.step == "default/step"
+        }
+        rated = np.bincount(data.items, minlength=items)
+        assert width == min(directions_told(rated), 6)

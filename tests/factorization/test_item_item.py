@@ -13,22 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrec.data.interactions import Interactions
-from fedrec.factorization import item_item
+from fedrec.factorization import gram_pairs, item_item
 from fedrec.factorization.click_model import ClickModel, ItemItemModel
 from fedrec.factorization.clicks_client import user_vectors
 from fedrec.factorization.content_directions import subspaces, tells
-from fedrec.factorization.item_item import (
+from fedrec.factorization.gram_pairs import (
     Chance,
-    ItemItem,
     Pairs,
     beyond,
     beyond_popularity,
     denoised,
     denoised_diagonal,
-    ease,
-    head_size,
     shared,
 )
+from fedrec.factorization.item_item import ItemItem, ease, head_size
 
 K = 40
 
@@ -190,8 +188,8 @@ def test_the_more_directions_stand_out_the_more_is_made_of_those_that_do_not(
     strengths = np.concatenate([np.full(standing_out, 60.0), np.full(60, 5.0)])
     released = (directions * strengths) @ directions.T + noise(1.0, size, 7)
     sums = []
-    for few in (item_item.FEW, 1e-9):
-        monkeypatch.setattr(item_item, "FEW", few)
+    for few in (gram_pairs.FEW, 1e-9):
+        monkeypatch.setattr(gram_pairs, "FEW", few)
         Q = shared(released, ones, ones, noise_std=1.0, clicks=1e9).Q
         sums.append(float(np.sum(np.linalg.svd(Q, compute_uv=False)[standing_out + 1 :] ** 2)))
     assert sums[0] / sums[1] == pytest.approx(kept, rel=0.1)
@@ -238,7 +236,7 @@ def test_few_people_who_click_by_popularity_alone_make_few_directions(
     assert left < 0.035
     assert beside_popularity(*alone, users=math.inf) > 4 * left
     assert beside_popularity(*grouped, users=200) > 0.1
-    monkeypatch.setattr(item_item, "RARE", 0.0)
+    monkeypatch.setattr(gram_pairs, "RARE", 0.0)
     assert beside_popularity(*alone, users=200) > 1.5 * left
 
 

@@ -27,6 +27,7 @@ from fedrec.data.splits import Split
 from fedrec.errors import SettingsError
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization import default
+from fedrec.factorization.default_directions import public_content
 from fedrec.factorization.default_settings import DefaultSettings, settings_for
 from fedrec.factorization.empirical_bayes import ItemPosterior, regress
 from fedrec.factorization.facts import PublicFacts
@@ -303,7 +304,7 @@ def _facts(data: str, *, seed: int, features: bool) -> PublicFacts:
 @cache
 def _content(data: str, dimension: int) -> Float64s | None:
     """Of the data's features, once: it depends on neither budget nor seed."""
-    return default.public_content(_facts(data, seed=0, features=True), dimension=dimension)
+    return public_content(_facts(data, seed=0, features=True), dimension=dimension)
 
 
 @cache

@@ -1,0 +1,99 @@
+"""What items' biases and deviations are, of what the default recipe's steps observed of them.
+
+Guarantee: post-processing of releases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.arrays import Float64s
+from fedrec.factorization.empirical_bayes import USUAL_BIASES, ItemPosterior
+from fedrec.federation.rounds import State
+
+USUAL_DEVIATIONS, FEW_DIRECTIONS = 0.18, 9
+"""Mean square of an item's deviations in all directions together, as long as noise hides them,
+shared by so many directions or more."""
+OWN_MEAN_DEVIATIONS = 0.25
+"""Of a direction's part of `USUAL_DEVIATIONS`, what items deviate by in how they follow a user's
+own mean.
+
+Validation RMSE with 1 and .25 (means of three draws, of one on MovieLens 1M, of eight on the
+planted data): MovieLens 100K at epsilon 1 .9617, .9618, at 5 .9255, .9250, at 20 .9078, .9071;
+MovieLens 1M at 1 .8887, .8884, at 5 .8620, .8615; 2,000 planted users x 2,000 items at 1 .8250,
+.8235. A tenth, or a fiftieth, is within .0002 of a quarter.
+"""
+
+
+def bias_features(log_count: Float64s, content: Float64s | None) -> Float64s:
+    """(m, p) what an item's bias is told by: its log count (m,), and content (m, f)."""
+    plain = np.column_stack([0.5 * log_count, 0.2 * log_count**2, np.ones(len(log_count))])
+    return plain if content is None else np.column_stack([content, plain])
+
+
+def remembered(
+    state: State, observed: Float64s, precision: Float64s, *, memory: float
+) -> tuple[Float64s, Float64s]:
+    """Average of a step's (m, d + 1) with what earlier rounds observed, which counts `memory` times
+    as much; and the precision of it."""
+    old, weight = np.zeros_like(observed), np.zeros_like(precision)
+    if "observed" in state:
+        old, weight = _floats(state, "observed"), memory * _floats(state, "precision")
+    elif "bias_observed" in state:  # the biases of round 1 are an observation too
+        old[:, 0], weight[:, 0] = (
+            _floats(state, "bias_observed"),
+            1 / _floats(state, "bias_variance"),
+        )
+    return (weight * old + precision * observed) / (weight + precision), weight + precision
+
+
+def shrunk(
+    state: State,
+    observed: Float64s,
+    variance: Float64s,
+    *,
+    slopes: Float64s,
+    content: Float64s | None,
+    read: Callable[..., ItemPosterior],
+) -> dict[str, npt.NDArray[np.generic]]:
+    """Posterior means and variances of b_j and phi_j, of what was observed (m, d + 1) with these
+    variances; phi goes 1 / slopes (d,) of the way there.
+
+    read: `empirical_bayes.regress`, or what stands in for it.
+    """
+    log_count, start = _floats(state, "log_count"), _floats(state, "public_phi")
+    features = np.column_stack([3 * start[:, :24], 0.3 * log_count, np.full(len(log_count), 0.3)])
+    bias = read(
+        observed[:, 0],
+        variance[:, 0],
+        bias_features(log_count, content),
+        sweeps=8,
+        start=USUAL_BIASES,
+    )
+    phi, variances = _floats(state, "phi").copy(), np.zeros_like(observed)
+    if "variances" in state:
+        earlier = _floats(state, "variances")
+        variances = np.zeros((len(earlier), max(earlier.shape[1], observed.shape[1])))
+        variances[:, : earlier.shape[1]] = earlier
+    variances[:, 0] = bias.variance
+    usual = USUAL_DEVIATIONS / max(observed.shape[1] - 1, FEW_DIRECTIONS)
+    for k in range(1, observed.shape[1]):
+        expected = usual * OWN_MEAN_DEVIATIONS if k == 1 else usual
+        deviation = read(
+            observed[:, k], variance[:, k], features, sweeps=8, start=expected, trust=1.0
+        )
+        phi[:, k - 1] += (start[:, k - 1] + deviation.mean - phi[:, k - 1]) / slopes[k - 1]
+        variances[:, k] = deviation.variance
+    return {
+        "bias": bias.mean,
+        "variance": variances.sum(axis=1),
+        "variances": variances,
+        "phi": phi,
+    }
+
+
+def _floats(state: Mapping[str, npt.NDArray[np.generic]], name: str) -> Float64s:
+    return np.asarray(state[name], np.float64)
