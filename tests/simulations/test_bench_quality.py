@@ -47,7 +47,7 @@ def test_a_row_is_made_once_and_read_ever_after(tmp_path: Path) -> None:
 
 def test_a_row_of_other_code_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for digest, number in (("one", 1), ("other", 2)):
-        monkeypatch.setattr(trials, "source_digest", lambda *_, digest=digest: digest)
+        monkeypatch.setattr(trials, "source_digest", lambda *_, digest=digest, **_known: digest)
         made = Trial.of("one", lambda number=number: {"number": number})
         assert rows_of({"": made}, RowFiles(tmp_path))[""] == {"number": number}
 

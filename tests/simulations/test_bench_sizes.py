@@ -119,7 +119,7 @@ def test_rows_of_other_code_or_of_another_question_are_made_anew(
     result_of([Trial.of("a", _squared, 2)], output=output, jobs=1, summary=_summed, tell=_quiet)
     assert _kept(output, 2)
     assert not _kept(output, 3)
-    monkeypatch.setattr(trials, "source_digest", lambda *_: "other")
+    monkeypatch.setattr(trials, "source_digest", lambda *_, **_known: "other")
     assert not _kept(output, 2)
 
 

@@ -18,7 +18,7 @@ from fedrec.data.kinds import Kind
 from fedrec.errors import SettingsError
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings import validated
-from fedrec_simulations.experiments import intervals
+from fedrec_simulations.experiments import intervals, source
 from fedrec_simulations.experiments.papers.figures import paper as paper_named
 from fedrec_simulations.experiments.progress import Pace, Progress
 from fedrec_simulations.experiments.rows import merged
@@ -78,6 +78,48 @@ def test_a_quick_study_measures_every_system_and_resumes_without_a_new_row(
     tenth = study.mean("item-mean", 5.0)
     assert tenth is not None
     assert 0.5 < tenth.mean < 1.5
+
+
+def test_some_systems_measured_again_leave_the_others_as_they_are_kept(
+    few: list[str], tmp_path: Path
+) -> None:
+    kept = measure.run("planted", quick=True, folder=tmp_path / "a", tell=_quiet)
+    old = {cell["system"]: {**cell, "code": "of old"} for cell in kept["cells"]}
+    output = tmp_path / "study.json"
+    output.write_text(json.dumps({**kept, "cells": list(old.values()), "note": "told"}))
+    again = measure.run(
+        "planted", quick=True, only=FEW[:1], folder=tmp_path / "b", output=output, tell=_quiet
+    )
+    cells = {cell["system"]: cell for cell in again["cells"]}
+    assert list(cells) == list(old)
+    for name in FEW[1:]:
+        assert cells[name] == old[name]
+    assert cells[FEW[0]]["code"] == kept["cells"][list(old).index(FEW[0])]["code"]
+    assert again["note"] == "told"
+    output.write_text(json.dumps({**kept, "data": {**kept["data"], "name": "other"}}))
+    with pytest.raises(SettingsError, match="holds a study of other"):
+        measure.run(
+            "planted", quick=True, only=FEW[:1], folder=tmp_path, output=output, tell=_quiet
+        )
+
+
+def test_a_row_is_of_the_code_that_its_own_recipe_runs() -> None:
+    """Another recipe may change without making it stale; what all rows run may not."""
+    codes = {
+        name: measure._code(PLANTED, name, 5.0) for name in ("default", "am-dpsgd", "item-mean")
+    }
+    assert len(set(codes.values())) == 3
+    modules = {
+        name: source.reached(
+            frozenset({training.__name__}), frozenset(measure._recipes(PLANTED, name, 5.0))
+        )
+        for name in codes
+    }
+    assert "fedrec.factorization.default" in modules["default"]
+    assert "fedrec.recipes.am_dpsgd" in modules["am-dpsgd"]
+    for name in ("am-dpsgd", "item-mean"):
+        assert "fedrec.factorization.default" not in modules[name]
+        assert {"fedrec.evaluation.ratings", "fedrec_simulations.data.sealed"} <= modules[name]
 
 
 def test_a_stopped_study_goes_on_where_it_stopped(few: list[str], tmp_path: Path) -> None:

@@ -209,7 +209,13 @@ def _measured(
         return paper(names[0], data=path, overrides=some.overrides, html=html, **shared)
     if what is Bench.study:
         return told(
-            "study", data=path, likes=some.likes, only=some.only, seeds=some.seeds, **shared
+            "study",
+            data=path,
+            likes=some.likes,
+            only=some.only,
+            seeds=some.seeds,
+            output=some.output,
+            **shared,
         )
     if what is Bench.search:
         return told(

@@ -175,8 +175,9 @@ Only = Annotated[
     typer.Option(
         metavar="SYSTEM",
         show_default=False,
-        help="Of study and search: this system. Of news-paper: runs of this variant, encoder or "
-        "point, as naml or 'local, epsilon 5'. May be repeated.",
+        help="Of study and search: this system; of a study that --output holds the others stay. "
+        "Of news-paper: runs of this variant, encoder or point, as naml or 'local, epsilon 5'. May "
+        "be repeated.",
     ),
 ]
 Likes = Annotated[

@@ -12,21 +12,25 @@ from __future__ import annotations
 import ast
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-BY_NAME = {"fedrec.registry": "fedrec.recipes", "fedrec.news.variant": "fedrec.news.variants"}
+RECIPES = "fedrec.recipes"
+BY_NAME = {"fedrec.registry": RECIPES, "fedrec.news.variant": "fedrec.news.variants"}
 """Modules that load all modules of a package by name."""
 
 
-def source_digest(*of: Any) -> str:
+def source_digest(*of: Any, recipes: Collection[str] | None = None) -> str:
     """Eight letters of the SHA-256 of what decides the results of these functions and values (of a
-    value, the module of its class)."""
+    value, the module of its class).
+
+    recipes: names of those that a row trains, where it is known: others load by name, too, but do
+    not decide it."""
     roots = frozenset(name for value in of for name in _modules_of(value))
-    return _digest(roots)
+    return _digest(roots, None if recipes is None else frozenset(recipes))
 
 
 def _modules_of(value: Any) -> Iterator[str]:
@@ -38,22 +42,32 @@ def _modules_of(value: Any) -> Iterator[str]:
 
 
 @cache
-def _digest(roots: frozenset[str]) -> str:
+def _digest(roots: frozenset[str], recipes: frozenset[str] | None) -> str:
     content = hashlib.sha256()
-    for name in sorted(reached(roots)):
+    for name in sorted(reached(roots, recipes)):
         content.update(f"{name}\0{_read(name)[0]}\0".encode())
     return content.hexdigest()[:8]
 
 
-def reached(roots: frozenset[str]) -> set[str]:
-    """Modules that are imported from these, themselves among them."""
+def reached(roots: frozenset[str], recipes: frozenset[str] | None = None) -> set[str]:
+    """Modules that are imported from these, themselves among them; of recipes that are loaded by
+    name only these, or all where None."""
     found, ahead = set[str](), list(roots)
     while ahead:
         name = ahead.pop()
         if name not in found and file_of(name) is not None:
             found.add(name)
-            ahead += _read(name)[1]
+            ahead += [*_read(name)[1], *_loaded(name, recipes)]
     return found
+
+
+def _loaded(name: str, recipes: frozenset[str] | None) -> Iterator[str]:
+    """Modules that this one loads by name."""
+    package = BY_NAME.get(name)
+    if package == RECIPES and recipes is not None:
+        yield from (f"{package}.{recipe.replace('-', '_')}" for recipe in sorted(recipes))
+    elif package is not None and (page := file_of(package)) is not None:
+        yield from (f"{package}.{file.stem}" for file in page.parent.glob("*.py"))
 
 
 @cache
@@ -90,13 +104,11 @@ def _read(name: str) -> tuple[str, tuple[str, ...]]:
 
 
 def understood(text: str, name: str, *, is_package: bool = False) -> tuple[str, tuple[str, ...]]:
-    """The tree of a module without docstrings, written out, and full names of all that it may
-    import."""
+    """The tree of a module without docstrings, written out, and full names of all that its
+    statements may import."""
     tree = _Bare().visit(ast.parse(text))
     package = name if is_package else name.rpartition(".")[0]
     imports = [found for node in ast.walk(tree) for found in _imported(node, package)]
-    if (loaded := BY_NAME.get(name)) is not None and (page := file_of(loaded)) is not None:
-        imports += [f"{loaded}.{file.stem}" for file in page.parent.glob("*.py")]
     parents = [
         ".".join(full.split(".")[:k])
         for full in (*imports, name)

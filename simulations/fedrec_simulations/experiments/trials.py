@@ -28,16 +28,29 @@ class Trial:
     """One row to make: an importable function of its arguments alone, which returns JSON's types.
 
     name: of the row, and all that tells it from others. kind: of those that take alike long.
+    recipes: that it trains, where that is known (`source.source_digest`).
     """
 
     name: str
     make: partial[Row]
     kind: str
+    recipes: tuple[str, ...] | None = None
 
     @staticmethod
-    def of(name: str, make: Callable[..., Row], *arguments: Any, kind: str = "") -> Trial:
+    def of(
+        name: str,
+        make: Callable[..., Row],
+        *arguments: Any,
+        kind: str = "",
+        recipes: tuple[str, ...] | None = None,
+    ) -> Trial:
         """The row `make(*arguments)`; without a kind, of that of its function."""
-        return Trial(name, partial(make, *arguments), kind or make.__name__)
+        return Trial(name, partial(make, *arguments), kind or make.__name__, recipes)
+
+    @property
+    def code(self) -> str:
+        """Digest of its source."""
+        return source_digest(self.make, recipes=self.recipes)
 
 
 class Store(Protocol):
@@ -61,7 +74,7 @@ class RowFiles:
     def path(self, trial: Trial) -> Path:
         """Of its file."""
         letters = "".join(c if c.isalnum() or c in "._" else "-" for c in trial.name)
-        return self.folder / f"{letters}-{source_digest(trial.make)}.json"
+        return self.folder / f"{letters}-{trial.code}.json"
 
     def find(self, trial: Trial) -> Row | None:
         """What its file holds."""
@@ -127,5 +140,5 @@ def _rows_in(output: Path) -> Mapping[str, Row]:
 
 
 def _made_by(trial: Trial) -> str:
-    asked = f"{source_digest(trial.make)} {trial.make.func.__qualname__} {trial.make.args!r}"
+    asked = f"{trial.code} {trial.make.func.__qualname__} {trial.make.args!r}"
     return hashlib.sha256(asked.encode()).hexdigest()[:12]

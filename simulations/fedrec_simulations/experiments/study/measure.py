@@ -17,7 +17,7 @@ from typing import Any
 from fedrec.data.kinds import KINDS
 from fedrec.data.read import read
 from fedrec.errors import SettingsError
-from fedrec.storage import finite
+from fedrec.storage import finite, read_json
 from fedrec_simulations.experiments.progress import Tell
 from fedrec_simulations.experiments.row_queue import rows_of
 from fedrec_simulations.experiments.rows import Row, folder_of
@@ -50,10 +50,13 @@ def run(
     only: Sequence[str] = (),
     seeds: int = 5,
     folder: Path = Path("runs/bench-study"),
+    output: Path | None = None,
     tell: Tell,
 ) -> Row:
     """The study of one data set as a JSON-able dict, seeds 1 to `seeds`; `only` these systems,
-    `quick` two seeds at epsilon 5 and inf. likes: ratings of 4 or more as clicks.
+    `quick` two seeds at epsilon 5 and inf. likes: ratings of 4 or more as clicks. output: where the
+    study is kept: with `only`, its cells of other systems stay, each with the digest of its own
+    code.
 
     Raises SettingsError without data and on an unknown system, DataError on bad data.
     """
@@ -73,13 +76,43 @@ def run(
             missing[task.system] = refusal.cause
     rows = rows_of(trials, RowFiles(folder_of(folder, data)), jobs=jobs, tell=tell)
     missing |= {task.system: row["refused"] for task, row in rows.items() if "refused" in row}
-    return dict(
-        finite(
-            _result(
-                place, {task: row for task, row in rows.items() if "refused" not in row}, missing
-            )
-        )
+    made = _result(
+        place, {task: row for task, row in rows.items() if "refused" not in row}, missing
     )
+    return dict(finite(beside(made, output) if only and output is not None else made))
+
+
+def beside(made: Mapping[str, Any], output: Path) -> Row:
+    """New cells beside those of other systems in a kept study, in its order; without one, what was
+    made.
+
+    Raises SettingsError where what is kept is of other data or another protocol."""
+    if not output.exists():
+        return dict(made)
+    kept = read_json(output)
+    if (kept["data"]["name"], kept["protocol"]) != (made["data"]["name"], made["protocol"]):
+        raise SettingsError(
+            f"{output} holds a study of {kept['data']['name']}, {kept['protocol']}",
+            "Give another --output, or leave --only out.",
+        )
+    new = {(cell["system"], float(cell["epsilon"])): cell for cell in made["cells"]}
+    names = {name for name, _ in new}
+    cells = [
+        new.pop((cell["system"], float(cell["epsilon"])), cell)
+        for cell in kept["cells"]
+        if cell["system"] not in names or (cell["system"], float(cell["epsilon"])) in new
+    ]
+    return {
+        **kept,
+        **made,
+        "cells": [*cells, *new.values()],
+        "missing": {**kept["missing"], **made["missing"]},
+        "seconds": sum(sum(cell["seconds"]) for cell in (*cells, *new.values())),
+        "data": {
+            **made["data"],
+            "sizes": {**kept["data"]["sizes"], **made["data"]["sizes"]},
+        },
+    }
 
 
 def place_of(data: str, *, likes: bool = False) -> Place:
@@ -113,8 +146,25 @@ def _trial(place: Place, task: Task) -> Trial:
     likes = LIKES if place.likes else ""
     name = f"{task.system}{likes}-epsilon-{task.epsilon:g}-{task.seed}-{digest}-{_DIVIDED}"
     return Trial.of(
-        name, row_or_refusal, place, task.system, task.epsilon, task.seed, kind=task.system
+        name,
+        row_or_refusal,
+        place,
+        task.system,
+        task.epsilon,
+        task.seed,
+        kind=task.system,
+        recipes=_recipes(place, task.system, task.epsilon),
     )
+
+
+def _code(place: Place, system: str, epsilon: float) -> str:
+    """Digest of what decides a row: of recipes only the one that is trained, if one is."""
+    return source_digest(study_row, recipes=_recipes(place, system, epsilon))
+
+
+def _recipes(place: Place, system: str, epsilon: float) -> tuple[str, ...]:
+    says = SYSTEMS[place.kind][system].says
+    return (str(says(place.name, epsilon)["recipe"]),) if says is not None else ()
 
 
 def row_or_refusal(place: Place, system: str, epsilon: float, seed: int) -> Row:
@@ -143,7 +193,6 @@ def _result(place: Place, made: Mapping[Task, Row], missing: Mapping[str, str]) 
         },
         "cells": [_cell(place, name, epsilon, rows) for (name, epsilon), rows in groups.items()],
         "missing": dict(missing),
-        "code": source_digest(study_row),
         "seconds": sum(found["seconds"] for found in made.values()),
     }
 
@@ -160,6 +209,7 @@ def _cell(place: Place, name: str, epsilon: float, rows: Sequence[tuple[Task, Ro
         "epsilon": epsilon,
         "seeds": [task.seed for task, _ in rows],
         **{metric: [found[metric] for _, found in rows] for metric in METRICS[place.kind]},
+        "code": _code(place, name, epsilon),
         "guarantee": first["guarantee"],
         "accountants": first["accountants"],
         "seconds": [found["seconds"] for _, found in rows],

@@ -67,7 +67,6 @@ UNLIKE = (
     "The lines differ in model, public data and search (the second table): the order is of whole "
     "systems, and ranks no algorithm of a paper."
 )
-EARLIER = "Rows of earlier code, from before a digest of it was kept with them."
 ADDITIONS = """What our additions are worth, line by line, at ε = {epsilons}: {gains}."""
 INTRODUCTION = """Our default and what we built after four papers, on the same splits and under the
 same guarantee; settings chosen on validation, test read once. Sections *on one model* compare the
@@ -312,13 +311,30 @@ def _about(study: Study, group: Group) -> str:
         "in train"
     )
     seeds = study.seeds[group]
-    code = (
-        f"Rows of the code with digest {study.codes[group]}." if group in study.codes else EARLIER
-    )
     return (
         f"{size}; {split}, {seeds} seed{'s' if seeds != 1 else ''}. Test {study.metric.upper()}, "
-        f"{better}. {code}"
+        f"{better}. {_codes(study, group)}"
     )
+
+
+def _codes(study: Study, group: Group) -> str:
+    """Which code made which rows."""
+    made = defaultdict[str, list[str]](list)
+    for (name, _), cell in study.cells.items():
+        system = study.system(name)
+        label = system.label.removesuffix(f", {system.form}")
+        if system.group == group and label not in made[code := cell.get("code", "")]:
+            made[code].append(label)
+    known = [
+        f"`{code}` made {'; '.join(labels)}."
+        for code, labels in sorted(made.items(), key=lambda found: found[1])
+        if code and labels
+    ]
+    earlier = made[""]
+    if not known:
+        return "All rows are of earlier code."
+    told = [f"Digests of the code that made the rows: {' '.join(known)}"]
+    return " ".join([*told, *([f"Of earlier code: {'; '.join(earlier)}."] if earlier else [])])
 
 
 def _headline(study: Study, group: Group) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fedrec.data.kinds import KINDS, Kind
@@ -27,9 +27,6 @@ class Study:
     cells: Mapping[tuple[str, float], Row]
     missing: Mapping[str, str]
     seconds: float
-    codes: Mapping[Group, str] = field(default_factory=dict)
-    """Digest of the code that made a group's rows (`source`); none of rows that were made before it
-    was kept."""
     notes: tuple[str, ...] = ()
     """What a reader must know of how the rows were made, where it is not how they would be made
     now."""
@@ -58,12 +55,6 @@ class Study:
         )
         missing = {name: cause for part in parts for name, cause in part["missing"].items()}
         notes = tuple(dict.fromkeys(part["note"] for part in parts if part.get("note")))
-        codes = {
-            group: part["code"]
-            for part in parts
-            if part.get("code")
-            for group in part["data"]["sizes"]
-        }
         return Study(
             data["name"],
             data["kind"],
@@ -71,7 +62,6 @@ class Study:
             cells,
             missing,
             sum(part["seconds"] for part in parts),
-            codes,
             notes,
         )
 
