@@ -140,7 +140,15 @@ def run(
     grid = itertools.product(range(1, (1 if quick else seeds) + 1), places, epsilons, recipes)
     tasks = [_Task(place, recipe, epsilon, seed) for seed, place, epsilon, recipe in grid]
     trials = [
-        Trial.of(task.name, simple_row, task.place, task.recipe, task.epsilon, task.seed)
+        Trial.of(
+            task.name,
+            simple_row,
+            task.place,
+            task.recipe,
+            task.epsilon,
+            task.seed,
+            recipes=(task.recipe,),
+        )
         for task in tasks
     ]
     return result_of(trials, output=output, jobs=jobs, summary=partial(summary, tasks), tell=tell)
