@@ -41,11 +41,12 @@ of biases differ from these by up to .003, and none is better everywhere.
 class DefaultSettings:
     """Public choices. Shares are of mu^2. Variances are in squared units of the scale [-2, 2].
 
-    counts, biases, tastes, steps: shares, the last one per outer step. width: d, coordinates that
-    carry a private deviation. alpha: size of the bias coordinate in the step's vector. memory:
-    weight of earlier observations at each step. weight_exponent: mu of n^-mu (Ada-DPALS eq. 16; 1/4
-    is its optimum for convex losses, and ours). The last two are parts that `fedrec bench ablation`
-    exchanges: what reads noised sums, and the Gram's noise.
+    counts, biases, tastes, steps: shares, the last one per outer step. width: most coordinates d
+    that carry a private deviation (`default_directions.directions_told` may say fewer). alpha: size
+    of the bias coordinate in the step's vector. memory: weight of earlier observations at each
+    step. weight_exponent: mu of n^-mu (Ada-DPALS eq. 16; 1/4 is its optimum for convex losses, and
+    ours). The last two are parts that `fedrec bench ablation` exchanges: what reads noised sums,
+    and the Gram's noise.
     fresh: share of an observation's sampling variance that is taken for new at every step; the rest
     is the same ratings again.
     """
