@@ -1,4 +1,5 @@
-"""What items' biases and deviations are, of what the default recipe's steps observed of them.
+"""Posterior means and variances of items' biases and deviations, given what the default recipe's
+steps observed.
 
 Guarantee: post-processing of releases.
 """

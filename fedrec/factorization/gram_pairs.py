@@ -1,5 +1,5 @@
-"""What different items share, told from one noised Gram: apart from the noise, and from what is
-each item's own.
+"""Estimate of what different items share, from one noised Gram: apart from the noise, and from what
+is each item's own.
 
     gram = Z'Z + noise, Z the users' unit vectors over K items; the noise symmetric, of std s on the
         diagonal, s / sqrt 2 off it

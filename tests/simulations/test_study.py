@@ -86,7 +86,8 @@ def test_some_systems_measured_again_leave_the_others_as_they_are_kept(
     kept = measure.run("planted", quick=True, folder=tmp_path / "a", tell=_quiet)
     old = {cell["system"]: {**cell, "code": "of old"} for cell in kept["cells"]}
     output = tmp_path / "study.json"
-    output.write_text(json.dumps({**kept, "cells": list(old.values()), "note": "told"}))
+    more = {"cells": list(old.values()), "missing": {FEW[0]: "then"}, "note": "told"}
+    output.write_text(json.dumps({**kept, **more}))
     again = measure.run(
         "planted", quick=True, only=FEW[:1], folder=tmp_path / "b", output=output, tell=_quiet
     )
@@ -95,12 +96,14 @@ def test_some_systems_measured_again_leave_the_others_as_they_are_kept(
     for name in FEW[1:]:
         assert cells[name] == old[name]
     assert cells[FEW[0]]["code"] == kept["cells"][list(old).index(FEW[0])]["code"]
-    assert again["note"] == "told"
+    assert (again["note"], again["missing"]) == ("told", {})
+    made = len(few)
     output.write_text(json.dumps({**kept, "data": {**kept["data"], "name": "other"}}))
     with pytest.raises(SettingsError, match="holds a study of other"):
         measure.run(
             "planted", quick=True, only=FEW[:1], folder=tmp_path, output=output, tell=_quiet
         )
+    assert len(few) == made
 
 
 def test_a_row_is_of_the_code_that_its_own_recipe_runs() -> None:

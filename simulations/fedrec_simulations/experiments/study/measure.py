@@ -58,7 +58,8 @@ def run(
     study is kept: with `only`, its cells of other systems stay, each with the digest of its own
     code.
 
-    Raises SettingsError without data and on an unknown system, DataError on bad data.
+    Raises SettingsError without data, on an unknown system and, before any row is made, where
+    `output` holds a study of other data or another protocol, DataError on bad data.
     """
     if not data:
         raise SettingsError("the study needs a data folder", "Give one, e.g. --data PATH/ml-1m.")
@@ -68,6 +69,7 @@ def run(
             f"there is no system {min(unknown)!r} on {place.kind}",
             f"Use one of: {', '.join(SYSTEMS[place.kind])}.",
         )
+    kept = _kept(place, output) if only and output is not None else None
     trials, missing = dict[Task, Trial](), dict[str, str]()
     for task in (task for task in _tasks(place, seeds, quick) if not only or task.system in only):
         try:
@@ -79,22 +81,28 @@ def run(
     made = _result(
         place, {task: row for task, row in rows.items() if "refused" not in row}, missing
     )
-    return dict(finite(beside(made, output) if only and output is not None else made))
+    return dict(finite(made if kept is None else beside(made, kept)))
 
 
-def beside(made: Mapping[str, Any], output: Path) -> Row:
-    """New cells beside those of other systems in a kept study, in its order; without one, what was
-    made.
-
-    Raises SettingsError where what is kept is of other data or another protocol."""
+def _kept(place: Place, output: Path) -> Row | None:
     if not output.exists():
-        return dict(made)
-    kept = read_json(output)
-    if (kept["data"]["name"], kept["protocol"]) != (made["data"]["name"], made["protocol"]):
+        return None
+    kept: Row = read_json(output)
+    if (kept["data"]["name"], kept["protocol"]) != (place.name, _protocol(place)):
         raise SettingsError(
             f"{output} holds a study of {kept['data']['name']}, {kept['protocol']}",
             "Give another --output, or leave --only out.",
         )
+    return kept
+
+
+def _protocol(place: Place) -> dict[str, Any]:
+    divided = "random 80/10/10, by a hash of seed, user and item ids"
+    return {"split": "given, all train events" if place.given else divided, "delta": DELTA}
+
+
+def beside(made: Mapping[str, Any], kept: Mapping[str, Any]) -> Row:
+    """New cells beside those of other systems in a kept study, in its order."""
     new = {(cell["system"], float(cell["epsilon"])): cell for cell in made["cells"]}
     names = {name for name, _ in new}
     cells = [
@@ -106,7 +114,10 @@ def beside(made: Mapping[str, Any], output: Path) -> Row:
         **kept,
         **made,
         "cells": [*cells, *new.values()],
-        "missing": {**kept["missing"], **made["missing"]},
+        "missing": {
+            **{name: why for name, why in kept["missing"].items() if name not in names},
+            **made["missing"],
+        },
         "seconds": sum(sum(cell["seconds"]) for cell in (*cells, *new.values())),
         "data": {
             **made["data"],
@@ -185,12 +196,7 @@ def _result(place: Place, made: Mapping[Task, Row], missing: Mapping[str, str]) 
     }
     return {
         "data": {"name": place.name, "kind": place.kind, "sizes": sizes},
-        "protocol": {
-            "split": "random 80/10/10, by a hash of seed, user and item ids"
-            if not place.given
-            else "given, all train events",
-            "delta": DELTA,
-        },
+        "protocol": _protocol(place),
         "cells": [_cell(place, name, epsilon, rows) for (name, epsilon), rows in groups.items()],
         "missing": dict(missing),
         "seconds": sum(found["seconds"] for found in made.values()),
