@@ -48,7 +48,7 @@ def test_data_that_cannot_be_read_any_more_says_so_without_its_words(tmp_path: P
     for _ in range(2):  # it stays so until it can be read
         with pytest.raises(RunError) as caught:
             renewal()
-        assert "17" not in f"{caught.value.cause}{caught.value.remedy}"
+        assert "rated film" not in f"{caught.value.cause}{caught.value.remedy}"
         assert caught.value.__suppress_context__
 
 
