@@ -515,3 +515,19 @@ def test_a_gram_that_gets_all_is_of_more_items_from_the_first_release_on(
     state = rounds_of(events, recipe)[0].state
     assert len(state["head"]) == size
     assert ("again" in state) == (again[0] == 0.0)
+
+
+def test_counts_get_most_where_a_gram_would_reach_few_items() -> None:
+    """A third of mu^2 for 1,000 users; the share falls as the Gram reaches more, and where it
+    reaches far (yelp2018's size) it is what other terms say."""
+
+    def share(users: int, epsilon: float) -> float:
+        chosen = click_settings.settings_for(Guarantee(epsilon, 1e-5), users=users, items=2_000)
+        assert sum(chosen.shares.values()) == pytest.approx(1)
+        return chosen.counts
+
+    assert share(1_000, 0.5) == share(1_000, 1.0) == click_settings.MOST_COUNTS
+    shares = [share(1_000, epsilon) for epsilon in (1, 2, 3, 5, 20)]
+    assert shares == sorted(shares, reverse=True) and shares[-1] == 0.1
+    far = click_settings.settings_for(Guarantee(0.5, 1e-5), users=31_668, items=38_048)
+    assert 0.2 < far.counts < 0.25
