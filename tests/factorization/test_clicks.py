@@ -528,6 +528,7 @@ def test_counts_get_most_where_a_gram_would_reach_few_items() -> None:
 
     assert share(1_000, 0.5) == share(1_000, 1.0) == click_settings.MOST_COUNTS
     shares = [share(1_000, epsilon) for epsilon in (1, 2, 3, 5, 20)]
-    assert shares == sorted(shares, reverse=True) and shares[-1] == 0.1
+    assert shares == sorted(shares, reverse=True)
+    assert shares[-1] == 0.1
     far = click_settings.settings_for(Guarantee(0.5, 1e-5), users=31_668, items=38_048)
     assert 0.2 < far.counts < 0.25
