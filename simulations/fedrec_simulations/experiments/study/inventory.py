@@ -113,7 +113,7 @@ OPEN = """What this page should have and has not:
 | not here | why |
 | --- | --- |
 | five seeds in every table | three where a table says three; a verdict uses the seeds that both lines have |
-| rows of the code that stands, everywhere | each table says which code made its rows. Of earlier code are those with public people, of MovieLens 100K's ratings on one model, and five lines of amazon-book; the same lines of yelp2018, made again, had changed by 3% at most |
+| rows of the code that stands, everywhere | each table says which code made its rows. Of earlier code are amazon-book's lines with public people |
 | our default beside the papers' lines on one model | it has no such form: its parts are its model. *With our additions* shows what biases and means alone are worth |
 | features from Wikidata, MovieLens 10M and 20M, MIND | not at hand, or not to be passed on |"""  # noqa: E501
 
