@@ -63,6 +63,12 @@ def test_answers_that_lack_items_are_an_error_and_not_a_figure(door: str, tmp_pa
 @pytest.mark.slow
 def test_a_bout_swaps_checks_everything_and_passes() -> None:
     result = serving_endurance.run(4.0, quick=True)
+    # each by itself, so that a failure says which; `passed` is all of them
+    assert not result["failed_or_wrong"]
+    assert not result["errors_logged"]
+    assert result["exit_code"] == 0
+    assert "failed" not in result["refused"]
+    assert result["grown_mb"] <= result["allowed_mb"]
     assert result["passed"], result
     assert result["swaps"] >= 4
     assert {
