@@ -110,6 +110,7 @@ def settings_for(guarantee: Guarantee, *, users: int, items: int) -> ClickSettin
         counts=counts,
         tastes=tastes,
         steps=tuple(float(s) for s in steps / steps.sum() * rest),
+        # what a Gram reaches grows as the cube root of its share
         heads=(gram(tastes), large * left ** (1 / 3)),
         # a tenth of the catalogue: more would learn histories by heart
         width=min(width, max(4, items // 10), items),
