@@ -28,7 +28,7 @@ left of the budget goes to counts."""
 FEW_DIRECTIONS = 25
 """Directions of a Gram that stand out of its noise, below which it is taken again: steps have
 nothing to start from (on planted tastes .14 against .19)."""
-LITTLE = 0.5
+LITTLE = 1.6
 """The Gram again where what pairs say beyond popularity has at most so much of the energy of what
 popularity says of them: a vector of few numbers says less of such tastes than weights, which have
 popularity whole.
@@ -37,8 +37,12 @@ Validation NDCG@20 with steps and with the Gram again, one draw, both over the s
 1M as likes at epsilon .5, 1, 5 and 20 (.14 to .09) .126, .139; .153, .164; .186, .203; .210, .220;
 100K at 1, 5 and 20 (.24 to .28) .128, .140; .187, .205; .222, .230; planted clicks of 20,000 users
 x 10,000 items (.05 to .07) .030, .041; .025, .040; .033, .040; of 30,000 x 4,000 (.07 to .08) .079,
-.084; .079, .085; .077, .085; of 5,000 x 2,000 (.03 to .05) the same but for .5%. That of yelp2018
-and amazon-book, whole and cut, is 2.4 to 9.
+.084; .079, .085; .077, .085; of 5,000 x 2,000 (.03 to .05) the same but for .5%. Clicks on news of
+6,300 readers of MIND at 2, 5, 10 and 20 (.9 to 1.3), two draws, .0291, .0319; .0328, .0347; .0357,
+.0366; .0373, .0403; of 3,000 of them at 5 and 20 .0311, .0340; .0344, .0361. That of yelp2018 and
+amazon-book, whole and cut, is 2.4 to 9: of 10,000 people of yelp2018 at 2, 5 and 20 (3.1, 2.5, 3.4)
+.0175, .0185; .0281, .0249; .0403, .0364. Not without noise, where the same numbers say something
+else: 1M and 100K as likes .2298, .2251 and .2508, .2440, MIND .0458, .0480.
 """
 MANY = 15.0
 """Items that people hold of all that the whole budget's Gram would tell, from which on all of them
@@ -50,7 +54,8 @@ AGAIN = (0.2, 0.035)
 """The Gram again where the items that it would then tell hold at least this part of all clicks, and
 so much more for every one of them that people hold: the more of them a person has clicked, the more
 a vector says, and the more clicks they have, the less is left for vectors alone. Not where its cost
-limits it and not its noise (`MOST_TASTES`).
+limits it and not its noise (`MOST_TASTES`); without noise, only where people are no more than its
+items.
 
 Validation NDCG@20 with steps and with the Gram again, each over its own items, one or two draws
 (about what part, how many items held): yelp2018 whole at epsilon 1, 5, 10, 20
@@ -61,7 +66,9 @@ and 20 (.45, 5; .50, 6; .85, 11) .0576, .0574; .0734, .0736; .0910, .0945; 2,000
 3.3; .64, 5.4) .0628, .0659; .1011, .1026; 1,000 at 1 and 5 (.60, 3.2; .95, 5.0) .0943, .0962;
 .1261, .1359; 700 at .5 (.52, 2.1) .0886, .0922; amazon-book at 1, 2, 5, 10 (.28, 1.9; .36, 2.3;
 .47, 3.1; .56, 3.7) .0477, .0503; .0584, .0631; .0779, .0820; .0929, .0934; at 20, where cost limits
-it, .1044, .1022.
+it, .1044, .1022. Without noise, one draw: 1,000 and 3,000 people of amazon-book .0345, .0379 and
+.0498, .0529, 10,000 .0772, .0693; of yelp2018 .0315, .0306, .0411, .0380 and .0576, .0534; 1,000
+items of yelp2018 .1546, .1516.
 """
 SPARSE = 2.0
 """Items of the Gram that people hold, up to which it is taken again whatever their part: a vector
@@ -133,10 +140,13 @@ def tells_nothing(clicked: Clicked, *, reached: float) -> bool:
     return bool(reached * clicked.held(clicked.first(K)) ** 0.75 < LEAST_TOLD)
 
 
-def again_by_counts(clicked: Clicked, head: Int64s) -> bool:
-    """Whether the Gram of these items (K,) gets what steps would, before any Gram is asked for."""
+def again_by_counts(clicked: Clicked, head: Int64s, *, exact: bool) -> bool:
+    """Whether the Gram of these items (K,) gets what steps would, before any Gram is asked for.
+
+    exact: without noise, where steps from few people alone are behind."""
     held, part = clicked.held(head), clicked.part(head)
-    return len(head) < MOST_TASTES and (held <= SPARSE or part >= AGAIN[0] + AGAIN[1] * held)
+    limited = clicked.users > len(head) if exact else len(head) >= MOST_TASTES
+    return not limited and (held <= SPARSE or part >= AGAIN[0] + AGAIN[1] * held)
 
 
 def all_at_once(clicked: Clicked, head: Int64s) -> bool:

@@ -97,7 +97,8 @@ class ClickRecipe:
     def ask(self, state: State) -> Question | None:
         """The next round of the module's list."""
         t = int(state["round"])
-        if t >= len(self.settings.shares):
+        exact = "gram" in state and not state["gram_std"]
+        if t >= len(self.settings.shares) or exact:  # the same Gram again would say the same
             return None
         if t == 0 or "faint" in state:
             counts = block("counts", "linear", rows=self.facts.num_items, width=1)
@@ -163,12 +164,12 @@ class ClickRecipe:
         known: Arrays = {"counts": counts, "counted": counted, "counted_std": np.array(std)}
         if "faint" in state:
             return known
-        alone, clicked = self.people is None, Clicked(counts, self._users)
+        clicked, alone = Clicked(counts, self._users), self.people is None or not std
         if alone and tells_nothing(Clicked(found, self._users), reached=self.settings.reached):
             return known | {"faint": np.array(1)}
         steps, gram = (clicked.told(K, width=self.settings.width) for K in self.settings.heads)
-        # public people teach vectors all the same
-        if alone and std and again_by_counts(clicked, gram):
+        # beside noise public people teach vectors all the same
+        if alone and again_by_counts(clicked, gram, exact=not std):
             return known | {"head": gram, "again": np.array(1)}
         return known | {"head": gram if all_at_once(clicked, gram) else steps}
 

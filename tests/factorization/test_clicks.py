@@ -17,6 +17,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.errors import SettingsError
 from fedrec.factorization import click_choices, click_settings, clicks, gram_pairs, item_item
+from fedrec.factorization.click_choices import Clicked, again_by_counts
 from fedrec.factorization.click_model import ClickModel
 from fedrec.factorization.clicks import ClickRecipe
 from fedrec.factorization.facts import PublicFacts
@@ -173,8 +174,13 @@ def test_without_noise_a_step_solves_every_item_with_its_gram_taken_from_its_mea
     )
 
 
-def test_without_noise_public_people_teach_what_private_ones_would() -> None:
-    """Exactly: reports are integers, and people's are added after the noise, which is 0 here."""
+@pytest.mark.parametrize("sparse", [0.0, math.inf])
+def test_without_noise_public_people_teach_what_private_ones_would(
+    sparse: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exactly, by steps and by the Gram: reports are integers, and people's are added after the
+    noise, which is 0 here."""
+    monkeypatch.setattr(click_choices, "SPARSE", sparse)
     events = some_clicks()
     alone = recipe_for(events, np.inf)
     private, people = (events.users_subset(np.arange(*part)) for part in ((0, 35), (35, 60)))
@@ -532,3 +538,23 @@ def test_counts_get_most_where_a_gram_would_reach_few_items() -> None:
     assert shares[-1] == 0.1
     far = click_settings.settings_for(Guarantee(0.5, 1e-5), users=31_668, items=38_048)
     assert 0.2 < far.counts < 0.25
+
+
+def test_without_noise_the_gram_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where few people have few of its items; again it would say the same."""
+    events = some_clicks(num_users=18)
+    recipe = recipe_for(events, np.inf)
+    first, steps = ["clicks/counts", "clicks/tastes"], ["clicks/step"] * len(recipe.settings.steps)
+    monkeypatch.setattr(click_choices, "AGAIN", (2.0, 0.0))
+    for held, more in ((math.inf, []), (0.0, steps)):
+        monkeypatch.setattr(click_choices, "SPARSE", held)
+        assert [one.question.step for one in rounds_of(events, recipe)] == first + more
+
+
+def test_without_noise_few_people_go_to_the_gram_and_many_to_steps() -> None:
+    """As many as items at most. Beside noise it is the cost of the Gram that decides."""
+    items = np.arange(20)
+    for users, few in ((20, True), (21, False)):
+        clicked = Clicked(np.full(20, users / 20 * math.sqrt(3)), users)
+        assert again_by_counts(clicked, items, exact=True) == few
+        assert again_by_counts(clicked, items, exact=False)
