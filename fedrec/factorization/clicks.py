@@ -168,8 +168,10 @@ class ClickRecipe:
         if alone and tells_nothing(Clicked(found, self._users), reached=self.settings.reached):
             return known | {"faint": np.array(1)}
         steps, gram = (clicked.told(K, width=self.settings.width) for K in self.settings.heads)
+        # without noise what an item is credited with at least is no click
+        seen = clicked if std else Clicked(found, self._users)
         # beside noise public people teach vectors all the same
-        if alone and again_by_counts(clicked, gram, exact=not std):
+        if alone and again_by_counts(seen, gram, exact=not std):
             return known | {"head": gram, "again": np.array(1)}
         return known | {"head": gram if all_at_once(clicked, gram) else steps}
 

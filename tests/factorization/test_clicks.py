@@ -551,6 +551,25 @@ def test_without_noise_the_gram_is_asked_for_once(monkeypatch: pytest.MonkeyPatc
         assert [one.question.step for one in rounds_of(events, recipe)] == first + more
 
 
+def test_without_noise_an_item_that_nobody_clicked_is_no_click(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """18 people of one click each hold one item; with what 20 other items are credited with, 1.5."""
+    monkeypatch.setattr(click_choices, "AGAIN", (2.0, 0.0))
+    monkeypatch.setattr(click_choices, "SPARSE", 1.2)
+    events = Interactions.from_columns(
+        np.arange(18),
+        np.arange(18) % 5,
+        None,
+        num_users=18,
+        num_items=ITEMS,
+        value_range=(0.0, 1.0),
+        kind="clicks",
+    )
+    done = rounds_of(events, recipe_for(events, np.inf))
+    assert [one.question.step for one in done] == ["clicks/counts", "clicks/tastes"]
+
+
 def test_without_noise_few_people_go_to_the_gram_and_many_to_steps() -> None:
     """As many as items at most. Beside noise it is the cost of the Gram that decides."""
     items = np.arange(20)
