@@ -17,8 +17,6 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-import numpy as np
-
 from fedrec.data.kinds import KINDS
 from fedrec.encoders import items as encoder
 from fedrec_simulations.experiments.papers import am_ssp_costs as costs
@@ -47,7 +45,14 @@ from fedrec_simulations.experiments.papers.am_ssp_runs import (
     resampled,
     timed,
 )
-from fedrec_simulations.experiments.papers.paper import BySeed, Line, Paper, Work, by_seed
+from fedrec_simulations.experiments.papers.paper import (
+    BySeed,
+    Line,
+    Paper,
+    Work,
+    by_seed,
+    joined,
+)
 from fedrec_simulations.experiments.papers.starts import Start
 from fedrec_simulations.experiments.row_queue import Choices, Plan
 from fedrec_simulations.experiments.rows import Row
@@ -156,18 +161,26 @@ def _rival(work: Work) -> tuple[Curve, ...]:
 
 
 def _time(work: Work) -> Plan[list[Line]]:
-    """Figures 3 and 8: quality on validation against processor seconds of training, of the first
-    split."""
-    seed, metric = work.seeds[0], f"validation {metric_of(work.kind)}"
-    rows = yield {
-        f"{curve.label}, epsilon = {e:g}": curve_trial(
-            work, f"time of {curve.label}", timed, curve, e, seed
+    """Figures 3 and 8: quality on validation against processor seconds of training, round by
+    round."""
+    metric = f"validation {metric_of(work.kind)}"
+    trials = {
+        f"{curve.label}, epsilon = {e:g}": partial(
+            curve_trial, work, f"time of {curve.label}", timed, curve, e
         )
         for curve, e in product((SSP, *_rival(work)), work.epsilons)
     }
+    found = yield from by_seed(work.seeds, trials)
+    return [
+        line
+        for series, rows in found.items()
+        for line in joined([_points_in_time(metric, series, row) for row in rows])
+    ]
+
+
+def _points_in_time(metric: str, series: str, row: Row) -> list[Line]:
     return [
         Line(metric, series, point["seconds"], [point["value"]], row["guarantee"])
-        for series, row in rows.items()
         for point in row["points"]
     ]
 
@@ -215,12 +228,16 @@ def _slices(work: Work) -> Plan[list[Line]]:
 def _visits(work: Work) -> Plan[list[Line]]:
     """Figure 5: counts of items, and visits of an item in an epoch against the batch size."""
     yield {}  # nothing is trained
-    train = loaded(work.start, work.seeds[0])[1].train
-    counts = np.bincount(train.items, minlength=train.num_items)
-    return [
-        Line(metric, series, x, [value])
-        for metric, series, x, value in costs.visits_rows(counts, train.items, _points(work))
-    ]
+    batches, of_splits = _points(work), list[list[Line]]()
+    for seed in work.seeds:
+        train = loaded(work.start, seed)[1].train
+        found = costs.visits_of_data(train.items, train.num_items, batches, seed)
+        of_splits.append(_lines(found))
+    return [*_lines(costs.visits_of_power_laws(batches)), *joined(of_splits)]
+
+
+def _lines(found: Iterable[tuple[str, str, float, float]]) -> list[Line]:
+    return [Line(metric, series, x, [value]) for metric, series, x, value in found]
 
 
 def _complexity(work: Work) -> Plan[list[Line]]:
@@ -240,18 +257,20 @@ def _complexity(work: Work) -> Plan[list[Line]]:
         )
         lines.append(Line("cost ratio", f"{words}, {e} epochs", size, [ratio]))
     asked = product(("all features", "one feature"), (8,) if work.quick else (16, costs.DIMENSION))
-    rows = yield {
-        at: Trial.of(f"costs-{at[0]}-{at[1]}-{work.start.key}", costs_row, work.start, *at)
-        for at in asked
-    }
+    found = yield from by_seed(work.seeds, {at: partial(_costs, work, *at) for at in asked})
     return [
         *lines,
         *(
             line
-            for (words, width), row in rows.items()
-            for line in _measured(f"{words}, d = {width}", row)
+            for (words, width), rows in found.items()
+            for line in joined([list(_measured(f"{words}, d = {width}", row)) for row in rows])
         ),
     ]
+
+
+def _costs(work: Work, words: str, width: int, seed: int) -> Trial:
+    name = f"costs-{words}-{width}-{seed}-{work.start.key}"
+    return Trial.of(name, costs_row, work.start, words, width, seed)
 
 
 def _measured(series: str, row: Row) -> Iterator[Line]:
@@ -271,10 +290,10 @@ def _measured(series: str, row: Row) -> Iterator[Line]:
         yield Line("measured cost ratio", f"{series}, {e} epochs", int(size), [ratio])
 
 
-def costs_row(start: Start, words: str, width: int) -> Row:
-    """Processor seconds of `am_ssp_costs.measure` with all categories of features, or with the
-    first alone."""
-    dataset, split = loaded(start, start.figure.seeds[0])
+def costs_row(start: Start, words: str, width: int, seed: int) -> Row:
+    """Processor seconds of `am_ssp_costs.measure` on one split, with all categories of features, or
+    with the first alone."""
+    dataset, split = loaded(start, seed)
     names = list(dataset.features.bags)
     inputs = encoder.prepare(dataset.features.only(names if words == "all features" else names[:1]))
     sizes = tuple(size for size in (100, 1_000, 10_000) if size <= len(split.train))

@@ -193,11 +193,8 @@ def _least_seconds(call: Callable[[], object], turns: int = 3) -> float:
     return min(seconds)
 
 
-def visits_rows(
-    data_counts: Integers, items: Integers, batches: Sequence[int]
-) -> Iterator[tuple[str, str, float, float]]:
-    """Figure 5 as (metric, series, x, value): counts of power laws, visits against batch size, and
-    those of the data, counted too."""
+def visits_of_power_laws(batches: Sequence[int]) -> Iterator[tuple[str, str, float, float]]:
+    """Figure 5 as (metric, series, x, value): counts of power laws, visits against batch size."""
     for alpha in (0.1, 0.3, 1.0):
         counts, series = power_law(alpha), f"alpha = {alpha:g}"
         yield from (
@@ -206,12 +203,19 @@ def visits_rows(
         yield from (
             ("visits per item", series, float(size), visits(counts, size)) for size in batches
         )
-    rng = np.random.default_rng(0)
+
+
+def visits_of_data(
+    items: Integers, num_items: int, batches: Sequence[int], seed: int
+) -> Iterator[tuple[str, str, float, float]]:
+    """The same of events whose items are `items`: visits by formula, and counted in batches drawn
+    by `seed`."""
+    counts, rng = np.bincount(items, minlength=num_items), np.random.default_rng(seed)
     for size in (size for size in batches if 100 <= size <= len(items)):
-        yield "visits per item", "this data, by formula", float(size), visits(data_counts, size)
+        yield "visits per item", "this data, by formula", float(size), visits(counts, size)
         yield (
             "visits per item",
             "this data, counted",
             float(size),
-            counted_visits(items, size, len(data_counts), rng=rng),
+            counted_visits(items, size, num_items, rng=rng),
         )

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ from fedrec_simulations.experiments.papers.dp_cmf_runs import (
     tested_rows,
     trial,
 )
-from fedrec_simulations.experiments.papers.paper import Line, Paper, Work, by_seed
+from fedrec_simulations.experiments.papers.paper import Line, Paper, Work, by_seed, joined
 from fedrec_simulations.experiments.row_queue import Plan
 from fedrec_simulations.experiments.rows import Row
 from fedrec_simulations.experiments.trials import Trial
@@ -163,13 +164,21 @@ def _popularity_bias(work: Work) -> Plan[list[Line]]:
     Buckets come from exact private counts: this pictures a benchmark and is no release.
     """
     yield {}  # nothing is trained
-    train = loaded(work, work.seeds[0])[1].train
+    of_splits = [_bias_of_split(work, seed) for seed in work.seeds]
+    # public people differ by split, and so may the largest powers of 4
+    place = attrgetter("metric", "series", "x")
+    common = set.intersection(*({place(line) for line in one} for one in of_splits))
+    return joined([[line for line in one if place(line) in common] for one in of_splits])
+
+
+def _bias_of_split(work: Work, seed: int) -> list[Line]:
+    train = loaded(work, seed)[1].train
     counts = np.bincount(train.items, minlength=train.num_items)
     bucket = BUCKETS - 1 - popularity_buckets(counts, buckets=BUCKETS).astype(np.int64)
     lines = list[Line]()
     for series, S in {
         "ratings": sparse.csr_matrix(counts[None]),
-        **{side: _entries(work, side) for side in KEYS},
+        **{side: _entries(work, side, seed) for side in KEYS},
     }.items():
         shares = np.bincount(
             bucket[S.indices], weights=S.data if series == "ratings" else None, minlength=BUCKETS
@@ -184,8 +193,8 @@ def _popularity_bias(work: Work) -> Plan[list[Line]]:
     return lines
 
 
-def _entries(work: Work, side: str) -> sparse.csr_matrix:
-    curve, seed = Curve(side, {"sides": [side], "users_values": "binary"}), work.seeds[0]
+def _entries(work: Work, side: str, seed: int) -> sparse.csr_matrix:
+    curve = Curve(side, {"sides": [side], "users_values": "binary"})
     return sides_of(
         scenario_of(work, curve, 1.0, seed, {}).collective, facts_of(work, curve, seed)
     )[0].entries

@@ -32,7 +32,7 @@ from fedrec.settings import Scenario
 from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.data.sealed import SealedSplit, load_sealed
 from fedrec_simulations.experiments.in_memory import trained
-from fedrec_simulations.experiments.papers.paper import Line, Paper, Work, by_seed
+from fedrec_simulations.experiments.papers.paper import Line, Paper, Work, by_seed, joined
 from fedrec_simulations.experiments.papers.starts import Start
 from fedrec_simulations.experiments.row_queue import Choices, Plan
 from fedrec_simulations.experiments.rows import Row
@@ -92,25 +92,30 @@ def _sixteen(work: Work) -> Plan[list[Line]]:
 
 
 def _watched(work: Work, chains: Sequence[tuple[int, float]]) -> Plan[list[Line]]:
-    passes, seed = 5 if work.quick else PASSES, work.seeds[0]
-    asked = {
-        (d, e): PosteriorSettings(dimension=d, passes=passes, rate=0.02, decay=0.1)
-        for d, e in chains
-    }
-    rows = yield {
-        (d, e): _trial(work, f"chain-{d}-{passes}-{e:g}-{seed}", watched_row, settings, e, seed)
-        for (d, e), settings in asked.items()
-    }
+    passes = 5 if work.quick else PASSES
+    found = yield from by_seed(
+        work.seeds, {(d, e): partial(_chain, work, d, passes, e) for d, e in chains}
+    )
+    return [
+        line
+        for (d, e), rows in found.items()
+        for line in joined([_points_of(work, _series(d, e), row) for row in rows])
+    ]
+
+
+def _chain(work: Work, d: int, passes: int, epsilon: float, seed: int) -> Trial:
+    settings = PosteriorSettings(dimension=d, passes=passes, rate=0.02, decay=0.1)
+    name = f"chain-{d}-{passes}-{epsilon:g}-{seed}"
+    return _trial(work, name, watched_row, settings, epsilon, seed)
+
+
+def _points_of(work: Work, series: str, row: Row) -> list[Line]:
+    x, metric = work.start.figure.x, "validation rmse"
     return [
         Line(
-            "validation rmse",
-            _series(d, e),
-            point[work.start.figure.x],
-            [point["value"]],
-            row["guarantee"],
-            point,
+            *(metric, series, point[x], [point["value"]], row["guarantee"]),
+            more={"passes": point["passes"]},
         )
-        for (d, e), row in rows.items()
         for point in row["points"]
     ]
 
@@ -145,16 +150,17 @@ def watched_row(start: Start, settings: PosteriorSettings, epsilon: float, seed:
 
 def _timing(work: Work) -> Plan[list[Line]]:
     """Figure 3: processor seconds of 15 passes of SGD and of SGLD by dimension."""
-    passes, seed = (1 if work.quick else 15), work.seeds[0]
+    passes = 1 if work.quick else 15
     dimensions = (16,) if work.quick else tuple(map(int, work.points))
-    rows = yield {
-        d: _trial(work, f"timing-{d}-{passes}-{seed}", timing_row, d, passes, seed)
-        for d in dimensions
-    }
+
+    def trial(d: int, seed: int) -> Trial:
+        return _trial(work, f"timing-{d}-{passes}-{seed}", timing_row, d, passes, seed)
+
+    found = yield from by_seed(work.seeds, {d: partial(trial, d) for d in dimensions})
     return [
-        Line("processor seconds of 15 passes", series, d, [seconds])
-        for d, row in rows.items()
-        for series, seconds in row.items()
+        Line("processor seconds of 15 passes", series, d, [row[series] for row in rows])
+        for d, rows in found.items()
+        for series in rows[0]
     ]
 
 

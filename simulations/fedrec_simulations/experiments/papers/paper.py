@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -122,6 +122,19 @@ class Paper:
             if self.divided_once
             else "divides the data and draws the noise"
         )
+
+
+def joined(of_seeds: Sequence[Sequence[Line]]) -> list[Line]:
+    """The same points of every seed, place by place: the values of all, at the mean of x where x is
+    a number that was measured too."""
+    return [_join(same) for same in zip(*of_seeds, strict=True)]
+
+
+def _join(same: Sequence[Line]) -> Line:
+    first = same[0]
+    places = [line.x for line in same if not isinstance(line.x, str)]
+    x = math.fsum(places) / len(places) if places else first.x
+    return replace(first, x=x, each=[value for line in same for value in line.each])
 
 
 def by_seed(seeds: Sequence[int], trials: Mapping[K, Callable[[int], Trial]]) -> BySeed[K]:
