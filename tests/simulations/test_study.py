@@ -97,6 +97,8 @@ def test_some_systems_measured_again_leave_the_others_as_they_are_kept(
         assert cells[name] == old[name]
     assert cells[FEW[0]]["code"] == kept["cells"][list(old).index(FEW[0])]["code"]
     assert (again["note"], again["missing"]) == ("told", {})
+    every = measure.beside(kept, {**kept, **more})
+    assert "note" not in every  # it was said of cells that are gone
     made = len(few)
     output.write_text(json.dumps({**kept, "data": {**kept["data"], "name": "other"}}))
     with pytest.raises(SettingsError, match="holds a study of other"):

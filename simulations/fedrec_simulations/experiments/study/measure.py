@@ -102,7 +102,8 @@ def _protocol(place: Place) -> dict[str, Any]:
 
 
 def beside(made: Mapping[str, Any], kept: Mapping[str, Any]) -> Row:
-    """New cells beside those of other systems in a kept study, in its order."""
+    """New cells beside those of other systems in a kept study, in its order; what a kept study says
+    of its cells stays while it has any."""
     new = {(cell["system"], float(cell["epsilon"])): cell for cell in made["cells"]}
     names = {name for name, _ in new}
     cells = [
@@ -110,8 +111,9 @@ def beside(made: Mapping[str, Any], kept: Mapping[str, Any]) -> Row:
         for cell in kept["cells"]
         if cell["system"] not in names or (cell["system"], float(cell["epsilon"])) in new
     ]
+    said = kept if names < {cell["system"] for cell in cells} else {}
     return {
-        **kept,
+        **said,
         **made,
         "cells": [*cells, *new.values()],
         "missing": {
