@@ -24,6 +24,7 @@ from fedrec_simulations.report.svg import (
     decimals,
     element,
     line,
+    log_ticks,
     path,
     picture,
     sparse,
@@ -119,8 +120,9 @@ def _lines(chart: LineChart, width: float, name: str) -> Markup:
     ]
     y = _vertical(f, reach + [value for _, value in chart.baselines])
     metric = chart.title.partition(" against ")[0]
-    parts = [*_grid(f, y), text(0.0, 8.0, metric, class_="axis")]
-    marks = places if chart.log or len(places) <= _MARKS else ticks(places[0], places[-1])
+    parts = [*_grid(f, y), text(0.0, 11.0, metric, class_="axis")]
+    rounded = log_ticks if chart.log else ticks
+    marks = places if len(places) <= _MARKS else rounded(places[0], places[-1])
     parts += [
         text(x(v), f.bottom + 18, f"{v:.4g}", anchor="middle", class_="tick")
         for v in sparse(marks, x, gap=_MARK_GAP)
@@ -183,7 +185,7 @@ def _convergence(chart: Convergence, width: float, name: str) -> Markup:
     y = _vertical(
         f, [v for series in chart.lines for v in series.y] + [value for _, value in chart.baselines]
     )
-    parts = [*_grid(f, y), text(0.0, 8.0, chart.metric, class_="axis")]
+    parts = [*_grid(f, y), text(0.0, 11.0, chart.metric, class_="axis")]
     parts += [
         text(x(step), f.bottom + 18, f"{step:g}", anchor="middle", class_="tick")
         for step in sparse(steps, x)
@@ -315,11 +317,11 @@ def _end_labels(
     ends = [(s.name, s.y[-1], f"t{slots[s.name][0]}") for s in lines] + [
         (name, value, "quiet") for name, value in baselines
     ]
-    rows = [textwrap.wrap(name, 23 if f.wide else 13) for name, _, _ in ends]
+    rows = [textwrap.wrap(name, 21 if f.wide else 12) for name, _, _ in ends]
     for row, (_, value, _) in zip(rows, ends, strict=True):
         shown = wording.number(value, digits=3)
         row[-1:] = (
-            [f"{row[-1]} {shown}"] if len(row[-1]) < (19 if f.wide else 9) else [row[-1], shown]
+            [f"{row[-1]} {shown}"] if len(row[-1]) < (16 if f.wide else 8) else [row[-1], shown]
         )
     sizes = [LINE_HEIGHT * len(row) + 3 for row in rows]
     wanted = [y(value) - LINE_HEIGHT / 2 for _, value, _ in ends]

@@ -105,6 +105,19 @@ def ticks(low: float, high: float, *, about: int = 5) -> list[float]:
     ]
 
 
+def log_ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times powers of ten within [low, high], low > 0; over more than three decades the
+    powers alone.
+
+    >>> log_ticks(0.04, 13)
+    [0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0]
+    """
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    steps = (1, 2, 5) if high <= 1000 * low else (1,)
+    found = [float(f"{m}e{power}") for power in range(first, last + 1) for m in steps]
+    return [value for value in found if low <= value <= high]
+
+
 def sparse(values: Sequence[float], x: Scale, *, gap: float = 24.0) -> list[float]:
     """The values whose labels do not touch, the last one always."""
     kept: list[float] = []
