@@ -219,7 +219,9 @@ def adds_twice(patch: pytest.MonkeyPatch) -> None:
         honest(self, reports, **named)
         honest(self, reports, **named)
 
-    patch.setattr("fedrec_aggregator.core.ExactSums", type("Twice", (ExactSums,), {"add": add}))
+    patch.setattr(
+        "fedrec_aggregator.collection.ExactSums", type("Twice", (ExactSums,), {"add": add})
+    )
 
 
 def report_on_disk(patch: pytest.MonkeyPatch) -> None:
