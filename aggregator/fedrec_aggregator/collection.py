@@ -15,9 +15,11 @@ from fedrec.federation.messages import BlockSpec, Question
 from fedrec.federation.protocol import Phase, Receipt, Refusal, RoundStatus
 from fedrec.federation.report_batches import select_users
 from fedrec.federation.sums import ExactSums
+from fedrec.federation.wire import refused
 from fedrec.numerics.packed import PIECES
 from fedrec.privacy.calibration import Plan
 from fedrec_aggregator.intake import Checked, names
+from fedrec_aggregator.limits import Limits
 
 
 def accumulator_bytes(specs: tuple[BlockSpec, ...]) -> int:
@@ -32,6 +34,34 @@ def accumulator_bytes(specs: tuple[BlockSpec, ...]) -> int:
         )
         for spec in specs
     )
+
+
+def zero_sums(question: Question, *, limits: Limits, held_bytes: int) -> ExactSums:
+    """Sums of nothing yet. held_bytes: what the sums of other rounds take now.
+
+    Raises RefusedError (`TOO_LARGE`; `BUSY`: there is no memory left; `MALFORMED`)."""
+    size = accumulator_bytes(question.blocks)
+    if size > limits.max_accumulator_bytes:
+        raise refused(
+            Refusal.TOO_LARGE,
+            (
+                f"the sums of a round may take {limits.max_accumulator_bytes} bytes, "
+                f"these take {size}"
+            ),
+        )
+    if size + held_bytes > limits.max_accumulator_bytes:
+        raise refused(
+            Refusal.BUSY,
+            "other rounds hold the memory that this one needs",
+            "Open it again when they have ended.",
+        )
+    try:
+        return ExactSums(question.blocks)
+    except (ValueError, MemoryError) as failure:
+        code = Refusal.MALFORMED if isinstance(failure, ValueError) else Refusal.BUSY
+        raise refused(
+            code, f"the sums of round {question.round} cannot be held: {failure}"
+        ) from None
 
 
 @dataclass

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -35,13 +34,10 @@ from fedrec.federation.protocol import (
     ReportDesk,
     RoundStatus,
 )
-from fedrec.federation.releases import noise_stds, release
+from fedrec.federation.releases import release
 from fedrec.federation.report_batches import announced_users
-from fedrec.federation.sums import ExactSums
 from fedrec.federation.wire import (
     pack_release,
-    question_digest,
-    read_header,
     refused,
     report_digest,
 )
@@ -49,16 +45,15 @@ from fedrec.operations import logs
 from fedrec.privacy.calibration import Aggregation, Plan
 from fedrec.randomness import Streams, SystemStreams
 from fedrec_aggregator import intake
-from fedrec_aggregator.collection import Collection, accumulator_bytes
+from fedrec_aggregator.collection import Collection, accumulator_bytes, zero_sums
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
+from fedrec_aggregator.opening_checks import question_of, require_name, require_plan, require_room
 
 __all__ = ["Aggregator", "Limits"]
 
 log = logging.getLogger(__name__)
 
-# it names a folder: nothing that could lead out of it
-_RUN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")
 _BEAT_S = 0.5
 """How often one who waits looks at the clock again."""
 
@@ -188,15 +183,10 @@ class Aggregator:
         """Fix the plan of a run, if all of it can still be afforded.
 
         Raises RefusedError (`MALFORMED`, `WRONG_PLAN`, `BUDGET`)."""
-        if not _RUN.fullmatch(run):
-            raise refused(
-                Refusal.MALFORMED,
-                (
-                    "a run is named by 1 to 120 letters, digits, dots, dashes and underscores, "
-                    "no dot or dash first"
-                ),
-            )
-        self._check_plan(plan)
+        require_name(run)
+        require_plan(
+            plan, aggregation=self.aggregation, limits=self.limits, limit=self.ledger.limit
+        )
         with self._desk:
             known = self.ledger.plan(run)
             if known is None:
@@ -291,46 +281,8 @@ class Aggregator:
 
     # --- opening ---
 
-    def _check_plan(self, plan: Plan) -> None:
-        try:
-            Plan.of(plan.content())
-        except PrivacyError as failure:
-            raise refused(Refusal.WRONG_PLAN, failure.cause, failure.remedy) from failure
-        if plan.aggregation != self.aggregation:
-            cause = (
-                f"the plan's aggregation is {plan.aggregation}, this aggregator's is "
-                f"{self.aggregation}"
-            )
-            raise refused(
-                Refusal.WRONG_PLAN,
-                cause,
-                f'Use a plan with privacy.aggregation = "{self.aggregation}".',
-            )
-        if not (plan.guarantee.established or self.limits.allow_not_established):
-            raise refused(
-                Refusal.WRONG_PLAN,
-                f"the plan's guarantee is {plan.guarantee}",
-                "Ask the aggregator's operator to allow such plans.",
-            )
-        limit = self.ledger.limit
-        if any(math.isinf(planned.mu) for planned in plan.releases) and (
-            limit is None or limit.private
-        ):
-            raise refused(
-                Refusal.BUDGET,
-                "the plan has releases without noise",
-                "Ask the aggregator's operator for an infinite limit.",
-            )
-
     def _check_budget(self, plan: Plan) -> None:
-        """A run that could not end is not begun; what other runs spend meanwhile is checked again
-        round by round."""
-        try:
-            account = self.ledger.account(plan.guarantee)
-            for planned in plan.releases:
-                account = account.add(plan.event(planned.name))
-        except PrivacyError as failure:
-            raise refused(Refusal.BUDGET, failure.cause, failure.remedy) from failure
+        require_room(plan, self.ledger)
 
     def _known(self, opening: Opening) -> RoundStatus | None:
         """The final status of a released round.
@@ -355,35 +307,12 @@ class Aggregator:
     def _opened(self, opening: Opening, *, attempt: int | None = None) -> Collection:
         """A collection of zeros; `attempt` is its number where another party counts them."""
         question, plan = self._question(opening)
-        size, held = (
-            accumulator_bytes(question.blocks),
-            sum(
-                accumulator_bytes(c.question.blocks)
-                for c in tuple(self._rounds.values())
-                if c.sums is not None
-            ),
+        held = sum(
+            accumulator_bytes(c.question.blocks)
+            for c in tuple(self._rounds.values())
+            if c.sums is not None
         )
-        if size > self.limits.max_accumulator_bytes:
-            raise refused(
-                Refusal.TOO_LARGE,
-                (
-                    f"the sums of a round may take {self.limits.max_accumulator_bytes} bytes, "
-                    f"these take {size}"
-                ),
-            )
-        if size + held > self.limits.max_accumulator_bytes:
-            raise refused(
-                Refusal.BUSY,
-                "other rounds hold the memory that this one needs",
-                "Open it again when they have ended.",
-            )
-        try:
-            sums = ExactSums(question.blocks)
-        except (ValueError, MemoryError) as failure:
-            code = Refusal.MALFORMED if isinstance(failure, ValueError) else Refusal.BUSY
-            raise refused(
-                code, f"the sums of round {opening.round} cannot be held: {failure}"
-            ) from None
+        sums = zero_sums(question, limits=self.limits, held_bytes=held)
         number = self.ledger.begin(opening.run, opening.round, opening.digest, number=attempt)
         deadline_s = self._clock() + min(opening.timeout_s, self.limits.max_round_s)
         needed = max(self.limits.min_cohort, opening.quorum)
@@ -402,38 +331,11 @@ class Aggregator:
         return collection
 
     def _question(self, opening: Opening) -> tuple[Question, Plan]:
-        """The question without its arrays, every number of it checked, and the plan it is of."""
-        header, plan = read_header(opening.header), self.ledger.plan(opening.run)
+        """The checked question without its arrays, which can be afforded, and the plan it is
+        of."""
+        plan = self.ledger.plan(opening.run)
         assert plan is not None
-        if (header.run, header.round, question_digest(opening.header)) != (
-            opening.run,
-            opening.round,
-            opening.digest,
-        ):
-            raise refused(
-                Refusal.WRONG_QUESTION, "the opening is not of the question that its header holds"
-            )
-        if header.plan != plan.digest():
-            raise refused(Refusal.WRONG_PLAN, "the question is of another plan than the run")
-        report_digest(opening.digest, opening.quorum)  # it is a number of users
-        if not (math.isfinite(opening.timeout_s) and opening.timeout_s > 0):
-            raise refused(
-                Refusal.MALFORMED,
-                f"a round takes reports for a positive time, found {opening.timeout_s!r} seconds",
-            )
-        question = Question(header.round, header.step, {}, header.specs())
-        names, planned = [spec.name for spec in question.releases], {p.name for p in plan.releases}
-        if not planned.issuperset(names):
-            raise refused(
-                Refusal.WRONG_PLAN, f"the plan has no releases {sorted(set(names) - planned)}"
-            )
-        try:
-            noise_stds(question, plan)
-        except (PrivacyError, ValueError) as failure:
-            raise refused(
-                Refusal.OUT_OF_RANGE,
-                f"the noise of round {opening.round} does not fit its grid: {failure}",
-            ) from None
+        question = question_of(opening, plan)
         self._afford(question, opening.run, plan)
         return question, plan
 

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import version
-from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
 from fedrec.federation.protocol import LedgerHead, Opening, Refusal
 from fedrec.federation.wire import refused
+from fedrec_aggregator.calls import Call, Calls
 from fedrec_aggregator.leaf import LeafAggregator
 from fedrec_aggregator.leaf_settings import ROOT
 from fedrec_aggregator.three_party_leaf import LeafOfThreeAggregator
@@ -22,22 +22,7 @@ from fedrec_transport.aggregator_api import aggregator_pb2 as pb
 from fedrec_transport.aggregator_api import methods
 from fedrec_transport.aggregator_api.methods import Method
 
-R = TypeVar("R")
-
 _THREADS = 2
-
-
-class Calls(Protocol):
-    """What of `service.Service` is used here; a call is its `Call`."""
-
-    async def first(self, call: Any, kind: type[R]) -> R:
-        """The call's first message."""
-
-    async def in_threads(self, pool: ThreadPoolExecutor, call: Any, work: Callable[[], R]) -> R:
-        """`work` in a thread of the pool."""
-
-    async def sent(self, call: Any, content: bytes) -> str:
-        """Send in frames."""
 
 
 def require_root(caller: str) -> None:
@@ -55,18 +40,15 @@ class LeafCalls:
     """Handlers over a leaf's core, with threads of their own: a root must not wait behind
     clients."""
 
-    def __init__(self, service: Calls, core: LeafAggregator | LeafOfThreeAggregator) -> None:
-        self._service, self._core, self._threads = (
-            service,
-            core,
-            ThreadPoolExecutor(_THREADS, "root"),
-        )
+    def __init__(self, calls: Calls, core: LeafAggregator | LeafOfThreeAggregator) -> None:
+        self._calls, self._core = calls, core
+        self._threads = ThreadPoolExecutor(_THREADS, "root")
 
-    def unary(self) -> dict[Method, Callable[[Any], Awaitable[Message]]]:
+    def unary(self) -> dict[Method, Callable[[Call], Awaitable[Message]]]:
         """By method."""
         return {methods.VISIT_LEAF: self._visit, methods.OPEN_LEAF: self._open}
 
-    def streams(self) -> dict[Method, Callable[[Any], Awaitable[None]]]:
+    def streams(self) -> dict[Method, Callable[[Call], Awaitable[None]]]:
         """By method, what is answered in frames."""
         return {methods.FREEZE_LEAF: self._freeze}
 
@@ -74,9 +56,9 @@ class LeafCalls:
         """End the threads when their work is done."""
         self._threads.shutdown()
 
-    async def _visit(self, call: Any) -> Message:
+    async def _visit(self, call: Call) -> Message:
         require_root(call.caller)
-        asked = await self._service.first(call, pb.VisitLeafRequest)
+        asked = await self._calls.first(call, pb.VisitLeafRequest)
         since, growth = (
             LedgerHead(asked.since_number, asked.since_head),
             methods.read_growth(asked.growth),
@@ -84,23 +66,23 @@ class LeafCalls:
         visit = partial(
             self._core.visit, since, growth, run=asked.run, round=asked.round, ended=asked.ended
         )
-        reply = methods.leaf_message(await self._service.in_threads(self._threads, call, visit))
+        reply = methods.leaf_message(await self._calls.in_threads(self._threads, call, visit))
         reply.MergeFrom(pb.LeafReply(time_s=time.time(), version=version("fedrec")))
         return reply
 
-    async def _open(self, call: Any) -> Message:
+    async def _open(self, call: Call) -> Message:
         require_root(call.caller)
-        asked = await self._service.first(call, pb.OpenLeafRequest)
+        asked = await self._calls.first(call, pb.OpenLeafRequest)
         told = {
             field.name: getattr(asked.opening, field.name)
             for field in pb.OpenRoundRequest.DESCRIPTOR.fields
         }
         opened = partial(self._core.open, Opening(**told), methods.read_plan(asked.plan))
-        return methods.leaf_message(await self._service.in_threads(self._threads, call, opened))
+        return methods.leaf_message(await self._calls.in_threads(self._threads, call, opened))
 
-    async def _freeze(self, call: Any) -> None:
+    async def _freeze(self, call: Call) -> None:
         require_root(call.caller)
-        asked = await self._service.first(call, pb.FreezeLeafRequest)
+        asked = await self._calls.first(call, pb.FreezeLeafRequest)
         named = {"digest": asked.digest, "attempt": asked.attempt, "epoch": asked.epoch}
         frozen = partial(self._core.freeze, asked.run, asked.round, **named)  # type: ignore[arg-type]
-        await self._service.sent(call, await self._service.in_threads(self._threads, call, frozen))
+        await self._calls.sent(call, await self._calls.in_threads(self._threads, call, frozen))

@@ -20,15 +20,12 @@ import fcntl
 import hashlib
 import json
 import logging
-import math
 import os
 import sqlite3
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,36 +35,14 @@ from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal, RoundS
 from fedrec.federation.wire import refused
 from fedrec.operations import logs
 from fedrec.operations.clock import LEAST_S, ClockJump
-from fedrec.privacy.accounting import compose, epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan
-from fedrec.privacy.guarantee import Guarantee, non_private
+from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.storage import remove, write_bytes
-from fedrec_aggregator.chain import (
-    Birth,
-    Chain,
-    Charge,
-    ClockSet,
-    Entry,
-    Link,
-    Released,
-    link,
-    read,
-)
+from fedrec_aggregator.chain import Birth, Charge, ClockSet, Entry, Link, Released, link
+from fedrec_aggregator.ledger_tables import TABLES, Attempt, read_rows
+from fedrec_aggregator.spending import Spends, account_of, spends_of
 
-TABLES = """
-CREATE TABLE IF NOT EXISTS entries (
-    seq INTEGER PRIMARY KEY, content TEXT NOT NULL, hash TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS users (token BLOB PRIMARY KEY, sender TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS senders (sender TEXT PRIMARY KEY, charged INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, plan TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS rounds (
-    run TEXT, round INTEGER, digest TEXT NOT NULL, attempt INTEGER NOT NULL,
-    PRIMARY KEY (run, round)
-);
-CREATE TABLE IF NOT EXISTS removed (run TEXT, round INTEGER, PRIMARY KEY (run, round));
-"""
 _DAY_S = 86_400.0
 ENTRIES_AT_ONCE = 8_192
 """Of a growth: half a mebibyte; who is further behind asks again."""
@@ -81,29 +56,6 @@ _RESTORE = (
     "Restore the newest backup of this folder. Never go on from an older one: what was released "
     "since would not be counted."
 )
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """How often a round was opened, and for which question."""
-
-    digest: str
-    attempt: int
-
-
-@dataclass(frozen=True)
-class Spends:
-    """Over all runs: every charge, the epsilon they add up to, and what the operator's limit leaves
-    (inf without one).
-
-    possible: epsilon of the largest run that still fits. Not the difference: guarantees do not add
-    up plainly.
-    """
-
-    charges: tuple[Charge, ...]
-    epsilon: float
-    left: float
-    possible: float
 
 
 class ReleaseLedger:
@@ -151,40 +103,40 @@ class ReleaseLedger:
 
     def owners(self) -> Mapping[bytes, str]:
         """The sender of every enrolled user, by token."""
-        return self._owners
+        return self._rows.owners
 
     def enroll(self, sender: str, tokens: Sequence[bytes]) -> None:
         """Keep new users of a sender."""
         with self._durably() as db:
             db.executemany("INSERT INTO users VALUES (?, ?)", [(token, sender) for token in tokens])
         # after the commit: what memory knows is on disk
-        self._owners.update(dict.fromkeys(tokens, sender))
-        self._enrolled_by[sender] += len(tokens)
+        self._rows.owners.update(dict.fromkeys(tokens, sender))
+        self._rows.enrolled_by[sender] += len(tokens)
 
     def enrolled_by(self, sender: str) -> int:
         """How many users a sender has enrolled."""
-        return self._enrolled_by[sender]
+        return self._rows.enrolled_by[sender]
 
     # --- runs and rounds ---
 
     def plan(self, run: str) -> Plan | None:
         """The plan that a run was opened with."""
-        return self._plans.get(run)
+        return self._rows.plans.get(run)
 
     def keep_plan(self, run: str, plan: Plan) -> None:
         """Fix the plan of a new run."""
         with self._durably() as db:
             db.execute("INSERT INTO runs VALUES (?, ?)", (run, json.dumps(plan.content())))
-        self._plans[run] = plan
+        self._rows.plans[run] = plan
 
     def attempt(self, run: str, round: int) -> Attempt | None:
         """The last attempt at a round."""
-        return self._attempts.get((run, round))
+        return self._rows.attempts.get((run, round))
 
     def begin(self, run: str, round: int, digest: str, *, number: int | None = None) -> int:
         """Count one more attempt at a round, and return its number; `number` is the attempt's where
         it is agreed with others."""
-        known = self._attempts.get((run, round))
+        known = self._rows.attempts.get((run, round))
         attempt = number if number is not None else 1 if known is None else known.attempt + 1
         with self._durably() as db:
             db.execute(
@@ -192,24 +144,24 @@ class ReleaseLedger:
                 "DO UPDATE SET digest = excluded.digest, attempt = excluded.attempt",
                 (run, round, digest, attempt),
             )
-        self._attempts[run, round] = Attempt(digest, attempt)
+        self._rows.attempts[run, round] = Attempt(digest, attempt)
         return attempt
 
     # --- what is spent, and what may leave ---
 
     def head(self) -> str:
         """Hash of everything charged and released so far."""
-        return self._chain.head
+        return self._rows.chain.head
 
     def end(self) -> LedgerHead:
         """The head, and how many entries lead to it."""
-        return self._chain.end
+        return self._rows.chain.end
 
     def growth(self, since: LedgerHead) -> LedgerGrowth:
         """How the chain grew since a head that another party kept.
 
         Raises RefusedError (`STALE_LEDGER`) where it never had it."""
-        growth = self._chain.growth(since, most=ENTRIES_AT_ONCE)
+        growth = self._rows.chain.growth(since, most=ENTRIES_AT_ONCE)
         if growth is None:
             cause = (
                 f"the aggregator's ledger does not hold the {since.number} entries that were "
@@ -223,7 +175,7 @@ class ReleaseLedger:
 
         Raises RefusedError (`STALE_LEDGER`) where it had more: it was put back."""
         with self._lock:
-            known = self._charged_by.get(sender, 0)
+            known = self._rows.charged_by.get(sender, 0)
             if charged < known:
                 cause = (
                     f"the ledger of client {sender!r} has {charged} entries, it had {known}: it "
@@ -243,71 +195,46 @@ class ReleaseLedger:
                         "DO UPDATE SET charged = excluded.charged",
                         (sender, charged),
                     )
-                self._charged_by[sender] = charged
+                self._rows.charged_by[sender] = charged
 
     def knows(self, head: str) -> bool:
         """Whether this ledger ever had that head; one that does not has gone back in time, or is
         another one."""
-        return self._chain.knows(head)
+        return self._rows.chain.knows(head)
 
     def last_release_s(self) -> float | None:
         """When a round was last released, by this machine's clock then; None before the first."""
         return next(
             (
                 link.time_s
-                for link in reversed(self._chain.links)
+                for link in reversed(self._rows.chain.links)
                 if isinstance(link.entry, Released)
             ),
             None,
         )
 
     def spends(self) -> Spends:
-        """Everything charged over all runs, at the limit's delta (1e-5 without a limit); of several
-        units the dearest."""
-        charges, by_unit = self._chain.charges, dict[tuple[str, str], list[Charge]]()
-        for charge in charges:
-            by_unit.setdefault((charge.unit, charge.neighbours), []).append(charge)
-        delta = self.limit.delta if self.limit else 1e-5
-        mu = max((compose([c.event for c in some]) for some in by_unit.values()), default=0.0)
-        epsilon = epsilon_of(mu, delta) if mu else 0.0
-        allowed = self.limit.epsilon if self.limit else float("inf")
-        if allowed == float("inf"):
-            return Spends(charges, epsilon, allowed, allowed)
-        square = mu_for(allowed, delta) ** 2 - mu**2
-        return Spends(
-            charges,
-            epsilon,
-            max(0.0, allowed - epsilon),
-            epsilon_of(math.sqrt(square), delta) if square > 0 else 0.0,
-        )
+        """Everything charged over all runs."""
+        return spends_of(self._rows.chain.charges, self.limit)
 
     def account(self, guarantee: Guarantee, *, apart_from: tuple[str, int] | None = None) -> Ledger:
         """All charges but those of one round, against the limit.
 
         Raises UnitMismatchError where the limit is of another unit."""
-        charges = [c for c in self._chain.charges if (c.run, c.round) != apart_from]
-        if self.limit is not None and self.limit.private:
-            self.limit.require_same_unit(guarantee)
-            return Ledger(self.limit, tuple(c.event for c in charges))
-        same = [
-            c for c in charges if (c.unit, c.neighbours) == (guarantee.unit, guarantee.neighbours)
-        ]
-        return Ledger(
-            non_private(guarantee.delta, guarantee.unit, guarantee.neighbours),
-            tuple(c.event for c in same),
-        )
+        charges = [c for c in self._rows.chain.charges if (c.run, c.round) != apart_from]
+        return account_of(charges, self.limit, guarantee)
 
     def afford(self, run: str, round: int, plan: Plan, releases: Sequence[str]) -> Ledger:
         """The account without this round, if the round fits. Raises BudgetExceededError,
         UnitMismatchError, or RefusedError (`BUDGET`) where a release was charged for another round
         of the run."""
         for name in releases:
-            if self._chain.charged(run, name) not in {None, round}:
+            if self._rows.chain.charged(run, name) not in {None, round}:
                 raise refused(
                     Refusal.BUDGET,
                     (
                         f"release {name!r} of run {run!r} was charged for round "
-                        f"{self._chain.charged(run, name)}"
+                        f"{self._rows.chain.charged(run, name)}"
                     ),
                 )
         before = account = self.account(plan.guarantee, apart_from=(run, round))
@@ -321,7 +248,7 @@ class ReleaseLedger:
         with self._lock:
             self.afford(run, round, plan, releases)
             events = [
-                plan.event(name) for name in releases if self._chain.charged(run, name) is None
+                plan.event(name) for name in releases if self._rows.chain.charged(run, name) is None
             ]
             self._append([Charge(run, round, e.name, e.mu, e.unit, e.neighbours) for e in events])
 
@@ -370,7 +297,7 @@ class ReleaseLedger:
         Files of old runs are removed (`removable`)."""
         self._append([Released.of(status, sha256, bytes_in=bytes_in)])
         with suppress(RunError, OSError):  # the next release tries again
-            self._remove([key for key in self.removable() if key not in self._removed])
+            self._remove([key for key in self.removable() if key not in self._rows.removed])
 
     def removable(self) -> list[tuple[str, int]]:
         """Releases that nobody asks for any more: of runs but the last ones released to, all but
@@ -383,7 +310,7 @@ class ReleaseLedger:
         if not self._runs_kept:
             return []
         rounds = dict[str, list[int]]()
-        for new in self._chain.links:
+        for new in self._rows.chain.links:
             if isinstance(entry := new.entry, Released):
                 # to the end: in order of the last release
                 rounds[entry.run] = [*rounds.pop(entry.run, []), entry.round]
@@ -398,12 +325,12 @@ class ReleaseLedger:
     def clock_behind(self) -> ClockJump | None:
         """A clock that shows less than the last entry's time, by more than an hour: it was set
         back, or was ahead then."""
-        now_s, last = self._clock(), self._chain.links[-1]
+        now_s, last = self._clock(), self._rows.chain.links[-1]
         return ClockJump(last.time_s, now_s) if last.time_s - now_s > LEAST_S else None
 
     def released(self, run: str, round: int) -> RoundStatus | None:
         """The final status of a round, or None before it is published."""
-        return self._chain.released(run, round)
+        return self._rows.chain.released(run, round)
 
     def content(self, run: str, round: int) -> bytes | None:
         """The bytes of a published release. Raises RunError where the file is missing or damaged,
@@ -411,7 +338,7 @@ class ReleaseLedger:
         status, path = self.released(run, round), self._path(run, round)
         if status is None:
             return None
-        if (run, round) in self._removed:
+        if (run, round) in self._rows.removed:
             cause = (
                 f"the release of round {round} of run {run!r} was removed: of runs so long ago "
                 "the newest alone is kept"
@@ -437,8 +364,8 @@ class ReleaseLedger:
         if releases:
             with self._durably() as db:
                 db.executemany("INSERT INTO removed VALUES (?, ?)", releases)
-            self._removed.update(releases)
-        self._drop(sorted(self._removed))
+            self._rows.removed.update(releases)
+        self._drop(sorted(self._rows.removed))
 
     # --- where rows and releases lie: this folder; `postgres_ledger` has them in PostgreSQL ---
 
@@ -461,16 +388,16 @@ class ReleaseLedger:
         if not entries:
             return
         with self._durably() as db:
-            links, end, now_s = list[Link](), self._chain.end, self._clock()
+            links, end, now_s = list[Link](), self._rows.chain.end, self._clock()
             for entry in (*(self._clock_note(now_s) if clock else ()), *entries):
                 links.append(link(entry, time_s=now_s, after=end))
                 end = LedgerHead(end.number + 1, links[-1].hash)
-            first = len(self._chain.links)
+            first = len(self._rows.chain.links)
             db.executemany(
                 "INSERT INTO entries VALUES (?, ?, ?)",
                 [(first + i, new.content, new.hash) for i, new in enumerate(links)],
             )
-        self._chain.extend(links)
+        self._rows.chain.extend(links)
 
     @property
     def _name(self) -> str:
@@ -500,7 +427,7 @@ class ReleaseLedger:
 
     def _begin(self) -> None:
         """The first entry of a new ledger, and a warning where the clock was set back."""
-        if not self._chain.links:
+        if not self._rows.chain.links:
             if any(self.folder.glob(".restoring-*")):
                 raise RunError(
                     f"a restore into {self.folder} was cut off",
@@ -512,32 +439,14 @@ class ReleaseLedger:
     def _clock_note(self, now_s: float) -> tuple[ClockSet, ...]:
         """What goes before the next entry where the clock is more than a day behind the last
         one."""
-        if not self._chain.links or self._chain.links[-1].time_s - now_s <= _DAY_S:
+        if not self._rows.chain.links or self._rows.chain.links[-1].time_s - now_s <= _DAY_S:
             return ()
-        note = ClockSet(self._chain.links[-1].time_s, now_s)
+        note = ClockSet(self._rows.chain.links[-1].time_s, now_s)
         logs.say(log, "clock-set-back", level=logging.WARNING, wait_s=note.last_s - now_s)
         return (note,)
 
     def _load(self) -> None:
-        self._chain = Chain(
-            read(self._db.execute("SELECT content, hash FROM entries ORDER BY seq"))
-        )
-        names = dict[str, str]()  # one string for each sender, not one for each user
-        rows = self._db.execute("SELECT token, sender FROM users")
-        self._owners: dict[bytes, str] = {
-            token: names.setdefault(sender, sender) for token, sender in rows
-        }
-        self._enrolled_by = Counter(self._owners.values())
-        self._plans = {
-            run: Plan.of(json.loads(plan))
-            for run, plan in self._db.execute("SELECT run, plan FROM runs")
-        }
-        rows = self._db.execute("SELECT run, round, digest, attempt FROM rounds")
-        self._attempts = {
-            (run, round): Attempt(digest, attempt) for run, round, digest, attempt in rows
-        }
-        self._removed = set[tuple[str, int]](self._db.execute("SELECT run, round FROM removed"))
-        self._charged_by = dict[str, int](self._db.execute("SELECT sender, charged FROM senders"))
+        self._rows = read_rows(self._db)
 
     @contextmanager
     def _durably(self) -> Iterator[Any]:

@@ -32,7 +32,8 @@ from fedrec.errors import RunError
 from fedrec.extras import require
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_aggregator.chain import Link, read
-from fedrec_aggregator.ledger import TABLES, ReleaseLedger
+from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_aggregator.ledger_tables import TABLES
 
 _TABLES = (
     TABLES.replace("BLOB", "BYTEA").replace(" WITHOUT ROWID", "").replace("INTEGER", "BIGINT")

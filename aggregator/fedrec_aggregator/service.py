@@ -1,40 +1,31 @@
-"""The gRPC service over the aggregator's rules: bounded reading, threads that peers cannot hold,
-refusals as codes.
+"""The gRPC service over the aggregator's rules: what each call of clients and servers asks of them,
+in threads that peers cannot hold. What every call goes through is `calls`.
 
 Why grpc.aio and not the threaded server: there every stream holds a thread from its first byte to
 its last, so a few slow peers stop everybody. Here a peer that is slow holds a coroutine and its
 announced bytes; a thread works only on a batch that is complete. Reports and server calls have
 threads of their own, so neither waits for the other's queue.
-
-Every call is read as a stream, also where the client sends one message (on the wire they are the
-same): the caller is known, counted and timed before its first message, where gRPC's unary handlers
-would wait for that message for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
-import hashlib
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError, Message
-from grpc_health.v1 import health_pb2
+from google.protobuf.message import Message
 
-from fedrec.errors import BudgetExceededError, FedRecError, RefusedError
+from fedrec.errors import RefusedError
 from fedrec.federation.protocol import LedgerHead, Opening, Phase, Receipt, Refusal, RoundStatus
 from fedrec.federation.report_batches import announced_users
-from fedrec.federation.versions import KEY, PROTOCOL, spoken
 from fedrec.federation.wire import refused
 from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing
+from fedrec_aggregator.calls import Call, Calls
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster
 from fedrec_aggregator.leaf import LeafAggregator
@@ -42,48 +33,18 @@ from fedrec_aggregator.leaf_service import LeafCalls
 from fedrec_aggregator.settings_tables import TrafficSettings
 from fedrec_aggregator.three_party import ThreePartyAggregator
 from fedrec_aggregator.three_party_leaf import LeafOfThreeAggregator
-from fedrec_aggregator.traffic import Place, Traffic
+from fedrec_aggregator.three_party_service import ThreePartyCalls
 from fedrec_transport.aggregator_api import aggregator_pb2 as pb
 from fedrec_transport.aggregator_api import methods
 from fedrec_transport.aggregator_api.methods import Method
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-REPORT_THREADS, SERVER_THREADS, PEER_THREADS = 2, 4, 2
+REPORT_THREADS, SERVER_THREADS = 2, 4
 """Checking a batch takes about ten times its bytes while it runs, so few run at once; servers call
 seldom."""
 
 _LONGEST_WAIT_S, _LOOK_AGAIN_S = 25.0, 0.05
 """A waiting server is answered after at most this long, and asks again; meanwhile no thread waits
 for it."""
-
-_STATUS = {
-    Refusal.BUSY: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    Refusal.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
-    Refusal.NOT_ENROLLED: grpc.StatusCode.PERMISSION_DENIED,
-    Refusal.RUN_UNKNOWN: grpc.StatusCode.NOT_FOUND,
-    Refusal.ROUND_UNKNOWN: grpc.StatusCode.NOT_FOUND,
-    Refusal.MALFORMED: grpc.StatusCode.INVALID_ARGUMENT,
-    Refusal.TOO_LARGE: grpc.StatusCode.INVALID_ARGUMENT,
-}
-"""For tools that know gRPC and not us; every other refusal is FAILED_PRECONDITION.
-
-The code in the metadata decides."""
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call that was let in. version: of the messages, as `versions.spoken`."""
-
-    place: Place
-    context: Any
-    version: int = PROTOCOL
-
-    @property
-    def caller(self) -> str:
-        """Name of who calls."""
-        return self.place.peer.name
 
 
 class Service:
@@ -98,18 +59,20 @@ class Service:
         metrics: Metrics,
         log: logging.Logger,
     ) -> None:
-        self.core, self.roster, self.bounds = core, roster, bounds
-        self.metrics, self.log = metrics, log
-        self.traffic, self.stopping = Traffic(bounds), asyncio.Event()
-        self._reports = ThreadPoolExecutor(REPORT_THREADS, "reports")
-        self._calls = ThreadPoolExecutor(SERVER_THREADS, "servers")
+        self.core, self.metrics, self.log = core, metrics, log
+        self.stopping, self._roster, self._bounds = asyncio.Event(), roster, bounds
+        self._report_threads = ThreadPoolExecutor(REPORT_THREADS, "reports")
+        self._server_threads = threads = ThreadPoolExecutor(SERVER_THREADS, "servers")
+        self._calls = Calls(
+            roster, bounds, threads, metrics=metrics, log=log, stopping=self.stopping
+        )
         self._opened = dict[tuple[str, int], float]()
         self._latest: tuple[str, int, int] | None = None  # run, round, needed: of the last tick
-        self._others = list[_Shares | LeafCalls]()
+        self._others = list[ThreePartyCalls | LeafCalls]()
         if isinstance(core, ThreePartyAggregator):
-            self._others.append(_Shares(self, core))
+            self._others.append(ThreePartyCalls(self._calls, core))
         if isinstance(core, LeafAggregator | LeafOfThreeAggregator):
-            self._others.append(LeafCalls(self, core))
+            self._others.append(LeafCalls(self._calls, core))
 
     def handlers(self) -> tuple[grpc.GenericRpcHandler, grpc.GenericRpcHandler]:
         """Ours, and the standard health check."""
@@ -126,39 +89,26 @@ class Service:
         }
         for others in self._others:
             unary |= others.unary()
-        table: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-            method.name: grpc.stream_unary_rpc_method_handler(
-                self._guarded(method, answer),
-                _readable(method.request),
-                method.reply.SerializeToString,
-            )
-            for method, answer in unary.items()
-        }
         streams: dict[Method, Callable[[Call], Awaitable[None]]] = {
             methods.GET_RELEASE: self._get_release
         }
         for others in self._others:
             streams |= others.streams()
-        table |= {
-            method.name: grpc.stream_stream_rpc_method_handler(
-                self._guarded(method, send),
-                _readable(method.request),
-                method.reply.SerializeToString,
-            )
-            for method, send in streams.items()
-        }
-        return grpc.method_handlers_generic_handler(methods.SERVICE, table), self._health()
+        table = {method.name: self._calls.unary(method, answer) for method, answer in unary.items()}
+        table |= {method.name: self._calls.stream(method, send) for method, send in streams.items()}
+        ours = grpc.method_handlers_generic_handler(methods.SERVICE, table)
+        return ours, self._calls.health()
 
     def close(self) -> None:
         """End the threads when their work is done."""
-        self._reports.shutdown()
+        self._report_threads.shutdown()
         for others in self._others:
             others.close()
-        self._calls.shutdown()
+        self._server_threads.shutdown()
 
     async def tick(self) -> None:
         """Close what is due."""
-        await asyncio.get_running_loop().run_in_executor(self._calls, self.core.tick)
+        await asyncio.get_running_loop().run_in_executor(self._server_threads, self.core.tick)
         self.show_state()
 
     def show_state(self) -> None:
@@ -197,41 +147,45 @@ class Service:
         logs.say(self.log, event, level=logging.INFO, **fields)
 
     async def _get_growth(self, call: Call) -> Message:
-        asked, peer = await self.first(call, pb.GetGrowthRequest), call.place.peer
+        asked, peer = await self._calls.first(call, pb.GetGrowthRequest), call.place.peer
         since = LedgerHead(asked.number, asked.head)
         if peer.role == "client":
             desk = self.core.client_desk(peer.name)
             return methods.growth_message(
-                await self.in_threads(self._reports, call, desk.growth, since, asked.charged)
+                await self._calls.in_threads(
+                    self._report_threads, call, desk.growth, since, asked.charged
+                )
             )
         return methods.growth_message(
-            await self.in_threads(self._calls, call, self.core.growth, since)
+            await self._calls.in_threads(self._server_threads, call, self.core.growth, since)
         )
 
     # --- clients ---
 
     async def _enroll(self, call: Call) -> Message:
-        request = await self.first(call, pb.EnrollRequest)
+        request = await self._calls.first(call, pb.EnrollRequest)
         if len(request.tokens) > methods.TOKENS_PER_MESSAGE:
             raise refused(
                 Refusal.TOO_LARGE, f"one message enrols at most {methods.TOKENS_PER_MESSAGE} users"
             )
-        desk = self.core.client_desk(call.caller, max_users=self.roster.clients.get(call.caller))
-        users = await self.in_threads(self._reports, call, desk.enroll, list(request.tokens))
+        desk = self.core.client_desk(call.caller, max_users=self._roster.clients.get(call.caller))
+        users = await self._calls.in_threads(
+            self._report_threads, call, desk.enroll, list(request.tokens)
+        )
         self._say("enrolled", sender=call.caller, users=users)
         return pb.EnrollReply(users=users)
 
     async def _report(self, call: Call) -> Message:
-        first, receipt = await self.first(call, pb.ReportFrame), None
+        first, receipt = await self._calls.first(call, pb.ReportFrame), None
         try:
             if first.total_bytes > self.core.limits.max_batch_bytes:
                 raise refused(Refusal.TOO_LARGE, "the batch announces more bytes than are taken")
             call.place.reserve(first.total_bytes)
-            async with asyncio.timeout(self.bounds.upload_timeout_s):
+            async with asyncio.timeout(self._bounds.upload_timeout_s):
                 batch = await _gathered(first, call.context)
             desk = self.core.client_desk(call.caller, names_quorum=call.version > 1)
-            receipt = await self.in_threads(
-                self._reports, call, desk.report, first.run, first.round, batch
+            receipt = await self._calls.in_threads(
+                self._report_threads, call, desk.report, first.run, first.round, batch
             )
         except RefusedError as refusal:
             if refusal.code == Refusal.BUSY:
@@ -250,36 +204,42 @@ class Service:
     # --- servers ---
 
     async def _enrolled(self, call: Call) -> Message:
-        await self.first(call, pb.EnrolledRequest)
-        return pb.EnrolledReply(users=await self.in_threads(self._calls, call, self.core.enrolled))
+        await self._calls.first(call, pb.EnrolledRequest)
+        return pb.EnrolledReply(
+            users=await self._calls.in_threads(self._server_threads, call, self.core.enrolled)
+        )
 
     async def _get_budget(self, call: Call) -> Message:
-        await self.first(call, pb.GetBudgetRequest)
-        return pb.GetBudgetReply(**vars(await self.in_threads(self._calls, call, self.core.budget)))
+        await self._calls.first(call, pb.GetBudgetRequest)
+        return pb.GetBudgetReply(
+            **vars(await self._calls.in_threads(self._server_threads, call, self.core.budget))
+        )
 
     async def _open_run(self, call: Call) -> Message:
-        request = await self.first(call, pb.OpenRunRequest)
-        await self.in_threads(
-            self._calls,
+        request = await self._calls.first(call, pb.OpenRunRequest)
+        await self._calls.in_threads(
+            self._server_threads,
             call,
             lambda: self.core.open_run(request.run, methods.read_plan(request.plan)),
         )
         return pb.OpenRunReply()
 
     async def _open_round(self, call: Call) -> Message:
-        asked = await self.first(call, pb.OpenRoundRequest)
+        asked = await self._calls.first(call, pb.OpenRoundRequest)
         terms = asked.timeout_s, asked.ledger_head, asked.quorum, asked.attempt
         opening = Opening(asked.run, asked.round, asked.header, asked.digest, *terms)
-        return self._told(await self.in_threads(self._calls, call, self.core.open_round, opening))
+        return self._told(
+            await self._calls.in_threads(self._server_threads, call, self.core.open_round, opening)
+        )
 
     async def _get_round(self, call: Call) -> Message:
-        asked = await self.first(call, pb.GetRoundRequest)
+        asked = await self._calls.first(call, pb.GetRoundRequest)
         clock = asyncio.get_running_loop().time
         # in this order: also where it is not a number
         until_s = clock() + max(0.0, min(_LONGEST_WAIT_S, asked.wait_s))
         while True:
-            status = await self.in_threads(
-                self._calls, call, self.core.status, asked.run, asked.round
+            status = await self._calls.in_threads(
+                self._server_threads, call, self.core.status, asked.run, asked.round
             )
             if (
                 status.phase in {Phase.RELEASED, Phase.SHORT}
@@ -290,17 +250,19 @@ class Service:
             await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def _close_round(self, call: Call) -> Message:
-        asked = await self.first(call, pb.CloseRoundRequest)
+        asked = await self._calls.first(call, pb.CloseRoundRequest)
         return self._told(
-            await self.in_threads(self._calls, call, self.core.close, asked.run, asked.round)
+            await self._calls.in_threads(
+                self._server_threads, call, self.core.close, asked.run, asked.round
+            )
         )
 
     async def _get_release(self, call: Call) -> None:
-        asked = await self.first(call, pb.GetReleaseRequest)
-        content = await self.in_threads(
-            self._calls, call, self.core.release, asked.run, asked.round
+        asked = await self._calls.first(call, pb.GetReleaseRequest)
+        content = await self._calls.in_threads(
+            self._server_threads, call, self.core.release, asked.run, asked.round
         )
-        sha256 = await self.sent(call, content)
+        sha256 = await self._calls.sent(call, content)
         self.metrics.moved(bytes_out=len(content))
         self._say(
             "fetched",
@@ -310,19 +272,6 @@ class Service:
             bytes_out=len(content),
             sha256=sha256,
         )
-
-    async def sent(self, call: Call, content: bytes) -> str:
-        """Its SHA-256, once it is sent."""
-        sha256 = await self.in_threads(
-            self._calls, call, lambda: hashlib.sha256(content).hexdigest()
-        )
-        async with asyncio.timeout(self.bounds.download_timeout_s):
-            await call.context.write(pb.ReleaseFrame(total_bytes=len(content), sha256=sha256))
-            for start in range(0, len(content), methods.FRAME_BYTES):
-                await call.context.write(
-                    pb.ReleaseFrame(data=content[start : start + methods.FRAME_BYTES])
-                )
-        return sha256
 
     def _told(self, status: RoundStatus) -> Message:
         key, now_s = (status.run, status.round), asyncio.get_running_loop().time()
@@ -353,200 +302,6 @@ class Service:
                 **counts,
             )
         return methods.status_message(status)
-
-    # --- what every call goes through ---
-
-    def _guarded(
-        self, method: Method, answer: Callable[[Call], Awaitable[R]]
-    ) -> Callable[[Any, Any], Awaitable[R]]:
-        async def guarded(_: object, context: Any) -> R:
-            try:
-                metadata = dict(context.invocation_metadata() or ())
-                await context.send_initial_metadata(((KEY, str(PROTOCOL)),))
-                peer = self.roster.admit(context.auth_context(), metadata, method.role)
-                version = spoken(metadata.get(KEY), who=f"the {peer.role} {peer.name}")
-                with self.traffic.enter(peer) as place:
-                    return await answer(Call(place, context, version))
-            except RefusedError as refusal:
-                await self._refuse(context, refusal)
-            except BudgetExceededError as refusal:
-                await self._refuse(context, refused(Refusal.BUDGET, refusal.cause, refusal.remedy))
-            except TimeoutError:
-                self.metrics.refused("timeout")
-                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the caller was too slow")
-            except FedRecError as failure:
-                logs.say_failure(self.log, method.name, failure)
-                if method in {methods.OPEN_ROUND, methods.GET_ROUND, methods.CLOSE_ROUND}:
-                    self.metrics.decided("failed")
-                await self._abort(
-                    context, grpc.StatusCode.INTERNAL, methods.FAILED, failure.cause, failure.remedy
-                )
-            except grpc.aio.AbortError:
-                raise
-            except Exception as failure:
-                # our own fault: its words may quote what a client sent, so they stay here
-                logs.say_failure(self.log, method.name, failure)
-                cause, remedy = (
-                    f"the aggregator failed ({type(failure).__name__})",
-                    "Its log has the place; the request may be sent again.",
-                )
-                await self._abort(context, grpc.StatusCode.INTERNAL, methods.FAILED, cause, remedy)
-            raise AssertionError("an abort raises")
-
-        return guarded
-
-    async def _refuse(self, context: Any, refusal: RefusedError) -> None:
-        self.metrics.refused(refusal.code)
-        code = _STATUS.get(Refusal(refusal.code), grpc.StatusCode.FAILED_PRECONDITION)
-        await self._abort(context, code, refusal.code, refusal.cause, refusal.remedy)
-
-    async def _abort(
-        self, context: Any, status: grpc.StatusCode, code: str, cause: str, remedy: str
-    ) -> None:
-        trailing = ((methods.CODE_KEY, code), (methods.REMEDY_KEY, remedy[:400].encode()))
-        await context.abort(status, cause[:1_000], trailing)
-
-    async def first(self, call: Call, kind: type[R]) -> R:
-        """The call's first message. Raises RefusedError (`MALFORMED`), TimeoutError."""
-        async with asyncio.timeout(self.bounds.request_timeout_s):
-            message = await call.context.read()
-        if not isinstance(message, kind):
-            raise refused(Refusal.MALFORMED, f"the request is empty, or not a {kind.__name__}")
-        return message
-
-    async def in_threads(
-        self,
-        pool: ThreadPoolExecutor,
-        call: Call,
-        work: Callable[P, R],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> R:
-        """`work` in a thread.
-
-        A caller that gives up does not end it, and keeps its place until it has ended."""
-        future = asyncio.get_running_loop().run_in_executor(pool, lambda: work(*args, **kwargs))
-        future.add_done_callback(call.place.share())
-        return await asyncio.shield(future)
-
-    def _health(self) -> grpc.GenericRpcHandler:
-        async def check(_: object, context: Any) -> Message:
-            await context.send_initial_metadata(((KEY, str(PROTOCOL)),))
-            async with asyncio.timeout(self.bounds.request_timeout_s):
-                await context.read()
-            kinds = health_pb2.HealthCheckResponse
-            reply: Message = kinds(
-                status=kinds.NOT_SERVING if self.stopping.is_set() else kinds.SERVING
-            )
-            return reply
-
-        # Watch is left out: anybody could hold streams with it
-        handler = grpc.stream_unary_rpc_method_handler(
-            check,
-            health_pb2.HealthCheckRequest.FromString,
-            health_pb2.HealthCheckResponse.SerializeToString,
-        )
-        return grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": handler})
-
-
-class _Shares:
-    """The calls of one of three aggregators: of clients that ask for an attempt, and of the other
-    two.
-
-    Peers have threads of their own: one that waits for this aggregator's peers must not keep them
-    from being answered.
-    """
-
-    def __init__(self, service: Service, core: ThreePartyAggregator) -> None:
-        self._service, self._core = service, core
-        self._threads = ThreadPoolExecutor(PEER_THREADS, "peers")
-
-    def unary(self) -> dict[Method, Callable[[Call], Awaitable[Message]]]:
-        """By method."""
-        return {
-            methods.GET_ATTEMPT: self._get_attempt,
-            methods.GET_STANDING: self._get_standing,
-            methods.GET_KEY: self._get_key,
-        }
-
-    def streams(self) -> dict[Method, Callable[[Call], Awaitable[None]]]:
-        """By method, what is answered in frames."""
-        return {
-            methods.GET_HELD: self._get_held,
-            methods.GET_EXPLICIT: self._get_explicit,
-            methods.GET_OPENINGS: self._get_openings,
-        }
-
-    def close(self) -> None:
-        """End the threads when their work is done."""
-        self._threads.shutdown()
-
-    async def _get_held(self, call: Call) -> None:
-        _place(call)
-        asked = await self._service.first(call, pb.GetHeldRequest)
-        content = await self._service.in_threads(
-            self._threads, call, self._core.held, asked.run, asked.round, asked.attempt
-        )
-        await self._service.sent(call, content)
-
-    async def _get_explicit(self, call: Call) -> None:
-        asked = await self._service.first(call, pb.GetExplicitRequest)
-        piece = asked.run, asked.round, asked.attempt, asked.first, asked.last
-        read = functools.partial(self._core.explicit, *piece, caller=_place(call))
-        await self._service.sent(call, await self._service.in_threads(self._threads, call, read))
-
-    async def _get_openings(self, call: Call) -> None:
-        _place(call)
-        asked = await self._service.first(call, pb.GetHeldRequest)
-        content = await self._service.in_threads(
-            self._threads, call, self._core.openings, asked.run, asked.round, asked.attempt
-        )
-        await self._service.sent(call, content)
-
-    async def _get_attempt(self, call: Call) -> Message:
-        asked = await self._service.first(call, pb.GetAttemptRequest)
-        found = await self._service.in_threads(
-            self._service._calls, call, self._core.attempt, asked.run, asked.round
-        )
-        return pb.GetAttemptReply(**vars(found))
-
-    async def _get_standing(self, call: Call) -> Message:
-        _place(call)
-        asked = await self._service.first(call, pb.GetStandingRequest)
-        standing = await self._service.in_threads(
-            self._threads, call, self._core.standing, asked.run, asked.round
-        )
-        return methods.standing_message(standing, time_s=int(time.time()))
-
-    async def _get_key(self, call: Call) -> Message:
-        asked = await self._service.first(call, pb.GetKeyRequest)
-        attempt = asked.run, asked.round, asked.attempt
-        key = await self._service.in_threads(
-            self._threads, call, lambda: self._core.key(*attempt, caller=_place(call))
-        )
-        return pb.GetKeyReply(key=key)
-
-
-def _place(call: Call) -> int:
-    """Of the peer that calls. Raises RefusedError (`FORBIDDEN`) for a leaf's root, which is no
-    peer."""
-    if call.caller not in {"1", "2", "3"}:
-        raise refused(Refusal.FORBIDDEN, f"aggregator {call.caller!r} is no peer of this one")
-    return int(call.caller) - 1
-
-
-def _readable(kind: type[Message]) -> Callable[[bytes], Message | None]:
-    """Reads a message; None for bytes that are none.
-
-    An error here would be INTERNAL to the caller, and a line in the log for each."""
-
-    def read(content: bytes) -> Message | None:
-        try:
-            return kind.FromString(content)
-        except DecodeError:
-            return None
-
-    return read
 
 
 async def _gathered(first: pb.ReportFrame, context: Any) -> bytes:

@@ -13,12 +13,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fedrec.errors import FedRecError, PrivacyError, ProtocolError, RefusedError, UnreachableError
-from fedrec.federation.messages import Question
 from fedrec.federation.protocol import (
     AttemptNonce,
     LedgerGrowth,
@@ -33,7 +31,6 @@ from fedrec.federation.protocol import (
 from fedrec.federation.releases import PartyStreams
 from fedrec.federation.wire import refused, report_digest
 from fedrec.operations import logs
-from fedrec.privacy.calibration import Plan
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.sharing.agreement import Agreement
 from fedrec.sharing.attempt import Progress
@@ -41,45 +38,19 @@ from fedrec.sharing.commitments import Listed
 from fedrec.sharing.layout import plan_layout
 from fedrec.sharing.one_of_three import OneOfThree
 from fedrec.sharing.protocol import Standing
-from fedrec.sharing.record import SharedUser, read_shares, user_bytes
 from fedrec.sharing.shared_users import TOO_FEW
-from fedrec.sharing.site_sums import read_site
 from fedrec_aggregator.collection import Collection
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
 from fedrec_aggregator.outputs import OutputStore
 from fedrec_aggregator.peers import HeardPeer, PeerDesk, packed_list, read_list
+from fedrec_aggregator.share_intake import ShareIntake, ThreePartyAttempt
 
 log = logging.getLogger(__name__)
 
 _BEAT_S = 0.02
 """How often one who waits looks again."""
-
-_WHY = {
-    "another-ticket": Refusal.ROUND_UNKNOWN,  # of an attempt that is over, or not begun here
-    "round-closed": Refusal.ROUND_CLOSED,
-    "unknown-user": Refusal.NOT_ENROLLED,
-    "replayed": Refusal.ALREADY_REPORTED,
-    "malformed": Refusal.MALFORMED,
-    "no-room": Refusal.BUSY,
-}
-
-
-@dataclass
-class ThreePartyAttempt:
-    """An attempt in memory as the server opened it. failure: why it last did not go on."""
-
-    question: Question
-    plan: Plan
-    digest: str
-    number: int
-    quorum: int
-    needed: int
-    deadline_s: float
-    length: int
-    failure: Exception | None = None
-    rejected: Counter[str] = field(default_factory=Counter)
 
 
 class ThreePartyAggregator(Aggregator):
@@ -110,6 +81,9 @@ class ThreePartyAggregator(Aggregator):
         self._shares = dict[tuple[str, int], ThreePartyAttempt]()
         self._away = dict[int, str]()
         self._turn = threading.RLock()  # the rules; nobody holds it while a peer or a leaf is asked
+        self._intake = ShareIntake(
+            self._party, self._turn, ledger, limits, place=place, attempts=self._shares
+        )
         self._asking = threading.Lock()  # one thread asks the peers at a time
 
     def _rules(self, names: Sequence[bytes]) -> Agreement:
@@ -156,55 +130,7 @@ class ThreePartyAggregator(Aggregator):
         if attempt is None:
             return Receipt(0, {self._absent(run, round).value: 1})
         self._close_when_due(run, round, attempt)
-        try:
-            of_site, shares = read_site(batch)
-            found, users = read_shares(shares, self.place, attempt.length)
-        except ValueError:
-            return self._turned_away(attempt, Refusal.MALFORMED, 1)
-        if of_site:
-            return self._report_site(sender, (run, round), attempt, found, of_site, users)
-        if len(users) > self.limits.max_users_per_batch:
-            return self._turned_away(attempt, Refusal.TOO_LARGE, len(users))
-        accepted, rejected = 0, Counter[str]()
-        with self._turn:
-            if self._held_bytes() + len(batch) > self.limits.max_shares_bytes:
-                return self._turned_away(attempt, Refusal.BUSY, len(users))
-            for user in users:
-                owner = self.ledger.owners().get(user.committed.user)
-                if owner != sender:
-                    rejected[
-                        (Refusal.NOT_ENROLLED if owner is None else Refusal.FORBIDDEN).value
-                    ] += 1
-                elif why := self._party.receive(run, round, found, user):
-                    rejected[_WHY[why].value] += 1
-                else:
-                    accepted += 1
-            attempt.rejected += rejected
-        return Receipt(accepted, dict(rejected))
-
-    def _report_site(
-        self,
-        sender: str,
-        where: tuple[str, int],
-        attempt: ThreePartyAttempt,
-        found: bytes,
-        of_site: tuple[bytes, ...],
-        rows: list[SharedUser],
-    ) -> Receipt:
-        """All of its users, or none of them."""
-        with self._turn:
-            owners, size = self.ledger.owners(), len(rows) * user_bytes(self.place, attempt.length)
-            if any(owners.get(user) is None for user in of_site):
-                why = Refusal.NOT_ENROLLED
-            elif any(owners[user] != sender for user in of_site):
-                why = Refusal.FORBIDDEN
-            elif self._held_bytes() + size > self.limits.max_shares_bytes:
-                why = Refusal.BUSY
-            elif not (word := self._party.receive_site(*where, found, of_site, rows)):
-                return Receipt(len(of_site), {})
-            else:
-                why = _WHY[word]
-            return self._turned_away(attempt, why, len(of_site))
+        return self._intake.take(sender, run, round, attempt, batch)
 
     # --- the server's side ---
 
@@ -456,21 +382,6 @@ class ThreePartyAggregator(Aggregator):
     def _stop_taking(self, run: str, round: int) -> None:
         with self._turn:
             self._party.close(run, round)
-
-    def _turned_away(self, attempt: ThreePartyAttempt, code: Refusal, users: int) -> Receipt:
-        attempt.rejected[code.value] += users
-        return Receipt(0, {code.value: users})
-
-    def _held_bytes(self) -> int:
-        found = (
-            (attempt, self._party.progress(run, round))
-            for (run, round), attempt in self._shares.items()
-        )
-        return sum(
-            said.rows * user_bytes(self.place, attempt.length)
-            for attempt, said in found
-            if said and not said.ended
-        )
 
     def _seen(self, run: str, attempt: ThreePartyAttempt, progress: Progress | None) -> Collection:
         phase = (

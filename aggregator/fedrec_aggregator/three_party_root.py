@@ -32,7 +32,8 @@ from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
 from fedrec_aggregator.peers import PeerDesk, read_ranges
 from fedrec_aggregator.root import no_reports, say_lost
-from fedrec_aggregator.three_party import ThreePartyAggregator, ThreePartyAttempt, log
+from fedrec_aggregator.share_intake import ThreePartyAttempt
+from fedrec_aggregator.three_party import ThreePartyAggregator, log
 
 
 class RootOfThreeAggregator(ThreePartyAggregator):

@@ -36,7 +36,7 @@ from fedrec.federation.wire import pack_answer, read_header, read_invitation, re
 from fedrec.news.messages import Ask, Reply, read_ask
 from fedrec.operations import logs
 from fedrec_client.last_arrays import HeldArrays
-from fedrec_client.participant import FAILED, UNREACHABLE
+from fedrec_client.refusals import FAILED, UNREACHABLE
 
 MESSAGE, PUBLIC = "fedrec", "public"
 JOIN, ASK, TELL = "join", "ask", "tell"

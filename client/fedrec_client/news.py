@@ -59,9 +59,9 @@ from fedrec.settings import Scenario
 from fedrec_client.answering import invented
 from fedrec_client.click_entries import Bound
 from fedrec_client.click_ledger import ClickLedger
-from fedrec_client.participant import FAILED, LONGEST_CAUSE, public_words
 from fedrec_client.pseudonyms import user_tokens
 from fedrec_client.readers import PRIVATE_COLUMNS, LocalReaders, read_clicks, write_clicks
+from fedrec_client.refusals import FAILED, LONGEST_CAUSE, public_words
 from fedrec_client.run_record import Notes, require_name
 
 log = logging.getLogger(__name__)

@@ -26,27 +26,30 @@ import numpy as np
 from fedrec.arrays import UInt8s
 from fedrec.data.interactions import Interactions
 from fedrec.errors import (
-    DataError,
     FedRecError,
-    MalformedRowError,
-    PrivacyError,
     RefusedError,
-    SettingsError,
     UnreachableError,
 )
 from fedrec.federation.hostile_clients import ATTEMPTS, checks
 from fedrec.federation.ledger_heads import follow
 from fedrec.federation.messages import Question
-from fedrec.federation.personal import announced, weight, weighted
-from fedrec.federation.protocol import Answer, Invitation, Receipt, Refusal, ReportDesk, Terms
+from fedrec.federation.personal import weight, weighted
+from fedrec.federation.protocol import (
+    Answer,
+    Invitation,
+    Receipt,
+    Refusal,
+    ReportDesk,
+    Terms,
+    refused,
+)
 from fedrec.federation.rounds import ClientStep
 from fedrec.federation.wire import question_digest, question_header, read_header, report_digest
 from fedrec.news.messages import Ask, Reply
 from fedrec.operations import logs
-from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.recipes import client_steps, guarantee_of
+from fedrec.recipes import guarantee_of
 from fedrec.settings import validated
 from fedrec_client.answering import Bounds, Private, require_answerable
 from fedrec_client.delivery import Delivery
@@ -54,18 +57,14 @@ from fedrec_client.leaves import LeafDelivery, Leaves
 from fedrec_client.leaves_of_three import LeavesOfThree, RangesDelivery
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.pseudonyms import report_ids, user_tokens
+from fedrec_client.refusals import FAILED, LONGEST_CAUSE, from_the_aggregator, public_words
+from fedrec_client.run_checks import charged, require_plan, require_sound, step_of
 from fedrec_client.run_record import Notes, require_name
-from fedrec_client.three_way import SharedDelivery, ThreeWay, require_shareable
+from fedrec_client.three_way import SharedDelivery, ThreeWay
 
 log = logging.getLogger(__name__)
 
-UNREACHABLE, FAILED, UNSUITED = "unreachable", "failed", "unsuited"
-"""Codes of answers besides `Refusal`: the aggregator did not answer; the client's own disk or
-ledger failed; the run is about another kind of data, or another scale."""
-
 TOKENS_PER_PIECE = 10_000
-LONGEST_CAUSE = 500
-"""Characters: a cause may quote a name that the server made up."""
 
 
 class SiteUsers(Protocol):
@@ -153,7 +152,7 @@ class Participant:
 
     def _join(self, terms: Terms) -> Answer:
         require_name(terms.run)
-        _require_sound(terms, self._bounds)
+        require_sound(terms, self._bounds)
         self._look_again(terms.run)
         mine = self._translated(terms)
         self._notes.keep_terms(terms)
@@ -198,15 +197,21 @@ class Participant:
                     [token.tobytes() for token in self._tokens[start : start + TOKENS_PER_PIECE]]
                 )
         except RefusedError as failure:
-            raise _from_the_aggregator(failure, "did not enrol this client's users") from None
+            raise from_the_aggregator(failure, "did not enrol this client's users") from None
 
     def _answer(self, invitation: Invitation) -> Answer:
         terms, mine = self._terms(invitation.run)
         question, plan = invitation.question, Plan.of(invitation.plan.content())
         header = question_header(question, run=invitation.run, plan=plan.digest())
         read_header(header)  # names and sizes, as if it had come as bytes
-        step = _step(question, terms)
-        self._require_plan(plan, question)
+        step = step_of(question, terms)
+        shared = isinstance(self._desk, ThreeWay | LeavesOfThree)
+        require_plan(
+            plan,
+            question,
+            aggregation="three-party" if shared else "trusted",
+            allow_not_established=self._allow_not_established,
+        )
         own = weight(self._charged(terms, plan.guarantee).epsilon, plan.guarantee)
         require_answerable(question, step, terms, self._bounds)
         digest = question_digest(header)
@@ -234,40 +239,14 @@ class Participant:
         )
 
     def _charged(self, terms: Terms, promised: Guarantee) -> Guarantee:
-        """What the run costs each user here: its guarantee, or the announced limit that fits the
-        users' own. Raises RefusedError.
-
-        promised: by the terms before the plan is known, by the plan afterwards: terms may say
-        anything. A limit counts at this client's delta: at a larger one any noise is of a small
-        epsilon.
-        """
         own, delta = self._personal_epsilon, self.ledger.limit.delta
-
-        def fits(epsilon: float) -> bool:
-            if promised.delta <= delta or own < epsilon:
-                return own >= epsilon
-            return own >= epsilon_of(mu_for(epsilon, promised.delta), delta)
-
-        if math.isinf(own) or fits(promised.epsilon):
-            return promised
-        limits = validated(json.loads(terms.recipe), source="the run's recipe").privacy.limits
-        if not (limit := announced(own, {a: of for a, of in limits.items() if fits(a)})):
-            cause = (
-                f"the run costs epsilon {promised.epsilon:g} at delta {promised.delta:g} and "
-                "announces no limit that is at most this client's personal_epsilon"
-            )
-            raise _refused(
-                Refusal.BUDGET,
-                cause,
-                "A run that announces such limits (privacy.personal_epsilons) would be answered.",
-            )
-        return replace(promised, epsilon=limit)
+        return charged(terms, promised, own=own, delta=delta)
 
     def _terms(self, run: str) -> tuple[Terms, Private]:
         if self._known is None or self._known[0].run != run:
             terms = self._notes.terms(run)
             if terms is None:
-                raise _refused(
+                raise refused(
                     Refusal.RUN_UNKNOWN,
                     "this client does not know the run's terms",
                     "The server tells them again.",
@@ -289,45 +268,6 @@ class Participant:
                 .astype(np.uint64),
             )
         return mine
-
-    def _require_plan(self, plan: Plan, question: Question) -> None:
-        """What the plan itself says; whether the limit has room for it is the ledger's to
-        decide."""
-        guarantee = plan.guarantee
-        if (guarantee.unit, guarantee.neighbours) != ("user", "add/remove"):
-            raise _refused(
-                Refusal.WRONG_PLAN,
-                f"the plan protects {guarantee.compared}",
-                "Here a user is the unit.",
-            )
-        mine = "three-party" if isinstance(self._desk, ThreeWay | LeavesOfThree) else "trusted"
-        if plan.aggregation != mine:
-            cause = (
-                f"the plan's aggregation is {plan.aggregation}, this client takes part in {mine} "
-                "only"
-            )
-            raise _refused(
-                Refusal.WRONG_PLAN,
-                cause,
-                "The settings of this client name one aggregator, or three.",
-            )
-        if not guarantee.established and not self._allow_not_established:
-            remedy = (
-                "privacy.allow_not_established = true takes part all the same; what it promises "
-                "is then not proved."
-            )
-            raise _refused(Refusal.WRONG_PLAN, "the plan's guarantee is not established", remedy)
-        planned = {release.name for release in plan.releases}
-        if unplanned := [
-            release.name for release in question.releases if release.name not in planned
-        ]:
-            raise _refused(
-                Refusal.WRONG_PLAN,
-                f"the plan has no release {unplanned[0]!r}",
-                "Nobody would account for it.",
-            )
-        if mine == "three-party":
-            require_shareable(question, plan)
 
     def _delivery(
         self,
@@ -370,7 +310,7 @@ class Participant:
             )
         except (UnreachableError, RefusedError) as failure:
             refusal, cause = public_words(
-                _from_the_aggregator(failure, "did not take this client's reports")
+                from_the_aggregator(failure, "did not take this client's reports")
             )
             why = {
                 "cause": failure.cause,
@@ -429,42 +369,6 @@ class Participant:
         return answer
 
 
-def _require_sound(terms: Terms, bounds: Bounds) -> None:
-    """Terms this version can keep: a known recipe whose reports are per user, a scale, a catalogue
-    of a size that can be held."""
-    client_steps(terms.recipe, terms.kind)
-    if validated(json.loads(terms.recipe), source="the run's recipe").privacy.unit != "user":
-        raise _refused(
-            Refusal.WRONG_PLAN,
-            "the run's reports are per example, not per user",
-            "Such a recipe runs in simulation only.",
-        )
-    low, high = terms.value_range
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise _refused(
-            Refusal.MALFORMED,
-            f"{low:g} to {high:g} is not a scale",
-            "The server's operator must correct it.",
-        )
-    if not terms.items or sum(map(len, terms.items)) > bounds.public_bytes:
-        raise _refused(
-            Refusal.TOO_LARGE,
-            "the catalogue is empty, or larger than this client holds",
-            "The server's operator must correct it.",
-        )
-
-
-def _step(question: Question, terms: Terms) -> ClientStep:
-    steps = client_steps(terms.recipe, terms.kind)
-    if question.step not in steps:
-        raise _refused(
-            Refusal.MALFORMED,
-            f"{question.step!r} is no step of the run's recipe",
-            "Use the same version of fedrec everywhere.",
-        )
-    return steps[question.step]
-
-
 def _weighed(step: ClientStep, own: float) -> ClientStep:
     """The step, its reports counting `own` of one."""
     if own == 1:
@@ -472,38 +376,3 @@ def _weighed(step: ClientStep, own: float) -> ClientStep:
     return lambda question, mine: weighted(
         made := step(question, mine), np.full(made.num_users, own), question.blocks
     )
-
-
-def _from_the_aggregator(
-    failure: UnreachableError | RefusedError, what: str
-) -> UnreachableError | RefusedError:
-    """The aggregator's words are for this client; the server gets its code."""
-    if isinstance(failure, UnreachableError):
-        return failure
-    return RefusedError(
-        failure.code, f"the aggregator {what}", f"{failure.cause}. {failure.remedy}"
-    )
-
-
-def public_words(failure: FedRecError) -> tuple[str, str]:
-    """A stable code and words that no user's data has any part in: what the server may hear of a
-    failure."""
-    match failure:
-        case RefusedError():
-            return failure.code, failure.cause
-        case UnreachableError():
-            return UNREACHABLE, "the aggregator did not answer"
-        case PrivacyError():
-            return Refusal.WRONG_PLAN, failure.cause
-        case SettingsError():
-            return Refusal.MALFORMED, failure.cause
-        case MalformedRowError():
-            return UNSUITED, "a file of this client is malformed"  # its words quote the file
-        case DataError():
-            return UNSUITED, failure.cause
-        case _:
-            return FAILED, "the client's ledger or state folder cannot be used"
-
-
-def _refused(code: Refusal, cause: str, remedy: str) -> RefusedError:
-    return RefusedError(code.value, cause, remedy)

@@ -34,7 +34,8 @@ from fedrec.operations.party_state import Awaited, Doing
 from fedrec_client.flower import client_app
 from fedrec_client.last_arrays import HELD, HeldArrays
 from fedrec_client.opened import open_participant
-from fedrec_client.participant import UNREACHABLE, Participant
+from fedrec_client.participant import Participant
+from fedrec_client.refusals import UNREACHABLE
 from fedrec_client.worker import Asked, Begin
 
 if TYPE_CHECKING:  # it brings torch, which a client of ratings does without

@@ -11,10 +11,9 @@ Each message is a RecordDict. Each "fedrec" record has "protocol" too, the sende
 messages (`fedrec.federation.versions`). The bytes are those of `fedrec.federation.wire`, terms by
 zlib; a question's arrays are payloads of `fedrec.federation.coding`, which stand on the question
 before, and a node that lacks it says so (`ARRAYS_UNKNOWN`) and gets all of them. What a node sends
-is read with suspicion: it costs that node its answer, never the others theirs. Which client a node
-is comes from the gate, not from what the node says: a node of nobody is not asked, and an answer in
-another's name is none. Flower's own waiting loop is not used: it polls every 3 s and ends with
-whoever was there first.
+is read in `replies`. Which client a node is comes from the gate, not from what the node says: a
+node of nobody is not asked, and an answer in another's name is none. Flower's own waiting loop is
+not used: it polls every 3 s and ends with whoever was there first.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ import logging
 import time
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -34,27 +32,25 @@ import httpx
 import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 from flwr.supercore.run import RunNotRunningException
 
 from fedrec import __version__
-from fedrec.errors import RefusedError
 from fedrec.federation.coding import coded, deflated
-from fedrec.federation.npy import read_npy
 from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
-from fedrec.federation.versions import FIELD, PROTOCOL, spoken
-from fedrec.federation.wire import pack_invitation, pack_terms, read_answer
+from fedrec.federation.versions import FIELD, PROTOCOL
+from fedrec.federation.wire import pack_invitation, pack_terms
 from fedrec.news.messages import Ask, Reply, pack_ask
 from fedrec.operations import logs
+from fedrec_server.replies import MESSAGE, answer_of, arrays_of
 from fedrec_server.stragglers import UNREACHABLE
+from fedrec_server.waves import Wave
 
 T = TypeVar("T")
 
-MESSAGE, PUBLIC = "fedrec", "public"
+PUBLIC = "public"
 JOIN, ASK, TELL = "query.join", "query.ask", "query.tell"
-REPLY = "reply"
 CODED = "fedrec.coding"
 """Flower's word for how an array is written."""
 
@@ -70,18 +66,10 @@ LOST = (httpx.HTTPError, RunNotRunningException)
 Owner = Callable[[int], str]
 """The client that a node is, "" for one that is nobody's."""
 
-_ANSWER_BYTES = 2**16
 SENT_AT_ONCE, ASKED_AT_ONCE = 40, 200
 """Messages of one call to the SuperLink, which must answer within 30 s: it writes a message in up
 to a tenth of a second on a busy machine, and looks replies up in one query."""
 _POLLED_SHARE, _LONGEST_POLL_S = 0.05, 1.0
-_WORDS = {
-    ErrorCode.NODE_UNAVAILABLE: "its SuperNode is gone",
-    ErrorCode.CLIENT_APP_RAISED_EXCEPTION: "it could not read the message",
-    ErrorCode.CLIENT_APP_CRASHED: "it ended while it answered",
-    ErrorCode.MESSAGE_UNAVAILABLE: "the message was lost on the way",
-    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: "its answer was lost on the way",
-}
 
 log = logging.getLogger(__name__)
 
@@ -228,7 +216,7 @@ class FlowerBroadcast:
         only: clients to ask, None for all.
         """
         started = self.clock()
-        deadline, look_at, wave = started + self.timeout_s, started, _Wave(self.names)
+        deadline, look_at, wave = started + self.timeout_s, started, Wave(self.names)
         while True:
             now = self.clock()
             if now >= look_at:
@@ -317,7 +305,7 @@ class FlowerBroadcast:
         else:
             self._silent.pop(client, None)
 
-    def _note_silence(self, wave: _Wave) -> None:
+    def _note_silence(self, wave: Wave) -> None:
         """Whoever was asked and did not answer, at any node; answered ends it."""
         silent = wave.waiting()
         for message, node in wave.sent.items():
@@ -332,7 +320,7 @@ class FlowerBroadcast:
             self._silent.pop(client, None)
 
     def _send(
-        self, nodes: Sequence[int], wave: _Wave, kind: str, content: RecordDict, *, ttl_s: float
+        self, nodes: Sequence[int], wave: Wave, kind: str, content: RecordDict, *, ttl_s: float
     ) -> None:
         if not nodes:
             return
@@ -372,20 +360,17 @@ class FlowerBroadcast:
                 self.sleep(pause_s)
         return []
 
-    def _collect(self, wave: _Wave, told: dict[str, Mapping[str, npt.NDArray[Any]]]) -> bool:
+    def _collect(self, wave: Wave, told: dict[str, Mapping[str, npt.NDArray[Any]]]) -> bool:
         """Take the replies that are there. Whether a node lacks the question before."""
         lacking = len(wave.lacking)
         for name, reply in self._replies(wave.open_messages()):
             if name not in wave.sent:  # it was asked again
                 continue
-            answer = self._owned(
-                wave.sent[name],
-                _malformed("its reply cannot be unpacked") if reply is None else _answer(reply),
-            )
+            answer = self._owned(wave.sent[name], answer_of(reply))
             if answer.refusal == Refusal.ARRAYS_UNKNOWN and wave.lacks(name):
                 continue
             if reply is not None and not answer.refusal:
-                told.setdefault(answer.client, _arrays(reply))
+                told.setdefault(answer.client, arrays_of(reply))
             wave.take(name, answer)
         return len(wave.lacking) > lacking
 
@@ -430,128 +415,9 @@ class FlowerBroadcast:
         )
 
 
-@dataclass
-class _Wave:
-    """One message to all nodes: what was sent, who answered. `names` are the clients that nodes
-    were heard as.
-
-    lacking: nodes without the arrays that a question stands on.
-    """
-
-    names: dict[int, str]
-    sent: dict[str, int] = field(default_factory=dict)
-    answers: dict[int, Answer] = field(default_factory=dict)
-    again_at: dict[int, tuple[float, float]] = field(default_factory=dict)
-    lacking: set[int] = field(default_factory=set)
-
-    def lacks(self, message: str) -> bool:
-        """Whether the node of this message is to get all arrays: once, so that a node cannot ask
-        without end."""
-        node = self.sent[message]
-        if node in self.lacking:
-            return False
-        self.lacking.add(node)
-        del self.sent[message], self.again_at[node]
-        return True
-
-    def due(self, nodes: Iterable[int], now: float, again_s: float) -> list[int]:
-        """Nodes to ask now: those never asked in this wave, and those silent for too long, each
-        time twice as long."""
-        due = list[int]()
-        for node in nodes:
-            at, pause_s = self.again_at.get(node, (now, again_s))
-            if now >= at and node not in self.answers:
-                self.again_at[node] = (now + pause_s, 2 * pause_s)
-                due.append(node)
-        return due
-
-    def take(self, message: str, answer: Answer) -> None:
-        """The first answer of a node counts; an answer without a client's name gets the name the
-        node was heard as."""
-        node = self.sent[message]
-        if answer.client:
-            self.names[node] = answer.client
-        self.answers.setdefault(node, answer if answer.client else _named(answer, self.name(node)))
-
-    def give_up(self, node: int, cause: str) -> None:
-        self.answers.setdefault(node, Answer(self.name(node), 0, refusal=UNREACHABLE, cause=cause))
-
-    def open_messages(self) -> list[str]:
-        return [message for message, node in self.sent.items() if node not in self.answers]
-
-    def waiting(self) -> set[int]:
-        heard = {answer.client for answer in self.answers.values() if answer.refusal != UNREACHABLE}
-        return {
-            node
-            for node in self.sent.values()
-            if node not in self.answers and self.names.get(node) not in heard
-        }
-
-    def results(self) -> list[Answer]:
-        for node in self.waiting():
-            self.give_up(node, "no answer in time")
-        heard = {answer.client for answer in self.answers.values() if answer.refusal != UNREACHABLE}
-        return [
-            answer
-            for answer in self.answers.values()
-            if answer.refusal != UNREACHABLE or answer.client not in heard
-        ]
-
-    def name(self, node: int) -> str:
-        """Of the client, or of the node where it is not known."""
-        return self.names.get(node, f"node-{node}")
-
-
 def _pieces(parts: Sequence[T], size: int) -> Iterator[list[T]]:
     return (list(parts[start : start + size]) for start in range(0, len(parts), size))
 
 
 def _said(**parts: bytes | int) -> ConfigRecord:
     return ConfigRecord({**parts, FIELD: PROTOCOL})
-
-
-def _answer(reply: Message) -> Answer:
-    """What a node said, or a refusal in its place; `client` is empty where it did not say who it
-    is."""
-    if reply.has_error():
-        words = _WORDS.get(reply.error.code, f"Flower's error {reply.error.code}")
-        return Answer("", 0, refusal=UNREACHABLE, cause=words)
-    record = reply.content.get(MESSAGE) if reply.has_content() else None
-    value = record.get("answer") if isinstance(record, ConfigRecord) else None
-    if not isinstance(value, bytes) or len(value) > _ANSWER_BYTES:
-        return _malformed(f"its reply holds no answer of at most {_ANSWER_BYTES} bytes")
-    try:
-        answer = read_answer(value)
-    except RefusedError as failure:
-        return _malformed(failure.cause)
-    try:
-        spoken(
-            record.get(FIELD) if isinstance(record, ConfigRecord) else None,
-            who=f"client {answer.client}",
-        )
-    except RefusedError as failure:
-        return Answer(
-            answer.client, 0, refusal=failure.code, cause=f"{failure.cause}. {failure.remedy}"
-        )
-    return answer
-
-
-def _arrays(reply: Message) -> Mapping[str, npt.NDArray[Any]]:
-    """What a client told, as far as it can be read; what is missing is found out by who needs
-    it."""
-    record = reply.content.get(REPLY)
-    found = dict[str, npt.NDArray[Any]]()
-    for name, array in record.items() if isinstance(record, ArrayRecord) else ():
-        with suppress(ValueError):
-            found[name] = read_npy(array.data)
-    return found
-
-
-def _malformed(cause: str) -> Answer:
-    return Answer("", 0, refusal=Refusal.MALFORMED.value, cause=cause)
-
-
-def _named(answer: Answer, client: str) -> Answer:
-    return Answer(
-        client, answer.users, answer.accepted, answer.rejected, answer.refusal, answer.cause
-    )

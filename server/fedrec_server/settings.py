@@ -9,7 +9,9 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
+from fedrec.errors import SettingsError
 from fedrec.federation.round_driver import Patience
+from fedrec.operations.addresses import Address
 from fedrec.operations.party_settings import (
     AggregatorAccess,
     AggregatorOfThree,
@@ -163,3 +165,11 @@ def load(path: Path) -> ServerSettings:
 def validated(content: dict[str, Any], *, folder: Path = Path(), source: str) -> ServerSettings:
     """Settings from a table; relative paths start at `folder`. Raises SettingsError."""
     return checked(content, ServerSettings, folder=folder, source=source)
+
+
+def address_of(text: str, key: str) -> Address:
+    """The address that a key of the settings gives. Raises SettingsError."""
+    try:
+        return Address.of(text)
+    except ValueError as failure:
+        raise SettingsError(f"{key}: {failure}", "Correct it in the server's settings.") from None

@@ -125,7 +125,7 @@ def test_a_clock_that_jumped_ahead_and_is_set_right_bricks_nothing_and_is_noted_
     assert kinds(world).count("clock") == 1
     note = next(
         link.entry
-        for link in world.aggregator.ledger._chain.links
+        for link in world.aggregator.ledger._rows.chain.links
         if isinstance(link.entry, ClockSet)
     )
     assert note.last_s - note.now_s == 3 * DAY_S
@@ -208,7 +208,7 @@ def test_a_ledger_put_back_is_refused_in_a_new_run_by_whoever_saw_it_charged(
 
 def test_a_head_that_the_ledger_never_had_is_refused_by_the_ledger_itself(world: Any) -> None:
     round_of(world, 0)
-    links = world.aggregator.ledger._chain.links
+    links = world.aggregator.ledger._rows.chain.links
     assert world.aggregator.growth(LedgerHead(2, links[1].hash)).head.number == len(links)
     for strange in (
         LedgerHead(2, links[0].hash),

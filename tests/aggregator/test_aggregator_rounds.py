@@ -263,7 +263,7 @@ def test_an_enrolment_looks_at_its_own_users_only(world: Any) -> None:
 
         values = items = keys = copy = __iter__
 
-    index = world.aggregator.ledger._owners = Index(world.aggregator.ledger._owners)
+    index = world.aggregator.ledger._rows.owners = Index(world.aggregator.ledger._rows.owners)
     assert world.aggregator.enroll("b", world.tokens([70, 71])) == 2
     assert index.looked_at == 2
 
@@ -280,7 +280,7 @@ def test_an_enrolment_that_was_cut_off_between_disk_and_memory_is_whole_when_it_
         world.tokens([70, 71]),
         world.aggregator.enrolled(),
     )
-    ledger._owners = Full(ledger._owners)
+    ledger._rows.owners = Full(ledger._rows.owners)
     with pytest.raises(MemoryError):
         world.aggregator.enroll("a", tokens)
     with pytest.raises(RunError):  # what is on disk is read again

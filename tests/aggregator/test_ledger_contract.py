@@ -59,10 +59,10 @@ class LedgerContract:
         assert (ledger.begin(RUN, 0, "ab"), ledger.begin(RUN, 0, "cd")) == (1, 2)
         ledger.charge(RUN, 0, plan, ["a"])
         ledger.heed("client-0", 5)
-        head, links = ledger.end(), ledger._chain.links
+        head, links = ledger.end(), ledger._rows.chain.links
         ledger.close()
         ledger = self.opened("a")
-        assert (ledger.end(), ledger._chain.links) == (head, links)
+        assert (ledger.end(), ledger._rows.chain.links) == (head, links)
         assert ledger.enrolled_by("client-0") == 3
         assert ledger.plan(RUN) == plan
         assert ledger.attempt(RUN, 0).attempt == 2  # type: ignore[union-attr]
@@ -108,7 +108,7 @@ class LedgerContract:
             ledger.charge(RUN, 0, plan, ["a"])
         assert ledger.head() == other.hash  # it was read again
         ledger.charge(RUN, 0, plan, ["a"])
-        assert [new.entry for new in ledger._chain.links[1:2]] == [other.entry]
+        assert [new.entry for new in ledger._rows.chain.links[1:2]] == [other.entry]
 
     def test_what_is_stored_leaves_when_it_is_published_and_stays(self, plan: Plan) -> None:
         world = self.world()
@@ -216,7 +216,7 @@ class TestStandby(PostgresOnly):
         assert [charge.release for charge in new.spends().charges] == ["a", "b"]
         assert new.stored(RUN, 0) is None
         held = held_in(self.places["a"])
-        assert (held.links, held.users, held.releases) == (new._chain.links, {}, {})
+        assert (held.links, held.users, held.releases) == (new._rows.chain.links, {}, {})
         assert f"epoch {new.epoch}" in held.holder
 
     def test_who_renews_is_not_taken_over(self) -> None:

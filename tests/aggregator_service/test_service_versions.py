@@ -8,7 +8,7 @@ import pytest
 
 from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Refusal
-from fedrec_aggregator import service
+from fedrec_aggregator import calls
 from fedrec_transport import aggregator_client
 from tests.aggregator_service.conftest import ONCE
 
@@ -35,7 +35,7 @@ def test_an_aggregator_of_a_far_version_is_not_believed(
     start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     aggregator = start()
-    monkeypatch.setattr(service, "PROTOCOL", 4)
+    monkeypatch.setattr(calls, "PROTOCOL", 4)
     with (
         aggregator.server(retry=ONCE) as desk,
         pytest.raises(RefusedError, match=r"the aggregator at .* speaks version 4") as failure,

@@ -42,8 +42,8 @@ from fedrec.settings import Scenario, load
 from fedrec_client.click_entries import Bound
 from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.news import NewsParticipant, NewsTrust, _digest
-from fedrec_client.participant import public_words
 from fedrec_client.readers import PRIVATE_COLUMNS, LocalReaders, read_news_shard, write_news_shard
+from fedrec_client.refusals import public_words
 
 SHAPE = PlantedNewsShape(
     users=40, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0

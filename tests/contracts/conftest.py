@@ -36,7 +36,7 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.settings import load
-from fedrec_aggregator import service
+from fedrec_aggregator import calls
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.leaf import LeafAggregator
 from fedrec_aggregator.leaf_visits import Leaf
@@ -153,7 +153,7 @@ def found(
             data = events(changed_user=changed_user)
             if "versions" in request.param:
                 # an aggregator that neither says nor reads a version
-                monkeypatch.setattr(service, "KEY", "not-read")
+                monkeypatch.setattr(calls, "KEY", "not-read")
             return stack.enter_context(
                 _federation(request.param, tmp_path / str(next(count)), data, unwilling)
             )

@@ -104,7 +104,7 @@ def forgets_releases(patch: pytest.MonkeyPatch) -> None:
 
     def load(self: Any) -> None:
         honest(self)
-        self._chain._released.clear()
+        self._rows.chain._released.clear()
 
     patch.setattr(ReleaseLedger, "_load", load)
 
@@ -128,9 +128,9 @@ def charges_again(patch: pytest.MonkeyPatch) -> None:
     honest = ReleaseLedger.charge
 
     def charge(self: Any, *arguments: Any) -> None:
-        known, self._chain._charged = self._chain._charged, {}
+        known, self._rows.chain._charged = self._rows.chain._charged, {}
         honest(self, *arguments)
-        self._chain._charged = known | self._chain._charged
+        self._rows.chain._charged = known | self._rows.chain._charged
 
     patch.setattr(ReleaseLedger, "charge", charge)
 
@@ -219,7 +219,9 @@ def adds_twice(patch: pytest.MonkeyPatch) -> None:
         honest(self, reports, **named)
         honest(self, reports, **named)
 
-    patch.setattr("fedrec_aggregator.core.ExactSums", type("Twice", (ExactSums,), {"add": add}))
+    patch.setattr(
+        "fedrec_aggregator.collection.ExactSums", type("Twice", (ExactSums,), {"add": add})
+    )
 
 
 def report_on_disk(patch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from fedrec.errors import ProtocolError
 from fedrec_client import participant
-from fedrec_simulations.faults import three_aggregators
+from fedrec_simulations.faults import three_aggregators, three_party_verdict
 from fedrec_simulations.faults.three_aggregators import at_each_moment, run
 from fedrec_simulations.faults.three_trees import TreesWorld
 
@@ -32,7 +32,7 @@ def test_a_training_that_stops_is_told_and_its_last_round_is_counted_as_no_relea
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(three_aggregators, "_TRIES", 12)
-    for module in (three_aggregators, participant):
+    for module in (three_aggregators, three_party_verdict, participant):
         monkeypatch.setattr(module, "ATTEMPTS", 2)
     told = run(runs=1, seed=3)
     assert "1 stopped at a round in which clients had shared 2 times" in told

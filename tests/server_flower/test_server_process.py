@@ -21,6 +21,7 @@ from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_server import main as server_main
 from fedrec_server.public import write_public
 from fedrec_server.settings import ServerSettings, load
+from fedrec_server.stopping import Stopped
 from fedrec_server.superlink import SuperLink
 from tests.waiting import HANG_S
 
@@ -118,7 +119,7 @@ def test_it_joins_a_superlink_that_runs_already(tmp_path: Path, aggregator: str)
 
 def test_a_stop_from_another_thread_ends_it(tmp_path: Path, aggregator: str) -> None:
     settings, stop = load(settings_file(tmp_path, aggregator, "insecure = true")), threading.Event()
-    with pytest.raises(server_main.Stopped):
+    with pytest.raises(Stopped):
         server_main.run(Scenario(), settings, ready=lambda _status: stop.set(), stop=stop)
 
 

@@ -48,11 +48,11 @@ from fedrec_client.leaves import Leaves
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
+from fedrec_simulations.faults.chances import Chances, ServerEndsError, Tally
 from fedrec_simulations.faults.machine import Clock, Crash, Database, Fate, Machine, simulated_disks
 from fedrec_simulations.faults.parties import give_secret
 from fedrec_simulations.faults.script import Script, Setup
 from fedrec_simulations.faults.simulator import population, quiet, scenario
-from fedrec_simulations.faults.three_aggregators import Chances, ServerEndsError, Tally
 from fedrec_simulations.faults.three_trees import InOrder
 from fedrec_simulations.runtimes.job import shards
 

@@ -4,51 +4,35 @@ the server's real rounds, in one process.
 From a seed: messages and answers that are lost on every way, aggregators that end at any moment and
 miss calls, full disks, clients and the server started again, clients that stay silent for a while.
 A moment is before and after every durable write and every answer. Then all is repaired, and the
-training goes on to its end. `at_each_moment` ends one aggregator at one moment of a checked
-training instead, at each in turn. Checked, with code of its own:
-
-- what leaves an aggregator for a round is the same bytes for ever, and of one attempt at all three;
-- the three together are the exact sum of a set of users of the stated size, and the noise of all
-  three: nobody twice, no mask left over;
-- a round has its quorum, every ledger charged every release once and published every round once;
-- the training ends once everything is repaired. Where clients are checked, in every third run, it
-  may stop: at a round in which a quorum is missed because clients shared in `ATTEMPTS` attempts,
-  all for which checks are charged, and of which no output left.
+training goes on to its end; where clients are checked, in every third run, it may stop.
+`three_party_verdict` says what must hold. `at_each_moment` ends one aggregator at one moment of a
+checked training instead, at each in turn.
 """
 
 from __future__ import annotations
 
-import itertools
 import sqlite3
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
-
-import numpy as np
-import numpy.typing as npt
 
 from fedrec.errors import FedRecError, ProtocolError, RefusedError, UnreachableError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.hostile_clients import ATTEMPTS
 from fedrec.federation.messages import Question, Release
 from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
-from fedrec.federation.releases import parties, party_noise
 from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.rounds import State
-from fedrec.federation.sums import exact_sums
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.settings import Scenario, load
 from fedrec.sharing.protocol import Standing
-from fedrec.sharing.record import read_output
-from fedrec.sharing.servers import total
 from fedrec.sharing.three_desk import ThreeDesk
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
@@ -58,86 +42,20 @@ from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
 from fedrec_client.three_way import ThreeWay
+from fedrec_simulations.faults.chances import Chances, OneKill, ServerEndsError, Tally
 from fedrec_simulations.faults.machine import Clock, Crash, Database, Fate, Machine, simulated_disks
-from fedrec_simulations.faults.script import Kind, Operation, Script, Setup
+from fedrec_simulations.faults.script import Script, Setup
 from fedrec_simulations.faults.simulator import population, quiet
+from fedrec_simulations.faults.three_party_verdict import PLACES, Record
 from fedrec_simulations.runtimes.job import shards
 
-PLACES, CLIENTS, RUN = 3, 3, "run"
+CLIENTS, RUN = 3, "run"
 PROMISE = Guarantee(5.0, 1e-5)
 NAMES = (b"one", b"two", b"three")
 _TRIES = 400
 """Of the whole training, each from the last round on; a run that needs more does not end."""
 
 T = TypeVar("T")
-
-
-class ServerEndsError(Exception):
-    """The server's process ends here."""
-
-
-@dataclass
-class Tally:
-    """What came of many runs."""
-
-    runs: int = 0
-    released: int = 0
-    stopped: list[int] = field(default_factory=list)
-    struck: Counter[str] = field(default_factory=Counter)
-
-
-class Chances(Fate):
-    """Faults by chance at every step of a party, until `repaired`."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        super().__init__(Script(Setup(), ()))
-        self.rng, self.repaired, self.counts = rng, False, Counter[str]()
-        self.loss, self.crash = (
-            float(rng.choice(rates)) for rates in ([0.0, 0.02, 0.1], [0.0, 0.01, 0.05])
-        )
-        self.full, self.end = (
-            float(rng.choice(rates)) for rates in ([0.0, 0.0, 0.01], [0.0, 0.01])
-        )
-        self.silent = float(rng.choice([0.0, 0.0, 0.1]))
-        self.kill = float(rng.choice([0.0, 0.0, 0.002, 0.01]))
-
-    def happens(self, what: str, rate: float) -> bool:
-        """One draw."""
-        if self.repaired or self.rng.random() >= rate:
-            return False
-        self.counts[what] += 1
-        return True
-
-    def ends(self, where: str) -> bool:
-        """Whether an aggregator's process ends before or after an answer."""
-        return self.happens("kill", self.kill)
-
-    def next(self, where: str) -> list[Operation]:
-        """At a step of an aggregator's disk."""
-        if self.happens("crash", self.crash):
-            return [Operation(where, 0, Kind.CRASH, float(self.rng.integers(6)))]
-        return [Operation(where, 0, Kind.FULL, 1.0)] if self.happens("full disk", self.full) else []
-
-
-class OneKill(Chances):
-    """No fault but one: the process of `party` ends at its moment number `at`. moments: how many it
-    had."""
-
-    def __init__(self, party: str, at: int) -> None:
-        super().__init__(np.random.default_rng(0))
-        self.loss = self.crash = self.full = self.end = self.silent = self.kill = 0.0
-        self.party, self.at, self.moments = party, at, 0
-
-    def ends(self, where: str) -> bool:
-        """At that moment."""
-        self.moments += where == self.party
-        if now := where == self.party and self.moments == self.at:
-            self.counts["kill"] += 1
-        return now
-
-    def next(self, where: str) -> list[Operation]:
-        """At a step of an aggregator's disk."""
-        return [Operation(where, 0, Kind.CRASH, 0.0)] if self.ends(where) else []
 
 
 @dataclass
@@ -159,16 +77,13 @@ class Way:
 
 
 class World:
-    """One run in `folder`; chances: of faults, by the seed where none are given.
-
-    refused: clients that shared in as many attempts at a round as are charged, by round. stopped:
-    the round at which the training did. processes: of aggregators, whose first three release.
-    """
+    """One run in `folder`; chances: of faults, by the seed where none are given. processes: of
+    aggregators, whose first three release."""
 
     processes, called = PLACES, "three aggregators"
 
     def __init__(self, seed: int, folder: Path, chances: Chances | None = None) -> None:
-        self.checked, self.stopped, self.refused = seed % 3 == 0, -1, dict[int, set[str]]()
+        self.checked = seed % 3 == 0
         self.folder, self.clock, rng = folder, Clock(), Streams(seed).numpy("three-faults")
         self.chances = Chances(rng) if chances is None else chances
         self.share, self.min_share = int(rng.integers(1, 3)), float(rng.choice([0.5, 1.0]))
@@ -178,14 +93,10 @@ class World:
         ]
         self.cores: list[ThreePartyAggregator | None] = [None] * self.processes
         self.ledgers: list[ReleaseLedger | None] = [None] * self.processes
-        self.outputs: dict[tuple[int, int], set[bytes]] = {}
-        self.asked: dict[int, Question] = {}
-        self.broken = list[str]()
         kind, scale = population().kind, population().value_range
-        self.prepared, self.terms = (
-            prepared(self.checked),
-            Terms(RUN, client_recipe(scenario(self.checked)), kind, scale, ITEMS),
-        )
+        self.prepared = prepared(self.checked)
+        self.terms = Terms(RUN, client_recipe(scenario(self.checked)), kind, scale, ITEMS)
+        self.record = Record(folder, self.prepared, self.min_share)
         self.clients = list[Participant]()
         self.stack = ExitStack()
 
@@ -251,7 +162,7 @@ class World:
             self.start(way.place)
         answer = self._within(way.place, lambda: self._answered(way, name, asked, named))
         if name == "release":
-            self._left(way.place, asked[1], answer)
+            self.record.left(way.place, asked[1], answer)
         if self.chances.happens("lost answer", self.chances.loss):
             raise _gone()
         return answer
@@ -338,7 +249,7 @@ class World:
                 self.clients[number] = client = self._client(number)
             answers.append(answer := client.answer(invitation))
             if self.checked and answer.refusal == Refusal.BUDGET:
-                self.refused.setdefault(invitation.question.round, set()).add(client.name)
+                self.record.refused.setdefault(invitation.question.round, set()).add(client.name)
         return answers
 
     def _train(self) -> None:
@@ -347,17 +258,17 @@ class World:
         while (question := recipe.ask(state)) is not None:
             tries += 1
             if tries > _TRIES:
-                self.broken.append(f"the training does not end: round {question.round}")
+                self.record.broken.append(f"the training does not end: round {question.round}")
                 return
             if tries > _TRIES // 2 or (question.round and tries > 40):
                 self.chances.repaired = True
-            self.asked[question.round] = question
+            self.record.asked[question.round] = question
             try:
                 answer, head = self._round(question, head)
             except (FedRecError, ServerEndsError) as failure:  # an operator starts it again
                 short = isinstance(failure, RefusedError) and failure.code == Refusal.TOO_FEW
-                if short and self.chances.repaired and question.round in self.refused:
-                    self.stopped = question.round  # an operator begins another run
+                if short and self.chances.repaired and question.round in self.record.refused:
+                    self.record.stopped = question.round  # an operator begins another run
                     return
                 self.sleep(1.0)
                 continue
@@ -388,78 +299,15 @@ class World:
         link.num_users = population().num_users
         return link.answer(question), link.ledger_head
 
-    # --- what must hold ---
-
-    def _left(self, place: int, round: int, content: bytes) -> None:
-        seen = self.outputs.setdefault((place, round), set())
-        seen.add(content)
-        if len(seen) > 1:
-            self.broken.append(f"aggregator {place} gave two outputs of round {round}")
-
     def _judge(self) -> None:
         self.chances.repaired = True
         for place in range(self.processes):
             if self.cores[place] is None:
                 self.start(place)
-        for round, question in self.asked.items():
-            contents = [
-                next(iter(self.outputs.get((place, round), {b""}))) for place in range(PLACES)
-            ]
-            if round == self.stopped:
-                self._judge_stop(round, contents)
-            elif all(contents):
-                self._judge_round(question, contents)
-            else:
-                self.broken.append(f"round {round} was not released by all three")
+        self.record.judge_rounds()
         for place, ledger in enumerate(self.ledgers[:PLACES]):
             assert ledger is not None
-            charged = Counter((charge.round, charge.release) for charge in ledger.spends().charges)
-            expected = {
-                (round, spec.name)
-                for round, question in self.asked.items()
-                for spec in question.releases
-            }
-            last = {key for key in expected if key[0] == self.stopped}
-            if not expected - last <= set(charged) <= expected or not set(charged.values()) <= {1}:
-                self.broken.append(f"aggregator {place} charged {dict(charged)}")
-
-    def _judge_round(self, question: Question, contents: Sequence[bytes]) -> None:
-        read = [read_output(content, question) for content in contents]
-        if len({(ticket, users) for ticket, users, _ in read}) != 1:
-            self.broken.append(f"three outputs of round {question.round} are of several attempts")
-            return
-        users, plan = read[0][1], self.prepared.plan
-        if users < max(2, Patience(min_share=self.min_share).quorum(population().num_users)):
-            self.broken.append(f"round {question.round} was released with {users} users")
-        sums = [part.copy() for part in total([parts for *_, parts in read])]
-        for source in parties(Streams(0), plan):
-            for part, drawn in zip(sums, party_noise(question, plan, source), strict=True):
-                part -= drawn
-        if not any(_same(sums, chosen) for chosen in _subsets(self._by_user(question), users)):
-            self.broken.append(f"round {question.round} is no exact sum of {users} users")
-
-    def _judge_stop(self, round: int, contents: Sequence[bytes]) -> None:
-        if any(contents):
-            self.broken.append(f"round {round} cannot be released, and an output of it left")
-        for name in self.refused[round]:
-            with closing(sqlite3.connect(self.folder / name / "ledger.sqlite")) as ledger:
-                (shared,) = ledger.execute(
-                    # with leaves, by range
-                    "SELECT MAX(n) FROM (SELECT COUNT(*) AS n FROM attempts WHERE round = ? "
-                    "GROUP BY run)",
-                    (round,),
-                ).fetchone()
-            if shared != ATTEMPTS:
-                self.broken.append(
-                    f"{name} refused round {round} after {shared} attempts of {ATTEMPTS}"
-                )
-
-    def _by_user(self, question: Question) -> list[list[npt.NDArray[np.int64]]]:
-        step, data = self.prepared.steps[question.step], population()
-        return [
-            list(exact_sums(step(question, data.users_subset(np.array([k]))), question.blocks))
-            for k in range(data.num_users)
-        ]
+            self.record.judge_charges(place, ledger.spends().charges)
 
 
 def run(*, runs: int, seed: int, kind: type[World] = World) -> str:
@@ -525,13 +373,13 @@ def _lived(seed: int, chances: Chances | None = None, *, kind: type[World] = Wor
 def _count(tally: Tally, seed: int, world: World, where: str = "") -> None:
     tally.runs, tally.released = (
         tally.runs + 1,
-        tally.released + len(world.asked) - (world.stopped >= 0),
+        tally.released + len(world.record.asked) - (world.record.stopped >= 0),
     )
     tally.struck.update(world.chances.counts)
-    if world.stopped >= 0:
+    if world.record.stopped >= 0:
         tally.stopped.append(seed)
-    if world.broken:
-        words = f"seed {seed}{', ' * bool(where)}{where}: {'; '.join(world.broken)}"
+    if world.record.broken:
+        words = f"seed {seed}{', ' * bool(where)}{where}: {'; '.join(world.record.broken)}"
         raise ProtocolError(words, "fedrec faults --three-party --runs 1 --seed says it again.")
 
 
@@ -570,17 +418,6 @@ def prepared(checked: bool = False) -> Prepared:
         scenario(checked),
         PublicFacts(data.num_users, data.num_items, data.kind, data.value_range, None, Streams(0)),
     )
-
-
-def _subsets(
-    by_user: Sequence[list[npt.NDArray[np.int64]]], users: int
-) -> Iterator[list[npt.NDArray[np.int64]]]:
-    for some in itertools.combinations(by_user, users):
-        yield [np.sum(parts, axis=0) for parts in zip(*some, strict=True)]
-
-
-def _same(one: Sequence[npt.NDArray[np.int64]], other: Sequence[npt.NDArray[np.int64]]) -> bool:
-    return all(np.array_equal(a.reshape(b.shape), b) for a, b in zip(one, other, strict=True))
 
 
 def _gone() -> UnreachableError:

@@ -19,7 +19,8 @@ from fedrec_aggregator.three_party import ThreePartyAggregator
 from fedrec_aggregator.three_party_leaf import LeafOfThreeAggregator
 from fedrec_aggregator.three_party_root import RootOfThreeAggregator
 from fedrec_client.leaves_of_three import LeavesOfThree
-from fedrec_simulations.faults.three_aggregators import NAMES, PLACES, Way, World
+from fedrec_simulations.faults.three_aggregators import NAMES, Way, World
+from fedrec_simulations.faults.three_party_verdict import PLACES
 
 RANGES = even_ranges(2)
 

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
-from fedrec.data.kinds import KINDS, Kind
+from fedrec.data.kinds import KINDS
 from fedrec.storage import read_json, write_bytes
-from fedrec_simulations.experiments.intervals import Interval
 from fedrec_simulations.experiments.papers import kept
 from fedrec_simulations.experiments.rows import Row, table
-from fedrec_simulations.experiments.study import chart, claims, inventory
+from fedrec_simulations.experiments.study import claims, inventory
 from fedrec_simulations.experiments.study.claims import Claim
-from fedrec_simulations.experiments.study.forms import (
-    FORMS,
-    METHODS,
-    NOT_ON_CLICKS,
-    TRIALS,
-    Form,
-    line,
-)
-from fedrec_simulations.experiments.study.judging import OUTCOMES, Outcome, Verdict, margin
+from fedrec_simulations.experiments.study.judging import OUTCOMES, Outcome, Verdict
+from fedrec_simulations.experiments.study.measured import shown
 from fedrec_simulations.experiments.study.of_figures import Figures
+from fedrec_simulations.experiments.study.one_model import one_model
 from fedrec_simulations.experiments.study.results import Study
-from fedrec_simulations.experiments.study.systems import LIKES, OTHERS, Group, Origin, System, tried
+from fedrec_simulations.experiments.study.systems import LIKES, OTHERS, Group, Origin
+from fedrec_simulations.experiments.study.whole_systems import section
 from fedrec_simulations.report import wording
-from fedrec_simulations.report.standalone import standalone
 
 TITLES: dict[Outcome, str] = {
     "held": "What held",
@@ -41,33 +33,6 @@ TITLES: dict[Outcome, str] = {
 WITHDRAWN = """An earlier version of this page gave a verdict on each of these. The two sides
 differed in more than what the claim is about, so the rows gave no ground for it, whichever way it
 went. No lines on one model are here that could judge it."""
-ONE_MODEL = """What claims are judged by. All lines have item and user vectors alone, from a random
-start. The settings of each were found by the same search, `fedrec bench search`: {trials} settings
-for every line and ε, from a stated space, judged on validation {kind} of the first split. Space
-and trials are kept beside the code of the study (`forms.py`, `searched/{data}.json`). All are
-priced exactly. *As printed* has the paper's own weights, pseudo-inverse, plain descent and clipped
-examples (AM-SSP Alg. 6) where the code has them, and reads misprints as they are meant. Its noise
-is that of the exact accounting all the same. *Made sound* is the paper's algorithm as it runs
-here. AM-SSP gives all algorithms the weights n^-1/4; AM-DPSGD has them as printed, and made sound
-weighs items alike.{more}
-
-As many trials are no equal search: a larger space is searched more coarsely, and its line may be
-further from its best. Made sound, the lines choose among: {spaces}. Divisions of other seeds
-overlap the first: some of their test {kind} took part in the choice of settings, for all lines
-alike."""
-WITH_ADDITIONS = """ *With our additions* has item biases and users' own means besides, which
-no paper here has, for every method alike: no claim is judged by it."""
-ON_LIKES = """Clicks are ratings of 4 or more, as Ada-DPALS and AM-SSP make them of MovieLens
-20M. The other click sets of this page come without item features, which AM-SSP, AM-DPSGD and
-DP-CMF's metadata need. Descent on clicks has the papers' loss in full, and charges the
-Gramian that what was not clicked needs (`factorization/click_descent.py`). AM-SSP as printed
-descends plainly. At the rates of its space on ratings all 45 trials on clicks diverged: the
-loss is steeper by what was not clicked. Its rates there are 3·10⁻⁸ to 3·10⁻⁶, by validation."""
-UNLIKE = (
-    "The lines differ in model, public data and search (the second table): the order is of whole "
-    "systems, and ranks no algorithm of a paper."
-)
-ADDITIONS = """What our additions are worth, line by line, at ε = {epsilons}: {gains}."""
 INTRODUCTION = """Our default and what we built after four papers, on the same splits and under the
 same guarantee; settings chosen on validation, test read once. Sections *on one model* compare the
 papers' algorithms alone. Published claims are judged by these, or by points of one model and one
@@ -98,21 +63,6 @@ Values are means over {seeds} seeds with 95% intervals (Student's t); difference
 seed. One kind of guarantee stands in these tables: {promise}. PrivateRec protects one click, which
 is another unit: its tables are in [benchmarks.md](benchmarks.md), its figures in
 [figures.md](figures.md), and its ε does not compare with those here."""
-DESIGNS: dict[Origin, str] = {
-    "ours": "ours",
-    "published": "the paper's",
-    "adapted": "the paper's algorithm, with a model or start of ours",
-    "own": "ours, after the paper",
-    "printed": "the paper's",
-    "not private": "reference",
-}
-ON_CLICKS = """Of the papers' systems only DPALS, with two ways of sampling, and Ada-DPALS stand
-here, and DP-CMF where people are public: no item features come with these clicks. All of them run
-on clicks in the sections *on one model*, on likes of MovieLens. Convex SSP is our own design after
-AM-SSP Alg. 7: it starts from our default's private tastes, and its paper evaluates nothing of
-it.{more}"""
-MET_TEST = """ The first settings tried for it at ε = 1 on amazon-book had met the test clicks,
-before validation replaced them."""
 PROOFS = """Privacy claims are settled by proof, and no row can confirm them. What we could not keep
 as printed, and what runs here instead:
 
@@ -165,21 +115,21 @@ def write(target: Path, results: Path) -> None:
     for study in studies:
         parts.append(f"## {study.name}: {study.kind}")
         if study.systems("alone", "ours"):
-            parts += _section(study, "alone", target)
+            parts += section(study, "alone", target)
         if study.systems("one model", *OTHERS):
-            parts += [f"### {study.name}, on one model", *_one_model(study)]
+            parts += [f"### {study.name}, on one model", *one_model(study)]
         if study.systems("people", *OTHERS):
             parts += [
                 f"### {study.name}, where half of the people are public",
-                *_section(study, "people", target),
+                *section(study, "people", target),
             ]
-    shown = kept.figures(results)
-    parts += [_linked(part, shown) for part in _claims(studies, shown)]
+    figures = kept.figures(results)
+    parts += [_linked(part, figures) for part in _claims(studies, figures)]
     parts += ["## Published curves", CURVES]
     parts += [
         "## Figures and tables of the papers",
         INVENTORY,
-        inventory.markdown(shown),
+        inventory.markdown(figures),
     ]
     parts += ["## Not measured, and why", inventory.OPEN]
     parts += ["## Claims about privacy", PROOFS, "## How it was made", _made(studies)]
@@ -193,280 +143,6 @@ def _introduction(studies: Sequence[Study]) -> str:
         str(n) for n in sorted({n for study in studies for n in study.seeds.values()})
     )
     return INTRODUCTION.format(seeds=seeds, promise=words)
-
-
-def _section(study: Study, group: Group, target: Path) -> list[str]:
-    """A headline, the leads, the figure and the table of one group of systems."""
-    picture = (
-        target.parent / "img" / f"study-{study.name}{'-people' if group == 'people' else ''}.svg"
-    )
-    write_bytes(picture, standalone(str(chart.drawing(study, group, name=picture.stem))).encode())
-    shown = f"![{study.metric} against ε](img/{picture.name})"
-    parts = [_about(study, group), *(f"**Note.** {note}" for note in study.notes)]
-    if not KINDS[study.kind].rated and group == "alone":
-        parts.append(ON_CLICKS.format(more=MET_TEST if study.name == "amazon-book" else ""))
-    parts += [
-        _headline(study, group),
-        _leads(study, group),
-        shown,
-        _values(study, group),
-        _lines(study, group),
-    ]
-    return [*parts, *_missing(study, group)]
-
-
-def _one_model(study: Study) -> list[str]:
-    """The lines that claims are judged by: one table a form, so that no eye runs from one form to
-    another."""
-    epsilons = sorted(
-        {epsilon for name, epsilon in study.cells if study.system(name).group == "one model"}
-    )
-    ratings = KINDS[study.kind].rated
-    words = ONE_MODEL.format(
-        trials=TRIALS,
-        data=study.name,
-        kind=study.kind,
-        more=WITH_ADDITIONS if ratings else "",
-        spaces=_spaces(study.kind),
-    )
-    parts = [_about(study, "one model"), *([ON_LIKES] if study.likes else []), words]
-    for form in FORMS:
-        systems = [s for s in study.systems("one model", *OTHERS) if s.form == form]
-        if systems:
-            head = (
-                f"{form}: test {study.metric.upper()} at ε {wording.unit(study.promise)}",
-                "item vectors",
-                *map(_shown, epsilons),
-            )
-            lines = [
-                [
-                    s.label.removesuffix(f", {form}"),
-                    s.model.item_vectors if s.model else "",
-                    *(_cell(study.mean(s.name, e)) for e in epsilons),
-                ]
-                for s in systems
-            ]
-            parts.append(table(head, lines))
-    measured = {name for name, _ in study.cells}
-    for form in FORMS:
-        waiting = [
-            method.label
-            for name, method in METHODS.items()
-            if form in method.forms_of(study.kind) and line(name, form) not in measured
-        ]
-        if waiting:
-            parts.append(f"Built and not measured on these data, {form}: {'; '.join(waiting)}.")
-    if not ratings:
-        without = [[name, why] for name, why in NOT_ON_CLICKS.items()]
-        parts.append(table(("no line on clicks", "because"), without, text=True))
-    return [*parts, *_additions(study, epsilons)]
-
-
-def _spaces(kind: Kind) -> str:
-    """How many settings each line has to choose, made sound, and how many combinations they
-    have."""
-    form: Form = "made sound"
-    spaces = {
-        method.label: method.choices(form, kind)
-        for method in METHODS.values()
-        if form in method.forms_of(kind)
-    }
-    return "; ".join(
-        f"{label} {len(space)} settings, {math.prod(map(len, space.values())):,} combinations"
-        for label, space in spaces.items()
-    )
-
-
-def _additions(study: Study, epsilons: Sequence[float]) -> list[str]:
-    """By how much each method is better with our additions than made sound."""
-    found = []
-    for name, method in METHODS.items():
-        gains = [
-            study.gain(line(name, "with our additions"), line(name, "made sound"), e)
-            for e in epsilons
-        ]
-        if all(gain is not None for gain in gains):
-            found.append(
-                f"{method.label} "
-                f"{', '.join(f'{gain.mean:+.4f}' for gain in gains if gain is not None)}"
-            )
-    return (
-        [ADDITIONS.format(epsilons=", ".join(map(_shown, epsilons)), gains="; ".join(found))]
-        if found
-        else []
-    )
-
-
-def _about(study: Study, group: Group) -> str:
-    sizes, ratings = study.sizes[group], KINDS[study.kind].rated
-    split = (
-        "random 80/10/10, divided and noised by the seed"
-        if ratings or study.likes
-        else "the given split, noised by the seed"
-    )
-    whose = "private users (the others' events are public)" if group == "people" else "users"
-    better = "lower is better" if study.lower_is_better else "higher is better"
-    size = (
-        f"{sizes['users']:,} {whose}, {sizes['items']:,} items, {sizes['train']:,} {study.kind} "
-        "in train"
-    )
-    seeds = study.seeds[group]
-    return (
-        f"{size}; {split}, {seeds} seed{'s' if seeds != 1 else ''}. Test {study.metric.upper()}, "
-        f"{better}. {_codes(study, group)}"
-    )
-
-
-def _codes(study: Study, group: Group) -> str:
-    """Which code made which rows."""
-    made = defaultdict[str, list[str]](list)
-    for (name, _), cell in study.cells.items():
-        system = study.system(name)
-        label = system.label.removesuffix(f", {system.form}")
-        if system.group == group and label not in made[code := cell.get("code", "")]:
-            made[code].append(label)
-    known = [
-        f"`{code}` made {'; '.join(labels)}."
-        for code, labels in sorted(made.items(), key=lambda found: found[1])
-        if code and labels
-    ]
-    earlier = made[""]
-    if not known:
-        return "All rows are of earlier code."
-    told = [f"Digests of the code that made the rows: {' '.join(known)}"]
-    return " ".join([*told, *([f"Of earlier code: {'; '.join(earlier)}."] if earlier else [])])
-
-
-def _headline(study: Study, group: Group) -> str:
-    """Whether our default is ahead of every other system with a guarantee, at every epsilon."""
-    ours, rivals = study.systems(group, "ours")[0], study.systems(group, *OTHERS)
-    closest = {e: leads[0] for e in study.epsilons if (leads := study.leads(ours.name, rivals, e))}
-    if not closest:
-        return "There is nothing to compare yet."
-    if study.seeds[group] == 1:
-        return "**One seed has no intervals: no system is told apart from another.**"
-    others = "every other system measured here, each in the form of its line,"
-    short = {
-        e: (rival, gain)
-        for e, (rival, gain) in closest.items()
-        if not all(g.above for _, g in study.leads(ours.name, rivals, e))
-    }
-    if not short:
-        epsilon, (rival, gain) = min(closest.items(), key=lambda pair: pair[1][1].mean)
-        closest_one = f"The closest is {rival.label} at ε = {_shown(epsilon)}, by {margin(gain)}."
-        return f"**The {ours.label} is ahead of {others} at every ε.** {closest_one} {UNLIKE}"
-    listed = "; ".join(
-        f"ε = {_shown(e)} ({rival.label}: {_side(gain)})" for e, (rival, gain) in short.items()
-    )
-    return f"**The {ours.label} is not ahead of {others} by more than its interval at {listed}.**"
-
-
-def _side(gain: Interval) -> str:
-    return f"{'behind' if gain.mean < 0 else 'ahead'} by {margin(gain)}"
-
-
-def _leads(study: Study, group: Group) -> str:
-    """Each of our lines against the best other line that knows nothing which ours does not."""
-    lines = []
-    for ours in study.systems(group, "ours"):
-        rivals = [s for s in study.systems(group, *OTHERS) if s.knows <= ours.knows]
-        for epsilon in study.epsilons:
-            if leads := study.leads(ours.name, rivals, epsilon):
-                rival, gain = leads[0]
-                lines.append(
-                    [_shown(epsilon), ours.label, rival.label, _with_interval(gain, "+.4f")]
-                )
-    head = (f"ε {wording.unit(study.promise)}", "ours", "best other", "we are better by")
-    return _by_epsilon(head, lines)
-
-
-def _by_epsilon(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """One line an epsilon, our systems side by side."""
-    names = list(dict.fromkeys(line[1] for line in lines))
-    epsilons = list(dict.fromkeys(line[0] for line in lines))
-    cells = {(line[0], line[1]): f"{line[3]} ({line[2]})" for line in lines}
-    return table(
-        (head[0], *(f"{name}: ahead by" for name in names)),
-        [[e, *(cells.get((e, name), "–") for name in names)] for e in epsilons],
-    )
-
-
-def _values(study: Study, group: Group) -> str:
-    lines = [_line(study, system) for system in study.systems(group, "ours", *OTHERS, "printed")]
-    lines += [_reference(study, system) for system in study.systems(group, "not private")]
-    head = (
-        f"test {study.metric.upper()} at ε {wording.unit(study.promise)}",
-        "public data",
-        *map(_shown, study.epsilons),
-    )
-    return table(head, lines)
-
-
-def _line(study: Study, system: System) -> list[str]:
-    cells = [_cell(study.mean(system.name, epsilon)) for epsilon in study.epsilons]
-    label = f"**{system.label}**" if system.origin == "ours" else system.label
-    return [
-        f"{label}: NOT ESTABLISHED" if system.origin == "printed" else label,
-        system.public,
-        *cells,
-    ]
-
-
-def _lines(study: Study, group: Group) -> str:
-    """Whose design each line is, what it fits, and how many settings were tried."""
-    head = (
-        "line",
-        "design",
-        "item vectors",
-        "item biases",
-        "users' own means",
-        "start",
-        "settings tried for each ε",
-    )
-    shown = [s for s in study.systems(group, "ours", *OTHERS, "printed") if s.model is not None]
-    words = {True: "with", False: "without"}
-    rows = []
-    for system in shown:
-        model = system.model
-        assert model is not None
-        biases = (words[model.biases], words[model.user_means] if KINDS[study.kind].rated else "–")
-        rows.append(
-            [
-                system.label,
-                DESIGNS[system.origin],
-                model.item_vectors,
-                *biases,
-                model.start,
-                tried(system),
-            ]
-        )
-    return table(head, rows, text=True)
-
-
-def _reference(study: Study, system: System) -> list[str]:
-    return [
-        f"*{system.label}*",
-        system.public,
-        *("" for _ in study.epsilons[1:]),
-        _cell(study.mean(system.name, math.inf)),
-    ]
-
-
-def _cell(found: Interval | None) -> str:
-    if found is None:
-        return "–"
-    return _with_interval(found, ".4f")
-
-
-def _shown(epsilon: float) -> str:
-    return f"{epsilon:g}" if math.isfinite(epsilon) else "∞"
-
-
-def _missing(study: Study, group: Group) -> list[str]:
-    names = [
-        study.system(name).label for name in study.missing if study.system(name).group == group
-    ]
-    return [f"Not built: {', '.join(names)}."] if names else []
 
 
 def _claims(studies: Sequence[Study], figures: Figures) -> list[str]:
@@ -532,7 +208,7 @@ def _command(study: Study) -> str:
         (max(cell["seconds"]), name, epsilon) for (name, epsilon), cell in study.cells.items()
     )
     slowest = (
-        f"the slowest took {_long(seconds)} ({study.system(name).label}, ε = {_shown(epsilon)})"
+        f"the slowest took {_long(seconds)} ({study.system(name).label}, ε = {shown(epsilon)})"
     )
     commands = "\n".join(_asked(study))
     return (
@@ -570,8 +246,3 @@ def _asked(study: Study) -> Iterator[str]:
 
 _ENDS: dict[Group, str] = {"alone": "", "one model": "-one-model", "people": "-people"}
 """Of result files, by group."""
-
-
-def _with_interval(found: Interval, form: str) -> str:
-    """One seed has no interval."""
-    return f"{found.mean:{form}}" + (f" ± {found.half:.4f}" if math.isfinite(found.half) else "")

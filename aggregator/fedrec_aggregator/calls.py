@@ -1,0 +1,224 @@
+"""Calls of the aggregator's gRPC service: who is let in, messages read within bounds of time, work
+in threads, and failures as status codes.
+
+Every call is read as a stream, also where the client sends one message (on the wire they are the
+same): the caller is known, counted and timed before its first message, where gRPC's unary handlers
+would wait for that message for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+from grpc_health.v1 import health_pb2
+
+from fedrec.errors import BudgetExceededError, FedRecError, RefusedError
+from fedrec.federation.protocol import Refusal
+from fedrec.federation.versions import KEY, PROTOCOL, spoken
+from fedrec.federation.wire import refused
+from fedrec.operations import logs
+from fedrec.operations.metrics import Metrics
+from fedrec_aggregator.credentials import Roster
+from fedrec_aggregator.settings_tables import TrafficSettings
+from fedrec_aggregator.traffic import Place, Traffic
+from fedrec_transport.aggregator_api import aggregator_pb2 as pb
+from fedrec_transport.aggregator_api import methods
+from fedrec_transport.aggregator_api.methods import Method
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_STATUS = {
+    Refusal.BUSY: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Refusal.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
+    Refusal.NOT_ENROLLED: grpc.StatusCode.PERMISSION_DENIED,
+    Refusal.RUN_UNKNOWN: grpc.StatusCode.NOT_FOUND,
+    Refusal.ROUND_UNKNOWN: grpc.StatusCode.NOT_FOUND,
+    Refusal.MALFORMED: grpc.StatusCode.INVALID_ARGUMENT,
+    Refusal.TOO_LARGE: grpc.StatusCode.INVALID_ARGUMENT,
+}
+"""For tools that know gRPC and not us; every other refusal is FAILED_PRECONDITION.
+
+The code in the metadata decides."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call that was let in. version: of the messages, as `versions.spoken`."""
+
+    place: Place
+    context: Any
+    version: int = PROTOCOL
+
+    @property
+    def caller(self) -> str:
+        """Name of who calls."""
+        return self.place.peer.name
+
+
+class Calls:
+    """What every call goes through. threads: of work that has none of its own; their owner ends
+    them. stopping: set when the process is told to stop, for the health check."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        bounds: TrafficSettings,
+        threads: ThreadPoolExecutor,
+        *,
+        metrics: Metrics,
+        log: logging.Logger,
+        stopping: asyncio.Event,
+    ) -> None:
+        self._roster, self._bounds, self._traffic = roster, bounds, Traffic(bounds)
+        self.threads = threads
+        self._metrics, self._log, self._stopping = metrics, log, stopping
+
+    def unary(
+        self, method: Method, answer: Callable[[Call], Awaitable[Message]]
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        """The handler of a method that one message answers."""
+        return grpc.stream_unary_rpc_method_handler(
+            self._guarded(method, answer),
+            _readable(method.request),
+            method.reply.SerializeToString,
+        )
+
+    def stream(
+        self, method: Method, send: Callable[[Call], Awaitable[None]]
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        """The handler of a method that frames answer, which `send` writes."""
+        return grpc.stream_stream_rpc_method_handler(
+            self._guarded(method, send),
+            _readable(method.request),
+            method.reply.SerializeToString,
+        )
+
+    def health(self) -> grpc.GenericRpcHandler:
+        """The standard health check."""
+
+        async def check(_: object, context: Any) -> Message:
+            await context.send_initial_metadata(((KEY, str(PROTOCOL)),))
+            async with asyncio.timeout(self._bounds.request_timeout_s):
+                await context.read()
+            kinds = health_pb2.HealthCheckResponse
+            reply: Message = kinds(
+                status=kinds.NOT_SERVING if self._stopping.is_set() else kinds.SERVING
+            )
+            return reply
+
+        # Watch is left out: anybody could hold streams with it
+        handler = grpc.stream_unary_rpc_method_handler(
+            check,
+            health_pb2.HealthCheckRequest.FromString,
+            health_pb2.HealthCheckResponse.SerializeToString,
+        )
+        return grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": handler})
+
+    async def first(self, call: Call, kind: type[R]) -> R:
+        """The call's first message. Raises RefusedError (`MALFORMED`), TimeoutError."""
+        async with asyncio.timeout(self._bounds.request_timeout_s):
+            message = await call.context.read()
+        if not isinstance(message, kind):
+            raise refused(Refusal.MALFORMED, f"the request is empty, or not a {kind.__name__}")
+        return message
+
+    async def in_threads(
+        self,
+        pool: ThreadPoolExecutor,
+        call: Call,
+        work: Callable[P, R],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """`work` in a thread.
+
+        A caller that gives up does not end it, and keeps its place until it has ended."""
+        future = asyncio.get_running_loop().run_in_executor(pool, lambda: work(*args, **kwargs))
+        future.add_done_callback(call.place.share())
+        return await asyncio.shield(future)
+
+    async def sent(self, call: Call, content: bytes) -> str:
+        """Its SHA-256, once it is sent."""
+        sha256 = await self.in_threads(
+            self.threads, call, lambda: hashlib.sha256(content).hexdigest()
+        )
+        async with asyncio.timeout(self._bounds.download_timeout_s):
+            await call.context.write(pb.ReleaseFrame(total_bytes=len(content), sha256=sha256))
+            for start in range(0, len(content), methods.FRAME_BYTES):
+                await call.context.write(
+                    pb.ReleaseFrame(data=content[start : start + methods.FRAME_BYTES])
+                )
+        return sha256
+
+    def _guarded(
+        self, method: Method, answer: Callable[[Call], Awaitable[R]]
+    ) -> Callable[[Any, Any], Awaitable[R]]:
+        async def guarded(_: object, context: Any) -> R:
+            try:
+                metadata = dict(context.invocation_metadata() or ())
+                await context.send_initial_metadata(((KEY, str(PROTOCOL)),))
+                peer = self._roster.admit(context.auth_context(), metadata, method.role)
+                version = spoken(metadata.get(KEY), who=f"the {peer.role} {peer.name}")
+                with self._traffic.enter(peer) as place:
+                    return await answer(Call(place, context, version))
+            except RefusedError as refusal:
+                await self._refuse(context, refusal)
+            except BudgetExceededError as refusal:
+                await self._refuse(context, refused(Refusal.BUDGET, refusal.cause, refusal.remedy))
+            except TimeoutError:
+                self._metrics.refused("timeout")
+                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the caller was too slow")
+            except FedRecError as failure:
+                logs.say_failure(self._log, method.name, failure)
+                if method in {methods.OPEN_ROUND, methods.GET_ROUND, methods.CLOSE_ROUND}:
+                    self._metrics.decided("failed")
+                await self._abort(
+                    context, grpc.StatusCode.INTERNAL, methods.FAILED, failure.cause, failure.remedy
+                )
+            except grpc.aio.AbortError:
+                raise
+            except Exception as failure:
+                # our own fault: its words may quote what a client sent, so they stay here
+                logs.say_failure(self._log, method.name, failure)
+                cause, remedy = (
+                    f"the aggregator failed ({type(failure).__name__})",
+                    "Its log has the place; the request may be sent again.",
+                )
+                await self._abort(context, grpc.StatusCode.INTERNAL, methods.FAILED, cause, remedy)
+            raise AssertionError("an abort raises")
+
+        return guarded
+
+    async def _refuse(self, context: Any, refusal: RefusedError) -> None:
+        self._metrics.refused(refusal.code)
+        code = _STATUS.get(Refusal(refusal.code), grpc.StatusCode.FAILED_PRECONDITION)
+        await self._abort(context, code, refusal.code, refusal.cause, refusal.remedy)
+
+    async def _abort(
+        self, context: Any, status: grpc.StatusCode, code: str, cause: str, remedy: str
+    ) -> None:
+        trailing = ((methods.CODE_KEY, code), (methods.REMEDY_KEY, remedy[:400].encode()))
+        await context.abort(status, cause[:1_000], trailing)
+
+
+def _readable(kind: type[Message]) -> Callable[[bytes], Message | None]:
+    """Reads a message; None for bytes that are none.
+
+    An error here would be INTERNAL to the caller, and a line in the log for each."""
+
+    def read(content: bytes) -> Message | None:
+        try:
+            return kind.FromString(content)
+        except DecodeError:
+            return None
+
+    return read
