@@ -11,8 +11,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
+from fedrec.news.attention import gaussian_plan, gaussian_plan_as_printed
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_simulations.experiments.news import Method, news_trial
 from fedrec_simulations.experiments.news_paper import (
@@ -93,7 +95,20 @@ def _figure(points: Sequence[_Point], work: Work) -> Plan[list[Line]]:
         work.seeds,
         {name: partial(news_trial, data, method, SERVED) for name, method in methods.items()},
     )
-    return [line for point in some for line in _lines(point, found[point.method.name])]
+    lines = [line for point in some for line in _lines(point, found[point.method.name])]
+    return [*lines, *(_noise_scales() if points is POINTS["figure5"] else ())]
+
+
+def _noise_scales() -> Iterator[Line]:
+    """Figure 5's first panel: the noise of one weight that padding leaves, for weights that are
+    not clipped; ours, and as printed (Alg. 2, l. 1)."""
+    plans = {"": gaussian_plan, ", as printed": gaussian_plan_as_printed}
+    for served, (form, plan), padding in product(SERVED[1:4], plans.items(), PADDINGS):
+        promise = Guarantee(served, 1e-5, unit="click", neighbours="replace")
+        found = plan(promise, theta=1.0, padding=padding)
+        series = f"one answer at epsilon {served:g}{form}"
+        metric = "noise std of an attention weight"
+        yield Line(metric, series, padding, [found.noise_std], str(found.guarantee))
 
 
 def _lines(point: _Point, rows: Sequence[Row]) -> Iterator[Line]:
@@ -136,7 +151,10 @@ def of_news_paper(result: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:
                     "scenario": f"simulations/{start.name}.toml",
                     "x": start.figure.x,
                     "each_seed": PAPER.each_seed,
-                    "rows": [line.row(name, _seeds(row)) for line, row in lines],
+                    "rows": [
+                        *(line.row(name, _seeds(row)) for line, row in lines),
+                        *(line.row(name, ()) for line in _noise_scales() if name == "figure5"),
+                    ],
                     "data": {"words": _OTHER_DATA},
                     "code": result.get("code", ""),
                     "note": " ".join([*_said(result), *_blind(points, found)]),

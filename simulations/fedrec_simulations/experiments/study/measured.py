@@ -11,6 +11,9 @@ from fedrec_simulations.experiments.intervals import Interval
 from fedrec_simulations.experiments.study.results import Study
 from fedrec_simulations.experiments.study.systems import Group
 
+WHY_NOT = "#not-measured-and-why"
+"""The section of the page that says which rows were made before the code that they are of."""
+
 
 def about(study: Study, group: Group) -> str:
     """Sizes of the data, how they are split, the metric, and which code made which rows."""
@@ -34,7 +37,7 @@ def about(study: Study, group: Group) -> str:
 
 
 def _codes(study: Study, group: Group) -> str:
-    """Which code made which rows."""
+    """Whose rows these are, by the digest of the code."""
     made = defaultdict[str, list[str]](list)
     for (name, _), cell in study.cells.items():
         system = study.system(name)
@@ -42,14 +45,17 @@ def _codes(study: Study, group: Group) -> str:
         if system.group == group and label not in made[code := cell.get("code", "")]:
             made[code].append(label)
     known = [
-        f"`{code}` made {'; '.join(labels)}."
+        f"`{code}`: {'; '.join(labels)}."
         for code, labels in sorted(made.items(), key=lambda found: found[1])
         if code and labels
     ]
     earlier = made[""]
     if not known:
         return "All rows are of earlier code."
-    told = [f"Digests of the code that made the rows: {' '.join(known)}"]
+    told = [
+        f"Digests of the code that the rows are of, made by it or, [as said below]({WHY_NOT}), "
+        f"carried over to it: {' '.join(known)}"
+    ]
     return " ".join([*told, *([f"Of earlier code: {'; '.join(earlier)}."] if earlier else [])])
 
 

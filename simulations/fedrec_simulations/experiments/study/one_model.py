@@ -15,6 +15,7 @@ from fedrec_simulations.experiments.study.forms import (
     Form,
     line,
 )
+from fedrec_simulations.experiments.study.judging import margin
 from fedrec_simulations.experiments.study.measured import about, cell, shown
 from fedrec_simulations.experiments.study.results import Study
 from fedrec_simulations.experiments.study.systems import OTHERS
@@ -42,6 +43,10 @@ DP-CMF's metadata need. Descent on clicks has the papers' loss in full, and char
 Gramian that what was not clicked needs (`factorization/click_descent.py`). AM-SSP as printed
 descends plainly. At the rates of its space on ratings all 45 trials on clicks diverged: the
 loss is steeper by what was not clicked. Its rates there are 3·10⁻⁸ to 3·10⁻⁶, by validation."""
+NOT_PRINTED = """Ada-DPGD has no line as printed: Ada-DPALS Alg. 2 clips the sum over users, which
+bounds none of them."""
+NO_ADDITIONS = """There is no table *with our additions* on clicks: users have no means of
+clicks."""
 ADDITIONS = """What our additions are worth, line by line, at ε = {epsilons}: {gains}."""
 
 
@@ -77,6 +82,7 @@ def one_model(study: Study) -> list[str]:
                 for s in systems
             ]
             parts.append(table(head, lines))
+    parts.append(NOT_PRINTED if ratings else NO_ADDITIONS)
     measured = {name for name, _ in study.cells}
     for form in FORMS:
         waiting = [
@@ -89,7 +95,36 @@ def one_model(study: Study) -> list[str]:
     if not ratings:
         without = [[name, why] for name, why in NOT_ON_CLICKS.items()]
         parts.append(table(("no line on clicks", "because"), without, text=True))
-    return [*parts, *_additions(study, epsilons)]
+    return [*parts, *_ended_early(study), *_additions(study, epsilons), *_default_ahead(study)]
+
+
+def _ended_early(study: Study) -> list[str]:
+    """Lines that have no model of some seed, and why."""
+    found = [
+        f"{study.system(name).label}: {why}"
+        for name, why in study.missing.items()
+        if study.system(name).group == "one model"
+    ]
+    told = "Values without an interval are of one seed; at the others the training ended early."
+    return [f"{told} {'; '.join(found)}."] if found else []
+
+
+def _default_ahead(study: Study) -> list[str]:
+    """Whether our default, which is no line of this model, is ahead of every line, in every
+    form."""
+    leads = [
+        (rival, epsilon, gain)
+        for epsilon in study.epsilons
+        for rival, gain in study.leads("default", study.systems("one model", *OTHERS), epsilon)
+    ]
+    if not leads or not all(gain.above for _, _, gain in leads):
+        return []
+    rival, epsilon, gain = min(leads, key=lambda found: found[2].mean)
+    return [
+        "Our default, which is another model, is ahead of all these lines, in every form, at every "
+        f"ε, by more than its interval. The closest is {rival.label} at ε = {shown(epsilon)}, by "
+        f"{margin(gain)}."
+    ]
 
 
 def _spaces(kind: Kind) -> str:

@@ -33,7 +33,8 @@ DESIGNS: dict[Origin, str] = {
 }
 ON_CLICKS = """Of the papers' systems only DPALS, with two ways of sampling, and Ada-DPALS stand
 here, and DP-CMF where people are public: no item features come with these clicks. All of them run
-on clicks in the sections *on one model*, on likes of MovieLens. Convex SSP is our own design after
+on clicks in the sections *on one model*, on likes of MovieLens. So does Ada-DPGD, which needs no
+features, and was not run here. Convex SSP is our own design after
 AM-SSP Alg. 7: it starts from our default's private tastes, and its paper evaluates nothing of
 it.{more}"""
 MET_TEST = """ The first settings tried for it at ε = 1 on amazon-book had met the test clicks,
