@@ -5,7 +5,8 @@ Test RMSE of m = 100 linear tasks against mu, at skew a = 1 and 2. Exact sizes d
 as in the paper: the guarantee takes them for public knowledge and says so; one point of ours has
 them estimated instead, by max(n, 1) as the paper's experiments do (eq. 19 of App. B, which adds a
 margin, is not here). On validation are chosen the ridge, from the one release of a run, and Gamma
-of noisy gradient descent, from a run for each; test is read once. The paper's text names neither epsilons nor values.
+of noisy gradient descent, from a run for each; test is read once. The paper's text names neither
+epsilons nor values.
 """
 
 from __future__ import annotations
