@@ -151,8 +151,11 @@ def test_runs_that_differ_in_their_seed_become_one_row_for_each_epsilon(place: P
             "seeded",
             2,
         )
+    means = place / "means-of-seeds"
+    means.mkdir()
+    (means / "seeds.json").write_text("{}")
     # the same row has the same file
-    assert submit(runs_of(place), place / "rows", system="ours") == written
+    assert submit([means, *runs_of(place)], place / "rows", system="ours") == written
     found = sections(read_rows([place / "rows"]), protocols([place / "rows"]))
     assert [(section.epsilon, entry.rank) for section in found for entry in section.entries] == [
         (2.0, 1),

@@ -24,6 +24,7 @@ from fedrec_simulations.leaderboard import record
 from fedrec_simulations.leaderboard.protocol import Protocol, first_of, protocols
 from fedrec_simulations.leaderboard.rows import FORMAT, Row, write_row
 from fedrec_simulations.run_folder import RESULT, SETTINGS
+from fedrec_simulations.seeds import SUMMARY
 
 OWN = ("run", "figure", "compare")
 """Tables of a scenario that decide no row: where results go, what a figure varies, what stands
@@ -69,9 +70,11 @@ def submit(
     seed alone.
 
     protocol: its name; where empty, the one whose split the runs have. system: the row's name; the
-    recipe where empty. Raises RunError on a run that may not be submitted, SettingsError where runs
-    or protocol do not fit.
+    recipe where empty. A folder of the means of `simulate --seeds`, which `runs/NAME-*` names too,
+    is passed over. Raises RunError on a run that may not be submitted, SettingsError where runs or
+    protocol do not fit.
     """
+    runs = [run for run in runs if not (run / SUMMARY).exists()]
     if not runs:
         raise SettingsError(
             "there is no run to submit",
