@@ -54,6 +54,25 @@ def test_a_row_is_stale_when_and_only_when_code_on_the_way_to_it_has_changed(
     assert (source.source_digest(am_ssp_runs.one_run) != before) == stale
 
 
+def test_a_constant_in_any_module_that_decides_a_study_row_makes_it_stale_and_a_comment_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read, before = source._read, source.source_digest(training.study_row)
+    for module in sorted(source.reached(frozenset({training.__name__}))):
+        place = source.file_of(module)
+        assert place is not None
+        for added, stale in (("_ANOTHER = 1", True), ("# another", False)):
+            changed = source.understood(
+                f"{place.read_text()}\n{added}\n", module, is_package=place.name == "__init__.py"
+            )
+            monkeypatch.setattr(
+                source, "_read", lambda name, m=module, c=changed: c if name == m else read(name)
+            )
+            source._digest.cache_clear()
+            found = source.source_digest(training.study_row)
+            assert (found != before) == stale, (module, added)
+
+
 def test_what_no_row_imports_leaves_rows_as_they_are() -> None:
     found = source.reached(frozenset({training.__name__}))
     assert {

@@ -262,3 +262,17 @@ def test_a_headline_is_what_its_rows_say(kind: str, data: str, group: str) -> No
     )
     assert ahead
     assert said == all(ahead)
+
+
+def test_the_default_is_ahead_of_every_line_on_one_model_where_the_page_says_so() -> None:
+    """In all forms, at every epsilon that they have."""
+    kept = cells()
+    signs_by_data: dict[tuple[str, str], list[int]] = {}
+    for (kind, data, system, epsilon), values in kept.items():
+        own = kept.get((kind, data, "default", epsilon))
+        if "," in system and own is not None:
+            signs_by_data.setdefault((kind, data), []).append(sign_of(own, values))
+    assert ("ratings", "ml-1m") in signs_by_data
+    for (kind, data), found in signs_by_data.items():
+        said = "ahead of all these lines, in every form" in sections()[f"{data}: {kind}"]
+        assert said == all(sign > 0 for sign in found)
