@@ -66,6 +66,11 @@ class PlantedShape:
             raise ValueError(
                 f"sizes and step must be positive and explained in [0, 1], found {self}"
             )
+        if self.least_events > self.items:
+            raise ValueError(
+                f"a user has distinct items: {self.least_events} events each need as many items, "
+                f"found {self.items}"
+            )
         most = self.users * self.most_events
         if not self.users * self.least_events <= self.events <= most:
             raise ValueError(

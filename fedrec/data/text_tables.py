@@ -133,10 +133,16 @@ def read_columns(
     path, names, separator = layout.path, layout.names, layout.separator
     if missing := [name for name in columns.values() if name not in names]:
         role = next(role for role, name in columns.items() if name == missing[0])
-        known = ", ".join(names) + ("" if layout.header else " (the file is read without a header)")
+        # a blank beside a name is seen only in quotes
+        known = ", ".join(name if name == name.strip() else repr(name) for name in names)
+        first = (
+            "If that is a row of data, data.header=no."
+            if layout.header
+            else "The file is read without a header."
+        )
         raise DataError(
             f"{path} has no column {missing[0]!r}",
-            f"Its columns are {known}: say which is which, data.columns.{role} = ...",
+            f"Its columns are {known}: say which is which, data.columns.{role} = ... {first}",
         )
     width = len(separator)  # between two fields lie width - 1 empty ones
     schema: dict[str, type[pl.DataType]] = {}

@@ -146,6 +146,9 @@ def test_clicks_follow_popularity_and_affinity():
 def test_a_shape_that_cannot_be_met_is_refused():
     with pytest.raises(ValueError, match="events must be between"):
         PlantedShape(users=10, items=10, events=1000)
+    # such users would look for an item that they have not seen, without end
+    with pytest.raises(ValueError, match="distinct items: 10 events each need as many"):
+        PlantedShape(users=10, items=5, events=100)
 
 
 def test_presets_have_the_shapes_they_are_named_for():
