@@ -66,16 +66,16 @@ class PlantedShape:
             raise ValueError(
                 f"sizes and step must be positive and explained in [0, 1], found {self}"
             )
-        if self.least_events > self.items:
-            raise ValueError(
-                f"a user has distinct items: {self.least_events} events each need as many items, "
-                f"found {self.items}"
-            )
         most = self.users * self.most_events
         if not self.users * self.least_events <= self.events <= most:
             raise ValueError(
                 f"events must be between {self.users * self.least_events} and {most}, found "
                 f"{self.events}"
+            )
+        if self.least_events > self.items:
+            raise ValueError(
+                f"a user has distinct items: {self.least_events} events each need as many items, "
+                f"found {self.items}"
             )
 
     @property
