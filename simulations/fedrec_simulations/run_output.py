@@ -34,7 +34,11 @@ def write_run(
 ) -> dict[str, Any]:
     """Everything that a finished run leaves in its folder and on the terminal; what `--json`
     prints. started: by `perf_counter`."""
-    from fedrec_simulations.report.findings import report_content, shortcomings
+    from fedrec_simulations.report.findings import (
+        report_content,
+        shortcomings,
+        shortcomings_by_popularity,
+    )
     from fedrec_simulations.report.page import write
     from fedrec_simulations.report.table import print_methods
 
@@ -64,9 +68,9 @@ def write_run(
                 Console().print(f"{promise}: {sentence}", highlight=False)
         for verdict in shortcomings(done, of_main=True):
             Console().print(verdict.sentence, highlight=False, style="bold")
-        for beside in done.outcome.by_popularity:
-            if not beside.better:
-                Console().print(beside.sentence, highlight=False)
+        main = [done.scenario.privacy.epsilon]  # the report has every epsilon
+        for sentence in shortcomings_by_popularity(done, main):
+            Console().print(sentence, highlight=False)
         Console().print(_last_words(done), soft_wrap=True, highlight=False)
     return result
 
@@ -157,6 +161,7 @@ def _result(done: Run) -> dict[str, Any]:
             "epsilon": e,
             "metrics": outcome.metrics(),
             "verdicts": [verdict.as_dict() for verdict in outcome.verdicts],
+            "verdicts_by_popularity": [beside.as_dict() for beside in outcome.by_popularity],
         }
         for e, outcome in done.outcomes.items()
     ]

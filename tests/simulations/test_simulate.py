@@ -307,6 +307,8 @@ def test_lists_of_ratings_are_measured_at_every_epsilon_beside_all_controls(tmp_
             "shuffled history",
         }
         assert point["metrics"]["ranked_users"] > 0
+        by = point["verdicts_by_popularity"]
+        assert {b["control"] for b in by if b["metric"] == "NDCG@20"} == controls
     assert {
         b["control"] for b in result["verdicts_by_popularity"] if b["metric"] == "NDCG@20"
     } == controls

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -68,9 +68,7 @@ def report_content(run: Run) -> ReportContent:
         neighbours=tuple(_neighbours(run)),
         verdicts=(*run.outcome.verdicts, *shortcomings(run, of_main=False)),
         seeded=run.scenario.privacy.noise == "seeded",
-        by_popularity=tuple(
-            found.sentence for found in run.outcome.by_popularity if not found.better
-        ),
+        by_popularity=shortcomings_by_popularity(run, sorted(run.outcomes)),
         settings=json.dumps(run.scenario.model_dump(mode="json"), indent=2),
         versions=versions(),
     )
@@ -96,6 +94,16 @@ def shortcomings(run: Run, *, of_main: bool) -> tuple[Verdict, ...]:
         for name, trained, outcome in chosen
         for verdict in outcome.verdicts
         if verdict.outcome != "better"
+    )
+
+
+def shortcomings_by_popularity(run: Run, epsilons: Sequence[float]) -> tuple[str, ...]:
+    """What is not better in every group of items at these epsilons; each says its epsilon."""
+    return tuple(
+        f"{promise_in_short(run.trained[e].prepared.plan.guarantee)}: {found.sentence}"
+        for e in epsilons
+        for found in run.outcomes[e].by_popularity
+        if not found.better
     )
 
 
