@@ -42,6 +42,10 @@ const jobs = {
       return { variance, ...Object.fromEntries(Object.entries(vectors).map(([name, values]) => [name, [...values]])) };
     });
   },
+  async told() {
+    const [read, { told }] = [await bundle(), await load("mechanism")];
+    return asked.cases.map(([titles, noiseStd]) => told(read, titles, noiseStd));
+  },
   async asks() {
     const [read, { ask }, { Uniform }] = [await bundle(), await load("mechanism"), await load("discrete_gaussian")];
     const uniform = new Uniform(seeded(asked.seed));

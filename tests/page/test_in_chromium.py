@@ -18,6 +18,7 @@ from safetensors.numpy import load_file
 from fedrec.news import attention
 from fedrec.serving import asking, bundle
 from fedrec.serving.bundle import FILE
+from fedrec.serving.sizes import Sizes
 from fedrec.serving.texts import Texts
 
 pytest.importorskip("playwright", reason="playwright drives the browser")
@@ -280,6 +281,25 @@ def test_the_page_of_an_experiment_says_so(browser, serve, tmp_path):
         expect(visit.page.locator("#experiment")).to_be_visible()
         assert "can remove the noise" in visit.page.inner_text("#experiment")
         assert "an experiment, trained with seeded noise" in visit.page.inner_text("#model")
+        visit.page.context.close()
+
+
+def test_a_person_of_few_titles_is_told_what_noise_leaves_of_them(browser, serve, tmp_path):
+    rng, G, B = np.random.default_rng(5), 2, 8
+    few, many = 1e-6 * np.eye(B), 1e3 * np.eye(B)
+    sizes = Sizes(
+        *(np.array([2.0, 30.0]), np.full(G, 1 / G), np.zeros((G, B)), np.stack([few, many])),
+        rng.normal(size=(G, B, B)),
+    )
+    planted(tmp_path / FILE, **sizes.arrays())
+    with serve(tmp_path) as url:
+        visit = Visit(browser, url)
+        expect(visit.page.locator("#shows")).to_have_text("")
+        visit.pick("space", "space")
+        said = visit.page.inner_text("#shows")
+        assert "Noise of ε = 5 leaves about 0% of what 2 titles say about your list" in said
+        assert "nearly what everybody gets. More titles, a larger ε" in said
+        assert visit.complaints == []
         visit.page.context.close()
 
 

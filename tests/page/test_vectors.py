@@ -11,6 +11,7 @@ from scipy.special import ndtr
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import GaussianEvent, compose, delta_of, epsilon_of, mu_for
 from fedrec.privacy.bounded_mean import Coefficients, Population
+from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving import asking, bundle
 from fedrec.serving.sizes import Sizes
 
@@ -172,6 +173,12 @@ def test_groups_of_sizes_read_a_release_as_python_does(node, tmp_path, epsilon):
     found = node("answers", bundle=str(path), version=sized.version, cases=cases)
     np.testing.assert_allclose(
         [case["sent"] for case in found], expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max()
+    )
+    guarantee = Guarantee(epsilon, DELTA, "click", "replace")
+    titles = [0, 1, 3, 6, 12, 500]
+    shares = node("told", bundle=str(path), version=sized.version, cases=[[n, std] for n in titles])
+    np.testing.assert_allclose(
+        shares, [asking.told(sized, n, guarantee=guarantee) for n in titles], rtol=1e-9
     )
     for exact in (case["exactQuery"] for case in found):
         alone = asking.query(

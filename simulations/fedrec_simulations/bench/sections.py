@@ -79,6 +79,13 @@ SECTIONS = (
         speed_tables.clicks,
     ),
     Section(
+        "clicks-amazon-book",
+        "Clicks: amazon-book",
+        "The split of KGAT; trained on all given train events, means over noise seeds.",
+        "fedrec bench clicks --data PATH/amazon-book",
+        speed_tables.clicks,
+    ),
+    Section(
         "clicks-ml1m",
         "Clicks: MovieLens 1M, likes",
         "Ratings of at least 4 as clicks; a random split, 80% to train; means over noise seeds.",

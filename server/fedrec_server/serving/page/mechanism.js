@@ -110,6 +110,33 @@ function bySize({ sizes, B }, values, noiseStd) {
   return Float64Array.from({ length: B }, (_, c) => means.reduce((sum, found, g) => sum + (weights[g] / total) * found[c], 0));
 }
 
+/**
+ * Which share of what so many titles say of their list this noise leaves, by public numbers; null where the model does not say.
+ * `fedrec.serving.asking.told`: of the group of sizes nearest by log, tr(M' C (C + s^2 I)^-1 C M) / tr(M' C M).
+ */
+export function told({ sizes, B }, titles, noiseStd) {
+  if (sizes === null) return null;
+  if (titles === 0) return 0;
+  const away = Array.from(sizes.clicks, (clicks) => Math.abs(Math.log(Math.max(clicks, 1)) - Math.log(titles)));
+  const g = away.indexOf(Math.min(...away));
+  const C = sizes.covariance.subarray(g * B * B, (g + 1) * B * B);
+  const factor = Float64Array.from(C);
+  for (let b = 0; b < B; b += 1) factor[b * B + b] += noiseStd ** 2;
+  factorise(factor, B);
+  let [kept, all] = [0, 0];
+  for (let c = 0; c < B; c += 1) {
+    const moved = new Float64Array(B); // C times a column of M
+    const column = Float64Array.from({ length: B }, (_, b) => sizes.matrix[(g * B + b) * B + c]);
+    for (let b = 0; b < B; b += 1) for (let d = 0; d < B; d += 1) moved[b] += C[b * B + d] * column[d];
+    const read = solved(factor, moved);
+    for (let b = 0; b < B; b += 1) {
+      kept += moved[b] * read[b];
+      all += moved[b] * column[b];
+    }
+  }
+  return kept / Math.max(all, 1e-300);
+}
+
 /** (B,) m + C (C + s^2 I)^-1 (a~ - m): the posterior mean given the noised coefficients and the public population. */
 export function decode({ mean, covariance, B }, noised, noiseStd) {
   if (noiseStd === 0) return Float64Array.from(noised);
@@ -132,16 +159,28 @@ function stepOf(bundle, mu) {
   return bundle.encoder ? latticeStep(bundle, mu) : 1 / GRID / bundle.about.history;
 }
 
-/** x with A x = y for a symmetric positive definite A (n x n, overwritten), by Cholesky. */
+/** x with A x = y for a symmetric positive definite A (n x n), which becomes its Cholesky factor. */
 function solve(A, y) {
-  const n = y.length;
-  const x = Float64Array.from(y);
+  factorise(A, y.length);
+  return solved(A, y);
+}
+
+/** The lower triangle of a symmetric positive definite A (n x n) becomes its Cholesky factor. */
+function factorise(A, n) {
   for (let i = 0; i < n; i += 1) {
     for (let j = 0; j <= i; j += 1) {
       let value = A[i * n + j];
       for (let k = 0; k < j; k += 1) value -= A[i * n + k] * A[j * n + k];
       A[i * n + j] = i === j ? Math.sqrt(value) : value / A[j * n + j];
     }
+  }
+}
+
+/** x with L L' x = y for a Cholesky factor L. */
+function solved(A, y) {
+  const n = y.length;
+  const x = Float64Array.from(y);
+  for (let i = 0; i < n; i += 1) {
     for (let k = 0; k < i; k += 1) x[i] -= A[i * n + k] * x[k];
     x[i] /= A[i * n + i];
   }

@@ -4,13 +4,13 @@ import { muBehind, rightGuesses } from "./accounting.js";
 import { bundleOf } from "./bundle.js";
 import { History } from "./history.js";
 import { Ledger, SpentError } from "./ledger.js";
-import { askWhatever, exact, noiseStdOf, rehearse, sentOf } from "./mechanism.js";
+import { askWhatever, exact, noiseStdOf, rehearse, sentOf, told } from "./mechanism.js";
 import { makePicker, plain } from "./picker.js";
 import { ranking, scores } from "./ranking.js";
 import { sensitivityOf } from "./sensitivity.js";
 import { bundleBytes, models, questionBody, recommend, ServerError } from "./server.js";
 import { part, say, showBytes, showLedger, showList, showModel, showPicked, showPrivate, showSlope } from "./views.js";
-import { howMade, inWords, short, size } from "./words.js";
+import { howMade, inWords, short, size, whatShows } from "./words.js";
 
 const EPSILONS = [0.1, 0.2, 0.5, 1, 2, 3, 5, 7, 10, 15, 20];
 const BEGINNING = 5;
@@ -227,6 +227,7 @@ function renderPrice(picked) {
   part("ask").textContent = asking ? "Asking…" : "Ask the server";
   part("price").textContent = priceInWords(picked);
   part("person").textContent = picked === 0 ? "" : personInWords(picked);
+  part("shows").textContent = whatShows(told(state.bundle, picked, noiseStdOf(state.bundle, mu)), picked, epsilon);
 }
 
 function priceInWords(picked) {

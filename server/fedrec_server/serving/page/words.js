@@ -41,6 +41,15 @@ export function howMade({ encoder, B }, noiseStd) {
   return `${hidden}The model's own encoder then gave each of ${B} public vectors a share of attention. To each share the device added ${noise}, and sent the result as positive shares of 1.`;
 }
 
+const HIDDEN = 0.1; // as `fedrec_client.explaining`
+
+/** What a list can show of so many titles at this noise; share: by public numbers, null where nobody knows. */
+export function whatShows(share, titles, epsilon) {
+  if (share === null || titles === 0) return "";
+  const left = `Noise of ε = ${epsilon} leaves about ${Math.round(100 * share)}% of what ${titles === 1 ? "1 title says" : `${titles} titles say`} about your list`;
+  return share >= HIDDEN ? `${left}.` : `${left}: it will be nearly what everybody gets. More titles, a larger ε or the list of your own device show yours.`;
+}
+
 /** The sentence under the chart. exact, released: rows, best first. */
 export function whatMoved(exact, released, k, titleOf) {
   const first = new Set(exact.slice(0, k));
