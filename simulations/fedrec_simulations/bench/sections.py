@@ -28,7 +28,9 @@ SECTIONS = (
         "Ratings: MovieLens 1M",
         (
             "Random 80/10/10, test RMSE, mean of three split seeds. Hyper-parameters of "
-            "`default` were chosen on validation rows."
+            "`default` were chosen on validation rows. Published figures without privacy, on "
+            "a random 90% of the rows, are .82 to .83; `default` is linear in what a user rated, "
+            "and without noise ends just above them."
         ),
         "fedrec bench quality --data PATH/ml-1m",
         "bench.quality",
