@@ -297,7 +297,9 @@ def test_a_person_of_few_titles_is_told_what_noise_leaves_of_them(browser, serve
         expect(visit.page.locator("#shows")).to_have_text("")
         visit.pick("space", "space")
         said = visit.page.inner_text("#shows")
-        assert "Noise of ε = 5 leaves about 0% of what 2 titles say about your list" in said
+        assert (
+            "Noise of ε = 5 per title leaves about 0% of what 2 titles say about your list" in said
+        )
         assert "nearly what everybody gets. More titles, a larger ε" in said
         assert visit.complaints == []
         visit.page.context.close()

@@ -20,3 +20,9 @@ def test_the_page_in_the_project_is_what_its_results_make(tmp_path: Path) -> Non
 def test_a_section_without_its_result_is_left_out(tmp_path: Path) -> None:
     page.write(tmp_path / "benchmarks.md", tmp_path)
     assert "## " not in (tmp_path / "benchmarks.md").read_text()
+
+
+def test_no_kept_result_names_a_place_of_the_machine_that_made_it() -> None:
+    kept = sorted((ROOT / "docs" / "results").rglob("*.json"))
+    assert kept
+    assert not [path.name for path in kept if '": "/' in path.read_text()]

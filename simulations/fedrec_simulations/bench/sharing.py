@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ def run(data: str = "", *, quick: bool = False, seeds: Sequence[int] = (1, 2, 3)
                 "costs": [_cost(*shape) for shape in shapes],
                 "errors": errors,
                 "seeds": len(seeds),
-                "data": data or "planted",
+                "data": Path(data).name if data else "planted",
             }
         )
     )
