@@ -71,8 +71,8 @@ def shown(answered: Answered, recommender: Recommender) -> str | None:
         return None
     clicks = "1 click says" if answered.clicks == 1 else f"{answered.clicks} clicks say"
     left = (
-        f"noise of epsilon {recommender.guarantee.epsilon:g} leaves about {share:.0%} of what "
-        f"{clicks} about the list"
+        f"noise of epsilon {recommender.guarantee.epsilon:g} per click leaves about {share:.0%} of "
+        f"what {clicks} about the list"
     )
     if share >= HIDDEN:
         return left
