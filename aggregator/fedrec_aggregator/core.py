@@ -266,15 +266,16 @@ class Aggregator:
 
         What fails is logged and waits for the server to ask again."""
         for collection in tuple(self._rounds.values()):
-            self._close_if_due(collection)
             try:
+                self._close_if_due(collection)
                 if collection.failure is None:
                     self._finish(collection)
-            except FedRecError as failure:
+            except Exception as failure:  # one round must not hold up those of other runs
                 logs.say_failure(
                     log,
                     "not-released",
                     failure,
+                    quoted=isinstance(failure, FedRecError),
                     run=collection.run,
                     round=collection.question.round,
                 )

@@ -67,7 +67,7 @@ class LeafVisits:
     ) -> LeafStanding:
         """The leaf's standing, once it knows all of the ledger. Raises RefusedError
         (`STALE_LEDGER`) where it knows more than there is, ProtocolError where it is not the leaf
-        that is listed, UnreachableError."""
+        that is listed or does not keep what it is told, UnreachableError."""
         known = self._heard.get(leaf.name)
         since = known.head if known else LedgerHead()
         while True:
@@ -90,8 +90,11 @@ class LeafVisits:
                         f"{leaf.max_users}"
                     ),
                 )
+            at_the_end = standing.head == self._ledger.end()
+            if not at_the_end and standing.head.number <= since.number:
+                raise distrusted(leaf, "does not keep what it is told of the ledger")
             self._heard[leaf.name] = standing
-            if standing.head == self._ledger.end():
+            if at_the_end:
                 self._said.pop(leaf.name, None)
                 return standing
             since = standing.head

@@ -7,8 +7,9 @@ users were counted; so neither may depend on an event:
 - A question is refused on public grounds alone: its step, its arrays' shapes and numbers, its
   sizes, and a rehearsal of the step on invented users, before anything is charged.
 - Afterwards a user whose report cannot be made, or would be larger than the radius or longer than
-  an aggregator takes, sends an empty report. Arrays made to fail on certain items only, or bags of
-  features made long for them, then tell the server nothing: the user is counted as any other.
+  an aggregator takes, or could not be shared among three, sends an empty report. Arrays made to
+  fail on certain items only, or bags of features made long for them, then tell the server nothing:
+  the user is counted as any other.
 
 What is left is time: how long a client takes depends on how many events its users have.
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +48,12 @@ log = logging.getLogger(__name__)
 
 Private = Interactions | Impressions
 """What a site's users have: ratings and clicks, or impressions of news."""
+Check = Callable[[Reports], object]
+"""What else reports must pass: it raises where they do not."""
+
+
+def _passed(reports: Reports) -> None:
+    """Nothing else."""
 
 
 OF_DIRECTIONS = ("base", "pull")
@@ -68,9 +75,16 @@ class Bounds:
     batch_bytes: int = 1 << 22
 
 
-def require_answerable(question: Question, step: ClientStep, terms: Terms, bounds: Bounds) -> None:
+def require_answerable(
+    question: Question,
+    step: ClientStep,
+    terms: Terms,
+    bounds: Bounds,
+    *,
+    check: Check = _passed,
+) -> None:
     """Raises RefusedError on a question that is malformed, too large, or that the step cannot
-    answer. Touches no private data."""
+    answer by reports that pass. Touches no private data."""
     items = len(terms.items)
     if sum(array.nbytes for array in question.public.values()) > bounds.public_bytes:
         raise _malformed(
@@ -102,11 +116,14 @@ def require_answerable(question: Question, step: ClientStep, terms: Terms, bound
             raise _malformed(
                 f"block {spec.name!r} has {spec.rows} rows, the catalogue {items} items"
             )
+    # a report names its rows once, for all blocks
+    if len({spec.rows for spec in question.blocks} - {1}) > 1:
+        raise _malformed("its blocks have different numbers of rows")
     if batch_bytes(question.blocks, users=1, events=0) > bounds.batch_bytes:
         raise _malformed(
             f"one user's report would have more than {bounds.batch_bytes} bytes", Refusal.TOO_LARGE
         )
-    _rehearse(question, step, terms)
+    _rehearse(question, step, terms, check)
 
 
 def batches(
@@ -136,17 +153,23 @@ def _lengths(mine: Private, specs: tuple[BlockSpec, ...]) -> npt.NDArray[np.int6
 
 
 def answered(
-    question: Question, step: ClientStep, mine: Private, users: npt.NDArray[np.int64]
+    question: Question,
+    step: ClientStep,
+    mine: Private,
+    users: npt.NDArray[np.int64],
+    *,
+    check: Check = _passed,
 ) -> Reports:
     """One report for each of `users` (consecutive), each within its radius, each from that user's
-    events alone."""
+    events alone; who would not pass is silent."""
     try:
-        return _made(question, step, mine, users)
+        return _made(question, step, mine, users, check)
     except Exception:
         # whatever a hostile array brings about: one user after the other, so that none speaks for
         # another
         one_by_one = [
-            _made_or_silent(question, step, mine, users[k : k + 1]) for k in range(len(users))
+            _made_or_silent(question, step, mine, users[k : k + 1], check)
+            for k in range(len(users))
         ]
         logs.say(
             log,
@@ -195,9 +218,9 @@ def _steps(release: ReleaseSpec) -> list[float]:
     ]
 
 
-def _rehearse(question: Question, step: ClientStep, terms: Terms) -> None:
+def _rehearse(question: Question, step: ClientStep, terms: Terms, check: Check) -> None:
     try:
-        _made(question, step, invented(terms), np.arange(3))
+        _made(question, step, invented(terms), np.arange(3), check)
     except Exception as failure:  # of invented users: its words are public
         raise _malformed(
             f"step {question.step!r} cannot answer this question ({type(failure).__name__}: "
@@ -228,7 +251,11 @@ def invented(terms: Terms) -> Private:
 
 
 def _made(
-    question: Question, step: ClientStep, mine: Private, users: npt.NDArray[np.int64]
+    question: Question,
+    step: ClientStep,
+    mine: Private,
+    users: npt.NDArray[np.int64],
+    check: Check,
 ) -> Reports:
     with np.errstate(all="ignore"):  # what is not finite is refused below, by its value
         reports = step(question, mine.users_subset(users))
@@ -237,14 +264,19 @@ def _made(
         raise ValueError("a report is larger than its radius")
     if int(np.diff(reports.user_ptr).max(initial=0)) > MAX_EVENTS_PER_USER:
         raise ValueError("a report names more rows than an aggregator takes")
+    check(reports)
     return reports
 
 
 def _made_or_silent(
-    question: Question, step: ClientStep, mine: Private, user: npt.NDArray[np.int64]
+    question: Question,
+    step: ClientStep,
+    mine: Private,
+    user: npt.NDArray[np.int64],
+    check: Check,
 ) -> Reports | None:
     try:
-        return _made(question, step, mine, user)
+        return _made(question, step, mine, user, check)
     except Exception:  # see the module's first lines
         return None
 
@@ -263,9 +295,8 @@ def _require_form(reports: Reports, specs: tuple[BlockSpec, ...], *, users: int)
             f"the step made {len(pointer) - 1} reports of {len(reports.blocks)} blocks, "
             f"asked for were {users} of {len(specs)}"
         )
-    if len(items) and not 0 <= int(items.min()) <= int(items.max()) < max(
-        spec.rows for spec in specs
-    ):
+    rows = min((spec.rows for spec in specs if spec.rows > 1), default=1)
+    if len(items) and not 0 <= int(items.min()) <= int(items.max()) < rows:
         raise ValueError("a report names an item outside of its block")
     for part, spec in zip(reports.blocks, specs, strict=True):
         vectors = (users * spec.folds, spec.width)

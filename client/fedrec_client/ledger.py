@@ -149,19 +149,17 @@ class ClientLedger:
         mu. There must be room for all that is left of the plan: a run that cannot be finished is
         refused before its first round.
         Raises RefusedError: WRONG_PLAN where the run had another plan, ALREADY_REPORTED where the
-        round had another question, WRONG_QUESTION where a release was charged in another round,
-        BUDGET past the limit;
-        RunError where the entry cannot be written.
+        round had another question or cost otherwise, WRONG_QUESTION where a release was charged in
+        another round, BUDGET past the limit; RunError where the entry cannot be written.
         """
         with self._mutex:
             digest = plan.digest()
-            if self._is_resend(run, round, question, digest):
+            costs = [(name, weight * plan[name].mu) for name in releases]
+            if self._is_resend(run, round, question, digest, costs):
                 return False
             self._require_new_releases(run, releases)
             self._require_room(run, plan, weight)
-            self._append(
-                run, round, question, digest, [(name, weight * plan[name].mu) for name in releases]
-            )
+            self._append(run, round, question, digest, costs)
             return True
 
     def keep_attempt(self, run: str, round: int, ticket: bytes, *, most: int) -> None:
@@ -284,7 +282,9 @@ class ClientLedger:
             self._database.close()
             self._lock.close()
 
-    def _is_resend(self, run: str, round: int, question: str, plan: str) -> bool:
+    def _is_resend(
+        self, run: str, round: int, question: str, plan: str, costs: Sequence[tuple[str, float]]
+    ) -> bool:
         if (known := self.plan_of(run)) is not None and known != plan:
             raise _refused(
                 Refusal.WRONG_PLAN,
@@ -299,6 +299,13 @@ class ClientLedger:
                 Refusal.ALREADY_REPORTED,
                 f"round {round} of run {run} was answered already, to another question",
                 "Each round is answered once.",
+            )
+        if entry is not None and list(entry.releases) != list(costs):
+            # other terms may announce other limits, by which the same question costs more
+            raise _refused(
+                Refusal.ALREADY_REPORTED,
+                f"round {round} of run {run} was answered already, at another cost",
+                "A run keeps its terms from its first round.",
             )
         return entry is not None
 

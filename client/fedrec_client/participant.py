@@ -60,7 +60,7 @@ from fedrec_client.pseudonyms import report_ids, user_tokens
 from fedrec_client.refusals import FAILED, LONGEST_CAUSE, from_the_aggregator, public_words
 from fedrec_client.run_checks import charged, require_plan, require_sound, step_of
 from fedrec_client.run_record import Notes, require_name
-from fedrec_client.three_way import SharedDelivery, ThreeWay
+from fedrec_client.three_way import SharedDelivery, ThreeWay, sharing_check
 
 log = logging.getLogger(__name__)
 
@@ -213,7 +213,9 @@ class Participant:
             allow_not_established=self._allow_not_established,
         )
         own = weight(self._charged(terms, plan.guarantee).epsilon, plan.guarantee)
-        require_answerable(question, step, terms, self._bounds)
+        step = _weighed(step, own)
+        check = sharing_check(question, plan)
+        require_answerable(question, step, terms, self._bounds, check=check)
         digest = question_digest(header)
         self._see_the_aggregators_ledger()
         named = report_digest(digest, invitation.quorum)
@@ -233,7 +235,7 @@ class Participant:
             digest=digest,
         )
         return self._deliver(
-            self._delivery(invitation.run, question, plan, named, _weighed(step, own), mine, ids),
+            self._delivery(invitation.run, question, plan, named, step, mine, ids),
             header,
             invitation.quorum,
         )

@@ -2,7 +2,7 @@
 
 Losing it costs a second `join`, and no privacy: a ledger of clicks knows the terms of every run
 that it charged (`click_ledger`), and reports on ratings carry no noise of this client's, are
-charged by their question and counted once by the aggregator.
+charged by their question and what it cost, and counted once by the aggregator.
 """
 
 from __future__ import annotations

@@ -27,10 +27,16 @@ from fedrec.federation.protocol import AttemptNonce, Receipt, Refusal, ShareDesk
 from fedrec.federation.report_batches import Batch, pack_reports
 from fedrec.privacy.calibration import Plan
 from fedrec.sharing.commitments import named_range, ticket
-from fedrec.sharing.layout import Layout, plain_numbers, plan_layout, with_own_noise
+from fedrec.sharing.layout import (
+    Layout,
+    plain_numbers,
+    plan_layout,
+    require_sharable,
+    with_own_noise,
+)
 from fedrec.sharing.record import addressed, noise_keys, pack_shares, user_bytes
 from fedrec.sharing.site_sums import SiteSum, pack_site, row_names, site_rows
-from fedrec_client.answering import answered, batches
+from fedrec_client.answering import Check, answered, batches
 from fedrec_client.delivery import Delivery
 
 MESSAGE_BYTES = 8 * 2**20
@@ -217,7 +223,9 @@ class SharedDelivery(Delivery):
         return self.three.report(self.run, self.question.round, messages)
 
     def _answered(self, users: npt.NDArray[np.int64]) -> Reports:
-        reports = answered(self.question, self.step, self.mine, users)
+        assert self.plan is not None
+        check = sharing_check(self.question, self.plan)
+        reports = answered(self.question, self.step, self.mine, users, check=check)
         if self.keep:
             self.keep(
                 self.batches,
@@ -228,6 +236,18 @@ class SharedDelivery(Delivery):
     @staticmethod
     def _names(rows: UInt8s, users: npt.NDArray[np.int64]) -> list[bytes]:
         return [row.tobytes() for row in rows[users]]
+
+
+def sharing_check(question: Question, plan: Plan) -> Check:
+    """What reports must pass to be shared as the plan says; of one aggregator, nothing more.
+
+    A client fails where a report cannot be shared, and the server hears that it did: what a person
+    has must not decide it.
+    """
+    if plan.aggregation != "three-party":
+        return lambda reports: None
+    shape = plan_layout(question, plan)
+    return lambda reports: require_sharable(reports, shape)
 
 
 def require_shareable(question: Question, plan: Plan) -> None:

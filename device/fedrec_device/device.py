@@ -21,7 +21,7 @@ from fedrec.federation.report_batches import (
 )
 from fedrec_device.ledger import DeviceLedger
 from fedrec_device.questions import Header, read_header, read_plan, refused
-from fedrec_device.reports import packed, require_form, silence
+from fedrec_device.reports import packed, require_sound, silence
 from fedrec_device.steps import STEPS, Rated
 
 
@@ -162,7 +162,7 @@ class Device:
         try:
             with np.errstate(all="ignore"):  # what is not finite is refused below, by its value
                 items, parts = STEPS[header.step](question, mine)
-            require_form(items, parts, question.blocks)
+            require_sound(items, parts, question.releases)
         except Exception:
             # whatever a hostile array brings about must not show in whether a report comes: it is
             # empty then
@@ -218,6 +218,8 @@ def _require_rows(header: Header, items: int) -> None:
     """Arrays have one number, or a row for each item, or list items; blocks have one row or a row
     for each of either, and fit what a leaf takes however many items the person has."""
     listed = header.arrays["items"][1][0] if "items" in header.arrays else 1
+    if len({spec.rows for release in header.releases for spec in release.blocks} - {1}) > 1:
+        raise refused(Refusal.MALFORMED, "blocks have different numbers of rows")
     for name, (_, shape, _) in header.arrays.items():
         if name != "items" and shape and shape[0] != items:
             raise refused(

@@ -30,7 +30,7 @@ from fedrec.federation.report_batches import MAX_EVENTS_PER_USER
 Floats = npt.NDArray[np.float64]
 Int32s = npt.NDArray[np.int32]
 
-_SLACK = 1e-12  # as `federation.reports`
+_SLACK, _LEAST = 1e-12, 1e-140  # as `federation.reports`
 _HEADER = struct.Struct("<4s32sII")
 _MAGIC = b"FRR1"
 
@@ -81,7 +81,7 @@ def bounded(
         norm = np.sqrt(
             np.sum([[in_order(part.coefficients * part.coefficients)] for part in unit], axis=0)
         )[0]
-        factor = release.radius * (1 - _SLACK) / norm if norm > 0 else 0.0
+        factor = release.radius * (1 - _SLACK) / norm if norm >= _LEAST else 0.0
         factor = factor if scaling == "exact" else min(1.0, factor)
         for part, spec in zip(unit, release.blocks, strict=True):
             coefficients = quantise(
@@ -101,12 +101,14 @@ def silence(specs: Sequence[BlockSpec]) -> list[Part]:
     ]
 
 
-def require_form(items: Int32s, parts: Sequence[Part], specs: Sequence[BlockSpec]) -> None:
-    """ValueError where a report is not of the form that the question announces.
+def require_sound(items: Int32s, parts: Sequence[Part], releases: Sequence[ReleaseSpec]) -> None:
+    """ValueError where a report is not of the form that the question announces, or larger than a
+    radius.
 
-    A leaf would turn it away, and the server hears how many were: it must not choose who, by arrays
-    on which a step fails for some, whose empty report has that form.
+    A leaf would turn it away or shorten it, and the server hears how many were: it must not choose
+    who, by arrays on which a step fails for some, whose empty report is sound.
     """
+    specs = [spec for release in releases for spec in release.blocks]
     if len(items) > MAX_EVENTS_PER_USER:
         raise ValueError("a report names more items than an aggregator takes")
     if len(parts) != len(specs) or (len(items) and items[-1] >= max(s.rows for s in specs)):
@@ -115,6 +117,11 @@ def require_form(items: Int32s, parts: Sequence[Part], specs: Sequence[BlockSpec
         expected = (1 if spec.rows == 1 else len(items),), (spec.folds, spec.width)
         if (part.coefficients.shape, part.vectors.shape) != expected:
             raise ValueError(f"block {spec.name!r} is not of the announced shape {expected}")
+    left = iter(parts)
+    for release in releases:
+        square = sum(_square(next(left), items, spec) for spec in release.blocks)
+        if not square <= release.radius**2:
+            raise ValueError(f"the report of release {release.name!r} is larger than its radius")
 
 
 def packed(
@@ -127,13 +134,26 @@ def packed(
     return b"".join([_HEADER.pack(_MAGIC, digest, 1, len(items)), report_id, token, *columns])
 
 
+def _square(part: Part, items: Int32s, spec: BlockSpec) -> float:
+    """The squared norm of one block's part of a report, in real units."""
+    vectors = np.asarray(part.vectors * spec.vector_step, np.float64)
+    lengths = row_squares(vectors) ** spec.degree
+    coefficients = part.coefficients * spec.coefficient_step
+    return in_order(coefficients**2 * lengths[_owners(items, spec)])
+
+
+def _owners(items: Int32s, spec: BlockSpec) -> npt.NDArray[np.int64]:
+    """Which vector each coefficient belongs to."""
+    return np.zeros(1, np.int64) if spec.rows == 1 else items.astype(np.int64) % spec.folds
+
+
 def _unit_vectors(real: RealPart, items: Int32s, spec: BlockSpec) -> RealPart:
     lengths = np.sqrt(row_squares(real.vectors))
+    lengths = np.where(lengths < _LEAST, 0.0, lengths)
     if not (np.isfinite(lengths).all() and np.isfinite(real.coefficients).all()):
         raise ValueError(f"block {spec.name!r} has numbers that are not finite")
-    owners = np.zeros(1, np.int64) if spec.rows == 1 else items % spec.folds
     moved = lengths**spec.degree
     return RealPart(
-        real.coefficients * moved[owners],
+        real.coefficients * moved[_owners(items, spec)],
         real.vectors / np.where(lengths > 0, lengths, 1.0)[:, None],
     )

@@ -80,9 +80,18 @@ def checks(plan: Plan) -> bool:
 
 
 def norm_bounds(question: Question) -> tuple[NormBound, ...]:
-    """In the order of the releases: vectors first, then coefficients."""
+    """In the order of the releases: vectors first, then coefficients.
+
+    Raises PrivacyError where a step is no power of two: its bound would not be a whole number.
+    """
     found = list[NormBound]()
     for release in question.releases:
+        steps = (s for b in release.blocks for s in (b.coefficient_step, b.vector_step))
+        if any(math.frexp(step)[0] != 0.5 for step in steps):
+            raise PrivacyError(
+                f"the grid of release {release.name!r} cannot be checked",
+                "Ask on steps that are powers of two.",
+            )
         for block in release.blocks:
             square = round(1 / block.vector_step**2)
             found += [
@@ -136,11 +145,15 @@ def projection_limit(question: Question) -> int:
     ]
     limit = math.isqrt((2**64 - 1) // (4 * (max(sizes) + SLACKS)))
     if 800 * math.sqrt(sum(bound.square for bound in bounds)) > limit:
-        raise PrivacyError(
-            f"the grid of round {question.round} is too fine to be checked",
-            "Ask on a coarser grid.",
-        )
+        raise too_fine(question)
     return limit
+
+
+def too_fine(question: Question) -> PrivacyError:
+    """Of a question whose numbers leave checks no room."""
+    return PrivacyError(
+        f"the grid of round {question.round} is too fine to be checked", "Ask on a coarser grid."
+    )
 
 
 def opening_mu(question: Question) -> Mapping[str, float]:

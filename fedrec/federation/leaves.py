@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # it loads SciPy, which a client at rest does without
 _MAGIC = b"FRP1"
 _HEAD = struct.Struct("<4sI")
 _MOST_HEADER_BYTES = 1 << 16
+_MOST_COUNTED = 1 << 53
 _SLACK = 1e-9
 """Of the norm of sums, relative: float64's rounding of n squares is below it for any n that
 fits."""
@@ -191,10 +192,9 @@ def read_partial(content: bytes, specs: Sequence[BlockSpec]) -> PartialSums:
             )
         told = json.loads(header)
         counts = ("round", "quorum", "attempt", "reported", "clipped", "bytes_in")
-        if any(type(told[name]) is not int or told[name] < 0 for name in counts) or not isinstance(
-            told["rejected"], dict
-        ):
-            raise ValueError("a count is not a whole number")
+        numbers = [*(told[name] for name in counts), *dict(told["rejected"]).values()]
+        if any(type(number) is not int or not 0 <= number < _MOST_COUNTED for number in numbers):
+            raise ValueError("a count is not a whole number below 2^53")
         blocks, start = list[Int64s](), 0
         for spec, size in zip(specs, sizes, strict=True):
             block = np.frombuffer(sums[start : start + size], "<i8").reshape(

@@ -36,6 +36,9 @@ from fedrec.numerics import segments
 _SLACK = 1e-12
 """A report is scaled to (1 - slack) times its radius and checked against the radius: far above the
 rounding of the check."""
+_LEAST = 1e-140
+"""Shorter vectors and reports count as nothing: squares of smaller numbers have too few bits, and a
+norm of such squares would be too small to divide by."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,7 @@ def _owners(user_ptr: Int64s, items: npt.NDArray[np.int32], spec: BlockSpec) -> 
 
 def _unit_vectors(real: RealBlock, owners: Int64s, spec: BlockSpec) -> RealBlock:
     lengths = np.sqrt(segments.row_squares(real.vectors))
+    lengths = np.where(lengths < _LEAST, 0.0, lengths)
     if not (np.isfinite(lengths).all() and np.isfinite(real.coefficients).all()):
         raise ValueError(f"block {spec.name!r} has numbers that are not finite")
     moved = lengths**spec.degree
@@ -159,7 +163,7 @@ def _unit_vectors(real: RealBlock, owners: Int64s, spec: BlockSpec) -> RealBlock
 
 
 def _factors(norms: Float64s, radius: float, scaling: Literal["exact", "clip"]) -> Float64s:
-    factors = np.divide(radius, norms, out=np.zeros_like(norms), where=norms > 0)
+    factors = np.divide(radius, norms, out=np.zeros_like(norms), where=norms >= _LEAST)
     return factors if scaling == "exact" else np.minimum(1.0, factors)
 
 

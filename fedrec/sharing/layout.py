@@ -34,13 +34,14 @@ from fedrec.federation.hostile_clients import (
     matrix_coefficient,
     norm_bounds,
     projection_limit,
+    too_fine,
     uncheckable,
 )
 from fedrec.federation.messages import BlockSpec, Question, Reports, triangle
 from fedrec.federation.reports import require_distinct
 from fedrec.privacy import gaussian
 from fedrec.privacy.calibration import Plan
-from fedrec.sharing.squares import four_squares
+from fedrec.sharing.squares import LARGEST, four_squares
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,8 @@ def checked_layout(question: Question) -> Layout:
         places[spec.name] = parts[-1]
     equations = list[Equation]()
     for bound in norm_bounds(question):
+        if bound.square >= LARGEST:
+            raise too_fine(question)
         if bound.vector is None:
             terms = tuple((places[name].left, weight) for name, weight in bound.coefficients)
         else:
@@ -137,8 +140,14 @@ def checked_layout(question: Question) -> Layout:
 
 
 def layout(question: Question) -> Layout:
-    """Without checks. Raises PrivacyError where a block has no two factors."""
+    """Without checks. Raises PrivacyError where a block has no two factors, or blocks have
+    different numbers of rows: an item beyond the rows of one would be written into another."""
     parts, at = list[Part](), 0
+    if len(sizes := {spec.rows for spec in question.blocks} - {1}) > 1:
+        raise PrivacyError(
+            f"blocks of one question have {sorted(sizes)} rows",
+            "Blocks must have one row, or all the same number.",
+        )
     for spec in question.blocks:
         if spec.kind not in COMPILED:
             raise PrivacyError(
@@ -164,14 +173,33 @@ def plain_numbers(reports: Reports, layout: Layout) -> UInt64s:
     """(num_users, length) what is shared of these reports, not shared yet: this must not leave a
     device.
 
-    Raises ValueError where a user names an item twice: one of its numbers would be lost;
-    PrivacyError where the question is not one that can be checked.
+    Raises as `require_sharable`.
     """
+    numbers, slacks = _before_slack(reports, layout)
+    for where, slack in slacks:
+        numbers[:, where] = four_squares(slack)
+    return numbers.view(np.uint64)
+
+
+def require_sharable(reports: Reports, layout: Layout) -> None:
+    """Raises ValueError where a user names an item twice, of whose numbers one would be lost, or an
+    item that a block does not have, or where a report is larger than a bound that is checked;
+    PrivacyError where the question is not one that can be checked."""
+    for _, slack in _before_slack(reports, layout)[1]:
+        if slack.size and not 0 <= int(slack.min()) <= int(slack.max()) < LARGEST:
+            raise ValueError("a report is larger than what is checked of it")
+
+
+def _before_slack(reports: Reports, layout: Layout) -> tuple[Int64s, list[tuple[slice, Int64s]]]:
+    """Rows without their slack numbers, and of every equation where these go and what their squares
+    add up to, (num_users,)."""
     require_distinct(reports.user_ptr, reports.items)
     n, users = reports.num_users, np.repeat(np.arange(reports.num_users), np.diff(reports.user_ptr))
     numbers = np.zeros((n, layout.length), np.int64)
     for part, block in zip(layout.parts, reports.blocks, strict=True):
         vectors = block.vectors.astype(np.int64)
+        if part.spec.rows > 1 and int(reports.items.max(initial=-1)) >= part.spec.rows:
+            raise ValueError(f"a report names an item that block {part.spec.name!r} does not have")
         if part.spec.form.matrix and layout.checked:
             if not np.isin(block.coefficients, (0, part.factor)).all():
                 raise uncheckable(f"block {part.spec.name!r}")
@@ -183,13 +211,14 @@ def plain_numbers(reports: Reports, layout: Layout) -> UInt64s:
         else:
             numbers[users, part.left.start + reports.items] = block.coefficients
         numbers[:, part.right] = vectors.reshape(n, part.spec.folds * part.spec.width)
+    slacks = list[tuple[slice, Int64s]]()
     for equation in layout.checked.equations if layout.checked else ():
         total = sum(
             weight * np.einsum("ij,ij->i", numbers[:, where], numbers[:, where])
             for where, weight in equation.terms
         )
-        numbers[:, equation.slack] = four_squares(equation.square - np.asarray(total, np.int64))
-    return numbers.view(np.uint64)
+        slacks.append((equation.slack, equation.square - np.asarray(total, np.int64)))
+    return numbers, slacks
 
 
 def with_own_noise(numbers: UInt64s, layout: Layout, keys: Sequence[bytes]) -> UInt64s:

@@ -15,6 +15,7 @@ import pytest
 from fedrec.errors import ProtocolError, RefusedError, RunError, UnreachableError
 from fedrec.federation.leaves import (
     LeafDesk,
+    LeafStanding,
     PartialSums,
     TokenRange,
     even_ranges,
@@ -462,3 +463,32 @@ def test_what_is_no_partial_sum_is_refused() -> None:
     for content in (b"", b"FRP1", b"FRP1" + bytes(100)):
         with pytest.raises(ProtocolError):
             read_partial(content, [])
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [{"rejected": {"x": x}} for x in ("y", None, 1.5, -1, 2**60, True)]
+    + [{"rejected": [1]}, {"clipped": 10**400}, {"reported": -1}],
+)
+def test_counts_that_are_none_are_refused(lie: dict[str, Any]) -> None:
+    sound = PartialSums("leaf", "e", "run", 0, "d", 0, 1, 2, 0, 10, {"replayed": 1}, ())
+    assert read_partial(sound.packed(), []) == sound
+    with pytest.raises(ProtocolError):
+        read_partial(replace(sound, **lie).packed(), [])
+
+
+def test_a_leaf_that_forgets_what_it_is_told_is_left_out_and_does_not_hold_up_its_root(
+    tree: Tree,
+) -> None:
+    """It would be told for ever."""
+    tree.send(0), tree.send(1), tree.close()
+    assert tree.charges()
+    told, calls = tree.desks[1].leaf.visit, list[int]()
+
+    def forgetful(*asked: Any, **named: Any) -> LeafStanding:
+        calls.append(1)
+        return replace(told(*asked, **named), head=LedgerHead())
+
+    tree.desks[1].leaf.visit = forgetful
+    tree.root.tick(), tree.root.tick()
+    assert len(calls) <= 4

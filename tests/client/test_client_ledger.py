@@ -86,6 +86,17 @@ def test_the_same_question_again_is_not_charged_again_also_after_a_restart(opene
     assert len(opened().entries) == 1
 
 
+def test_the_same_question_at_another_cost_is_refused(opened: Any) -> None:
+    """A report that counts more costs more, and a resend is not charged: a server that announces
+    other personal limits must not have a longer one for the price of the first."""
+    ledger, question = opened(), f"{0:064x}"
+    assert ledger.charge("run", 0, question, PLAN, ["counts"], weight=0.1)
+    assert not ledger.charge("run", 0, question, PLAN, ["counts"], weight=0.1)
+    for weight in (0.2, 0.05):
+        longer = lambda w=weight: opened().charge("run", 0, question, PLAN, ["counts"], weight=w)  # noqa: E731
+        assert code_of(longer) == Refusal.ALREADY_REPORTED
+
+
 def test_the_reasons_to_refuse_have_their_codes_and_cost_nothing(opened: Any) -> None:
     ledger = opened()
     charged(ledger, 0, "counts")

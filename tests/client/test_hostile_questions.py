@@ -14,13 +14,17 @@ from hypothesis import strategies as st
 from fedrec.data.interactions import Interactions
 from fedrec.errors import RefusedError
 from fedrec.factorization.default_client import UNITS
+from fedrec.federation.checked_grid import on_checked_grid
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Answer, Refusal
 from fedrec.federation.report_batches import Batch, pack_reports
 from fedrec.federation.reports import block, squared_norms
+from fedrec.privacy.calibration import among_three
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings import load
+from fedrec.sharing.layout import plain_numbers, plan_layout
 from fedrec_client.answering import Bounds, answered, require_answerable
+from fedrec_client.three_way import sharing_check
 
 from .conftest import Run
 
@@ -190,6 +194,48 @@ def test_bags_made_long_for_one_item_do_not_tell_the_server_who_has_it(make_site
         for length in np.diff(batch.reports.user_ptr)
     ]
     assert lengths == [0, 19 * 1_024]
+
+
+def test_a_report_that_three_could_not_share_is_silent_and_no_failure(run: Any) -> None:
+    """A client that fails after its charge tells the server so, without noise: here whoever has one
+    item would share a vector longer than its check allows, beside coefficients of zero."""
+    plan = among_three(run.prepared.plan, calibrated_for="one-corrupt", hostile_clients="checked")
+    question = on_checked_grid(run.questions()[0], plan)
+    honest, item = run.prepared.steps[question.step], int(run.events.items[0])
+    holders = np.unique(run.events.users[run.events.items == item])
+
+    def lengthened(question: Question, mine: Any) -> Any:
+        reports = honest(question, mine)
+        for user in np.unique(mine.users[mine.items == item]):
+            reports.blocks[0].vectors[user] = 2**15 - 1
+            reports.blocks[0].coefficients[reports.user_ptr[user] : reports.user_ptr[user + 1]] = 0
+        return reports
+
+    step, users = lengthened, np.arange(30)
+    with pytest.raises(ValueError, match="numbers must lie in"):
+        plain_numbers(answered(question, step, run.events, users), plan_layout(question, plan))
+    reports = answered(question, step, run.events, users, check=sharing_check(question, plan))
+    plain_numbers(reports, plan_layout(question, plan))
+    assert 0 < len(holders) < 30
+    silent = [k for k in range(30) if not reports.blocks[0].vectors[k].any()]
+    assert silent == holders.tolist()
+
+
+def test_blocks_of_different_rows_are_refused_before_anything_is_charged(
+    run: Any, make_site: Any
+) -> None:
+    site = make_site(run.users)
+    site.participant.join(run.terms)
+    question = with_array(run.questions()[0], "items", np.arange(2))
+    release = question.releases[0]
+    blocks = tuple(
+        replace(spec, rows=2) if k == 0 else replace(spec, rows=len(run.terms.items))
+        for k, spec in enumerate(release.blocks)
+    )
+    hostile = replace(question, releases=(replace(release, blocks=blocks),))
+    answer = site.participant.answer(run.invitation(hostile))
+    assert (answer.refusal, site.participant.ledger.entries) == (Refusal.MALFORMED, ())
+    assert "different numbers of rows" in answer.cause
 
 
 NUMBERS = st.one_of(st.floats(-1e30, 1e30), st.sampled_from([0.0, -1.0, 1e-38, 3e38]))

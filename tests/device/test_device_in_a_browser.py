@@ -16,7 +16,8 @@ import pytest
 
 from fedrec.federation.device_files import described
 from fedrec.federation.messages import BlockSpec, Question, ReleaseSpec
-from fedrec.federation.report_batches import Batch, pack_reports
+from fedrec.federation.report_batches import Batch, pack_reports, unpack_reports
+from fedrec.federation.reports import within_radius
 from fedrec.federation.wire import pack_release, question_digest, question_header, report_digest
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
@@ -116,6 +117,19 @@ def test_a_person_without_ratings_and_hostile_arrays_look_like_any_other(
     assert len(sent[1]) == len(sent[2])
 
 
+def test_numbers_whose_squares_underflow_lengthen_nobodys_report(node: Node, world: World) -> None:
+    number = next(k for k, q in enumerate(world.questions) if q.step == "default/biases")
+    question, found = world.questions[number], case(world, number, 3)
+    omega = np.zeros(world.data.num_items)
+    omega[world.data.items[world.data.user_ptr[3]]] = 2.71e-162
+    (answer,) = node("devices", cases=[with_array(found, "omega", omega)])
+    batch = base64.b64decode(answer["posted"][0])
+    taken = unpack_reports(
+        batch, question.blocks, batch[4:36].hex(), max_users=1, max_events_per_user=10_000
+    )
+    assert within_radius(taken.reports, question.releases).all()
+
+
 def other_block(found: dict[str, Any]) -> dict[str, Any]:
     """A block of one row, where the step's report has a coefficient for each item."""
     header = told_file(found, "question")
@@ -125,12 +139,18 @@ def other_block(found: dict[str, Any]) -> dict[str, Any]:
 
 def hostile_variance(found: dict[str, Any]) -> dict[str, Any]:
     """Noise of a rating below zero: no system that a person solves is then positive definite."""
+    array = told_file(found, "question")["public"]["variance"]
+    return with_array(found, "variance", np.full(array["shape"], -1e9, np.dtype(array["dtype"])))
+
+
+def with_array(found: dict[str, Any], name: str, values: np.ndarray) -> dict[str, Any]:
+    """The question with another public array."""
     header = told_file(found, "question")
-    array = header["public"]["variance"]
-    bad = np.full(array["shape"], -1e9, np.dtype(array["dtype"])).tobytes()
-    digest = hashlib.sha256(bad).hexdigest()
-    files = found["files"] | {digest: base64.b64encode(bad).decode()}
-    header["public"]["variance"] = array | {"sha256": digest}
+    array = header["public"][name]
+    content = values.astype(np.dtype(array["dtype"])).tobytes()
+    digest = hashlib.sha256(content).hexdigest()
+    files = found["files"] | {digest: base64.b64encode(content).decode()}
+    header["public"][name] = array | {"sha256": digest}
     return changed(found | {"files": files}, json.dumps(header).encode(), "question")
 
 

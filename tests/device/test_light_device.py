@@ -32,6 +32,7 @@ from fedrec.federation.report_batches import (
     pack_reports,
     unpack_reports,
 )
+from fedrec.federation.reports import within_radius
 from fedrec.federation.wire import question_digest, question_header, report_digest
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.accounting import delta_of as exact_delta_of
@@ -41,6 +42,7 @@ from fedrec_aggregator.device_intake import DeviceIntake
 from fedrec_client.pseudonyms import report_ids, user_tokens
 from fedrec_device import Device, History, Limit, Service
 from fedrec_device.questions import delta_of, read_header, read_plan
+from fedrec_device.reports import Part, require_sound, silence
 from fedrec_device.steps import STEPS
 from tests.device.worlds import InProcess, World, closed, listening, opened, world
 
@@ -130,6 +132,46 @@ def test_blocks_of_another_shape_do_not_tell_the_server_on_whom_its_arrays_fail(
         )
         assert len(taken.reports.items) == 0
         mine.ledger.close()
+
+
+@pytest.mark.parametrize("size", [2.71e-162, 1.6e-162, 5e-324, 1e-130])
+def test_a_report_is_within_its_radius_whatever_the_arrays(
+    world: World, tmp_path: Path, size: float
+) -> None:
+    """A leaf shortens a longer one, and counts it: numbers whose squares underflow on one item must
+    not lengthen the report of whoever has it."""
+    number = next(k for k, q in enumerate(world.questions) if q.step == "default/biases")
+    asked, user = world.questions[number], 3
+    omega = np.zeros(world.data.num_items)
+    omega[world.data.items[world.data.user_ptr[user]]] = size
+    hostile = replace(asked, public={**asked.public, "omega": omega, "kappa": np.array(1.0)})
+    header = question_header(hostile, run=world.terms.run, plan=world.prepared.plan.digest())
+    intake = DeviceIntake(None)  # type: ignore[arg-type]
+    intake.publish(world.terms, replace(world.invitation(number), question=hostile))
+    mine = device(world, tmp_path, user, InProcess(intake))
+    batch = mine.answered(read_header(header), json.loads(json.dumps(vars(world.terms))), 0)
+    taken = unpack_reports(
+        batch, hostile.blocks, question_digest(header), max_users=1, max_events_per_user=10_000
+    )
+    assert within_radius(taken.reports, hostile.releases).all()
+    mine.ledger.close()
+
+
+@pytest.mark.parametrize("longer", [1.0, 1.01])
+def test_a_report_that_is_too_long_is_not_sent(world: World, longer: float) -> None:
+    question = world.questions[0]
+    release = question.releases[0]
+    first = round(longer * release.radius / release.blocks[0].coefficient_step)
+    parts = silence(release.blocks)
+    one = Part(np.array([first], np.int32), np.full((1, 1), 2**14, np.int32))
+    spec = replace(release.blocks[0], vector_step=2.0**-14)
+    alone = [replace(release, blocks=(spec, *release.blocks[1:]))]
+    items = np.array([4], np.int32)
+    if longer > 1:
+        with pytest.raises(ValueError, match="larger than its radius"):
+            require_sound(items, [one, *parts[1:]], alone)
+    else:
+        require_sound(items, [one, *parts[1:]], alone)
 
 
 def test_a_question_that_fits_a_leaf_for_a_person_without_its_items_alone_is_refused_for_all(

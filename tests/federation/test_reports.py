@@ -1,5 +1,6 @@
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -194,3 +195,20 @@ def test_a_report_too_large_for_one_of_two_releases_is_seen() -> None:
         )
         reports.blocks[forged].coefficients[1] *= 2
         assert within_radius(reports, [MIXED, DENSE]).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("size", [1e-160, 1.6e-162, 2.71e-162, 5e-324, 1e-130, 1e130])
+@pytest.mark.parametrize("scaling", ["exact", "clip"])
+def test_numbers_whose_squares_underflow_never_make_a_report_longer(
+    size: float, scaling: Any
+) -> None:
+    """A server may send such numbers for one item: who has it must not be told by a long report."""
+    ptr, items = np.array([0, 2], np.int64), np.array([0, 1], np.int32)
+    small, unit = np.array([size, 1.05 * size]), np.ones((1, WIDTH))
+    for real in (RealBlock(small, unit), RealBlock(np.ones(2), size * unit)):
+        for kind in ("linear", "outer"):
+            spec = ReleaseSpec("r", (block("b", kind, rows=ITEMS, width=WIDTH),))
+            reports = bounded(ptr, items, [real], [spec], scaling=scaling)
+            assert within_radius(reports, [spec]).all()
+            vectors = reports.blocks[0].vectors * spec.blocks[0].vector_step
+            assert float(np.linalg.norm(vectors)) <= 1

@@ -11,7 +11,7 @@ from fedrec.errors import PrivacyError
 from fedrec.federation.messages import Question, ReleaseSpec, Reports
 from fedrec.federation.reports import block
 from fedrec.federation.sums import exact_sums
-from fedrec.sharing.layout import Layout, layout, plain_numbers
+from fedrec.sharing.layout import Layout, layout, plain_numbers, require_sharable
 from fedrec.sharing.record import upload_bytes
 from fedrec.sharing.servers import ShareSums, total
 from fedrec.sharing.shares import Shares, fresh_seeds, share
@@ -78,6 +78,23 @@ def test_a_matrix_for_each_item_is_refused() -> None:
         layout(
             Question(0, "s", {}, (ReleaseSpec("gram", (block("gram", "outer", rows=4, width=2),)),))
         )
+
+
+def test_blocks_of_different_rows_are_refused() -> None:
+    """An item beyond the rows of one block would be written among the coefficients of another, and
+    count there by its step: a report of many radii."""
+    blocks = (block("a", "linear", rows=2, width=1), block("b", "linear", rows=ITEMS, width=1))
+    with pytest.raises(PrivacyError, match="blocks of one question have"):
+        layout(Question(0, "s", {}, (ReleaseSpec("r", blocks),)))
+
+
+def test_an_item_that_a_block_does_not_have_is_refused() -> None:
+    reports = some_reports(5, 3)
+    last = int(reports.user_ptr[1]) - 1
+    reports.items[last] = ITEMS
+    for read in (plain_numbers, require_sharable):
+        with pytest.raises(ValueError, match="does not have"):
+            read(reports, LAYOUT)
 
 
 def test_a_user_who_names_an_item_twice_is_refused() -> None:

@@ -6,7 +6,7 @@
 
 import { RefusedError, bytesOf, hexOf, hmac, joined, sha256, utf8 } from "./bytes.js";
 import { questionOf, readHeader, readPlan, readTerms, requireRows } from "./questions.js";
-import { packed, requireForm, silence } from "./reports.js";
+import { packed, requireSound, silence } from "./reports.js";
 import { STEPS } from "./steps.js";
 
 const TOKEN_BYTES = 16;
@@ -99,7 +99,7 @@ export class Device {
     let answer;
     try {
       answer = STEPS[header.step](question, mine);
-      requireForm(answer.items, answer.parts, question.blocks);
+      requireSound(answer.items, answer.parts, question.releases);
     } catch {
       // whatever hostile arrays bring about must not show in whether a report comes: it is empty then
       answer = { items: [], parts: silence(question.blocks) };

@@ -57,6 +57,9 @@ export function requireRows({ arrays, releases }, items) {
   const block = releases.flatMap(({ blocks }) => blocks).find(({ rows }) => ![1, items, listed].includes(rows));
   const blocks = releases.flatMap((release) => release.blocks);
   if (!isShort(blocks, items)) throw new RefusedError("too-large", "A report could have more bytes than a leaf takes.");
+  if (new Set(blocks.map(({ rows }) => rows).filter((rows) => rows !== 1)).size > 1) {
+    throw new RefusedError("malformed", "Blocks have different numbers of rows.");
+  }
   if (!misfit && !block) return;
   const what = misfit ? `public array ${misfit[0]}` : `block ${block.name}`;
   throw new RefusedError("malformed", `${what} does not fit a catalogue of ${items} items.`);

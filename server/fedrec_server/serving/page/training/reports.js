@@ -9,6 +9,7 @@
 import { joined, utf8 } from "./bytes.js";
 
 const SLACK = 1e-12; // as `fedrec.federation.reports`
+const LEAST = 1e-140; // too
 const LARGEST = 2 ** 15;
 const MOST_ITEMS = 20_000; // as `fedrec.federation.report_batches`
 const MOST_BYTES = 2 ** 20;
@@ -42,7 +43,7 @@ export function bounded(items, parts, releases, scaling = "exact") {
   return releases.flatMap((release) => {
     const unit = release.blocks.map((spec) => unitVectors(left.shift(), items, spec));
     const norm = Math.sqrt(inOrder(unit.map(({ coefficients }) => inOrder(coefficients.map((c) => c * c)))));
-    const exact = norm > 0 ? (release.radius * (1 - SLACK)) / norm : 0;
+    const exact = norm >= LEAST ? (release.radius * (1 - SLACK)) / norm : 0;
     const factor = scaling === "exact" ? exact : Math.min(1, exact);
     return unit.map(({ coefficients, vectors }, at) => {
       const spec = release.blocks[at];
@@ -63,15 +64,22 @@ export function silence(blocks) {
 }
 
 /**
- * Throws RangeError where a report is not of the form that the question announces. A leaf would turn it away, and the server hears how
- * many were: it must not choose who, by arrays on which a step fails for some, whose empty report has that form.
+ * Throws RangeError where a report is not of the form that the question announces, or larger than a radius. A leaf would turn it away or
+ * shorten it, and the server hears how many were: it must not choose who, by arrays on which a step fails for some, whose empty report is
+ * sound.
  */
-export function requireForm(items, parts, blocks) {
+export function requireSound(items, parts, releases) {
+  const blocks = releases.flatMap((release) => release.blocks);
   const sound = (part, { rows, folds, width }) => part.coefficients.length === (rows === 1 ? 1 : items.length) && part.vectors.length === folds * width;
   if (items.length > MOST_ITEMS) throw new RangeError("The report names more items than an aggregator takes.");
   const most = Math.max(...blocks.map(({ rows }) => rows));
   if (parts.length !== blocks.length || [...items].some((item) => item >= most) || !parts.every((part, at) => sound(part, blocks[at]))) {
     throw new RangeError("The report is not of the announced form.");
+  }
+  const left = [...parts];
+  for (const release of releases) {
+    const square = inOrder(release.blocks.map((spec) => squareOf(left.shift(), items, spec)));
+    if (!(square <= release.radius ** 2)) throw new RangeError(`The report of release ${release.name} is larger than its radius.`);
   }
 }
 
@@ -89,12 +97,24 @@ export function packed(digest, reportId, token, items, parts) {
   return joined([utf8("FRR1"), digest, counts, reportId, token, littleEndian([items.length, ...items], 4), ...numbers]);
 }
 
+/** The squared norm of one block's part of a report, in real units. */
+function squareOf({ coefficients, vectors }, items, spec) {
+  const squares = rowSquares(Float64Array.from(vectors, (value) => value * spec.vector_step), spec.width);
+  const real = Float64Array.from(coefficients, (c) => c * spec.coefficient_step);
+  return inOrder(real.map((c, at) => c * c * squares[owner(items, at, spec)] ** DEGREES[spec.kind]));
+}
+
+/** Which vector a coefficient belongs to. */
+function owner(items, at, { rows, folds }) {
+  return rows === 1 ? 0 : items[at] % folds;
+}
+
 function unitVectors({ coefficients, vectors }, items, spec) {
-  const lengths = rowSquares(vectors, spec.width).map(Math.sqrt);
+  const lengths = rowSquares(vectors, spec.width).map((square) => (Math.sqrt(square) < LEAST ? 0 : Math.sqrt(square)));
   if (![...lengths, ...coefficients].every(Number.isFinite)) throw new RangeError(`block ${spec.name} has numbers that are not finite`);
   const moved = DEGREES[spec.kind] === 2 ? lengths.map((length) => length * length) : lengths;
   return {
-    coefficients: coefficients.map((c, at) => c * moved[spec.rows === 1 ? 0 : items[at] % spec.folds]),
+    coefficients: coefficients.map((c, at) => c * moved[owner(items, at, spec)]),
     vectors: vectors.map((value, at) => value / (lengths[Math.floor(at / spec.width)] || 1)),
   };
 }
