@@ -31,6 +31,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -393,16 +394,29 @@ def shrunk_directions(
     which items differ at all.
     """
     (m, d), observed, variance = sums.shape, sums / weights[:, None], (std**2 + 1e-6) / weights**2
-    C = 0.03 * np.eye(d)
+    C, centred, q = 0.03 * np.eye(d), np.empty((m, d)), np.empty((m, d))
     for _ in range(sweeps):
         precision = 1 / (np.trace(C) / d + variance)
         mean = precision @ observed / precision.sum()
         values, E = np.linalg.eigh(C)
         values = np.maximum(values, 0)
-        kept = values / (values + variance[:, None])
-        q = kept * ((observed - mean) @ E)
-        C = E @ (q.T @ q + np.diag((values * (1 - kept)).sum(axis=0))) @ E.T / m
+        np.subtract(observed, mean, out=centred)
+        left_open = _shrink(np.matmul(centred, E, out=q), values, variance)
+        C = E @ (q.T @ q + np.diag(left_open)) @ E.T / m
     return np.asarray(mean + q @ E.T, np.float64)
+
+
+@numba.njit(nogil=True, cache=True)
+def _shrink(q: Float64s, values: Float64s, variance: Float64s) -> Float64s:
+    """Posterior means of q (m, d), in place, under priors of variance `values` (d,), with noise of
+    variance (m,); and what it leaves open of each direction, summed over items."""
+    left_open = np.zeros(len(values))
+    for j in range(len(q)):
+        for k in range(len(values)):
+            kept = values[k] / (values[k] + variance[j])
+            q[j, k] *= kept
+            left_open[k] += values[k] * (1 - kept)
+    return left_open
 
 
 def _floats(state: State, name: str) -> Float64s:
