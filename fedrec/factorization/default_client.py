@@ -232,11 +232,11 @@ def step_scales(
     n = np.maximum(np.diff(user_ptr), 1)
     squares = fit.residuals**2
     ratio = np.divide(np.sqrt(n), norms, out=np.zeros_like(norms), where=norms > 0)
-    lengths = (fit.vectors**2)[owners].T
     added = plain - fit.residuals
-    columns = squares, fit.noise_share * squares - variance, added * plain, added**2, *lengths
+    columns = squares, fit.noise_share * squares - variance, added * plain, added**2
     means = [segments.sums(user_ptr, column) / n for column in columns]
-    return np.column_stack([np.ones(len(n)), ratio, *means])
+    lengths = segments.owned_sums(user_ptr, owners, fit.vectors**2) / n[:, None]
+    return np.column_stack([np.ones(len(n)), ratio, *means, lengths])
 
 
 def _model(question: Question, mine: Interactions) -> tuple[Float64s, Float64s, Float64s]:

@@ -25,6 +25,17 @@ def sums(pointer: Int64s, values: Float64s) -> Float64s:
 
 
 @numba.njit(nogil=True, cache=True)
+def owned_sums(pointer: Int64s, owners: Int64s, rows: Float64s) -> Float64s:
+    """(rows, d) sum of the vectors `rows[owners[e]]` of each segment's events e."""
+    out = np.zeros((len(pointer) - 1, rows.shape[1]))
+    for r in range(len(out)):
+        for e in range(pointer[r], pointer[r + 1]):
+            for c in range(rows.shape[1]):
+                out[r, c] += rows[owners[e], c]
+    return out
+
+
+@numba.njit(nogil=True, cache=True)
 def squares(pointer: Int64s, values: Float64s) -> Float64s:
     """(rows,) sum of squares of `values[pointer[r]:pointer[r + 1]]`."""
     out = np.zeros(len(pointer) - 1)
