@@ -23,7 +23,6 @@ of covariance ((K^-1)_FF)^-1, and w_(F) = Phi' (K^-1 t - (K^-1)_F' r_F).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numba
@@ -32,8 +31,13 @@ import numpy.typing as npt
 
 from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
+from fedrec.numerics.kernels import add_outer
+from fedrec.numerics.packed import pad_columns
 from fedrec.numerics.threads import map_ranges
 
+EVENTS = 64
+"""Ratings whose outer products are summed at a time, so that they stay in the second-level
+cache."""
 _REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums as vectors; the order is fixed when compiled
 
 
@@ -79,7 +83,8 @@ def cross_fit(
         raise ValueError(f"items fall into one fold or more, found {folds}")
     found = CrossFit(np.empty(n), np.zeros((mine.num_users * folds, width)), np.empty(n))
     arrays = (
-        np.ascontiguousarray(phi),
+        pad_columns(phi, np.float64),
+        phi.shape[1],
         targets,
         variance,
         folds,
@@ -96,31 +101,23 @@ def cross_fit(
 
 @numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
 def _inverse(A: Float64s) -> Float64s:
-    """The inverse of a positive definite matrix of which only the lower triangle is read, through
-    its Cholesky factor; A is used up."""
+    """The inverse of a positive definite matrix, in its place, by Gauss and Jordan's elimination:
+    its inner loop runs along rows, Cholesky's is a short sum."""
     n = len(A)
-    for e in range(n):
-        for f in range(e + 1):
-            total = A[e, f]
-            for g in range(f):
-                total -= A[e, g] * A[f, g]
-            A[e, f] = math.sqrt(total) if e == f else total / A[f, f]
-    L = np.zeros((n, n))  # rows of the factor's inverse, transposed: L[c, e] = (factor^-1)[e, c]
-    for c in range(n):
-        L[c, c] = 1 / A[c, c]
-        for e in range(c + 1, n):
-            total = 0.0
-            for g in range(c, e):
-                total -= A[e, g] * L[c, g]
-            L[c, e] = total / A[e, e]
-    S = np.empty((n, n))
-    for c in range(n):
-        for e in range(c, n):
-            total = 0.0
-            for g in range(e, n):
-                total += L[c, g] * L[e, g]
-            S[c, e] = S[e, c] = total
-    return S
+    row = np.empty(n)
+    for k in range(n):
+        unit = 1 / A[k, k]
+        for c in range(n):
+            row[c] = A[k, c] * unit
+        row[k] = unit
+        for i in range(n):
+            factor = A[i, k]
+            A[i, k] = 0
+            for c in range(n):
+                A[i, c] -= factor * row[c]
+        for c in range(n):
+            A[k, c] = row[c]
+    return A
 
 
 @numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
@@ -134,26 +131,33 @@ def _times(S: Float64s, x: Float64s) -> Float64s:
 
 @numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
 def _rows_times(X: Float64s, S: Float64s) -> Float64s:
-    """X S for a symmetric S."""
-    out = np.zeros(X.shape)
-    for a in range(len(X)):
-        for i in range(len(S)):
-            for c in range(len(S)):
-                out[a, i] += S[i, c] * X[a, c]
+    """X S for S (W, W), W a multiple of 4."""
+    n, W = X.shape
+    out = np.zeros((n, W))
+    for e in range(n):
+        for c in range(0, W, 4):
+            p, q, r, s = X[e, c], X[e, c + 1], X[e, c + 2], X[e, c + 3]
+            for i in range(W):
+                out[e, i] += (p * S[c, i] + q * S[c + 1, i]) + (r * S[c + 2, i] + s * S[c + 3, i])
     return out
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
+@numba.njit(nogil=True, cache=True)
 def _precision(X: Float64s, t: Float64s, v: Float64s) -> tuple[Float64s, Float64s]:
-    """sum phi phi' / v, of which only the lower triangle is computed, and sum phi t / v."""
-    n, D = X.shape
-    A, b = np.zeros((D, D)), np.zeros(D)
-    for e in range(n):
-        for i in range(D):
-            x = X[e, i] / v[e]
-            b[i] += x * t[e]
-            for c in range(i + 1):
-                A[i, c] += x * X[e, c]
+    """sum phi phi' / v and sum phi t / v."""
+    n, W = X.shape
+    A, b, weighted = np.zeros((W, W)), np.zeros(W), np.empty((EVENTS, W))
+    for start in range(0, n, EVENTS):
+        taken = min(EVENTS, n - start)
+        for e in range(taken):
+            for c in range(W):
+                weighted[e, c] = X[start + e, c] / v[start + e]
+                b[c] += weighted[e, c] * t[start + e]
+        rows = X[start : start + taken].reshape(-1)
+        add_outer(weighted.reshape(-1), rows, A.reshape(-1), taken, W)
+    for i in range(W):
+        for c in range(i):
+            A[i, c] = A[c, i]
     return A, b
 
 
@@ -197,7 +201,7 @@ def _among_directions(
                 total = 0.0
                 for c in range(D):
                     total += SX[a, c] * X_F[e, c]
-                M[a, e] = -total
+                M[a, e] = M[e, a] = -total
             M[a, a] += v_F[a]
             for c in range(D):
                 misfit[a] -= w[c] * X_F[a, c]
@@ -225,8 +229,10 @@ def _among_items(
     A = np.zeros((n, n))
     for e in range(n):
         for f in range(e + 1):
+            total = 0.0
             for c in range(D):
-                A[e, f] += X[e, c] * X[f, c]
+                total += X[e, c] * X[f, c]
+            A[e, f] = A[f, e] = total
         A[e, e] += v[e]
     K = _inverse(A)
     weights = _times(K, t)
@@ -235,7 +241,7 @@ def _among_items(
         M = np.empty((len(mine), len(mine)))
         for a in range(len(mine)):
             for b in range(a + 1):
-                M[a, b] = K[mine[a], mine[b]]
+                M[a, b] = M[b, a] = K[mine[a], mine[b]]
         M = _inverse(M)
         r = _times(M, weights[mine])
         for a in range(len(mine)):
@@ -258,6 +264,7 @@ def _cross_fit_range(
     user_ptr: Int64s,
     items: npt.NDArray[np.int32],
     phi: Float64s,
+    directions: int,
     targets: Float64s,
     variance: Float64s,
     folds: int,
@@ -277,7 +284,7 @@ def _cross_fit_range(
             j = items[a + e]
             X[e], v[e], fold[e] = phi[j], variance[j], j % folds
         mine = vectors[k * folds : (k + 1) * folds]
-        if b - a < phi.shape[1]:
+        if b - a < directions:
             _among_items(X, t, v, fold, residuals[a:b], mine, noise_share[a:b])
         else:
             _among_directions(X, t, v, fold, residuals[a:b], mine, noise_share[a:b])
