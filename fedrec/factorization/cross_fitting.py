@@ -82,18 +82,13 @@ def cross_fit(
     if folds < 1:
         raise ValueError(f"items fall into one fold or more, found {folds}")
     found = CrossFit(np.empty(n), np.zeros((mine.num_users * folds, width)), np.empty(n))
-    arrays = (
-        pad_columns(phi, np.float64),
-        phi.shape[1],
-        targets,
-        variance,
-        folds,
-        found.residuals,
-        found.vectors,
-        found.noise_share,
-    )
+    padded, directions = np.asarray(pad_columns(phi, np.float64), np.float64), phi.shape[1]
+    known = targets, variance
+    filled = found.residuals, found.vectors, found.noise_share
     map_ranges(
-        lambda first, last: _cross_fit_range(first, last, mine.user_ptr, mine.items, *arrays),
+        lambda first, last: _cross_fit_range(
+            first, last, mine.user_ptr, mine.items, padded, directions, *known, folds, *filled
+        ),
         mine.num_users,
     )
     return found
