@@ -1,12 +1,16 @@
-"""What is a news model worth to people who ask a real server? AUC over test impressions, at many
-epsilons of a query, beside evaluation.
+"""What is a news model worth to people who ask a real server? AUC, MRR and nDCG@10 over test
+impressions, and lists of ten, at many epsilons of a query, beside evaluation and popularity.
 
 Protocol: models and division of users are those of `fedrec bench news`. Every test user makes one
 query with the client's code (`serving.asking` on the run's bundle, with evaluation's key), sends it
 over gRPC to a `fedrec serve` process, and gets every item with its score; the scores are put on the
 candidates of the user's impressions. "in evaluation" is what `fedrec simulate` measured without a
-server. Epsilons are per click (replace), of one query. Other sizes of B are trained and served the
-same way, one seed.
+server. Epsilons are per click (replace), of one query; at an infinite one the list is the exact
+one, which the device makes with its own model. Popularity (`bench.news_popularity`) is clicks of
+train, counted without privacy and released at training's epsilon. Differences to the counted form
+are paired by user, with one standard error. Lists are of ten from the whole catalogue, the history
+left out; targets are the clicks of the user's impressions. Other sizes of B are trained and served
+the same way.
 """
 
 from __future__ import annotations
@@ -29,6 +33,14 @@ from fedrec.serving.bundle import FILE, Bundle, read
 from fedrec.storage import finite
 from fedrec_client.serving_connection import connect
 from fedrec_client.serving_link import GrpcServer, Query, Trust
+from fedrec_simulations.bench.news_popularity import (
+    LIST,
+    WITH_COUNTS,
+    Metrics,
+    Popularity,
+    above,
+    over_seeds,
+)
 from fedrec_simulations.bench.serving_process import served
 from fedrec_simulations.data.news import load_news
 from fedrec_simulations.experiments.news import SERVED, Method, news_trial, scenario_of
@@ -40,7 +52,7 @@ from fedrec_simulations.news_run import serving_guarantee
 EPSILONS = (math.inf, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.1)
 METHODS = (
     Method("additive", 5.0),
-    *(Method("additive", 5.0, {"basis": B}, seeds=(1,)) for B in (8, 16, 64)),
+    *(Method("additive", 5.0, {"basis": B}) for B in (8, 16, 64)),
 )
 _SETTINGS = ("[limits]", "most_items = 100000")
 
@@ -84,8 +96,14 @@ def one_model(folder: Path, data: str, method: Method, seed: int) -> Row:
         {seed: news_trial(data, method, SERVED, seed)}, RowFiles(folder_of(folder, data))
     )[seed]
     run_dir, scenario = Path(evaluated["run_dir"]), scenario_of(data, method, seed)
-    test, bundle = load_news(scenario).log.test, read(run_dir / FILE)
-    streams, rows, difference = Streams(seed), dict[str, dict[str, float]](), 0.0
+    log, bundle = load_news(scenario).log, read(run_dir / FILE)
+    test, streams = log.test, Streams(seed)
+    rows, measured, difference = dict[str, dict[str, float]](), dict[str, Metrics](), 0.0
+    popular = Popularity.of(
+        log,
+        serving_guarantee(method.epsilon, scenario.privacy.delta),
+        key=streams.key("popularity"),
+    )
     with tempfile.TemporaryDirectory() as name, served(run_dir, Path(name), _SETTINGS) as server:
         link = connect(f"grpc://{server.grpc}", Trust())
         assert isinstance(link, GrpcServer)
@@ -101,13 +119,21 @@ def one_model(folder: Path, data: str, method: Method, seed: int) -> Row:
             rows[f"{epsilon}"] = dict(
                 evaluate_impressions(on_candidates(test, scores), test).means()
             )
+            measured[f"{epsilon}"] = popular.beside(scores)
         link.close()
     answers = {
         f"{answer['epsilon']}": answer["metrics"] for answer in evaluated["serving"]["answers"]
     }
     about = {"users": test.num_users, "impressions": len(test), "coefficients": bundle.coefficients}
-    about |= {"popularity": evaluated.get("baselines", {}).get("popularity")}
-    return {**about, "served": rows, "evaluated": answers, "most_score_difference": difference}
+    return {
+        **about,
+        "epsilon": method.epsilon,
+        "popularity": popular.rows(),
+        "served": rows,
+        "measured": measured,
+        "evaluated": answers,
+        "most_score_difference": difference,
+    }
 
 
 def through(link: GrpcServer, bundle: Bundle, sent: npt.NDArray[np.float32]) -> Scores:
@@ -138,18 +164,32 @@ def _furthest(bundle: Bundle, sent: npt.NDArray[np.float32], scores: Scores) -> 
 def summary(seeds: Sequence[Row]) -> Row:
     """What is shown of one model, by epsilon."""
     first = seeds[0]
+    popular = {
+        name: over_seeds([row["popularity"][name] for row in seeds])
+        for name in ("counted", "released")
+    }
     rows = {
         f"{epsilon}": {
             "server": _auc(row["served"].get(f"{epsilon}") for row in seeds),
             "evaluation": _auc(row["evaluated"].get(f"{epsilon}") for row in seeds),
             "mrr": float(np.mean([row["served"][f"{epsilon}"]["mrr"] for row in seeds])),
             "ndcg@10": float(np.mean([row["served"][f"{epsilon}"]["ndcg@10"] for row in seeds])),
+            "beside_popularity": above(
+                over_seeds([row["measured"][f"{epsilon}"] for row in seeds]), popular["counted"]
+            ),
         }
         for epsilon in EPSILONS
     }
-    about = {name: first[name] for name in ("users", "impressions", "coefficients", "popularity")}
+    about = {name: first[name] for name in ("users", "impressions", "coefficients")}
     return {
         **about,
+        "popularity": {
+            "epsilon": first["epsilon"],
+            **{
+                name: {metric: found.mean for metric, found in metrics.items()}
+                for name, metrics in popular.items()
+            },
+        },
         "seeds": len(seeds),
         "served": rows,
         "most_score_difference": max(row["most_score_difference"] for row in seeds),
@@ -162,38 +202,76 @@ def _auc(rows: Iterator[Row | None]) -> Row | None:
 
 
 def markdown(result: Row) -> str:
-    """AUC and nDCG@10 through the server against epsilon, the default also as evaluated, other
-    sizes of B, and popularity."""
-    methods, lines = result["methods"], []
-    epsilons = sorted(next(iter(methods.values()))["served"], key=float, reverse=True)
-    first, *others = sorted(
-        methods.values(), key=lambda found: (-found["seeds"], found["coefficients"])
+    """A table for each metric: every B through the server against epsilon, with the difference from
+    popularity, and popularity itself."""
+    methods = sorted(
+        result["methods"].values(), key=lambda found: (-found["seeds"], found["coefficients"])
     )
-    for place, found in enumerate([first, *others]):
-        name = f"B = {found['coefficients']}, {found['seeds']} seed{'s' * (found['seeds'] > 1)}"
-        for words, key in (("through the server", "server"), ("in evaluation", "evaluation"))[
-            : 1 if place else 2
-        ]:
-            lines.append(
-                [f"{name}, {words}", *(_percent(found["served"][e][key]) for e in epsilons)]
-            )
-        if not place:
-            lines.append(
+    first = next((m for m in methods if m["coefficients"] == 32), methods[0])
+    methods = [first, *(m for m in methods if m is not first)]
+    epsilons = sorted(first["served"], key=float, reverse=True)
+    popular, trained = first["popularity"], first["popularity"]["epsilon"]
+    parts = [
+        f"{first['users']:,} test users, {first['impressions']:,} impressions. Every ε is per "
+        "click (replace): of training, of one query, and of released counts. ε = inf is the exact "
+        "list, which a device makes with its own model. In brackets: the difference from counted "
+        "popularity, ± one standard error, paired by user. A dash: not evaluated."
+    ]
+    for metric, words in _TABLES.items():
+        lines = [
+            [_named(m), *(_cell(m["served"][e]["beside_popularity"], metric) for e in epsilons)]
+            for m in methods
+        ]
+        if metric == "auc":
+            name = f"{_named(first).removesuffix('through the server')}in evaluation"
+            lines.append([name, *(_percent(first["served"][e]["evaluation"]) for e in epsilons)])
+        if metric == LIST:
+            lines += [
                 [
-                    f"{name}, through the server, nDCG@10",
-                    *(f"{100 * found['served'][e]['ndcg@10']:.2f}" for e in epsilons),
+                    f"{_named(m)}, log of released counts added",
+                    *(_cell(m["served"][e]["beside_popularity"], WITH_COUNTS) for e in epsilons),
                 ]
+                for m in methods
+            ]
+        lines += [
+            [name, *[f"{100 * popular[key][metric]:.2f}"] * len(epsilons)]
+            for key, name in (
+                ("counted", "popularity, counted: not private"),
+                (
+                    "released",
+                    f"popularity, released at ε = {trained:g} per click",
+                ),
             )
-    words = (
-        f"AUC where nothing else is said. {first['users']:,} test users, "
-        f"{first['impressions']:,} impressions; a dash: not evaluated."
-    )
-    if popular := first.get("popularity"):
-        words += (
-            f" Popularity: AUC {100 * popular['auc']:.2f}, nDCG@10 {100 * popular['ndcg@10']:.2f}."
+        ]
+        heads = (
+            f"trained at ε = {trained:g} per click",
+            *(f"ε = {float(e):g} per click" for e in epsilons),
         )
-    heads = ("additive, trained at ε = 5", *(f"ε = {float(e):g}" for e in epsilons))
-    return f"{table(heads, lines)}\n\n{words}"
+        parts += [words, table(heads, lines)]
+    return "\n\n".join(parts)
+
+
+_TABLES = {
+    "ndcg@10": "**nDCG@10** over the candidates of an impression, in percent.",
+    "mrr": "**MRR** over the candidates of an impression, in percent.",
+    "auc": "**AUC** over the candidates of an impression, in percent.",
+    LIST: (
+        "**NDCG@10 of a list of ten from the whole catalogue**, in percent. The model learns "
+        "against others as popular as the clicks, so its score alone leaves popularity out. A "
+        "device that adds the log of the released counts puts it back; their release is one more "
+        "ε per click."
+    ),
+}
+
+
+def _named(found: Row) -> str:
+    seeds = found["seeds"]
+    return f"B = {found['coefficients']}, {seeds} seed{'s' * (seeds > 1)}, through the server"
+
+
+def _cell(found: Row, metric: str) -> str:
+    one = found[metric]
+    return f"{100 * one['mean']:.2f} ({100 * one['above']:+.2f} ± {100 * one['above_stderr']:.2f})"
 
 
 def _percent(auc: Row | None) -> str:
