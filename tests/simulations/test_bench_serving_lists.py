@@ -21,10 +21,14 @@ def test_ratings_and_clicks_are_asked_for_through_a_server() -> None:
         assert methods["popularity"]["gain"] == 0 == methods["popularity"]["gain_stderr"]
         assert methods["exact"]["gain_stderr"] > 0
         assert 0 < found["told"]["5"]["6"] < found["told"]["inf"]["6"] <= 1
+        readers = found["readers"][0]["lists"]
+        assert list(readers) == ["exact", "inf", "5"]
+        assert readers["inf"]["same_reader"] == 10 > readers["5"]["same_reader"]
     page = serving_lists.markdown(result)
     assert (
         page.index("| popularity |")
         < page.index("| exact |")
         < page.index("served, ε = inf")
         < page.index("served, ε = 5")
+        < page.index("Three readers of different taste")
     )

@@ -8,6 +8,8 @@ for 10 items and as many more as a history has places, and drops what it had see
 test rows that are likes. Epsilons are per click (replace), of one question. "popularity" counts
 train rows without noise; "exact" is the list that the device makes for itself. Gains over
 popularity are paired by user, with two standard errors. The seed of question noise is the run's.
+Made-up readers, three at a time (`bench.three_readers`), ask the same server 100 times at each
+epsilon, each time with fresh noise.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Fold
 from fedrec.errors import SettingsError
@@ -39,6 +42,7 @@ from fedrec.settings import Scenario, load
 from fedrec.storage import finite
 from fedrec_client.serving_connection import connect
 from fedrec_client.serving_link import GrpcServer, Query, Trust
+from fedrec_simulations.bench import three_readers
 from fedrec_simulations.bench.serving_process import served
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.experiments.rows import Row, table
@@ -120,6 +124,10 @@ def of_scenario(scenario: Scenario, epsilons: Sequence[float] = EPSILONS) -> Row
                 )
                 for e in epsilons
             }
+            readers = [
+                _readers(link, bundle, scenario, training.result.model, train, known, epsilons)
+                for known in three_readers.threes(dataset.features, train)
+            ]
             link.close()
     methods = {**_simple(training.result.model, train, fold), **lists}
     groups = _groups((window >= 0).sum(1), about.history)
@@ -132,6 +140,35 @@ def of_scenario(scenario: Scenario, epsilons: Sequence[float] = EPSILONS) -> Row
             words: _group(methods, fold, liked, inside) for words, inside in groups if inside.any()
         },
         "told": {f"{e:g}": _told(bundle, e) for e in epsilons},
+        "readers": readers,
+    }
+
+
+def _readers(
+    link: GrpcServer,
+    bundle: Bundle,
+    scenario: Scenario,
+    model: Model,
+    train: Interactions,
+    known: dict[str, Int64s],
+    epsilons: Sequence[float],
+) -> Row:
+    """What three readers share."""
+    one, many = (three_readers.events(known, train, draws=n) for n in (1, three_readers.DRAWS))
+    window = latest_liked(
+        many,
+        places=bundle.about.history,
+        liked=liked_of(scenario, train.kind, train.value_range),
+    )
+    lists = {"exact": _exact(model, one)[None]}
+    for e in epsilons:
+        key = Streams(scenario.seed).key(f"readers/{', '.join(known)}/{e:g}")
+        found = through(link, bundle, window, Fold(many, many), epsilon=e, key=key)
+        lists[f"{e:g}"] = found.reshape(three_readers.DRAWS, len(known), K)
+    return {
+        "likes": {genre: len(items) for genre, items in known.items()},
+        "draws": three_readers.DRAWS,
+        "lists": {name: three_readers.shared(found) for name, found in lists.items()},
     }
 
 
@@ -143,18 +180,19 @@ def _told(bundle: Bundle, epsilon: float) -> Row:
 
 def _simple(model: Model, train: Interactions, fold: Fold) -> dict[str, Lists]:
     """Popularity, and the same model without noise."""
-    ranker, counts = (
-        ranker_of(model),
-        np.bincount(train.items, minlength=train.num_items),
-    )
-    exact = dot_product(
-        np.asarray(ranker.user_vectors(fold.history), np.float32),
+    counts = np.bincount(train.items, minlength=train.num_items)
+    popular = top_items(same_for_everyone(counts), history=fold.history, k=K)
+    return {"popularity": popular, "exact": _exact(model, fold.history)}
+
+
+def _exact(model: Model, history: Interactions) -> Lists:
+    """(n, K) what a device lists with its own solve."""
+    ranker = ranker_of(model)
+    scores = dot_product(
+        np.asarray(ranker.user_vectors(history), np.float32),
         np.asarray(ranker.item_vectors, np.float32),
     )
-    simple = {"popularity": same_for_everyone(counts), "exact": exact}
-    return {
-        method: top_items(scores, history=fold.history, k=K) for method, scores in simple.items()
-    }
+    return top_items(scores, history=history, k=K)
 
 
 def _groups(likes: npt.NDArray[np.int64], places: int) -> list[tuple[str, npt.NDArray[np.bool_]]]:
@@ -250,17 +288,61 @@ def markdown(result: Row) -> str:
             f"**{kind.capitalize()}**: {found['users']:,} test users, {found['items']:,} items; "
             f"H = {found['places']}, "
             f"B = {found['coefficients']}. Share of what likes say of a list that noise leaves, "
-            f"by public numbers: {small}."
+            f"by public numbers, ε per click: {small}."
         )
         parts += [words, table(head, lines)]
-    return "\n\n".join(
+    parts.append(
+        "In brackets: over popularity's; for all users the paired difference's two standard "
+        "errors too."
+    )
+    return "\n\n".join([*parts, *_readers_table(result["kinds"])])
+
+
+def _readers_table(kinds: Row) -> list[str]:
+    """What three readers share, of every kind that has them."""
+    kinds = {kind: found["readers"] for kind, found in kinds.items() if found.get("readers")}
+    if not kinds:
+        return []
+    threes = next(iter(kinds.values()))
+    names = ["exact", *sorted(threes[0]["lists"].keys() - {"exact"}, key=_falling)]
+    lines = [
         [
-            *parts,
-            (
-                "In brackets: over popularity's; for all users the paired difference's two "
-                "standard errors too."
+            _named(name),
+            *(
+                cell
+                for found in kinds.values()
+                for cell in _shared_cells(
+                    three_readers.pooled([three["lists"][name] for three in found])
+                )
             ),
         ]
+        for name in names
+    ]
+    head = [
+        f"{kind}: {words}"
+        for kind in kinds
+        for words in (
+            "two readers share, mean (most)",
+            f"draws in which no two share over {three_readers.MOST}",
+            "two draws of one reader share",
+        )
+    ]
+    likes = max(n for three in threes for n in three["likes"].values())
+    words = (
+        f"**Three readers of different taste**: each likes {likes} well-known titles of one genre, "
+        f"and no title has two of the three genres. Genres: "
+        f"{'; '.join(', '.join(three['likes']) for three in threes)}. Titles of {K} that two "
+        f"lists share, over {threes[0]['draws']} draws of noise for each three."
+    )
+    return [words, table(("list", *head), lines)]
+
+
+def _shared_cells(found: Row) -> tuple[str, str, str]:
+    own = found["same_reader"]
+    return (
+        f"{found['mean']:.1f} ({found['most']})",
+        f"{found['draws_of_few']:.0%}",
+        "–" if own is None else f"{own:.1f}",
     )
 
 
@@ -269,7 +351,7 @@ def _falling(epsilon: str) -> float:
 
 
 def _named(name: str) -> str:
-    return name if name in {"popularity", "exact"} else f"served, ε = {float(name):g}"
+    return name if name in {"popularity", "exact"} else f"served, ε = {float(name):g} per click"
 
 
 def _cell(methods: Row, name: str, *, whole: bool) -> str:
