@@ -49,7 +49,7 @@ from fedrec.factorization.default_settings import BLEND, DefaultSettings
 from fedrec.factorization.earlier import beside_known
 from fedrec.factorization.empirical_bayes import USUAL_BIASES, denoise_counts, expected_counts
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.gram_pairs import denoised, denoised_diagonal, shared
+from fedrec.factorization.gram_pairs import denoised_diagonal, shared, stands_out
 from fedrec.factorization.item_item import ItemItem, ease_of_all, head_size
 from fedrec.factorization.liked import LikedRanker
 from fedrec.factorization.prior_widths import rescaled, widths
@@ -318,7 +318,7 @@ class DefaultRecipe:
             (answer.values["pairs"] + answer.values["pairs"].T) / 2,
             _floats(state, "counts")[head],
         )
-        if not denoised(gram, noise_std=std, rank=1).shrunk.any():
+        if not stands_out(gram, noise_std=std):
             return {}  # nothing stands out of the noise: counts and predictions order lists
         diagonal = denoised_diagonal(np.diag(gram), noise_std=std, expected=rated)
         pairs = shared(

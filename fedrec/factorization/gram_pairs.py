@@ -115,6 +115,17 @@ def denoised(gram: Float64s, *, noise_std: float, rank: int) -> Spectrum:
     return Spectrum(vectors, values, np.sqrt(np.maximum(np.maximum(values, 0) ** 2 - edge**2, 0)))
 
 
+def stands_out(gram: Float64s, *, noise_std: float) -> bool:
+    """Whether an eigenvalue of a symmetric (K, K) Gram is outside the noise's edge.
+
+    Where that of a vector close to the first clearly is, no eigenvector needs to be found."""
+    near = np.sqrt(np.maximum(np.diag(gram), 0))
+    squares, edge = float(near @ near), noise_std * math.sqrt(2 * len(gram))
+    if squares and float(near @ gram @ near) / squares > 1.001 * edge:
+        return True
+    return bool(denoised(gram, noise_std=noise_std, rank=1).shrunk.any())
+
+
 def shared(
     gram: Float64s,
     diagonal: Float64s,
