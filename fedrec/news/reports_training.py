@@ -36,6 +36,7 @@ from fedrec.arrays import Float32s, Int64s
 from fedrec.data.impressions import Impressions
 from fedrec.news.checkpoints import NOTHING, Kept, State
 from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.exposure import shown_counts
 from fedrec.news.labels import (
     Answer,
     LabelReports,
@@ -257,12 +258,13 @@ class Decoder:
 @dataclass(frozen=True)
 class Trained:
     """The released model: everything a server needs to rank, and nothing that came from a history
-    without noise."""
+    without noise. shown: (m,) impressions that showed each item, by public candidates."""
 
     model: ReportModel
     decoder: Decoder
     topics: TopicTable
     history: int
+    shown: Int64s
 
 
 @dataclass(frozen=True)
@@ -305,7 +307,8 @@ def fit(
             losses.append(at.step(truth.loss(scores, rows)))
         kept.save(at.arrays(epoch + 1), step=epoch + 1)
         yield EpochDone(epoch + 1, float(np.mean(losses)))
-    yield Trained(model, decoder, topics, history)
+    shown = shown_counts(collected.candidates, items=len(items))
+    yield Trained(model, decoder, topics, history, shown)
 
 
 def with_floor(population: Population, reports: Coefficients) -> Population:

@@ -3,7 +3,8 @@ torch; `fedrec.serving` does not.
 
 Each line: trained as, and the bundle's form; what a query is; the server's part.
 
-- `additive`, form additive: noised coefficients; the user tower and the prior, as in training
+- `additive`, form additive: noised coefficients; the user tower and the prior, as in training, and
+  the log of how often each item was shown
 - `central`, form additive: the same; W (scores lack one positive factor a user, no ranking)
 - the others with a basis, form attention: noised attention over it (Alg. 2); the basis, u = sum_i
   w_i b_i (Alg. 1 l. 3)
@@ -27,6 +28,7 @@ from fedrec.data.impressions import News
 from fedrec.errors import SettingsError
 from fedrec.news import reports_training
 from fedrec.news.central import CentralModel
+from fedrec.news.exposure import log_exposure
 from fedrec.news.local_update import recentre
 from fedrec.news.models import ModelRecommender
 from fedrec.news.topics import listed_categories
@@ -77,7 +79,8 @@ def news_bundle(
 
 
 def _of_reports(trained: reports_training.Trained, liked: float) -> tuple[Asking, Ranking]:
-    """Exactly the model: (n, d) of the tower, then k a for the prior."""
+    """The model, (n, d) of the tower, then k a for the prior; and for lists from the whole
+    catalogue how often each item was shown (`news.exposure`)."""
     model, decoder = trained.model, trained.decoder
     with torch.no_grad():
         tower, k = (
@@ -85,6 +88,7 @@ def _of_reports(trained: reports_training.Trained, liked: float) -> tuple[Asking
             float(model.prior_weight),
         )
         items, bias = model.items().numpy(), model.item_bias.numpy()
+    bias = (bias + log_exposure(trained.shown)).astype(np.float32)
     B, h = tower["first"].shape
     users = UserMap(
         linear=_columns(tower["skip"], k * np.eye(B)),

@@ -16,11 +16,13 @@ from fedrec.data.impressions import Impressions
 from fedrec.data.planted_news import PlantedNews, PlantedNewsShape, planted_news
 from fedrec.errors import RunError, SettingsError, UnitMismatchError
 from fedrec.evaluation.impressions import evaluate_impressions
+from fedrec.news.exposure import log_exposure
 from fedrec.news.local_clients import LocalClients
 from fedrec.news.scoring import products
 from fedrec.news.topics import public_vectors
 from fedrec.news.trained import Catalogue, TrainedNews
 from fedrec.news.variant import train_news
+from fedrec.news.variants.additive import AdditiveRecommender
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.serving import bundle as files
 from fedrec.serving.asking import ask, exact
@@ -107,6 +109,8 @@ def test_a_bundle_scores_as_the_recommender_that_was_evaluated(
     model = trained(world, scenario(variant, **more))
     theirs = model.recommender.serve(test, guarantee=guarantee, key=KEY)
     ours = scores(written(tmp_path, model, planted), test, guarantee)
+    if isinstance(model.recommender, AdditiveRecommender):  # whose lists know what was shown
+        ours = ours - log_exposure(model.recommender.trained.shown)[test.candidates]
     if variant == "central":  # but for one positive factor a user
         owner = np.repeat(test.users, np.diff(test.candidate_ptr))
         factor = np.array(
@@ -180,3 +184,18 @@ def test_the_same_released_model_gives_the_same_bytes(
     model = trained(world, scenario("additive"))
     first, second = (written(tmp_path / name, model, world[0]).sha256 for name in "ab")
     assert first == second
+
+
+def test_a_list_knows_how_often_items_were_shown_and_nothing_of_those_that_never_were(
+    world: tuple[PlantedNews, Catalogue], tmp_path: Path
+) -> None:
+    model, train = trained(world, scenario("additive")), world[0].log.train
+    assert isinstance(model.recommender, AdditiveRecommender)
+    shown = np.bincount(train.candidates, minlength=train.num_news)
+    assert model.recommender.trained.shown.tolist() == shown.tolist()
+    bias = model.recommender.trained.model.item_bias.detach().numpy()
+    found = written(tmp_path, model, world[0]).bias - bias
+    np.testing.assert_allclose(found, log_exposure(shown), atol=1e-5)
+    some = log_exposure(np.array([1, 0, 100]))
+    np.testing.assert_allclose(some, [0, math.log(100) / 2, math.log(100)])
+    assert log_exposure(np.zeros(2, np.int64)).tolist() == [0, 0]

@@ -13,7 +13,7 @@ from fedrec.data.planted_news import NEWS_SHAPES, planted_news
 from fedrec.evaluation.impressions import evaluate_impressions
 from fedrec.randomness import Streams
 from fedrec_simulations.bench import news_popularity
-from fedrec_simulations.bench.news_popularity import LIST, SHOWN, WITH_COUNTS, Popularity, above
+from fedrec_simulations.bench.news_popularity import BARE, LIST, SHOWN, Popularity, above
 from fedrec_simulations.news_run import serving_guarantee
 
 KEY = Streams(1).key("test")
@@ -76,10 +76,10 @@ def test_differences_are_paired_by_user_whose_impressions_err_together(log: Clic
         row["above"] == 0 == row["above_stderr"]
         for row in above(rows["counted"], rows["counted"]).values()
     )
-    once = popular.beside(scores)
-    assert {*once} == {*SHOWN, LIST, WITH_COUNTS}
+    once = popular.beside(scores, np.zeros(log.test.num_news))
+    assert {*once} == {*SHOWN, LIST, BARE}
     twice = replace(popular, test=log.test.select(np.repeat(np.arange(len(log.test)), 2)))
-    again = twice.beside(scores)
+    again = twice.beside(scores, np.zeros(log.test.num_news))
     for name in SHOWN:
         one = above(once, rows["counted"])[name]
         other = above(again, twice.rows()["counted"])[name]
@@ -87,8 +87,14 @@ def test_differences_are_paired_by_user_whose_impressions_err_together(log: Clic
         assert other == pytest.approx(one)  # the same impressions again tell nothing
 
 
-def test_the_log_of_counts_makes_a_constant_score_the_popular_list(log: ClickLog) -> None:
-    popular = popularity(log)
-    scores = np.zeros((log.test.num_users, log.test.num_news), np.float32)
-    found = above(popular.beside(scores), popular.rows()["counted"])
-    assert found[WITH_COUNTS]["above"] == pytest.approx(0)
+def test_what_was_shown_orders_a_constant_score_and_leaves_candidates_as_they_are(
+    log: ClickLog,
+) -> None:
+    popular, train = popularity(log), log.train
+    exposure = np.log1p(popular.counted)
+    scores = np.tile(exposure.astype(np.float32), (log.test.num_users, 1))
+    found = above(popular.beside(scores, exposure), popular.rows()["counted"])
+    assert found[LIST]["above"] == pytest.approx(0)
+    assert found["auc"]["mean"] == pytest.approx(0.5)
+    assert found[BARE]["mean"] < found[LIST]["mean"]
+    assert train.num_news == len(exposure)

@@ -7,8 +7,8 @@ as a list of ten from the whole catalogue.
 
 Where the others of an impression are drawn by these counts (`data.clicklog`), popularity is near
 chance over candidates by construction. A list of ten has no such others. A model trained against
-them learns how much likelier an item is than its count says, so the log of the count belongs to its
-score when it ranks the whole catalogue.
+them learns how much likelier an item is than how often it was shown says, so the log of that
+belongs to its score when it ranks the whole catalogue (`news.exposure`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fedrec_simulations.experiments.rows import Row
 
 K = 10
 SHOWN = ("auc", "mrr", "ndcg@10")
-LIST, WITH_COUNTS = "list ndcg@10", "list with counts ndcg@10"
+LIST, BARE = "list ndcg@10", "list without exposure ndcg@10"
 _STEP = 2.0**-10
 """Of the grid that noise is drawn on: far below its std."""
 
@@ -75,14 +75,15 @@ class Popularity:
             for name, counts in (("counted", self.counted), ("released", self.released))
         }
 
-    def beside(self, scores: Float32s) -> Metrics:
-        """Metrics of a model's scores (users, m), alone and with the log of the released counts."""
+    def beside(self, scores: Float32s, exposure: Float64s) -> Metrics:
+        """Metrics of a model's scores (users, m), of which these (m,) are for lists from the whole
+        catalogue alone; and of a list without them."""
         owners = np.repeat(self.test.users, np.diff(self.test.candidate_ptr))
-        with_counts = scores + np.log1p(np.maximum(self.released, 0)).astype(np.float32)
+        bare = scores - exposure.astype(np.float32)
         return {
-            **over_candidates(scores[owners, self.test.candidates], self.test),
+            **over_candidates(bare[owners, self.test.candidates], self.test),
             LIST: self._list(lambda a, b: scores[a:b]),
-            WITH_COUNTS: self._list(lambda a, b: with_counts[a:b]),
+            BARE: self._list(lambda a, b: bare[a:b]),
         }
 
     def _list(self, scores: Scores) -> Measured:
@@ -145,7 +146,7 @@ def above(ours: Metrics, popular: Metrics) -> dict[str, Row]:
     """Each metric, and its difference from popularity's, with the standard error by pairs."""
     found = {}
     for name, one in ours.items():
-        other = popular[LIST if name == WITH_COUNTS else name]
+        other = popular[LIST if name == BARE else name]
         found[name] = {
             "mean": one.mean,
             "above": one.mean - other.mean,

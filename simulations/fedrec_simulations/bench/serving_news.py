@@ -3,8 +3,9 @@ impressions, and lists of ten, at many epsilons of a query, beside evaluation an
 
 Protocol: models and division of users are those of `fedrec bench news`. Every test user makes one
 query with the client's code (`serving.asking` on the run's bundle, with evaluation's key), sends it
-over gRPC to a `fedrec serve` process, and gets every item with its score; the scores are put on the
-candidates of the user's impressions. "in evaluation" is what `fedrec simulate` measured without a
+over gRPC to a `fedrec serve` process, and gets every item with its score; the scores, less what is
+in them for lists alone (`news.exposure`), are put on the candidates of the user's impressions. "in
+evaluation" is what `fedrec simulate` measured without a
 server. Epsilons are per click (replace), of one query; at an infinite one the list is the exact
 one, which the device makes with its own model. Popularity (`bench.news_popularity`) is clicks of
 train, counted without privacy and released at training's epsilon. Differences to the counted form
@@ -27,6 +28,7 @@ import numpy.typing as npt
 from fedrec.data.impressions import Impressions
 from fedrec.errors import RunError, SettingsError
 from fedrec.evaluation.impressions import evaluate_impressions
+from fedrec.news.exposure import log_exposure, shown_counts
 from fedrec.randomness import Streams
 from fedrec.serving.asking import ask
 from fedrec.serving.bundle import FILE, Bundle, read
@@ -34,8 +36,8 @@ from fedrec.storage import finite
 from fedrec_client.serving_connection import connect
 from fedrec_client.serving_link import GrpcServer, Query, Trust
 from fedrec_simulations.bench.news_popularity import (
+    BARE,
     LIST,
-    WITH_COUNTS,
     Metrics,
     Popularity,
     above,
@@ -98,6 +100,8 @@ def one_model(folder: Path, data: str, method: Method, seed: int) -> Row:
     run_dir, scenario = Path(evaluated["run_dir"]), scenario_of(data, method, seed)
     log, bundle = load_news(scenario).log, read(run_dir / FILE)
     test, streams = log.test, Streams(seed)
+    shown = shown_counts(log.train.candidates, items=log.train.num_news)
+    exposure = log_exposure(shown) * (method.variant == "additive")
     rows, measured, difference = dict[str, dict[str, float]](), dict[str, Metrics](), 0.0
     popular = Popularity.of(
         log,
@@ -117,9 +121,11 @@ def one_model(folder: Path, data: str, method: Method, seed: int) -> Row:
             scores = through(link, bundle, sent)
             difference = max(difference, _furthest(bundle, sent[:8], scores[:8]))
             rows[f"{epsilon}"] = dict(
-                evaluate_impressions(on_candidates(test, scores), test).means()
+                evaluate_impressions(
+                    on_candidates(test, scores - exposure.astype(np.float32)), test
+                ).means()
             )
-            measured[f"{epsilon}"] = popular.beside(scores)
+            measured[f"{epsilon}"] = popular.beside(scores, exposure)
         link.close()
     answers = {
         f"{answer['epsilon']}": answer["metrics"] for answer in evaluated["serving"]["answers"]
@@ -213,8 +219,8 @@ def markdown(result: Row) -> str:
     popular, trained = first["popularity"], first["popularity"]["epsilon"]
     parts = [
         f"{first['users']:,} test users, {first['impressions']:,} impressions. Every ε is per "
-        "click (replace): of training, of one query, and of released counts. ε = inf is the exact "
-        "list, which a device makes with its own model. In brackets: the difference from counted "
+        "click (replace): of training, of one query, and of popularity's release. ε = inf is the "
+        "exact list, which a device makes with its own model. In brackets: the difference from counted "
         "popularity, ± one standard error, paired by user. A dash: not evaluated."
     ]
     for metric, words in _TABLES.items():
@@ -228,8 +234,8 @@ def markdown(result: Row) -> str:
         if metric == LIST:
             lines += [
                 [
-                    f"{_named(m)}, log of released counts added",
-                    *(_cell(m["served"][e]["beside_popularity"], WITH_COUNTS) for e in epsilons),
+                    f"{_named(m)}, without how often items were shown",
+                    *(_cell(m["served"][e]["beside_popularity"], BARE) for e in epsilons),
                 ]
                 for m in methods
             ]
@@ -257,9 +263,8 @@ _TABLES = {
     "auc": "**AUC** over the candidates of an impression, in percent.",
     LIST: (
         "**NDCG@10 of a list of ten from the whole catalogue**, in percent. The model learns "
-        "against others as popular as the clicks, so its score alone leaves popularity out. A "
-        "device that adds the log of the released counts puts it back; their release is one more "
-        "ε per click."
+        "which of the candidates shown is clicked, and they are shown by popularity. A bundle "
+        "therefore adds the log of how often each item was shown in training, which is public."
     ),
 }
 
