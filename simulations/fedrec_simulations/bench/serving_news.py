@@ -100,7 +100,7 @@ def one_model(folder: Path, data: str, method: Method, seed: int) -> Row:
     run_dir, scenario = Path(evaluated["run_dir"]), scenario_of(data, method, seed)
     log, bundle = load_news(scenario).log, read(run_dir / FILE)
     test, streams = log.test, Streams(seed)
-    shown = shown_counts(log.train.candidates, items=log.train.num_news)
+    shown = shown_counts(log.train.candidates.astype(np.int64), items=log.train.num_news)
     exposure = log_exposure(shown) * (method.variant == "additive")
     rows, measured, difference = dict[str, dict[str, float]](), dict[str, Metrics](), 0.0
     popular = Popularity.of(
@@ -220,8 +220,8 @@ def markdown(result: Row) -> str:
     parts = [
         f"{first['users']:,} test users, {first['impressions']:,} impressions. Every ε is per "
         "click (replace): of training, of one query, and of popularity's release. ε = inf is the "
-        "exact list, which a device makes with its own model. In brackets: the difference from counted "
-        "popularity, ± one standard error, paired by user. A dash: not evaluated."
+        "exact list, which a device makes with its own model. In brackets: the difference from "
+        "counted popularity, ± one standard error, paired by user. A dash: not evaluated."
     ]
     for metric, words in _TABLES.items():
         lines = [
