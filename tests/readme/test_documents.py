@@ -151,8 +151,11 @@ def test_every_scenario_of_the_documents_is_valid(path: Path) -> None:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_every_link_leads_somewhere_and_every_named_file_and_key_exists(path: Path) -> None:
     text = path.read_text()
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
-        assert target.startswith("https://") or (path.parent / target).is_file(), target
+    for target, heading in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", text):
+        if not target.startswith("https://"):
+            page = path.parent / target if target else path
+            assert page.is_file(), target
+            assert not heading or heading in anchors(page), f"{target}#{heading}"
     for name in re.findall(r"`((?:fedrec|simulations|docs)/[\w./-]+)`", text):
         assert (ROOT / name).exists(), name
     keys = re.findall(
@@ -160,6 +163,24 @@ def test_every_link_leads_somewhere_and_every_named_file_and_key_exists(path: Pa
     )
     known = re.findall(r"^\| `([a-z_.]+)` \|", reference.page(), re.MULTILINE)
     assert {key for key in keys if not key.endswith((".json", ".safetensors"))} <= set(known)
+
+
+def anchors(page: Path) -> set[str]:
+    """Of a page's headings, as GitHub and the site make them; a heading that is there twice has a
+    number the second time."""
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    found = list[str]()
+    for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+        found.append(f"{slug}-{found.count(slug)}" if slug in found else slug)
+    return set(found)
+
+
+def test_a_heading_has_the_anchor_that_pages_link_to(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# News: a `log`, twice\n\n```sh\n# no heading\n```\n\n## What?\n\n## What?\n")
+    assert anchors(page) == {"news-a-log-twice", "what", "what-1"}
 
 
 def test_the_reference_page_is_what_the_code_makes() -> None:
