@@ -1,8 +1,10 @@
 """docs/figures.md is what the kept results of `fedrec bench paper` say, and of full runs alone."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -26,6 +28,26 @@ def test_the_page_and_its_pictures_are_made_of_the_kept_results(tmp_path: Path) 
     assert (tmp_path / kept.PAGE).read_text() == (DOCS / kept.PAGE).read_text()
     drawn = {path.name: path.read_text() for path in (tmp_path / "img").iterdir()}
     assert drawn == {path.name: path.read_text() for path in (DOCS / "img").glob("figure-*.svg")}
+
+
+@pytest.mark.parametrize(
+    "path", sorted((DOCS / "img").glob("figure-*.svg")), ids=lambda path: path.stem
+)
+def test_labels_of_a_picture_are_within_it_and_each_names_one_line(path: Path) -> None:
+    """A letter of a label is taken to be 7.8 pixels wide, as the bold ones of a browser are."""
+    drawn = ElementTree.parse(path).getroot()
+    width, height = (float(number) for number in drawn.attrib["viewBox"].split()[2:])
+    for word in drawn.iter("{http://www.w3.org/2000/svg}text"):
+        x, y, letters = float(word.attrib["x"]), float(word.attrib["y"]), len(word.text or "")
+        assert 8 <= y <= height - 2
+        kind = word.attrib.get("class", "")
+        if kind.startswith("label"):
+            assert x + 7.8 * letters <= width + 4, word.text
+        if kind == "tick" and word.attrib["text-anchor"] == "end":
+            assert x - 6.5 * letters >= 0, word.text
+    said = drawn.findtext("{http://www.w3.org/2000/svg}desc") or ""
+    names = re.findall(r"(?:^|\. )([^:]+): ", said)
+    assert len(names) == len(set(names)) > 0
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

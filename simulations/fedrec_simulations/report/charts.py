@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
@@ -38,6 +38,9 @@ LINE_HEIGHT = 15.0
 _VALUED = 4
 """More lines than this have no numbers at their points."""
 _MARKS, _MARK_GAP = 8, 32.0
+_EQUALS = "\u00a0=\u00a0"  # not broken over two lines
+_LETTER = 6.5
+"""Pixels of a digit of a tick, at most."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +57,8 @@ class _Frame:
     @staticmethod
     def of(width: float, *, height: float) -> _Frame:
         """Ticks to the left, two lines of text below, labels to the right."""
-        return _Frame(
-            width, height, 44.0, width - (172.0 if width > 500 else 106.0), 18.0, height - 56.0
-        )
+        right = width - (172.0 if width > 500 else 106.0)
+        return _Frame(width, height, 44.0, right, 18.0, height - 56.0)
 
     @property
     def wide(self) -> bool:
@@ -110,24 +112,28 @@ def _lines(chart: LineChart, width: float, name: str) -> Markup:
         for label, points in chart.lines.items()
     ]
     places = sorted({x for series in lines for x in series.x})
-    f = _Frame.of(width, height=400.0)
-    x = _horizontal(f, places, chart.log)
+    labels = [(s.name, s.y[-1]) for s in lines] + list(chart.baselines)
+    beside = sum(map(_height_of, _wrapped(labels, wide=width > 500)))
+    f = _Frame.of(width, height=max(400.0, beside + 24.0))
     reach = [
         p.value + side * p.spread
         for points in chart.lines.values()
         for p in points
         for side in (-1, 1)
     ]
-    y = _vertical(f, reach + [value for _, value in chart.baselines])
+    y = _vertical(f, reach + [value for _, value in chart.baselines], log=chart.log_y)
+    longest = max(map(len, _marked(y).values()), default=0)
+    f = replace(f, left=max(f.left, 12.0 + _LETTER * longest))
+    x = _horizontal(f, places, chart.log)
     metric = chart.title.partition(" against ")[0]
     parts = [*_grid(f, y), text(0.0, 11.0, metric, class_="axis")]
     rounded = log_ticks if chart.log else ticks
     marks = places if len(places) <= _MARKS else rounded(places[0], places[-1])
     parts += [
-        text(x(v), f.bottom + 18, f"{v:.4g}", anchor="middle", class_="tick")
+        text(x(v), f.bottom + 18, _mark(v), anchor="middle", class_="tick")
         for v in sparse(marks, x, gap=_MARK_GAP)
     ]
-    rows = [chart.axis] if f.wide else textwrap.wrap(chart.axis, 44)
+    rows = textwrap.wrap(chart.axis, 88 if f.wide else 44)
     for row, words in enumerate(rows):
         at = f.bottom + 40 - 4 * (len(rows) > 1) + row * LINE_HEIGHT
         parts.append(text((f.left + f.right) / 2, at, words, anchor="middle", class_="axis"))
@@ -217,19 +223,33 @@ def _convergence(chart: Convergence, width: float, name: str) -> Markup:
     )
 
 
-def _vertical(f: _Frame, values: Sequence[float]) -> Scale:
+def _vertical(f: _Frame, values: Sequence[float], *, log: bool = False) -> Scale:
     low, high = min(values), max(values)
+    if log:
+        pad = (high / low) ** 0.08 if high > low else 2.0
+        return Scale(low / pad, high * pad, f.bottom, f.top, log=True)
     room = (high - low) * 0.08 or abs(high) * 0.05 or 1.0
     return Scale(low - room, high + room, f.bottom, f.top)
 
 
 def _grid(f: _Frame, y: Scale) -> list[Markup]:
-    marks = ticks(y.low, y.high)
-    digits = decimals(marks)
+    marks = _marked(y)
     lines = [line(f.left, y(v), f.right, y(v), class_="grid") for v in marks]
     return lines + [
-        text(f.left - 8, y(v) + 4, f"{v:.{digits}f}", anchor="end", class_="tick") for v in marks
+        text(f.left - 8, y(v) + 4, words, anchor="end", class_="tick") for v, words in marks.items()
     ]
+
+
+def _marked(y: Scale) -> dict[float, str]:
+    """Values of the vertical axis that have a line of the grid, and what stands beside each."""
+    if y.log:
+        return {v: _mark(v) for v in log_ticks(y.low, y.high)}
+    marks = ticks(y.low, y.high)
+    return {v: f"{v:.{decimals(marks)}f}" for v in marks}
+
+
+def _mark(value: float) -> str:
+    return wording.power(value) if value >= 1e4 else f"{value:.4g}"
 
 
 def _numbers(
@@ -265,24 +285,27 @@ def _point_values(lines: Sequence[Series], x: Scale, y: Scale) -> list[Markup]:
     below the others.
 
     The last value of a line stands in its label; a steep neighbour pushes the number to the other
-    side.
+    side, and a number that would touch one of an earlier line is left out.
     """
     if not lines:
         return []
     highest = min(range(len(lines)), key=lambda i: y(lines[i].y[0]))
-    parts = []
+    parts, taken = [], list[tuple[float, float]]()
     for i, series in enumerate(lines):
         side = -1 if i == highest else 1  # pixels grow downwards
         points = [(x(a), y(b)) for a, b in zip(series.x, series.y, strict=True)]
         shown = _roomy([point[0] for point in points[:-1]], before=points[-1][0])
         for at in shown:
             anchor = _free_side([side * point[1] for point in points], at) if at else "middle"
-            left, top = points[at]
+            left, top = points[at][0], points[at][1] + (-10 if side < 0 else 20)
+            if any(abs(left - a) < 36 and abs(top - b) < 12 for a, b in taken):
+                continue
+            taken.append((left, top))
             parts.append(
                 text(
                     left,
-                    top + (-10 if side < 0 else 20),
-                    wording.number(series.y[at], digits=3),
+                    top,
+                    _shown(series.y[at]),
                     anchor=anchor,
                     class_="value halo",
                 )
@@ -317,13 +340,8 @@ def _end_labels(
     ends = [(s.name, s.y[-1], f"t{slots[s.name][0]}") for s in lines] + [
         (name, value, "quiet") for name, value in baselines
     ]
-    rows = [textwrap.wrap(name, 21 if f.wide else 12) for name, _, _ in ends]
-    for row, (_, value, _) in zip(rows, ends, strict=True):
-        shown = wording.number(value, digits=3)
-        row[-1:] = (
-            [f"{row[-1]} {shown}"] if len(row[-1]) < (16 if f.wide else 8) else [row[-1], shown]
-        )
-    sizes = [LINE_HEIGHT * len(row) + 3 for row in rows]
+    rows = _wrapped([(name, value) for name, value, _ in ends], wide=f.wide)
+    sizes = [_height_of(row) for row in rows]
     wanted = [y(value) - LINE_HEIGHT / 2 for _, value, _ in ends]
     tops = spread(wanted, sizes, low=f.top - 10, high=max(f.bottom, f.top - 10 + sum(sizes)))
     parts = []
@@ -336,6 +354,27 @@ def _end_labels(
             for i, words in enumerate(row)
         ]
     return parts
+
+
+def _wrapped(ends: Sequence[tuple[str, float]], *, wide: bool) -> list[list[str]]:
+    """Name and last value of each, in lines that fit beside the frame."""
+    letters, room = (20, 20) if wide else (12, 13)
+    whole = [textwrap.wrap(name.replace(" = ", _EQUALS), letters) for name, _ in ends]
+    rows = [[words.replace(_EQUALS, " = ") for words in row] for row in whole]
+    for row, (_, value) in zip(rows, ends, strict=True):
+        shown = _shown(value)
+        together = f"{row[-1]} {shown}"
+        row[-1:] = [together] if len(together) <= room else [row[-1], shown]
+    return rows
+
+
+def _height_of(row: Sequence[str]) -> float:
+    return LINE_HEIGHT * len(row) + 3
+
+
+def _shown(value: float) -> str:
+    """Three digits behind the point, none of a large number."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else wording.number(value, digits=3)
 
 
 def _spoken(lines: Sequence[Series], baselines: Sequence[tuple[str, float]]) -> str:

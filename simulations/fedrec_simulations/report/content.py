@@ -151,7 +151,7 @@ class Point:
 class LineChart:
     """A metric of named lines against x; `axis` is written below it. Baselines are (name, value).
 
-    log: x on a logarithmic scale. lower_is_better: None where neither is.
+    log, log_y: x, and the metric, on a logarithmic scale. lower_is_better: None where neither is.
     """
 
     title: str
@@ -159,6 +159,7 @@ class LineChart:
     lines: Mapping[str, tuple[Point, ...]]
     baselines: tuple[tuple[str, float], ...] = ()
     log: bool = False
+    log_y: bool = False
     lower_is_better: bool | None = None
 
     def __post_init__(self) -> None:

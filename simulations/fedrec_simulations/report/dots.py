@@ -47,7 +47,7 @@ def bucket_names(count: int) -> tuple[str, ...]:
 
 def _dots(chart: BucketBars, width: float, name: str) -> Markup:
     wide = width > 500
-    left, right, lane, gap = (132.0 if wide else 84.0), width - 48.0, 15.0, 14.0
+    left, right, lane, gap = (132.0 if wide else 84.0), width - 48.0, 15.0, 24.0
     labels = bucket_names(len(next(iter(chart.methods.values()))))
     finite = [v for values in chart.methods.values() for v in values if math.isfinite(v)] or [
         0.0,
@@ -70,6 +70,8 @@ def _dots(chart: BucketBars, width: float, name: str) -> Markup:
         short = label if wide else label.replace("most popular", "top")
         middle = top + len(chart.methods) * lane / 2 + 4
         parts.append(text(left - 12, middle, short, anchor="end", class_="tick"))
+        if b:
+            parts.append(line(0.0, top - gap / 2, right, top - gap / 2, class_="grid"))
         for method, values in chart.methods.items():
             parts += _dot(x, values[b], top + lane / 2, slots[method][0])
             top += lane

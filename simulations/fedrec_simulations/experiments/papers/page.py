@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ More are drawn one chart for each epsilon, where the series name one."""
 _AT_EPSILON = ", epsilon = "
 _UNIT = re.compile(r"at delta \S+ per \w+ \([^)]*\)")
 _ERRORS = ("rmse", "seconds", "cost")
+_WIDE = ("seconds", "cost", "count", "visits")
+"""Metrics on a logarithmic axis where they range over two powers of ten or more."""
 
 
 def write(path: Path, result: Mapping[str, Any], *, command: str) -> None:
@@ -148,35 +150,59 @@ def _charts(metric: str, x: str, rows: Sequence[Row]) -> Iterator[LineChart]:
     for end, some in groups.items():
         lines = _lines(some, _AT_EPSILON + end if end else "")
         if lines and len(lines) <= MAX_LINES and any(len(points) > 1 for points in lines.values()):
-            axis = (
-                "popularity of the items, most popular first"
-                if "in bucket" in metric
-                else _axis(x, some)
-            )
+            axis = _axis(x, metric, some)
             places = [point.x for points in lines.values() for point in points]
             log = min(places) > 0 and (
                 axis.startswith("epsilon") or max(places) >= 100 * min(places)
             )
             levels = tuple(
-                (r["series"], float(r["value"]))
+                (_level(r, x, lines), float(r["value"]))
                 for r in some
                 if _place(r) is None and _finite(r["value"])
             )
             title = f"{metric} against {axis}{f', epsilon {end}' if end else ''}"
+            values = [p.value + s * p.spread for ps in lines.values() for p in ps for s in (-1, 1)]
             yield LineChart(
                 title,
-                axis,
+                axis + _of_epsilon(axis, end, metric, some),
                 lines,
                 levels if len(levels) <= MAX_LINES else (),
                 log=log,
+                log_y=any(word in metric for word in _WIDE)
+                and min(values) > 0
+                and max(values) >= 100 * min(values),
                 lower_is_better=_lower(metric),
             )
 
 
-def _axis(x: str, rows: Sequence[Row]) -> str:
+def _axis(x: str, metric: str, rows: Sequence[Row]) -> str:
     """With what an epsilon protects, where all rows protect the same."""
+    if "in bucket" in metric:
+        return (
+            "least number of entries of a feature"
+            if "at least x entries" in metric
+            else "popularity of the items, most popular first"
+        )
     units = units_of(rows)
     return f"{x} {units.pop()}" if x == "epsilon" and len(units) == 1 else x
+
+
+def _of_epsilon(axis: str, end: str, metric: str, rows: Sequence[Row]) -> str:
+    """What the epsilons protect that names of lines, the metric or the axis state without it; end:
+    the epsilon of all lines, where it is one."""
+    units = units_of(rows)
+    named = any("epsilon" in words for words in (axis, metric, *(str(r["series"]) for r in rows)))
+    if len(units) != 1 or not named or any(unit in axis for unit in units):
+        return ""
+    return f"; epsilon {f'{end} ' if end else ''}{units.pop()}"
+
+
+def _level(row: Row, x: str, lines: Collection[str]) -> str:
+    """A level's name, which is no line's: of a line's own name, what its x is."""
+    series = str(row["series"])
+    if series not in lines:
+        return series
+    return f"{series}, served bare" if "serving" in x else f"{series}, ε = ∞"
 
 
 def units_of(rows: Sequence[Row]) -> set[str]:
