@@ -368,6 +368,39 @@ def test_a_study_in_two_files_is_one_section_with_the_seeds_of_each_group(tmp_pa
     ) in found
 
 
+def test_groups_of_one_file_are_made_into_that_file(tmp_path: Path) -> None:
+    both = _content(
+        _two(OURS, THEIRS) | {("default-people", 1.0): OURS[:3], ("dp-cmf-users", 1.0): THEIRS[:3]}
+    )
+    found = _page(tmp_path, both)
+    assert found.count("--output docs/results/study-made-up.json") == 2
+    assert "study-made-up-people.json" not in found
+
+
+def test_points_that_the_chart_leaves_out_are_named_below_it(tmp_path: Path) -> None:
+    found = _page(tmp_path, _content(_two(OURS, [2.0] * 5)))
+    assert "The chart leaves out errors that are more than 1% above" in found
+    assert "Ada-DPALS at ε = 1" in found
+
+
+def test_a_simple_recipe_that_is_ahead_and_no_line_is_named(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    cell = {
+        "data": "made-up",
+        "metric": "rmse",
+        "epsilon": 1.0,
+        "best_simple": "dp-bias",
+        "behind": True,
+        "means": {"default": 0.9, "dp-bias": 0.8},
+    }
+    told = {}
+    for best in (0.8, 1.0):
+        cells = [cell | {"means": {"default": 0.9, "dp-bias": best}}]
+        (tmp_path / "results" / "simple.json").write_text(json.dumps({"cells": cells}))
+        told[best] = "Our own `dp-bias` is no line" in _page(tmp_path, _content(_two(OURS, THEIRS)))
+    assert told == {0.8: True, 1.0: False}
+
+
 def test_the_headline_turns_when_rows_turn(tmp_path: Path) -> None:
     found = _page(tmp_path, _content(_two(THEIRS, OURS)))
     assert (

@@ -167,10 +167,12 @@ def markdown(result: dict[str, Any]) -> str:
     parts = result["between_rounds"]
     lines = [[name, f"{row['mb']:,.0f}", f"{row['cores']:.1%}"] for name, row in parts.items()]
     total = [sum(row[key] for row in parts.values()) for key in ("mb", "cores")]
-    lines.append(["together", f"{total[0]:,.0f}", f"{total[1]:.1%}"])
-    lines.append(
-        ["allowed", f"{result['allowed']['mb']:,.0f}", f"{result['allowed']['cores']:.0%}"]
-    )
+    allowed = [result["allowed"][key] for key in ("mb", "cores")]
+    over = [
+        " (above what is allowed)" if a > b else "" for a, b in zip(total, allowed, strict=True)
+    ]
+    lines.append(["together", f"{total[0]:,.0f}{over[0]}", f"{total[1]:.1%}{over[1]}"])
+    lines.append(["allowed", f"{allowed[0]:,.0f}", f"{allowed[1]:.0%}"])
     rounds = ", ".join(f"{seconds:.1f}" for seconds in result["round_seconds"])
     words = f"{result['held']:,} requests waited at the end."
     words += f" A message to all nodes and all answers: {rounds} s." if rounds else ""

@@ -76,7 +76,8 @@ SECTIONS = (
     Section(
         "clicks-yelp2018",
         "Clicks: yelp2018",
-        "The split of LightGCN; trained on all given train events, means over noise seeds.",
+        "The split of LightGCN; trained on all given train events, means over noise seeds. "
+        "ItemKNN of Open-CF-Benchmark has NDCG@20 .0531 on it, without privacy.",
         "fedrec bench clicks --data PATH/yelp2018",
         speed_tables.clicks,
     ),
@@ -248,7 +249,7 @@ SECTIONS = (
         "Shares among three aggregators, in one process (three-party.md; not yet reviewed from "
         "outside): bytes and CPU of synthetic users, "
         "and trainings of the default recipe on MovieLens 1M beside one trusted aggregator's. "
-        "Test rows of one split, noise of 2 seeds.",
+        "Test rows of one split.",
         "fedrec bench sharing --data ml-1m",
         "bench.sharing",
     ),

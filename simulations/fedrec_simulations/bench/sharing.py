@@ -255,7 +255,12 @@ def markdown(result: dict[str, Any]) -> str:
         "test RMSE",
         "sent a user",
     )
-    return f"{by_stage}\n\n{table(head, errors)}"
+    words = (
+        f"Trainings: noise of {result['seeds']} seeds. ε for outsiders, and of a trusted "
+        "aggregator, is per user (add/remove, number of users public); ε for the server and one "
+        "aggregator is per user (report replaced by the empty one)."
+    )
+    return f"{by_stage}\n\n{words}\n\n{table(head, errors)}"
 
 
 def _eps(value: Any) -> str:

@@ -252,7 +252,10 @@ def markdown(result: Row) -> str:
     )
     legend = ", ".join(f"{letter}: above {name}" for letter, name in CONTROLS.items())
     words = (
-        f"{result['sound']} of {total} cells are above nothing they should not be above; "
+        f"No error in the {total} cells is larger than it should be: none exceeds that of a "
+        "smaller epsilon, of item biases alone, or of fewer users."
+        if result["sound"] == total
+        else f"{result['sound']} of {total} cells have no error larger than it should be; "
         f"{counts}. Marks: {legend}."
     )
     return f"{table(header, body)}\n\n{words}"

@@ -19,7 +19,7 @@ def clicks(result: Result) -> str:
             opinions = row.get("second_opinion", {})
             lines.append(
                 [
-                    name,
+                    _named(name, row, result["data"]["items"]),
                     figure(row["ndcg@20"]),
                     figure(row["recall@20"]),
                     *(figure(opinions.get(by), 3) for by in ("pld", "rdp")),
@@ -27,11 +27,25 @@ def clicks(result: Result) -> str:
             )
     ratio = result.get("exact ALS over implicit") or {}
     words = ", ".join(f"{name} {figure(value, 3)}" for name, value in ratio.items())
-    head = ("model (ε per user, add/remove)", "NDCG@20", "recall@20", "ε by PLD", "by RDP")
-    return (
-        table(head, lines)
-        + f"\n\nOur exact ALS over `implicit`'s with the same dimension and settings: {words}."
+    head = ("model, ε per user (add/remove)", "NDCG@20", "recall@20", "ε by PLD", "by RDP")
+    exact = result["exact ALS"]
+    chosen = (
+        f"EASE's ridge is chosen on validation. ALS has {exact['dimension']} dimensions, ridge "
+        f"{exact['ridge']:g} and alpha {exact['alpha']:g}, which nothing chose on these data. Both "
+        "are references, not upper bounds: other models without privacy may be better."
     )
+    return (
+        f"{table(head, lines)}\n\n{chosen}\n\nOur exact ALS over `implicit`'s with the same "
+        f"dimension and settings: {words}."
+    )
+
+
+def _named(name: str, row: Result, items: int) -> str:
+    """With the recipe and the unit of an epsilon; of EASE, how many items it ranks."""
+    if row.get("items", items) < items:
+        return f"{name}, on the {row['items']:,} most frequent items"
+    recipe = "default, " if name.startswith(("epsilon", "without features", "no privacy")) else ""
+    return f"{recipe}{name} per user" if "epsilon" in name else f"{recipe}{name}"
 
 
 def processes(result: Result) -> str:
@@ -210,7 +224,13 @@ def encoder(result: Result) -> str:
         f"{', '.join(peers)}"
     )
     head = ("SSP2 epoch of the encoder", "ms", "over its products alone")
-    return f"{table(head, lines)}\n\n{words}; at least {times:,.0f} times as long."
+    shape = result["shape"]
+    visits = (
+        f"An SSP2 epoch visits {shape['items']:,} items; a DP-SGD epoch visits "
+        f"{shape['examples']:,} examples. Opacus cannot share an item's pass between its examples, "
+        "as AM-SSP Alg. 6 does."
+    )
+    return f"{table(head, lines)}\n\n{words}; at least {times:,.0f} times as long. {visits}"
 
 
 def readers(result: Result) -> str:

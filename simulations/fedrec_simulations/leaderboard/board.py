@@ -54,7 +54,7 @@ class Section:
         served = (
             "served without noise"
             if math.isinf(self.serving_epsilon)
-            else f"each answer ε = {self.serving_epsilon:g}"
+            else f"each answer ε = {self.serving_epsilon:g} per click (replace)"
         )
         return f"{training}, {served}"
 

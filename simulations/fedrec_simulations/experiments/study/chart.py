@@ -108,6 +108,22 @@ def _numbers(study: Study, group: Group) -> str:
     )
 
 
+def left_out(study: Study, group: Group) -> dict[str, list[float]]:
+    """Epsilons at which a line has an error too large to be drawn, by its name."""
+    levels = [
+        found.mean
+        for system in study.systems(group, "not private")
+        if (found := study.mean(system.name, math.inf))
+    ]
+    limit, found_out = _limit(study, group, levels), dict[str, list[float]]()
+    for system in study.systems(group, "ours", *OTHERS, "printed"):
+        for epsilon in study.epsilons:
+            mean = study.mean(system.name, epsilon)
+            if mean is not None and mean.mean > limit:
+                found_out.setdefault(_name(system), []).append(epsilon)
+    return found_out
+
+
 def _limit(study: Study, group: Group, levels: Sequence[float]) -> float:
     """The largest error that is drawn; a metric of which more is better needs none."""
     ours = [

@@ -35,9 +35,9 @@ differed in more than what the claim is about, so the rows gave no ground for it
 went. No lines on one model are here that could judge it."""
 INTRODUCTION = """Our default and what we built after four papers, on the same splits and under the
 same guarantee; settings chosen on validation, test read once. Sections *on one model* compare the
-papers' algorithms alone. Published claims are judged by these, made sound and as printed, or by
-points of one model and one search in a kept figure, and by nothing else. Where the two forms
-disagree, a claim held in part. In the other sections the lines are not one model. A
+papers' algorithms alone. Claims are judged only by these sections, or by a kept figure whose lines
+share one model and one search. Each algorithm is tested as printed and made sound; where the two
+disagree, the claim held in part. In the other sections the lines are not one model. A
 table in each says whose design a line is, whether it has item biases and users' own means, where
 its item vectors start, and how many settings were tried for it. A difference between two such lines
 is a difference of all of that, and ranks no algorithm. Settings that are *not counted* were chosen
@@ -133,7 +133,7 @@ def write(target: Path, results: Path) -> None:
     for study in studies:
         parts.append(f"## {study.name}: {study.kind}")
         if study.systems("alone", "ours"):
-            parts += section(study, "alone", target)
+            parts += section(study, "alone", target, simple=_simple(results))
         if study.systems("one model", *OTHERS):
             parts += [f"### {study.name}, on one model", *one_model(study)]
         if study.systems("people", *OTHERS):
@@ -150,7 +150,7 @@ def write(target: Path, results: Path) -> None:
         inventory.markdown(figures),
     ]
     parts += ["## Not measured, and why", inventory.OPEN]
-    parts += ["## Claims about privacy", PROOFS, "## How it was made", _made(studies)]
+    parts += ["## Claims about privacy", PROOFS, "## How it was made", _made(studies, results)]
     write_bytes(target, ("\n\n".join(parts) + "\n").encode())
 
 
@@ -215,7 +215,13 @@ def _claim(claim: Claim, verdict: Verdict) -> str:
     return f"- **{claim.paper}** ({claim.where}): {claim.words}. *{found}*.{before}"
 
 
-def _made(studies: Sequence[Study]) -> str:
+def _simple(results: Path) -> Sequence[Row]:
+    """Cells of the benchmark of simple recipes, where it is kept."""
+    kept_in = results / "simple.json"
+    return read_json(kept_in)["cells"] if kept_in.exists() else ()
+
+
+def _made(studies: Sequence[Study], results: Path) -> str:
     again = (
         "`fedrec docs docs/reference.md --results docs/results` makes this page and its figures "
         "from those files."
@@ -224,17 +230,17 @@ def _made(studies: Sequence[Study]) -> str:
         "A row is a whole training and one test; rows that are done are kept in "
         f"`runs/bench-study`. {again}"
     )
-    return "\n\n".join([*map(_command, studies), words])
+    return "\n\n".join([*(_command(study, results) for study in studies), words])
 
 
-def _command(study: Study) -> str:
+def _command(study: Study, results: Path) -> str:
     seconds, name, epsilon = max(
         (max(cell["seconds"]), name, epsilon) for (name, epsilon), cell in study.cells.items()
     )
     slowest = (
         f"the slowest took {_long(seconds)} ({study.system(name).label}, ε = {shown(epsilon)})"
     )
-    commands = "\n".join(_asked(study))
+    commands = "\n".join(_asked(study, results))
     return (
         f"```sh\n{commands}\n```\n\nIts rows took {_long(study.seconds)} one after another; "
         f"{slowest}."
@@ -251,8 +257,9 @@ def _long(seconds: float) -> str:
     return f"{seconds / length:.1f} {unit}"
 
 
-def _asked(study: Study) -> Iterator[str]:
-    """One command for all, or one a group where their seeds are not the same."""
+def _asked(study: Study, results: Path) -> Iterator[str]:
+    """One command for all, or one a group where their seeds are not the same; a group without a
+    file of its own is kept in that of the first."""
     start, end = (
         f"fedrec bench study --data PATH/{study.name.removesuffix(LIKES)} --jobs 2"
         f"{' --likes' if study.likes else ''}",
@@ -265,7 +272,8 @@ def _asked(study: Study) -> Iterator[str]:
         only = " ".join(
             f"--only {shlex.quote(s.name)}" for s in study.systems(group, *get_args(Origin))
         )
-        yield f"{start} --seeds {count} {only} {end}{_ENDS[group]}.json"
+        own = (results / f"study-{study.name}{_ENDS[group]}.json").exists()
+        yield f"{start} --seeds {count} {only} {end}{_ENDS[group] if own else ''}.json"
 
 
 _ENDS: dict[Group, str] = {"alone": "", "one model": "-one-model", "people": "-people"}

@@ -10,7 +10,7 @@ from pathlib import Path
 from fedrec.data.kinds import KINDS
 from fedrec.storage import write_bytes
 from fedrec_simulations.experiments.intervals import Interval
-from fedrec_simulations.experiments.rows import table
+from fedrec_simulations.experiments.rows import Row, table
 from fedrec_simulations.experiments.study import chart
 from fedrec_simulations.experiments.study.judging import margin
 from fedrec_simulations.experiments.study.measured import about, cell, shown, with_interval
@@ -41,8 +41,9 @@ MET_TEST = """ The first settings tried for it at ε = 1 on amazon-book had met 
 before validation replaced them."""
 
 
-def section(study: Study, group: Group, target: Path) -> list[str]:
-    """A headline, the leads, the figure and the table of one group of systems."""
+def section(study: Study, group: Group, target: Path, *, simple: Sequence[Row] = ()) -> list[str]:
+    """A headline, the leads, the figure and the table of one group of systems. simple: cells of
+    `fedrec bench simple`, whose recipes are no lines here."""
     picture = (
         target.parent / "img" / f"study-{study.name}{'-people' if group == 'people' else ''}.svg"
     )
@@ -52,9 +53,10 @@ def section(study: Study, group: Group, target: Path) -> list[str]:
     if not KINDS[study.kind].rated and group == "alone":
         parts.append(ON_CLICKS.format(more=MET_TEST if study.name == "amazon-book" else ""))
     parts += [
-        _headline(study, group),
+        " ".join([_headline(study, group), *_simple_ahead(study, simple)]),
         _leads(study, group),
         drawn,
+        *_left_out(study, group),
         _values(study, group),
         _lines(study, group),
     ]
@@ -90,6 +92,48 @@ def _headline(study: Study, group: Group) -> str:
         f"ε = {shown(e)} ({rival.label}: {_side(gain)})" for e, (rival, gain) in short.items()
     )
     return f"**The {ours.label} is not ahead of {others} by more than its interval at {listed}.**"
+
+
+def _simple_ahead(study: Study, simple: Sequence[Row]) -> list[str]:
+    """Where a simple recipe of ours, which is no line here, is ahead of the default."""
+    cells = [
+        cell
+        for cell in simple
+        if cell["data"] == study.name and cell["metric"] == study.metric and cell["best_simple"]
+    ]
+    ahead = [
+        cell
+        for cell in cells
+        if (cell["means"]["default"] > cell["means"][cell["best_simple"]]) == study.lower_is_better
+    ]
+    if not ahead:
+        return []
+    names = ", ".join(dict.fromkeys(f"`{cell['best_simple']}`" for cell in ahead))
+    over = [cell for cell in ahead if cell["behind"]]
+    more = f", by more than that page's bar at {_at(over)}" if over else ""
+    return [
+        f"Our own {names} is no line of this table. In "
+        "[benchmarks.md](benchmarks.md#the-default-recipe-beside-simple-private-methods), on "
+        f"another division of the same data, its mean is ahead of the default's at {_at(ahead)}"
+        f"{more}."
+    ]
+
+
+def _at(cells: Sequence[Row]) -> str:
+    """ε = 1, 5."""
+    return f"ε = {', '.join(shown(float(cell['epsilon'])) for cell in cells)}"
+
+
+def _left_out(study: Study, group: Group) -> list[str]:
+    """Which points the figure leaves out, and why."""
+    found = chart.left_out(study, group)
+    if not found:
+        return []
+    said = "; ".join(f"{label} at ε = {', '.join(map(shown, at))}" for label, at in found.items())
+    return [
+        "The chart leaves out errors that are more than 1% above the worst reference and all of "
+        f"ours; the table has them: {said}."
+    ]
 
 
 def _side(gain: Interval) -> str:
