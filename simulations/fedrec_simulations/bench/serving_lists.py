@@ -287,8 +287,8 @@ def markdown(result: Row) -> str:
         words = (
             f"**{kind.capitalize()}**: {found['users']:,} test users, {found['items']:,} items; "
             f"H = {found['places']}, "
-            f"B = {found['coefficients']}. Share of what likes say of a list that noise leaves, "
-            f"by public numbers, ε per click: {small}."
+            f"B = {found['coefficients']}. Share of the likes' signal that "
+            f"remains after noise, computed from public numbers, ε per click: {small}."
         )
         parts += [words, table(head, lines)]
     parts.append(
