@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedrec.news.checkpoints import NOTHING, Kept
 from fedrec.randomness import SecretStreams, Streams, SystemStreams
 
 Source = Streams | SystemStreams | SecretStreams
@@ -22,11 +23,13 @@ Source = Streams | SystemStreams | SecretStreams
 @dataclass(frozen=True)
 class DeviceNoise:
     """users: a name for each. question: the digest of what is being answered; "" where draws belong
-    to the whole run."""
+    to the whole run. kept: where draws of the whole run are kept, of a source that does not draw
+    them again."""
 
     source: Source
     users: tuple[str, ...]
     question: str = ""
+    kept: Kept = NOTHING
 
     @staticmethod
     def numbered(source: Source, users: int) -> DeviceNoise:

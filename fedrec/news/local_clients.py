@@ -4,7 +4,7 @@ Flower and real processes elsewhere."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from fedrec.arrays import Int64s
@@ -13,6 +13,7 @@ from fedrec.encoders.news_model import NewsModel
 from fedrec.federation.rounds import Link
 from fedrec.in_process.loopback import Loopback
 from fedrec.in_process.three_aggregators import ThreeAggregators
+from fedrec.news.checkpoints import NOTHING, Kept
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.fedadam import FedAdam
 from fedrec.news.reports_training import Collected, collect
@@ -29,11 +30,13 @@ from fedrec.settings import Scenario
 
 @dataclass(frozen=True)
 class LocalClients:
-    """Everybody's clicks in this process: the same messages' content, without messages."""
+    """Everybody's clicks in this process: the same messages' content, without messages. kept: where
+    answers are that are given once, whatever stops the training."""
 
     scenario: Scenario
     catalogue: Catalogue
     train: Impressions
+    kept: Kept = NOTHING
 
     @property
     def num_users(self) -> int:
@@ -87,4 +90,5 @@ class LocalClients:
     @property
     def _noise(self) -> DeviceNoise:
         """Of users who are named by their numbers."""
-        return DeviceNoise.numbered(noise_of(self.scenario), self.num_users)
+        noise = DeviceNoise.numbered(noise_of(self.scenario), self.num_users)
+        return replace(noise, kept=self.kept)

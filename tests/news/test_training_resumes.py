@@ -16,6 +16,7 @@ from fedrec.news import topics
 from fedrec.news.checkpoints import Kept
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.local_clients import LocalClients
+from fedrec.news.local_update import Behind
 from fedrec.news.reports_training import Collected, collect, collected_arrays, joined
 from fedrec.news.trained import Catalogue, Progress, TrainedNews, topics_of
 from fedrec.news.variant import VARIANTS, promised, train_news
@@ -82,6 +83,26 @@ def test_a_stopped_training_goes_on_to_the_same_bytes(
         alone.bytes_down,
     )
     assert len(list((tmp_path / "checkpoints").iterdir())) <= 2
+
+
+def test_labels_are_randomised_once_whatever_stops_the_training(
+    world: tuple[Catalogue, Impressions], tmp_path: Path
+) -> None:
+    """Two answers to one question would cost twice what is charged for the label."""
+    chosen = scenario("local").model_copy(
+        update={"privacy": scenario("local").privacy.model_copy(update={"noise": "system"})}
+    )
+    kept, answers = Kept(tmp_path), []
+    for _ in range(2):  # as two processes, one after the other
+        fleet = LocalClients(chosen, *world, kept)
+        begun = train_news(chosen, world[0], fleet, kept=kept)
+        next(begun)
+        begun.close()
+        update = fleet._device[1]
+        assert isinstance(update, Behind)
+        answers.append(update.devices.labels)
+    assert answers[0].sum() > 0
+    np.testing.assert_array_equal(*answers)
 
 
 @dataclass(frozen=True)

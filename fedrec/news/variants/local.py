@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from fedrec.data.impressions import Impressions
 from fedrec.news import attention, labels
-from fedrec.news.checkpoints import Kept
+from fedrec.news.checkpoints import Kept, State
 from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.labels import LabelReports
 from fedrec.news.schedule import BASIS, THETA, per_answer
 from fedrec.news.trained import Catalogue, Progress, TrainedNews
 from fedrec.news.variant import InRounds, NewsVariant, promised
@@ -40,17 +41,24 @@ def device(scenario: Scenario, data: Impressions, passes: int, noise: DeviceNois
 
 
 def randomised_devices(data: Impressions, scenario: Scenario, noise: DeviceNoise) -> Devices:
-    """Histories, and for every impression an answer randomised over all that it shows."""
+    """Histories, and for every impression an answer randomised over all that it shows: once, also
+    where the training is stopped and goes on."""
     from fedrec.news.local_update import Devices
 
     epsilon = scenario.privacy.epsilon
-    told = labels.reports_by_user(
-        data,
-        lambda mine, key: labels.report_clicks(mine, epsilon=epsilon, key=key),
-        noise,
-        epsilon=epsilon,
-    )
-    return Devices.of(data, history=scenario.news.history, labels=told)
+
+    def draw() -> State:
+        told = labels.reports_by_user(
+            data,
+            lambda mine, key: labels.report_clicks(mine, epsilon=epsilon, key=key),
+            noise,
+            epsilon=epsilon,
+        )
+        return {"reported": told.reported, "null": told.null}
+
+    drawn, event = noise.kept.once("labels", draw), PureEvent("label", epsilon)
+    answers = LabelReports(data.candidate_ptr, drawn["reported"], drawn["null"], epsilon, event)
+    return Devices.of(data, history=scenario.news.history, labels=answers)
 
 
 def plan_of(scenario: Scenario, passes: int) -> attention.Plan:

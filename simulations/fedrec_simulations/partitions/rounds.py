@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedrec.data.kinds import Kind
 from fedrec.federation.coding import coded
 from fedrec.federation.messages import Question, Release
+from fedrec.federation.personal import Limits, with_limits
 from fedrec.federation.protocol import Invitation
 from fedrec.federation.releases import Charge, release
 from fedrec.federation.rounds import State, told_before, train
@@ -41,17 +42,22 @@ class RoundSums:
 
 @dataclass(frozen=True)
 class RoundTask:
-    """A question to the devices of a part. recipe: what `recipes.client_steps` reads."""
+    """A question to the devices of a part. recipe: what `recipes.client_steps` reads. limits: of
+    users who announced their own (`federation.personal`)."""
 
     recipe: str
     kind: Kind
     question: Question
     plan: Plan
+    limits: Limits = field(default_factory=dict)
 
     def map(self, part: PartSplit) -> RoundSums:
         """Each user's bounded report, checked against its radius as an aggregator does, and
         summed."""
         steps = client_steps(self.recipe, self.kind)
+        if self.limits:
+            promised = self.plan.guarantee
+            steps = {n: with_limits(s, self.limits, promised) for n, s in steps.items()}
         # which draws nothing here
         devices = Loopback(
             part.split.train, steps, self.plan, SystemStreams(), Ledger(self.plan.guarantee)
@@ -89,11 +95,13 @@ class EngineLink:
     ledger: Ledger
     charge: Charge | None
     told: Told
+    limits: Limits
     bytes_up: int = 0
 
     def answer(self, question: Question) -> Release:
         """One round over all parts."""
-        sums = self.engine.reduce(RoundTask(self.recipe, self.kind, question, self.plan), self.told)
+        task = RoundTask(self.recipe, self.kind, question, self.plan, self.limits)
+        sums = self.engine.reduce(task, self.told)
         answer, self.ledger = finish(
             question, sums, self.plan, self.ledger, noise=self.noise, charge=self.charge
         )
@@ -118,6 +126,7 @@ def over(engine: Engine, told: Told) -> Runtime:
             ledger,
             job.charge,
             told,
+            job.scenario.privacy.limits,
         )
         started, sent = time.perf_counter(), 0
         before = told_before(job.prepared.recipe, state, Checkpoints(job.folder / "checkpoints").at)

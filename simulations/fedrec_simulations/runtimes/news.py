@@ -46,9 +46,6 @@ def carrier(scenario: Scenario, cast: RuntimeChoice) -> NewsRuntime:
 
 def loopback(job: NewsJob) -> Generator[Progress | TrainedNews, None, None]:
     """Everybody in this process."""
-    yield from train_news(
-        job.scenario,
-        job.catalogue,
-        LocalClients(job.scenario, job.catalogue, job.train),
-        kept=Kept(job.folder),
-    )
+    kept = Kept(job.folder)
+    clients = LocalClients(job.scenario, job.catalogue, job.train, kept)
+    yield from train_news(job.scenario, job.catalogue, clients, kept=kept)
