@@ -62,6 +62,12 @@ def with_users_made_public(dataset: Dataset, *, share: float, key: bytes) -> Dat
     )
 
 
+SEEN_BEFORE = (
+    "which public users are left out follows from the private rows: a public user whose events "
+    "have the items and seconds of private ones is taken for the same person"
+)
+
+
 def with_public_users(dataset: Dataset, public: Dataset, *, same_ids: bool) -> Dataset:
     """The data set with the users of `public`, matched by item id, in the bag `PUBLIC_USERS`; items
     it does not know are passed over.
@@ -87,6 +93,9 @@ def with_public_users(dataset: Dataset, public: Dataset, *, same_ids: bool) -> D
             "no public user has rated an item of the catalogue",
             "Check that both sources name items alike.",
         )
+    provenance = dataset.provenance
+    if not same_ids:
+        provenance = replace(provenance, not_covered=(*provenance.not_covered, SEEN_BEFORE))
     left_out = events.num_users - len(kept)
     note = f"{len(kept)} public users" + (
         f", {left_out} more left out because they are private users" if left_out else ""
@@ -95,7 +104,7 @@ def with_public_users(dataset: Dataset, public: Dataset, *, same_ids: bool) -> D
     return replace(
         dataset,
         features=features,
-        provenance=_also_read(dataset.provenance, public.provenance.files, note),
+        provenance=_also_read(provenance, public.provenance.files, note),
     )
 
 

@@ -14,6 +14,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.data.public_sources import (
     PUBLIC_USERS,
+    SEEN_BEFORE,
     SIMILAR_ITEMS,
     with_public_users,
     with_similar_items,
@@ -91,6 +92,7 @@ def test_where_ids_say_nothing_users_with_a_private_history_are_left_out() -> No
     assert found.provenance.report.notes == (
         "1 public users, 1 more left out because they are private users",
     )
+    assert found.provenance.not_covered == (*PRIVATE.provenance.not_covered, SEEN_BEFORE)
 
 
 def test_public_users_of_other_items_are_refused() -> None:

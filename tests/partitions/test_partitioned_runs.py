@@ -29,6 +29,7 @@ WAYS = {
     "cuts in time": ["split.kind=temporal", "split.cuts=[1060000000, 1080000000]"],
     "published": ["recipe=published"],
     "three-party": ["privacy.aggregation=three-party"],
+    "limits of their own": ["privacy.personal_epsilons={1=0.7, 5=0.3}"],
 }
 
 
@@ -39,6 +40,11 @@ def _parts(tmp_path: Path, parts: int = 3) -> str:
 
 def _model(result: dict[str, Any]) -> bytes:
     return (Path(result["run_dir"]) / "model" / "model.safetensors").read_bytes()
+
+
+def _stated(result: dict[str, Any]) -> dict[str, Any]:
+    (path,) = Path(result["run_dir"]).rglob("guarantee.json")
+    return dict(json.loads(path.read_text()))
 
 
 def _settings(tmp_path: Path, *more: str) -> Scenario:
@@ -67,6 +73,7 @@ def test_partitions_give_the_model_and_the_errors_of_the_whole(tmp_path: Path, w
     )
     assert _model(apart) == _model(whole)
     assert apart["guarantee"] == whole["guarantee"]
+    assert _stated(apart)["not_covered"] == _stated(whole)["not_covered"]
     assert apart["bytes_up_per_client"] == pytest.approx(whole["bytes_up_per_client"])
     for name, value in whole["metrics"].items():
         assert apart["metrics"][name] == pytest.approx(value, rel=1e-5, abs=1e-5), name

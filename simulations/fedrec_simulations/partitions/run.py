@@ -86,6 +86,7 @@ def run(
         _require_events(sizes, scenario)
         dataset = parts.public()
         first = _some_users(parts, sizes, console)
+        first = replace(first, not_covered=(*dataset.provenance.not_covered, *first.not_covered))
         described = {"kind": scenario.split.kind, "seed": scenario.split.seed}
         write_json(
             folder / "data.json",
