@@ -258,6 +258,28 @@ def test_callbacks_are_told_of_every_round_and_of_the_end(
     assert lines[-1]["epsilon"] == 5.0
 
 
+@pytest.mark.parametrize("kind", ["ratings", "clicks"])
+def test_a_whole_data_set_is_trained_on_whole(kind: str) -> None:
+    data = fedrec.Dataset.planted("small", kind=kind)
+    model = fedrec.MatrixFactorization(epsilon=5, noise="seeded").fit(data)
+    user = data.source.catalogue.user_ids[7]
+    events = data.source.interactions.users_subset([7])  # type: ignore[arg-type]
+    had = {data.item_ids[j] for j in events.items}
+    listed = model.recommend(users=[user], k=data.num_items)["item"].to_list()
+    assert not had & set(listed)
+    assert len(listed) == data.num_items - len(had)
+
+
+def test_a_divided_data_set_is_trained_on_its_training_rows() -> None:
+    log = {"user": [n // 5 for n in range(500)], "item": [n % 7 for n in range(500)]}
+    held = {"user": list(range(100)), "item": [7] * 100}
+    divided = fedrec.Dataset.from_frame(log, test=held, validation={"user": [0], "item": [8]})
+    last = fedrec.Popularity(epsilon=5, noise="seeded").fit(divided)
+    assert {"7", "8"} <= set(last.recommend(users=["0"], k=9)["item"])
+    kept = fedrec.Dataset.from_frame(log, validation=held)
+    assert "7" in fedrec.Popularity(noise="seeded").fit(kept).recommend(users=["0"], k=9)["item"]
+
+
 MISUSED: dict[str, tuple[Any, str]] = {
     "not trained": (lambda m: fedrec.ItemItem().recommend(history=[]), "not trained"),
     "nothing asked": (lambda m: m.recommend(), "found nothing"),

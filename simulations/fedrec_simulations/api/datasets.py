@@ -4,15 +4,17 @@ and what is tested."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
 
 from fedrec.data import dataset as stored
 from fedrec.data.atomic_files import write_recbole
 from fedrec.data.frames import read_frame
 from fedrec.data.resolving import Duplicates, OutOfRange
-from fedrec.data.splits import Split, SplitKind
+from fedrec.data.splits import Split, SplitKind, given
 from fedrec.errors import SettingsError
 from fedrec.settings import Scenario, validated
 from fedrec_simulations.api.tables import html_table
@@ -250,6 +252,16 @@ class TrainingSet:
             f"TrainingSet({self.split.train.num_users:,} users, {len(self):,} {self.kind}, "
             f"{validated_by:,} for validation)"
         )
+
+
+def undivided(data: Dataset) -> TrainingSet:
+    """All rows of the data to train on, none to test; where it came divided, its training rows."""
+    source = data.source
+    if source.given_test is not None:
+        return data.split("given")[0]
+    events, own = source.interactions, source.given_validation
+    split = given(events, events.select(np.zeros(len(events), bool)), seed=1, validation=own)
+    return TrainingSet(source, replace(split, not_covered=source.provenance.not_covered))
 
 
 @dataclass(frozen=True, repr=False)

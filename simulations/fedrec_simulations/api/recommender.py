@@ -21,7 +21,7 @@ from fedrec.errors import DataError, RunError, SettingsError
 from fedrec.settings import Scenario, validated
 from fedrec.settings_keys import nested
 from fedrec_simulations.api.callbacks import Callback
-from fedrec_simulations.api.datasets import Dataset, TrainingSet
+from fedrec_simulations.api.datasets import Dataset, TrainingSet, undivided
 from fedrec_simulations.api.parameters import Parameters
 from fedrec_simulations.api.promises import PrivacyGuarantee
 from fedrec_simulations.api.released import History, Released, require_length
@@ -105,8 +105,9 @@ class Recommender(Parameters):
         """Train, and return the model.
 
         Args:
-            train: The first of what `Dataset.split` returns; of a whole `Dataset`, its split by
-                `split()` is made first.
+            train: The first of what `Dataset.split` returns, for a model that is measured; or a
+                whole `Dataset`, which leaves nothing to measure on: all of its rows are trained on,
+                but those given as `validation` and `test`.
             progress: Show a bar with the time left, in a terminal or a notebook.
             callbacks: Called with a dictionary after every round and at the end:
                 `fedrec.JsonLines("rounds.jsonl")`, `fedrec.MLflow()`.
@@ -122,7 +123,7 @@ class Recommender(Parameters):
         >>> model.guarantee.epsilon
         2.0
         """
-        chosen = train.split()[0] if isinstance(train, Dataset) else train
+        chosen = undivided(train) if isinstance(train, Dataset) else train
         if not isinstance(chosen, TrainingSet):
             raise DataError(
                 f"fit needs a training set, found a {type(train).__name__}",
