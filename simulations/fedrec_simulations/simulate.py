@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -14,6 +15,7 @@ from fedrec.data.kinds import KINDS
 from fedrec.data.splits import Split
 from fedrec.errors import SettingsError
 from fedrec.evaluation.item_item import ITEM_ITEM, MOST_EVENTS, evenly, item_item
+from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
 from fedrec.settings import Scenario
 from fedrec.storage import write_json
@@ -49,7 +51,22 @@ def run(
     """
     _require_runtime_fits(scenario, cast)
     console, started = Console(stderr=True, quiet=quiet), time.perf_counter()
-    folder = open_folder(scenario, name, cast, resume=resume)
+    with open_folder(scenario, name, cast, resume=resume) as folder:
+        done, facts = _run(scenario, cast, folder, console, given, on_round)
+        result = write_run(done, facts, console, started=started, quiet=quiet)
+        record.finish(folder)
+    return result
+
+
+def _run(
+    scenario: Scenario,
+    cast: RuntimeChoice,
+    folder: Path,
+    console: Console,
+    given: Dataset | None,
+    on_round: OnRound | None,
+) -> tuple[Run, PublicFacts]:
+    """Train at every epsilon, and evaluate everything."""
     record.begin(folder)
     with stage(console, "reading data"):
         dataset = given or load_dataset(scenario)
@@ -96,9 +113,7 @@ def run(
         budget,
         limits,
     )
-    result = write_run(done, facts, console, started=started, quiet=quiet)
-    record.finish(folder)
-    return result
+    return done, facts
 
 
 def _require_runtime_fits(scenario: Scenario, cast: RuntimeChoice) -> None:

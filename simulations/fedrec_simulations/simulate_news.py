@@ -57,16 +57,31 @@ def run(
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Do everything and return what `--json` prints. Raises FedRecError."""
-    from fedrec_simulations.report.news import report_content
-    from fedrec_simulations.report.news_person import for_a_person
-    from fedrec_simulations.report.page import write
     from fedrec_simulations.report.table import print_methods
 
     runtime = carrier(scenario, cast)
     # sums depend on their number: the same scenario gives the same bytes everywhere
     torch.set_num_threads(1)
     console, started = Console(stderr=True, quiet=quiet), time.perf_counter()
-    folder = open_folder(scenario, name, cast, resume=resume)
+    with open_folder(scenario, name, cast, resume=resume) as folder:
+        done, content, result = _run(scenario, folder, console, runtime)
+        result = {**result, "runtime": cast.described, "seconds": time.perf_counter() - started}
+        write_json(folder / RESULT, result)
+        record.finish(folder)
+    if not quiet:
+        print_methods(Console(), content)
+        _print(done)
+    return result
+
+
+def _run(
+    scenario: Scenario, folder: Path, console: Console, runtime: NewsRuntime
+) -> tuple[NewsRun, Any, dict[str, Any]]:
+    """The finished run, the content of its report, and its result."""
+    from fedrec_simulations.report.news import report_content
+    from fedrec_simulations.report.news_person import for_a_person
+    from fedrec_simulations.report.page import write
+
     record.begin(folder)
     with stage(console, "reading data"):
         data = load_news(scenario)
@@ -93,15 +108,9 @@ def run(
     with stage(console, "drawing the report"):
         content = report_content(done, found)
         write(folder / "report.html", content)
-    result = {**_result(done), "person": finite(found.as_dict()), "runtime": cast.described}
+    result = {**_result(done), "person": finite(found.as_dict())}
     result["serving"] |= bundle
-    result["seconds"] = time.perf_counter() - started
-    write_json(folder / RESULT, result)
-    record.finish(folder)
-    if not quiet:
-        print_methods(Console(), content)
-        _print(done)
-    return result
+    return done, content, result
 
 
 def _print(done: NewsRun) -> None:

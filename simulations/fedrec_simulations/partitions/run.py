@@ -79,8 +79,10 @@ def run(
         )
     parts = Parts(scenario)
     parts.require_usable()
-    folder = open_folder(scenario, name, cast, resume=resume)
-    with closing(opened or _engine(cast, parts)) as engine:
+    with (
+        open_folder(scenario, name, cast, resume=resume) as folder,
+        closing(opened or _engine(cast, parts)) as engine,
+    ):
         work = _Passes(engine, console)
         sizes: Sizes = work.reduce("counting", CountTask())
         _require_events(sizes, scenario)
