@@ -76,6 +76,15 @@ def test_charges_of_all_runs_compose_exactly_and_outlive_the_object(tmp_path: Pa
     assert "per user (add/remove, number of users public) in 3 trainings" in spent.words
 
 
+def test_trainings_in_one_folder_are_told_apart_by_their_first_release(tmp_path: Path) -> None:
+    for _ in range(2):
+        for name in ("counts", "items"):  # a release at a time, as a training charges them
+            one(tmp_path).charge("same", "system", [GaussianEvent(name, 0.1)])
+    one(tmp_path).charge("same", "system", [GaussianEvent("items", 0.1)])  # continued, drawn afresh
+    (spent,) = one(tmp_path).spent()
+    assert spent.trainings == 2
+
+
 def test_units_do_not_add_and_pure_releases_are_composed_with_gaussian_ones(tmp_path: Path) -> None:
     one(tmp_path).charge("a", "system", [GaussianEvent("counts", MU)])
     one(tmp_path).charge(
@@ -165,7 +174,9 @@ def test_a_second_run_of_the_same_scenario_is_added_and_printed_in_every_file(
         assert "with and without one person's rows" in said["compared"]
     page = (folder / "report.html").read_text()
     assert "All runs on this data together have spent" in page
+    assert [run["budget"]["spent"][0]["trainings"] for run in (first, second)] == [1, 2]
     out = simulate(capsys, data, words=())
+    assert "in 3 trainings" in " ".join(out.split())
     assert "budget  of all runs on this data: epsilon" in out
     assert "they are not private" in " ".join(out.split())
 

@@ -121,18 +121,18 @@ class DataBudget:
             ]
             counted = [e for e in mine if e.noise == "system" and _private(e.events)]
             events = [event for e in counted for event in e.events]
-            names = [{e.training for e in some} for some in (
+            sorts = (
                 counted,
-                (e for e in mine if e.noise == "seeded" and _private(e.events)),
-                (e for e in mine if not _private(e.events)),
-            )]  # fmt: skip
+                [e for e in mine if e.noise == "seeded" and _private(e.events)],
+                [e for e in mine if not _private(e.events)],
+            )
             found.append(
                 Spent(
                     unit,
                     neighbours,
                     self.limit.delta,
                     epsilon_of_events(events, self.limit.delta),
-                    *map(len, names),
+                    *map(_trainings, sorts),
                 )
             )
         return tuple(found)
@@ -257,6 +257,16 @@ def files_of(path: str) -> tuple[FileDigest, ...]:
 
 def _private(events: Sequence[Event]) -> bool:
     return all(math.isfinite(e.epsilon if isinstance(e, PureEvent) else e.mu) for e in events)
+
+
+def _trainings(entries: Iterable[Entry]) -> int:
+    """A training has the name of its folder, where another may train after it: one for each time
+    that the first release of a name was charged."""
+    firsts = dict[str, str]()
+    return sum(
+        any(e.name == firsts.setdefault(entry.training, entry.events[0].name) for e in entry.events)
+        for entry in entries
+    )
 
 
 def _counted(trainings: int) -> str:
