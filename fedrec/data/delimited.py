@@ -58,6 +58,25 @@ def require_file(path: Path) -> Path:
     return path
 
 
+def plain_ids(column: pl.Series) -> pl.Series:
+    """Ids as integers, or as text. Floats, which pandas makes of integers where one is missing, are
+    written as integers where they are whole; what is no number among them is null."""
+    if column.dtype.is_integer():
+        return column
+    if not column.dtype.is_float():
+        return column.cast(pl.String)
+    frame = pl.DataFrame({"id": column.cast(pl.Float64)})
+    given = pl.when(pl.col("id").is_finite()).then(pl.col("id"))
+    number = given.cast(pl.Int64, strict=False)
+    whole = (number.cast(pl.Float64) == given).fill_null(False)
+    chosen = (
+        pl.when(whole).then(number)
+        if frame.select((whole | given.is_null()).all()).item()
+        else pl.when(whole).then(number.cast(pl.String)).otherwise(given.cast(pl.String))
+    )
+    return frame.select(chosen.alias(column.name))[column.name]
+
+
 def read_numeric(
     path: Path, *, separator: str, header: tuple[str, ...] | None = None
 ) -> NumericColumns:

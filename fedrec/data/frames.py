@@ -175,7 +175,9 @@ def _require_columns(found: list[str], columns: TableColumns) -> None:
 
 def _items(frame: pl.DataFrame, id_column: str, separator: str) -> ItemTable:
     try:
-        return item_table(_ITEMS, rows_of_frame(frame), id_column=id_column, separator=separator)
+        return item_table(
+            _ITEMS, rows_of_frame(frame, id_column), id_column=id_column, separator=separator
+        )
     except MalformedRowError as failure:
         cause = (
             f"items, row {failure.line - 2} (the first is 0): expected {failure.expected}, found "

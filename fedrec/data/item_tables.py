@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from scipy import sparse
 
-from fedrec.data.delimited import is_number, require_file
+from fedrec.data.delimited import is_number, plain_ids, require_file
 from fedrec.data.features import FeatureBag, PublicFeatures, bag_of, words
 from fedrec.data.text_tables import SEPARATORS, Layout, layout_of, rows_of, suffix_of
 from fedrec.errors import DataError, MalformedRowError
@@ -45,6 +45,21 @@ class ItemTable:
         }
         return PublicFeatures(bags if any(bag.tells for bag in bags.values()) else {})
 
+    def unnamed(self, item_ids: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Of the items with events those that the table does not name, and a note on them.
+
+        Raises DataError where it names none."""
+        known = set(self.ids)
+        more = tuple(item for item in item_ids if item not in known)
+        if len(more) == len(item_ids):
+            raise DataError(
+                f"{self.path.name} names none of the {len(more)} items with events",
+                f"Its first id is {self.ids[0]!r}, that of the events {more[0]!r}: give ids of one "
+                "kind.",
+            )
+        note = f"{len(more)} of {len(item_ids)} items with events are not in {self.path.name}"
+        return more, (note,) if more else ()
+
     def titles_of(self, item_ids: Sequence[str]) -> tuple[str, ...] | None:
         """Titles for such a catalogue; an item after the table's is called by its id."""
         return None if self.titles is None else (*self.titles, *item_ids[len(self.ids) :])
@@ -62,7 +77,7 @@ def read_item_table(path: Path, *, id_column: str, separator: str, min_items: in
     """
     return item_table(
         path,
-        _rows(require_file(path)),
+        _rows(require_file(path), id_column),
         id_column=id_column,
         separator=separator,
         min_items=min_items,
@@ -138,10 +153,10 @@ def _type(field: str) -> str:
     return field.rpartition(":")[2] if _untyped(field) != field else "text"
 
 
-def _rows(path: Path) -> Iterator[list[str]]:
+def _rows(path: Path, ids: str) -> Iterator[list[str]]:
     """The header, then every row as text, each as long as the header."""
     if path.suffix in PARQUET:
-        yield from rows_of_frame(pl.read_parquet(path))
+        yield from rows_of_frame(pl.read_parquet(path), ids)
         return
     layout = item_layout(path)
     yield list(layout.names)
@@ -153,8 +168,10 @@ def _rows(path: Path) -> Iterator[list[str]]:
         yield fields
 
 
-def rows_of_frame(frame: pl.DataFrame) -> Iterator[list[str]]:
-    """The header of a frame, then every row as text."""
+def rows_of_frame(frame: pl.DataFrame, ids: str) -> Iterator[list[str]]:
+    """The header of a frame, then every row as text. ids: the column of them."""
+    if ids in frame.columns:
+        frame = frame.with_columns(plain_ids(frame[ids]))
     yield frame.columns
     yield from ([_text(value) for value in row] for row in frame.iter_rows())
 

@@ -268,13 +268,7 @@ def _catalogue(
         ids = numbered_ids(known.cast(pl.Categorical))[1]
     if asked.items is None:
         return ids, ()
-    named = set(asked.items.ids)
-    more = tuple(item for item in ids if item not in named)
-    notes = (
-        (f"{len(more)} of {len(ids)} items with events are not in {asked.items.path.name}",)
-        if more
-        else ()
-    )
+    more, notes = asked.items.unnamed(ids)
     return (*asked.items.ids, *more), notes
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from fedrec.data.delimited import is_number, require_file
+from fedrec.data.delimited import is_number, plain_ids, require_file
 from fedrec.data.item_tables import PARQUET
 from fedrec.data.text_tables import (
     SEPARATORS,
@@ -101,11 +101,10 @@ def typed(frame: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:
     """The wanted columns by role: ids as integers or categories, ratings float32, times as they
     are. Raises PolarsError."""
     ids = {
-        role: frame[name]
-        if frame[name].dtype.is_integer()
-        else frame[name].cast(pl.String).cast(pl.Categorical)
+        role: ids if ids.dtype.is_integer() else ids.cast(pl.Categorical)
         for role, name in columns.items()
         if role in ("user", "item")
+        for ids in [plain_ids(frame[name])]
     }
     numbers = {"rating": frame[columns["rating"]].cast(pl.Float32)} if "rating" in columns else {}
     times = {"timestamp": frame[columns["timestamp"]]} if "timestamp" in columns else {}

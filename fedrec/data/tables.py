@@ -382,15 +382,9 @@ def _in_table(
     items: Int32s, item_ids: tuple[str, ...], table: ItemTable
 ) -> tuple[Int32s, tuple[str, ...], tuple[str, ...]]:
     """Renumber by the table's order; items it does not know follow, and are counted in a note."""
-    known = set(table.ids)
-    more = tuple(item for item in item_ids if item not in known)
+    more, notes = table.unnamed(item_ids)
     place = {item: j for j, item in enumerate((*table.ids, *more))}
     numbers = np.array([place[item] for item in item_ids], dtype=np.int32)
-    notes = (
-        (f"{len(more)} of {len(item_ids)} items with events are not in {table.path.name}",)
-        if more
-        else ()
-    )
     return numbers[items], (*table.ids, *more), notes
 
 

@@ -64,6 +64,37 @@ def test_a_frame_and_the_parquet_file_it_came_from_are_the_same_data_set(tmp_pat
     same(fedrec.Dataset.from_frame(frame, **RATED, time="at"), of_file)
 
 
+def test_whole_floats_are_the_ids_that_they_were_before_a_value_was_missing() -> None:
+    items = pd.DataFrame({"item": [10, 20, 30], "title": ["a", "b", "c"]})
+    log = {"user": [1.0, 1.0, 2.0], "item": [10.0, 20.0, 10.0]}
+    data = fedrec.Dataset.from_frame(pd.DataFrame(log), items=items)
+    assert data.item_ids == ("10", "20", "30")
+    assert data.source.catalogue.user_ids == ("1", "2")
+    floats = fedrec.Dataset.from_frame(log, items=items.astype({"item": float}))
+    assert floats.item_ids == data.item_ids
+    mixed = fedrec.Dataset.from_frame({**log, "item": [10.0, 1.5, 10.0]})
+    assert set(mixed.item_ids) == {"10", "1.5"}
+
+
+@pytest.mark.parametrize("gap", [float("nan"), float("inf"), None])
+@pytest.mark.parametrize("column", ["user", "item"])
+def test_a_gap_in_a_column_of_ids_is_nobody_and_nothing(column: str, gap: Any) -> None:
+    log: dict[str, Any] = {"user": [1.0, 1.0, 2.0], "item": [10.0, 20.0, 10.0]}
+    log[column][1] = gap
+    for frame in (log, pd.DataFrame(log), pl.DataFrame(log)):
+        with pytest.raises(DataError, match="row 1"):
+            fedrec.Dataset.from_frame(frame)
+
+
+def test_a_table_of_items_that_names_none_of_them_is_refused() -> None:
+    with pytest.raises(DataError, match="none of the 2 items") as failure:
+        fedrec.Dataset.from_frame(
+            {"user": [1, 2], "item": ["i1", "i2"]}, items={"item": [1, 2], "title": ["a", "b"]}
+        )
+    assert "'1'" in failure.value.remedy
+    assert "'i1'" in failure.value.remedy
+
+
 def test_dates_of_pandas_are_times() -> None:
     frame = pd.DataFrame({**STARS, "at": pd.to_datetime(STARS["at"])})
     same(
