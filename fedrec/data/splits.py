@@ -263,6 +263,19 @@ def check_no_leak(split: Split) -> None:
         _check_order(split, split.cuts)
 
 
+def require_unseen(seen: Interactions, targets: Interactions) -> None:
+    """Raise LeakageError where an event that is to be predicted is among those of a training, by
+    the ids of its user and item; the two may be of different splits."""
+    key = Streams(0).key("seen")
+    again = int(np.isin(targets.draws(key), seen.draws(key)).sum())
+    if again:
+        raise LeakageError(
+            f"the model was trained on {again:,} of the {len(targets):,} events that it is to "
+            "predict",
+            "Train on the training set and evaluate on the test set of one call of split.",
+        )
+
+
 def _require(holds: bool, cause: str, remedy: str) -> None:
     if not holds:
         raise DataError(cause, remedy)

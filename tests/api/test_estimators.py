@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import fedrec
-from fedrec.errors import BudgetExceededError, DataError, RunError, SettingsError
+from fedrec.errors import BudgetExceededError, DataError, LeakageError, RunError, SettingsError
 from fedrec_cli.main import guarded
 
 KEYS = [
@@ -216,6 +216,39 @@ def test_every_estimator_trains_on_its_kind_and_refuses_the_other(
     assert found["rmse" if needs == "ratings" else "ndcg@10"] is not None
     with pytest.raises((SettingsError, DataError)):
         kind(epsilon=5, noise="seeded").fit(wrong[0])
+
+
+@pytest.mark.parametrize("kind", ["random", "held-out-users"])
+def test_a_model_is_not_tested_on_what_it_was_trained_on(kind: Any) -> None:
+    data = fedrec.Dataset.planted("small", kind="clicks")
+    test = data.split(kind, seed=1)[1]
+    for train in (data, data.split(kind, seed=2)[0], data.split("leave-last-out")[0]):
+        model = fedrec.Popularity(noise="seeded").fit(train)
+        with pytest.raises(LeakageError, match="the model was trained on"):
+            fedrec.evaluate(model, test, controls=False)
+    model = fedrec.Popularity(noise="seeded").fit(data.split(kind, seed=1)[0])
+    assert fedrec.evaluate(model, test, controls=False).metrics
+
+
+def test_a_model_is_not_tested_on_events_of_another_kind_or_scale(
+    parts: tuple[fedrec.TrainingSet, fedrec.TestSet],
+    model: fedrec.Recommender,
+    clicks: tuple[fedrec.TrainingSet, fedrec.TestSet],
+) -> None:
+    of_clicks = fedrec.Popularity(noise="seeded").fit(clicks[0])
+    with pytest.raises(SettingsError, match="a model of clicks predicts no ratings"):
+        fedrec.evaluate(of_clicks, parts[1])
+    with pytest.raises(SettingsError, match="a model of ratings predicts no clicks"):
+        fedrec.evaluate(model, clicks[1])
+    log = {"user": [n // 9 for n in range(90)], "item": [n % 9 for n in range(90)]}
+    log["stars"] = [1 + n % 5 for n in range(90)]
+    five, ten = (
+        fedrec.Dataset.from_frame(log, rating="stars", rating_range=(1, top)).split()
+        for top in (5, 10)
+    )
+    short = fedrec.ItemBias(epsilon=math.inf, delta=1e-3).fit(five[0])
+    with pytest.raises(SettingsError, match="ratings of 1 to 5, and the test set .* 1 to 10"):
+        fedrec.evaluate(short, ten[1])
 
 
 def test_controls_and_verdicts_stand_beside_the_model(

@@ -10,12 +10,14 @@ from typing import Any
 import polars as pl
 from rich.console import Console
 
+from fedrec.data.splits import require_unseen
 from fedrec.errors import DataError, SettingsError
 from fedrec.evaluation.controls import Verdict
 from fedrec.settings import validated
 from fedrec_simulations.api.datasets import TestSet
 from fedrec_simulations.api.promises import PrivacyGuarantee
 from fedrec_simulations.api.recommender import Recommender, one_blas_thread
+from fedrec_simulations.api.released import Released
 from fedrec_simulations.api.tables import html_table
 from fedrec_simulations.outcomes import Outcome
 from fedrec_simulations.outcomes import evaluate as measured
@@ -126,7 +128,8 @@ def evaluate(
         ranking: Of ratings: measure lists over the whole catalogue too. Of clicks they always are.
 
     Raises:
-        SettingsError: The test set has another catalogue, or k is empty.
+        SettingsError: The test set has another catalogue or kind of events, or k is empty.
+        LeakageError: The model was trained on test rows: on another split, or on the whole data.
         DataError: `test` is no test set.
 
     >>> import fedrec
@@ -152,6 +155,10 @@ def evaluate(
             "the test set has other items than the model",
             "Evaluate on a split of the data that the model was trained on.",
         )
+    _require_same_kind(released, test)
+    trained = model._evaluated  # of a loaded model nobody knows
+    if trained is not None and trained[1] is not test.split:
+        require_unseen(trained[1].train, test.split.test.targets)
     with one_blas_thread():
         rivals = (
             controls_of(test, cutoffs, ranking=ranking, seed=int(released.settings["seed"]))
@@ -167,6 +174,22 @@ def evaluate(
             rivals=rivals,
         )
     return Evaluation(type(model).__name__, released.guarantee, outcome, rivals or {})
+
+
+def _require_same_kind(released: Released, test: TestSet) -> None:
+    tested = test.split.test.targets
+    if tested.kind != released.kind:
+        raise SettingsError(
+            f"a model of {released.kind} predicts no {tested.kind}, which the test set holds",
+            f"Evaluate it on {released.kind}, or train a model of {tested.kind}.",
+        )
+    if tested.value_range != released.value_range:
+        scales = [f"{low:g} to {high:g}" for low, high in (released.value_range, tested.value_range)]
+        raise SettingsError(
+            f"the model predicts ratings of {scales[0]}, and the test set holds ratings of "
+            f"{scales[1]}",
+            "Evaluate on a split of the data that the model was trained on.",
+        )
 
 
 def controls_of(
