@@ -76,10 +76,14 @@ def read_clicks(path: Path) -> Clicks:
     lines = text.splitlines()
     header = [name.strip().lower() for name in next(csv.reader(lines[:1]), [])]
     named = bool(set(header) & set(_ITEM))
-    if not named and len(header) > 1 and _is_number(header[1]):
-        # taken for ids, such lines would be paid for and say nothing
+    if lines and not named and _is_table(path, lines[0], header):
+        # taken for ids, its lines would be paid for and say nothing
         raise MalformedRowError(
-            path, 1, "one item id a line, or a header such as item,rating,timestamp", lines[0]
+            path,
+            1,
+            "one item id a line, or a header such as item,rating,timestamp with commas",
+            lines[0],
+            f"Name the column of items {_ITEM[0]}, and separate columns by commas.",
         )
     events = tuple(_table(path, text, header) if named else _plain(lines))
     if not events:
@@ -87,6 +91,18 @@ def read_clicks(path: Path) -> Clicks:
             f"{path} holds no item", "One item id a line, or CSV with a column named item."
         )
     return Clicks(events, path)
+
+
+def _is_table(path: Path, first: str, header: list[str]) -> bool:
+    """By the name and the first line: a refusal must not depend on which items there are."""
+    beside = header[1] if len(header) > 1 else ""
+    split = {name.strip().lower() for mark in ";\t" for name in first.split(mark)}
+    return (
+        path.suffix.lower() in {".csv", ".tsv"}
+        or _is_number(beside)
+        or beside in {*_RATING, *_TIME}
+        or bool(split & set(_ITEM))
+    )
 
 
 def _plain(lines: list[str]) -> Iterator[Click]:

@@ -147,6 +147,15 @@ def test_a_table_without_a_header_is_refused_and_not_paid_for_as_unknown_ids(
     (tmp_path / "h.csv").write_text("i1,5,2003-01-02\ni2,4,2003-01-03\n")
     with pytest.raises(MalformedRowError, match="line 1: expected one item id a line, or a header"):
         read_clicks(tmp_path / "h.csv")
+    for first in ("movie,rating", "item;rating", "item\trating", "ITEM ; time", "what,timestamp"):
+        (tmp_path / "h.txt").write_text(f"{first}\n3,5\n")
+        with pytest.raises(MalformedRowError, match="line 1") as failure:
+            read_clicks(tmp_path / "h.txt")
+        assert "Name the column of items item" in failure.value.remedy
+    for name in ("h.csv", "h.TSV"):
+        (tmp_path / name).write_text("3\n4\n")
+        with pytest.raises(MalformedRowError, match="line 1"):
+            read_clicks(tmp_path / name)
     (tmp_path / "ids.txt").write_text("Crouching Tiger, Hidden Dragon\ni2\n")
     assert len(read_clicks(tmp_path / "ids.txt").events) == 2
 
