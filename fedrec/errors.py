@@ -109,7 +109,7 @@ class PrivacyError(FedRecError):
     ...     fedrec.Popularity(delta=0.5).fit(data)
     ... except fedrec.PrivacyError as failure:
     ...     print(failure)
-    delta 0.5 promises nothing among 300 users: it must be far below 1/300 = 0.0033
+    delta 0.5 promises nothing among 300 users: it is not below 1/sqrt(300) = 0.058
     """
 
     exit_code = 5

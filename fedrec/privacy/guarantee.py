@@ -108,8 +108,8 @@ def non_private(
 
 
 def with_sound_delta(guarantee: Guarantee, users: int, *, allowed: bool) -> Guarantee:
-    """The guarantee, whose note warns where delta >= 1 / users: publishing one user outright with
-    probability delta would keep it.
+    """The guarantee, whose note warns where delta >= 1 / users: publishing one user's data with
+    that probability would keep it.
 
     Raises PrivacyError from 1 / sqrt(users) on, unless `allowed`.
     """
@@ -119,12 +119,12 @@ def with_sound_delta(guarantee: Guarantee, users: int, *, allowed: bool) -> Guar
     if delta >= users**-0.5 and not allowed:
         raise PrivacyError(
             (
-                f"delta {delta:g} promises nothing among {users:,} users: it must be far below "
-                f"1/{users} = {1 / users:.2g}"
+                f"delta {delta:g} promises nothing among {users:,} users: it is not below "
+                f"1/sqrt({users}) = {users**-0.5:.2g}"
             ),
             (
-                f"Set privacy.delta below {1 / users:.2g}, or privacy.allow_large_delta = true "
-                "for an experiment."
+                f"Set privacy.delta far below 1/{users} = {1 / users:.2g}, or "
+                "privacy.allow_large_delta = true for an experiment."
             ),
         )
     warning = (

@@ -88,6 +88,20 @@ def test_the_guarantee_prints_its_unit_and_what_must_not_be_done(model: fedrec.R
     )
 
 
+def test_the_guarantee_says_where_its_delta_promises_little(
+    parts: tuple[fedrec.TrainingSet, fedrec.TestSet],
+) -> None:
+    loose = fedrec.ItemBias(delta=0.05, noise="seeded").fit(parts[0]).guarantee
+    assert "delta 0.05 is not below 1/300" in loose.warning
+    assert "seeded noise" in loose.warning
+    assert loose.warning in repr(loose)
+    assert "is not below 1/300" in loose._repr_html_()
+    with pytest.raises(fedrec.PrivacyError) as failure:
+        fedrec.ItemBias(delta=0.06, noise="seeded").fit(parts[0])
+    assert "not below 1/sqrt(300) = 0.058" in failure.value.cause
+    assert "far below 1/300 = 0.0033" in failure.value.remedy
+
+
 def test_parameters_follow_scikit_learn() -> None:
     model = fedrec.MatrixFactorization(epsilon=2, settings={"evaluation.ranking": False})
     copy = type(model)(**model.get_params())

@@ -68,14 +68,12 @@ class PrivacyGuarantee:
 
     @property
     def warning(self) -> str:
-        """What must not be done with the model; empty where there is nothing to warn of."""
+        """What must not be done with the model, and what the guarantee leaves out; empty where
+        there is nothing to warn of."""
         if not self.promised.private:
             return "no privacy: the model was trained without noise"
-        return (
-            "seeded noise: an experiment; whoever knows the seed can remove the noise"
-            if self.noise == "seeded"
-            else ""
-        )
+        seeded = "seeded noise: an experiment; whoever knows the seed can remove the noise"
+        return "; ".join(filter(None, (seeded * (self.noise == "seeded"), self.promised.note)))
 
     def __repr__(self) -> str:
         promised = self.promised
@@ -96,10 +94,7 @@ class PrivacyGuarantee:
             ("compared", compared(self.promised)),
             ("covers", COVERS),
         ]
-        return html_table(
-            ("privacy", ""),
-            [*rows, *([("note", self.promised.note)] if self.promised.note else [])],
-        )
+        return html_table(("privacy", ""), rows)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values."""
