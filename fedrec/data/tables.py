@@ -11,9 +11,12 @@ off the data would be a private fact printed as a public one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -315,9 +318,7 @@ def dataset_of(
             f"{path.name} has ratings but no rating_range",
             "Give the public scale, as in rating_range = [1, 5], or read clicks.",
         )
-    if rating_range is not None and not (
-        len(rating_range) == 2 and rating_range[0] < rating_range[1]
-    ):
+    if rating_range is not None and not _is_scale(rating_range):
         raise SettingsError(
             f"rating_range = {rating_range} is no scale",
             "Give its lowest and highest value, as in [1, 5].",
@@ -354,6 +355,11 @@ def dataset_of(
             kind=kind,
             policies=policies,
         )
+        if not len(parts[part]):
+            raise DataError(
+                f"no rating of {file.name} lies in [{scale[0]:g}, {scale[1]:g}]",
+                "Give the scale of these ratings as rating_range.",
+            )
         reports, start = [*reports, report], start + length
     catalogue = Catalogue(item_ids, None if table is None else table.titles_of(item_ids), user_ids)
     parts, repeated = (
@@ -367,6 +373,13 @@ def dataset_of(
     return Dataset(
         parts["train"], catalogue, features, provenance, parts.get("test"), parts.get("validation")
     )
+
+
+def _is_scale(given: Any) -> bool:
+    if not isinstance(given, Sequence) or len(given) != 2:
+        return False
+    numbers = all(isinstance(end, Real) and math.isfinite(end) for end in given)
+    return numbers and bool(given[0] < given[1])
 
 
 def untold_items(table: ItemTable | None) -> str:

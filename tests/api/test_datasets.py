@@ -64,6 +64,22 @@ def test_a_frame_and_the_parquet_file_it_came_from_are_the_same_data_set(tmp_pat
     same(fedrec.Dataset.from_frame(frame, **RATED, time="at"), of_file)
 
 
+NOTHING_LEFT: dict[str, tuple[dict[str, Any], str]] = {
+    "a wrong scale": ({"rating_range": (10, 100), "out_of_range": "drop"}, "no rating of frame"),
+    "a threshold above the scale": ({"click_threshold": 6.0}, "no rating is 6 or more"),
+    "a scale without an end": ({"rating_range": (1, float("inf"))}, "is no scale"),
+    "one number": ({"rating_range": 5}, "is no scale"),
+    "words": ({"rating_range": ("1", "5")}, "is no scale"),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING_LEFT)
+def test_data_of_which_nothing_is_left_is_refused(name: str) -> None:
+    options, cause = NOTHING_LEFT[name]
+    with pytest.raises(FedRecError, match=cause):
+        fedrec.Dataset.from_frame(STARS, **{**RATED, **options})
+
+
 def test_whole_floats_are_the_ids_that_they_were_before_a_value_was_missing() -> None:
     items = pd.DataFrame({"item": [10, 20, 30], "title": ["a", "b", "c"]})
     log = {"user": [1.0, 1.0, 2.0], "item": [10.0, 20.0, 10.0]}

@@ -17,7 +17,7 @@ from fedrec.data.public_sources import with_public_users, with_similar_items, wi
 from fedrec.data.read import read
 from fedrec.data.splits import Fold, Split
 from fedrec.data.subsets import subset
-from fedrec.errors import SettingsError
+from fedrec.errors import DataError, SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario
@@ -115,10 +115,19 @@ def load_split(scenario: Scenario, dataset: Dataset) -> Split:
 
 
 def as_kind(dataset: Dataset, data: DataSettings) -> Dataset:
-    """Its events as the scenario wants them (`Interactions.as_chosen`)."""
-    return with_events(
+    """Its events as the scenario wants them (`Interactions.as_chosen`).
+
+    Raises DataError where no rating reaches the threshold of clicks."""
+    chosen = with_events(
         dataset, lambda events: events.as_chosen(data.kind, threshold=data.click_threshold)
     )
+    if not len(chosen.interactions) and len(dataset.interactions):
+        low, high = dataset.interactions.value_range
+        raise DataError(
+            f"no rating is {data.click_threshold:g} or more, so none counts as a click",
+            f"The scale is {low:g} to {high:g}: choose a lower click_threshold.",
+        )
+    return chosen
 
 
 def _planted(data: DataSettings, seed: int) -> Dataset:
