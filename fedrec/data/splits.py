@@ -214,9 +214,15 @@ def given(
     validation_share: where the source has no validation events, each train event is kept for it
     with this probability, by a hash of the seed and its ids; with 0 there is no validation.
     some_users: as for `random_split`. Raises LeakageError where parts share an event, DataError
-    where a part stays empty that a share asks for, ValueError where there are validation events and
-    a share.
+    where a part stays empty that a share asks for or no test user has train events, ValueError
+    where there are validation events and a share.
     """
+    tested, unknown = users_without_history(train, test)
+    _require(
+        some_users or not tested or unknown < tested,
+        f"none of the {tested:,} users with test rows has training rows",
+        "Divide the rows of each user, or choose split.kind = held-out-users, which does so itself.",
+    )
     if validation is not None and validation_share:
         raise ValueError(
             f"the source has validation events, and {validation_share} of train were to be kept too"
@@ -238,6 +244,13 @@ def given(
     return _checked(
         Split("given", seed, history, Fold(history, train.select(~kept)), Fold(history, test))
     )
+
+
+def users_without_history(history: Interactions, targets: Interactions) -> tuple[int, int]:
+    """How many users have events that are to be predicted, and how many of these have no history:
+    they get the list for nobody in particular."""
+    tested = np.diff(targets.user_ptr) > 0
+    return int(tested.sum()), int((tested & (np.diff(history.user_ptr) == 0)).sum())
 
 
 def check_no_leak(split: Split) -> None:

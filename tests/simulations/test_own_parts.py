@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedrec.data.planted import PlantedShape, write_parquet
-from fedrec.errors import LeakageError, SettingsError
+from fedrec.errors import DataError, LeakageError, SettingsError
 from fedrec.settings import load
 from fedrec_cli.main import app
 from fedrec_simulations.data.datasets import load_dataset, load_split, words_of_data
@@ -85,6 +85,30 @@ def test_named_test_rows_say_how_the_data_is_divided(parts: Path) -> None:
         load_split(own, load_dataset(own))
     with pytest.raises(LeakageError):
         load_dataset(load(None, [keys[0], f"data.test={parts / 'train.parquet'}", keys[2]]))
+
+
+def test_test_users_without_training_rows_are_counted_and_refused_where_there_are_no_others(
+    parts: Path, tmp_path: Path
+) -> None:
+    rows = pl.read_parquet(parts / "test.parquet")
+    stranger = rows.head(1).with_columns(pl.lit("nobody").alias("user"))
+    train = pl.read_parquet(parts / "train.parquet").with_columns(pl.col("user").cast(pl.String))
+    train.write_parquet(tmp_path / "train.parquet")
+
+    def read(test: pl.DataFrame) -> list[str]:
+        test.write_parquet(tmp_path / "test.parquet")
+        keys = [f"data.path={tmp_path}", "data.rating_range=[1,5]", "split.kind=given"]
+        scenario = load(None, keys)
+        dataset = load_dataset(scenario)
+        return words_of_data(dataset, load_split(scenario, dataset))
+
+    known = rows.with_columns(pl.col("user").cast(pl.String))
+    tested = known["user"].n_unique()
+    assert not any("no training rows" in words for words in read(known))
+    said = f"1 of {tested + 1} test users have no training rows: they get the list for nobody"
+    assert read(pl.concat([known, stranger]))[-1].startswith(said)
+    with pytest.raises(DataError, match="none of the 1 users with test rows"):
+        read(stranger)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from fedrec.data.partitions import is_partitioned
 from fedrec.data.planted import DEMO, SHAPES, PlantedShape, planted, shape_of_sizes
 from fedrec.data.public_sources import with_public_users, with_similar_items, with_users_made_public
 from fedrec.data.read import read
-from fedrec.data.splits import Fold, Split
+from fedrec.data.splits import Fold, Split, users_without_history
 from fedrec.data.subsets import subset
 from fedrec.errors import DataError, SettingsError
 from fedrec.factorization.facts import PublicFacts
@@ -76,6 +76,12 @@ def words_of_data(dataset: Dataset, split: Split) -> list[str]:
             f"trained on {len(split.train):,} of {len(dataset.interactions):,} given "
             f"training rows; {kept:,} validation rows {own}"
         )
+        tested, unknown = users_without_history(split.test.history, split.test.targets)
+        if unknown:
+            words.append(
+                f"{unknown:,} of {tested:,} test users have no training rows: they get the list "
+                "for nobody in particular"
+            )
     return words
 
 
