@@ -10,7 +10,7 @@ A package adds a format by naming a `Reader` in its metadata:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import partial
@@ -24,7 +24,7 @@ from fedrec.data.item_tables import PARQUET
 from fedrec.data.movielens import ML_1M, ML_10M, ML_20M, ML_100K, MovieLensFormat, read_movielens
 from fedrec.data.partitions import MANIFEST, read_partitions
 from fedrec.data.tables import TableOptions, read_recbole, read_table
-from fedrec.data.text_tables import suffix_of
+from fedrec.data.text_tables import SEPARATORS, suffix_of
 from fedrec.errors import DataError, SettingsError
 
 GROUP = "fedrec.formats"
@@ -110,7 +110,9 @@ def read(path: str | Path, format: str = "auto", **options: object) -> Dataset:
             f"{where} does not exist",
             f"{f'Did you mean {where.parent / near[0]}? ' if near else ''}Check the path.",
         )
-    name = detect(where) if format == "auto" else format
+    name = format
+    if format == "auto":
+        name = "table" if _described(where, options) else detect(where)
     reader = known_formats[name]
     known = reader.keywords()
     if unknown := [key for key in options if key not in known]:
@@ -143,13 +145,24 @@ def detect(path: Path) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        raise DataError(f"{path} may be {' or '.join(found)}", f"Say which: format = {found[0]}.")
+        raise DataError(
+            f"{path} may be {' or '.join(found)}",
+            f"Say which: data.format = {found[0]} (format= in Python); table reads any rows.",
+        )
     raise DataError(
         f"{path} is in no known format",
         "Name one: "
         + "; ".join(f"{name} ({reader.summary})" for name, reader in known.items())
         + ".",
     )
+
+
+def _described(path: Path, options: Collection[str]) -> bool:
+    """Whether options say how a text file is laid out, as those of a table do; a file that has the
+    name of another format is then no such file."""
+    layout = {"separator", "header", "user", "item", "rating", "timestamp"}
+    text = suffix_of(path) in SEPARATORS and not _is_recbole(path)
+    return path.is_file() and text and bool(layout.intersection(options))
 
 
 def _movielens(form: MovieLensFormat) -> Callable[..., Dataset]:

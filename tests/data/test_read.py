@@ -1,4 +1,5 @@
 import hashlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ from scipy import sparse
 
 from fedrec.data.read import FORMATS, read
 from fedrec.errors import DataError, MalformedRowError, SettingsError
+from fedrec_cli.main import guarded
 
 
 def test_an_unknown_format_is_answered_with_the_known_ones(tmp_path):
@@ -108,3 +110,22 @@ def test_numbers_with_huge_gaps_are_refused_before_anything_is_allocated(tmp_pat
     (tmp_path / "train.txt").write_text("0 1 999999999\n")
     with pytest.raises(DataError, match="users and items in 2 clicks"):
         read(tmp_path)
+
+
+def test_the_command_of_the_data_page_for_a_file_without_a_header_reads_it(
+    tmp_path, monkeypatch, capsys
+):
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+    command = next(line for line in page.splitlines() if "describe ratings.dat" in line)
+    (tmp_path / "ratings.dat").write_text("1::10::5::978300760\n2::20::4::978300761\n")
+    monkeypatch.chdir(tmp_path)
+    assert guarded(command.split()[1:]) == 0
+    assert "format table kind ratings events 2" in " ".join(capsys.readouterr().out.split())
+
+
+def test_where_two_formats_fit_the_remedy_names_the_key_and_the_table(tmp_path):
+    (tmp_path / "ratings.dat").write_text("1::10::5::978300760\n")
+    with pytest.raises(DataError, match="ml-1m or ml-10m") as failure:
+        read(tmp_path / "ratings.dat")
+    assert "data.format = ml-1m" in failure.value.remedy
+    assert "table" in failure.value.remedy
