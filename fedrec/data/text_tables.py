@@ -166,7 +166,8 @@ def read_columns(
 
     try:
         frame = scan([place * width for place in sorted(set(places.values()))])
-        separators, parts, quotes = _counts(layout)
+        separators, parts, quotes, blank = _counts(layout)
+        frame = frame.head(len(frame) - blank)
         if layout.quotes and quotes:
             # a quoted separator spoils the count below, but a full read finds the rows that are too
             # long
@@ -211,7 +212,18 @@ def refuse_first_malformed(
 
 def rows_of(layout: Layout) -> Iterator[tuple[int, list[str]]]:
     """Line number and fields of each row after the header, one by one; the line is the one that a
-    row ends on."""
+    row ends on. Blank lines at the end of the file are no rows."""
+    blank = list[tuple[int, list[str]]]()
+    for line, fields in _all_rows(layout):
+        if not any(fields) and len(fields) < 2:
+            blank.append((line, fields))
+            continue
+        yield from blank
+        blank.clear()
+        yield line, fields
+
+
+def _all_rows(layout: Layout) -> Iterator[tuple[int, list[str]]]:
     try:
         with open_bytes(layout.path) as file:
             texts = (line.decode("utf-8", "replace") for line in file)
@@ -268,17 +280,19 @@ def _word(separator: str) -> str:
     )
 
 
-def _counts(layout: Layout) -> tuple[int, int, int]:
+def _counts(layout: Layout) -> tuple[int, int, int, int]:
     """How often the separator, its first character and quotes occur, in blocks of whole lines so
-    that none is cut in two."""
-    found = [0, 0, 0]
+    that none is cut in two; and how many blank lines the file ends with."""
+    found, ends = [0, 0, 0], 0
     patterns = layout.separator.encode(), layout.separator[:1].encode(), b'"'
     with open_bytes(layout.path) as file:
         while block := file.read(_BLOCK_BYTES) + file.readline():
             found = [
                 count + block.count(pattern) for count, pattern in zip(found, patterns, strict=True)
             ]
-    return found[0], found[1], found[2]
+            rest = block.rstrip(b"\r\n")
+            ends = block[len(rest) :].count(b"\n") + (0 if rest else ends)
+    return found[0], found[1], found[2], max(ends - 1, 0)
 
 
 def _expected(layout: Layout, rows: int) -> tuple[int, int]:

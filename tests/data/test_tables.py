@@ -221,3 +221,28 @@ def test_where_no_column_tells_an_item_from_another_there_are_no_features(
     )
     more = read_item_table(tmp_path / "more.csv", id_column="item", separator="|")
     assert set(more.features_of(more.ids).bags) == {"genre", column}
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("separator", [",", "\t", "::"])
+@pytest.mark.parametrize("blanks", [0, 1, 3])
+def test_blank_lines_at_the_end_are_no_rows(
+    tmp_path: Path, end: str, separator: str, blanks: int
+) -> None:
+    lines = ["user,item,rating", "u,i,3", "v,i,4"]
+    text = end.join(line.replace(",", separator) for line in lines) + end * (1 + blanks)
+    path, scale = tmp_path / "log.dat", (1, 5)
+    path.write_bytes(text.encode())
+    assert len(read(path, separator=separator, rating_range=scale).interactions) == 2
+    path.write_bytes(text.replace("4", "x").encode())
+    with pytest.raises(MalformedRowError, match="line 3: expected a finite number"):
+        read(path, separator=separator, rating_range=scale)
+    path.write_bytes(text.replace(f"{end}v", f"{end}{end}v").encode())
+    with pytest.raises(MalformedRowError, match="line 3: expected 3 fields"):
+        read(path, separator=separator, rating_range=scale)
+
+
+def test_blank_lines_at_the_end_of_a_table_of_items_are_no_items(tmp_path: Path) -> None:
+    (tmp_path / "items.csv").write_text("item,title\n1,one\n2,two\n\n\n")
+    table = read_item_table(tmp_path / "items.csv", id_column="item", separator="|")
+    assert table.ids == ("1", "2")
