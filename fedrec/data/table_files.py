@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
 import polars as pl
 
@@ -16,7 +17,7 @@ from fedrec.data.text_tables import (
     refuse_first_malformed,
     rows_of,
 )
-from fedrec.data.times import is_time, seconds_of
+from fedrec.data.times import seconds_of, time_expected
 from fedrec.errors import DataError, MalformedRowError
 
 
@@ -57,7 +58,7 @@ def read_frame(
         frame, guessed = complete(frame, path, columns)
     except MalformedRowError:
         if layout is not None:
-            refuse_first_malformed(layout, columns, "a row is incomplete", is_time)
+            refuse_first_malformed(layout, columns, "a row is incomplete")
         raise
     return frame, 1 if layout is None else layout.first_line, notes + guessed
 
@@ -69,17 +70,27 @@ def complete(
 
     Raises MalformedRowError on a row that lacks a value."""
     notes: tuple[str, ...] = ()
+    written = frame
     if "timestamp" in frame.columns:
         times, guessed = seconds_of(frame["timestamp"])
         frame = frame.with_columns(times.alias("timestamp"))
         notes = (f"{path.name}: {guessed}",) if guessed else ()
     bad = pl.any_horizontal(*(pl.col(role).is_null() | ~_finite(role) for role in columns))
     if (rows := frame.select(bad.alias("bad"))["bad"].arg_true()).len():
-        row = int(rows[0])
-        raise MalformedRowError(
-            path, row + 1, f"a value in each of {', '.join(columns.values())}", str(frame.row(row))
-        )
+        _refuse(written, int(rows[0]), path, columns)
     return frame, notes
+
+
+def _refuse(frame: pl.DataFrame, row: int, path: Path, columns: Mapping[str, str]) -> NoReturn:
+    """frame: as it was written, its times too."""
+    found = frame.row(row, named=True)
+    if (moment := found.get("timestamp")) is not None:
+        first = frame["timestamp"].drop_nulls()[0]
+        if words := time_expected(str(moment), str(first)):
+            expected = f"{words} as {columns['timestamp']}"
+            raise MalformedRowError(path, row + 1, expected, str(moment))
+    expected = f"a value in each of {', '.join(columns.values())}"
+    raise MalformedRowError(path, row + 1, expected, str(tuple(found.values())))
 
 
 def _finite(role: str) -> pl.Expr:

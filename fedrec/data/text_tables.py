@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import gzip
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import IO, Literal, NoReturn
 import polars as pl
 
 from fedrec.data.delimited import is_number, require_file
+from fedrec.data.times import time_expected
 from fedrec.errors import DataError, MalformedRowError, SettingsError
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".inter": "\t", ".txt": "", ".dat": ""}
@@ -183,26 +184,27 @@ def refuse_first_malformed(
     layout: Layout,
     columns: Mapping[str, str],
     reason: str,
-    valid: Callable[[str], bool] = is_number,
 ) -> NoReturn:
-    """MalformedRowError at the first bad row; DataError with `reason` when no row explains it.
-    valid: of a time."""
-    expected = {
-        "rating": ("a finite number", is_number),
-        "timestamp": ("a time (seconds or an ISO date)", valid),
-    }
+    """MalformedRowError at the first bad row; DataError with `reason` when no row explains it."""
+    first_time = ""
     for line, fields in rows_of(layout):
         if len(fields) != len(layout.names):
             raise MalformedRowError(
                 layout.path,
                 line,
                 f"{len(layout.names)} fields separated by {_word(layout.separator)}",
-                "".join(fields)[:80],
+                layout.separator.join(fields)[:80],
             )
         for role, name in columns.items():
             text = fields[layout.names.index(name)]
-            words, holds = expected.get(role, ("an id", bool))
-            if not holds(text):
+            if role == "timestamp":
+                first_time = first_time or text
+                words = time_expected(text, first_time)
+            elif role == "rating":
+                words = "" if is_number(text) else "a finite number"
+            else:
+                words = "" if text else "an id"
+            if words:
                 raise MalformedRowError(layout.path, line, f"{words} as {name}", text[:80])
     raise DataError(
         f"{layout.path} cannot be read: {reason.splitlines()[0]}",

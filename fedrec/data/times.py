@@ -33,9 +33,14 @@ def seconds_of(column: pl.Series) -> tuple[pl.Series, str]:
     return seconds / thousands, f"times are in {unit}, guessed from their size"
 
 
-def is_time(text: str) -> bool:
-    """Whether one field of text is a time."""
-    return is_number(text) or _iso(pl.Series([text])).null_count() == 0
+def time_expected(text: str, first: str) -> str:
+    """What was expected in place of a text, by the first time of its column; empty where the text
+    is such a time."""
+    if not is_number(text) and _iso(pl.Series([text])).null_count():
+        return "a time (seconds or an ISO date)"
+    if is_number(text) == is_number(first):
+        return ""
+    return f"times of one kind (the first is {'a number' if is_number(first) else 'a date'})"
 
 
 def _iso(column: pl.Series) -> pl.Series:

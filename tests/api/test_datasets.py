@@ -80,6 +80,15 @@ def test_data_of_which_nothing_is_left_is_refused(name: str) -> None:
         fedrec.Dataset.from_frame(STARS, **{**RATED, **options})
 
 
+def test_a_time_that_is_none_is_shown_as_it_was_given() -> None:
+    log = {"user": [1, 2], "item": [1, 2], "at": ["2020-02-01", "01/02/2020"]}
+    with pytest.raises(DataError, match=r"row 1 .*: expected a time .* as at, found '01/02/2020'"):
+        fedrec.Dataset.from_frame(log, time="at")
+    log["at"][1] = "978300760"
+    with pytest.raises(DataError, match="one kind .the first is a date. as at"):
+        fedrec.Dataset.from_frame(log, time="at")
+
+
 def test_whole_floats_are_the_ids_that_they_were_before_a_value_was_missing() -> None:
     items = pd.DataFrame({"item": [10, 20, 30], "title": ["a", "b", "c"]})
     log = {"user": [1.0, 1.0, 2.0], "item": [10.0, 20.0, 10.0]}

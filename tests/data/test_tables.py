@@ -246,3 +246,22 @@ def test_blank_lines_at_the_end_of_a_table_of_items_are_no_items(tmp_path: Path)
     (tmp_path / "items.csv").write_text("item,title\n1,one\n2,two\n\n\n")
     table = read_item_table(tmp_path / "items.csv", id_column="item", separator="|")
     assert table.ids == ("1", "2")
+
+
+@pytest.mark.parametrize(
+    ("rows", "line", "said"),
+    [
+        (["u,i,3,978300760", "v,i,4,2003-01-01"], 3, r"one kind \(the first is a number\) as when"),
+        (["u,i,3,2003-01-01", "v,i,4,978300760"], 3, r"one kind \(the first is a date\) as when"),
+        (["u,i,3,978300760", "v,i,4,soon"], 3, "a time .* as when, found 'soon'"),
+        (["u,i,3,01/02/2020"], 2, "a time .* as when, found '01/02/2020'"),
+        (["u,i,3,4,5"], 2, "4 fields separated by comma, found 'u,i,3,4,5'"),
+    ],
+)
+def test_an_error_of_a_row_shows_the_row_and_what_it_should_be(
+    tmp_path: Path, rows: list[str], line: int, said: str
+) -> None:
+    (tmp_path / "log.csv").write_text("\n".join(["user,item,rating,when", *rows]) + "\n")
+    with pytest.raises(MalformedRowError, match=said) as failure:
+        read(tmp_path / "log.csv", rating_range=(1, 5), timestamp="when")
+    assert failure.value.line == line
