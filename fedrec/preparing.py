@@ -87,6 +87,15 @@ class RecipeFacts(PublicFacts):
         )
 
 
+_AS_KIND = {
+    "ratings": "Read ratings: data.columns.rating and data.rating_range (rating= and rating_range= "
+    "of Dataset.from_frame)",
+    "clicks": 'Read clicks: data.kind = "clicks" (Dataset.from_frame without rating=, or with '
+    "click_threshold=)",
+}
+"""How the same rows are read as another kind of data."""
+
+
 def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:
     """Everything public that a run needs.
 
@@ -112,10 +121,7 @@ def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:
                 f'recipe = "{known.name}" fits {" or ".join(known.kinds)}, but this data holds '
                 f"{facts.kind}"
             ),
-            (
-                f'Set data.kind = "{known.kinds[0]}" if they may be read so, or recipe = one of '
-                f"{fitting(facts.kind)}."
-            ),
+            (f"{_AS_KIND[known.kinds[0]]}, or set recipe = one of {fitting(facts.kind)}."),
         )
     promised, limits = guarantee_of(scenario, users=facts.num_users), privacy.limits
     # what sums of weighted reports are divided by

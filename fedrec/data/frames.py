@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,15 +20,12 @@ from fedrec.data.item_tables import ItemTable, item_table, rows_of_frame
 from fedrec.data.resolving import Duplicates, OutOfRange, Policies
 from fedrec.data.table_files import complete, typed
 from fedrec.data.tables import TableColumns, dataset_of
+from fedrec.data.text_tables import meant_column
 from fedrec.errors import DataError, MalformedRowError
 
 _ROWS, _ITEMS = Path("frame"), Path("items")
 _CHUNK = 1 << 20
 """Rows hashed at once, so that a long frame is not written to memory twice."""
-_USUAL = {
-    "user": ("user", "user_id", "userid", "uid", "visitorid", "customer_id"),
-    "item": ("item", "item_id", "itemid", "iid", "movieid", "product_id"),
-}
 
 
 def polars_frame(frame: Any, *, what: str = "frame") -> pl.DataFrame:
@@ -163,9 +159,7 @@ def _require_columns(found: list[str], columns: TableColumns) -> None:
     for role, name in columns.names().items():
         if name in found:
             continue
-        usual = [column for column in found if column.lower() in _USUAL.get(role, ())]
-        near = usual or get_close_matches(name, found, n=1)
-        meant = f"Did you mean {near[0]!r}? " if near else ""
+        meant = meant_column(role, name, found)
         keyword = "time" if role == "timestamp" else role
         raise DataError(
             f"the frame has no column {name!r}",

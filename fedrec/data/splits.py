@@ -221,7 +221,7 @@ def given(
     _require(
         some_users or not tested or unknown < tested,
         f"none of the {tested:,} users with test rows has training rows",
-        "Divide the rows of each user, or choose split.kind = held-out-users, which does so itself.",
+        "Divide the rows of each user, or leave it to split.kind = random or held-out-users.",
     )
     if validation is not None and validation_share:
         raise ValueError(
@@ -354,7 +354,9 @@ def _known_times(interactions: Interactions, *, some_users: bool) -> Int64s:
     times = interactions.times
     if times is None:
         raise DataError(
-            "the events have no times", "Choose the random or the held-out-users split."
+            "the events have no times",
+            "Name their column: data.columns.timestamp = ... (time= in Python). Without times "
+            "choose the random or the held-out-users split.",
         )
     if some_users:
         return times

@@ -152,8 +152,9 @@ def asked_table(path: Path, told: TableOptions) -> AskedTable:
         raise SettingsError(
             f"{source['train'].name} has a column {third!r} but no rating_range",
             (
-                "If it holds ratings, give the public scale, as in rating_range = [1, 5]; with "
-                'kind = "clicks" its rows then count as clicks.'
+                "If it holds ratings, give the public scale, as in data.rating_range = [1, 5]. For "
+                'clicks set data.kind = "clicks" too: ratings of data.click_threshold or more '
+                "then count."
             ),
         )
     table = (

@@ -12,8 +12,9 @@ from __future__ import annotations
 import csv
 import gzip
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import IO, Literal, NoReturn
@@ -30,6 +31,10 @@ NAMED = {"tab": "\t", "comma": ",", "semicolon": ";", "space": " ", "pipe": "|"}
 """Words for separators that are awkward on a command line."""
 Header = Literal["auto", "yes", "no"]
 
+_USUAL = {
+    "user": ("user", "user_id", "userid", "uid", "visitorid", "customer_id"),
+    "item": ("item", "item_id", "itemid", "iid", "movieid", "product_id"),
+}
 _GUESSED = ("\t", "::", ";", ",", "|", " ")
 _PEEK_LINES = 20
 _BLOCK_BYTES = 1 << 24
@@ -88,12 +93,35 @@ def layout_of(path: Path, *, separator: str, header: Header, wanted: Collection[
         )
     try:
         with open_bytes(path) as file:
-            lines = [
-                line.decode("utf-8", "replace").rstrip("\r\n") for line in islice(file, _PEEK_LINES)
-            ]
+            written = list(islice(file, _PEEK_LINES))
     except _DAMAGED as failure:
         raise DataError(f"{path} cannot be read: {failure}", "Download or pack it again.") from None
+    _require_text(path, written)
+    lines = [line.decode("utf-8", "replace").rstrip("\r\n") for line in written]
     lines[0] = lines[0].removeprefix("\ufeff")
+    try:
+        return _layout(path, lines, chosen, header, wanted)
+    except csv.Error as error:
+        raise MalformedRowError(path, 1, "a row of a table", str(error)) from error
+
+
+def _require_text(path: Path, lines: Sequence[bytes]) -> None:
+    """Raises DataError where the first lines are those of no text table, with what they may be."""
+    start = b"".join(lines)
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError(f"{path} is UTF-16", "Save it as UTF-8.")
+    if b"\0" in start:
+        raise DataError(f"{path} is no text: it holds zero bytes", "Save it as CSV in UTF-8.")
+    if b"\r" in start and b"\n" not in start:
+        raise DataError(
+            f"the lines of {path} end with CR alone", "Save it with line ends LF or CRLF."
+        )
+
+
+def _layout(
+    path: Path, lines: list[str], chosen: str, header: Header, wanted: Collection[str]
+) -> Layout:
+    """Of the first lines, by the separator that was named, or the one that fits them."""
     notes = list[str]()
     if not chosen:
         usual = SEPARATORS.get(suffix_of(path), "")
@@ -109,10 +137,7 @@ def layout_of(path: Path, *, separator: str, header: Header, wanted: Collection[
             if chosen != usual
             else []
         )
-    try:
-        first = _fields(lines[0], chosen)
-    except csv.Error as error:
-        raise MalformedRowError(path, 1, "a row of a table", str(error)) from error
+    first = _fields(lines[0], chosen)
     has_header = header == "yes" or (header == "auto" and _is_header(first, wanted))
     if not has_header and header == "auto":
         notes.append(
@@ -134,6 +159,7 @@ def read_columns(
     path, names, separator = layout.path, layout.names, layout.separator
     if missing := [name for name in columns.values() if name not in names]:
         role = next(role for role, name in columns.items() if name == missing[0])
+        meant = meant_column(role, missing[0], names)
         # a blank beside a name is seen only in quotes
         known = ", ".join(name if name == name.strip() else repr(name) for name in names)
         first = (
@@ -143,7 +169,8 @@ def read_columns(
         )
         raise DataError(
             f"{path} has no column {missing[0]!r}",
-            f"Its columns are {known}: say which is which, data.columns.{role} = ... {first}",
+            f"{meant}Its columns are {known}: say which is which, data.columns.{role} = ... "
+            f"{first}",
         )
     width = len(separator)  # between two fields lie width - 1 empty ones
     schema: dict[str, type[pl.DataType]] = {}
@@ -178,6 +205,13 @@ def read_columns(
     except (pl.exceptions.PolarsError, *_DAMAGED) as error:
         refuse_first_malformed(layout, columns, str(error))
     return frame.select(**{role: pl.col(str(place)) for role, place in places.items()})
+
+
+def meant_column(role: str, name: str, found: Sequence[str]) -> str:
+    """A question to whoever named a column that is not there; empty where none is like it."""
+    usual = [column for column in found if column.lower() in _USUAL.get(role, ())]
+    near = usual or get_close_matches(name, found, n=1)
+    return f"Did you mean {near[0]!r}? " if near else ""
 
 
 def refuse_first_malformed(

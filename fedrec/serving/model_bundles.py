@@ -117,6 +117,10 @@ def export(source: Path, output: Path) -> About:
         about, arrays = bundle_of(folder)
         write(output, about, arrays)
         return about
+    if not source.exists():
+        raise RunError(
+            f"{source} does not exist", "Give a run folder, a model folder or a server's state."
+        )
     if not (source / FILE).exists():
         raise RunError(f"{source} holds neither a model with its {_FACTS} nor a {FILE}", _REMEDY)
     content = (source / FILE).read_bytes()  # once: a server may be replacing it

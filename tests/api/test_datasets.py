@@ -85,7 +85,7 @@ def test_a_time_that_is_none_is_shown_as_it_was_given() -> None:
     with pytest.raises(DataError, match=r"row 1 .*: expected a time .* as at, found '01/02/2020'"):
         fedrec.Dataset.from_frame(log, time="at")
     log["at"][1] = "978300760"
-    with pytest.raises(DataError, match="one kind .the first is a date. as at"):
+    with pytest.raises(DataError, match=r"one kind .the first is a date. as at"):
         fedrec.Dataset.from_frame(log, time="at")
 
 

@@ -202,6 +202,17 @@ BAD = [
     "data plant there --users 50 --items 20 --events 200"),
     Bad("data plant here --seed -1", 2, "negative", "0 or more",
     "data plant elsewhere --preset small --seed 0"),
+    Bad("data describe utf16.csv", 3, "utf16.csv is UTF-16", "Save it as UTF-8"),
+    Bad("data describe zeros.csv", 3, "zeros.csv is no text", "UTF-8"),
+    Bad("data describe noise.csv", 3, "noise.csv", ""),
+    Bad("data describe cr.csv", 3, "end with CR alone", "LF or CRLF"),
+    Bad("data describe usual.csv", 3, "no column 'user'", "Did you mean 'userId'?",
+    "data describe usual.csv --set data.columns.user=userId --set data.columns.item=movieId"),
+    Bad("data describe twice.csv --set data.kind=clicks", 2, "no rating_range",
+    'For clicks set data.kind = "clicks" too', "data describe twice.csv --set data.kind=clicks "
+    "--set data.rating_range=[1,5]"),
+    Bad(f"data split log.csv --output parts {RATED} --set split.kind=temporal", 3, "have no times",
+    "data.columns.timestamp", f"data split log.csv --output parts {RATED}"),
     # runs, models and parties
     Bad(f"simulate {SMALL} --set run.directory=hist.txt", 6, "cannot be written", "run.directory"),
     Bad(f"simulate {SMALL} --resume", 6, "no run to resume", "without --resume"),
@@ -214,6 +225,7 @@ BAD = [
     Bad("serve log.csv", 6, "is not a serving bundle", "fedrec simulate"),
     Bad("serve dir --http nowhere", 2, "host:port", "docs/deploy.md"),
     Bad("serve dir --settings nowhere.toml", 2, "nowhere.toml", "settings file"),
+    Bad("export nope --output x", 6, "nope does not exist", "a model folder"),
     Bad("export dir --output x", 6, "holds neither a model", "train again"),
     Bad("server --scenario planted", 2, "Missing option '--settings'", "fedrec server --help",
     "server --help"),
@@ -247,6 +259,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in texts.items():
         (place / name).write_text(text)
     (place / "binary.csv").write_bytes(b"\xff\xfe\x00\x01" * 10)
+    (place / "utf16.csv").write_bytes("user,item\n1,2\n".encode("utf-16"))
+    (place / "zeros.csv").write_bytes(b"user,item\n1,\0\n")
+    (place / "noise.csv").write_bytes(b'\x89"\r\x1a\n\r"\xb2,\x80\r"1\n')
+    (place / "cr.csv").write_bytes(b"user,item\r1,2\r3,4\r")
+    (place / "usual.csv").write_text("userId,movieId\n1,2\n3,4\n")
     (place / "binary.toml").write_bytes(b"\xff\xfe\x00\x01" * 10)
     (place / "dir").mkdir()
     (place / "dir" / "x.bin").write_text("x")

@@ -184,7 +184,9 @@ def _require_same_kind(released: Released, test: TestSet) -> None:
             f"Evaluate it on {released.kind}, or train a model of {tested.kind}.",
         )
     if tested.value_range != released.value_range:
-        scales = [f"{low:g} to {high:g}" for low, high in (released.value_range, tested.value_range)]
+        scales = [
+            f"{low:g} to {high:g}" for low, high in (released.value_range, tested.value_range)
+        ]
         raise SettingsError(
             f"the model predicts ratings of {scales[0]}, and the test set holds ratings of "
             f"{scales[1]}",
