@@ -41,7 +41,12 @@ def apply(content: dict[str, Any], override: str) -> None:
 def nested(keys: Mapping[str, Any], *, onto: dict[str, Any] | None = None) -> dict[str, Any]:
     """Tables of `table.key` names, laid over the tables of `onto`.
 
-    Raises SettingsError where a key is both a value and a table."""
+    Raises SettingsError where a key is both a value and a table, or there are no keys."""
+    if not isinstance(keys, Mapping):
+        raise SettingsError(
+            f"settings are a mapping of scenario keys, found {keys!r}",
+            'For example {"privacy.epsilon": 5}.',
+        )
     content: dict[str, Any] = copy.deepcopy(onto or {})
     for name, value in keys.items():
         _put(content, str(name).split("."), value, said=str(name))

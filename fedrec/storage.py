@@ -6,7 +6,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,16 @@ def write_bytes(path: Path, content: bytes) -> None:
     finally:
         beside.unlink(missing_ok=True)  # a full disk is not filled further by what did not fit
     _sync_folder(path.parent)
+
+
+@contextmanager
+def writing(place: Path, remedy: str) -> Iterator[None]:
+    """Raises RunError in the place of OSError, where the block cannot write to a file or folder."""
+    try:
+        yield
+    except OSError as failure:
+        cause = f"{place} cannot be written: {failure.strerror or failure}"
+        raise RunError(cause, remedy) from None
 
 
 def remove(path: Path) -> None:

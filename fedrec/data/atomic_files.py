@@ -10,6 +10,7 @@ import polars as pl
 
 from fedrec.data.dataset import Dataset
 from fedrec.errors import DataError
+from fedrec.storage import writing
 
 
 def write_recbole(dataset: Dataset, folder: Path, name: str) -> Path:
@@ -17,18 +18,27 @@ def write_recbole(dataset: Dataset, folder: Path, name: str) -> Path:
 
     Blanks in a value become underscores, since RecBole separates the values of a field by blanks.
     Raises DataError on an id with a tab or a line break, and where a folder of that name holds
-    something.
+    something; RunError where it cannot be written.
     """
-    target, events, catalogue = folder / name, dataset.interactions, dataset.catalogue
+    target, catalogue = folder / name, dataset.catalogue
     for kind, ids in (("user", catalogue.user_ids), ("item", catalogue.item_ids)):
         if bad := next((one for one in ids if any(mark in one for mark in "\t\r\n")), None):
             raise DataError(
                 f"the {kind} id {bad!r} holds a tab or a line break",
                 "Rename it: the files are separated by tabs.",
             )
-    if target.exists() and any(target.iterdir()):
-        raise DataError(f"{target} is not empty", "Name another folder.")
-    target.mkdir(parents=True, exist_ok=True)
+    if Path(name).name != name:
+        raise DataError(f"the name {name!r} is none of a file", "Give a name without folders.")
+    with writing(target, "Name another folder."):
+        if target.exists() and any(target.iterdir()):
+            raise DataError(f"{target} is not empty", "Name another folder.")
+        target.mkdir(parents=True, exist_ok=True)
+        _write(dataset, target, name)
+    return target
+
+
+def _write(dataset: Dataset, target: Path, name: str) -> None:
+    events, catalogue = dataset.interactions, dataset.catalogue
     users, items = np.array(catalogue.user_ids, object), np.array(catalogue.item_ids, object)
     columns: dict[str, object] = {
         "user_id:token": users[events.users].tolist(),
@@ -48,7 +58,6 @@ def write_recbole(dataset: Dataset, folder: Path, name: str) -> Path:
                 _values(bag.vocabulary, bag.counts[j].indices) for j in range(len(items))
             ]
     pl.DataFrame(described).write_csv(target / f"{name}.item", separator="\t", quote_style="never")
-    return target
 
 
 def _values(vocabulary: tuple[str, ...], columns: np.ndarray) -> str:

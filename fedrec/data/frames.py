@@ -42,9 +42,10 @@ def polars_frame(frame: Any, *, what: str = "frame") -> pl.DataFrame:
         if isinstance(frame, Mapping):
             return pl.DataFrame(dict(frame))
         # column by column: `pl.from_pandas` would need pyarrow
-        if type(frame).__module__.partition(".")[0] == "pandas":
+        if type(frame).__module__.partition(".")[0] == "pandas" and hasattr(frame, "columns"):
             return pl.DataFrame([_series(str(name), frame[name]) for name in frame.columns])
-        if hasattr(frame, "__arrow_c_stream__"):
+        # a series of either has it too
+        if hasattr(frame, "__arrow_c_stream__") and type(frame).__name__ != "Series":
             return pl.DataFrame(frame)
     except (pl.exceptions.PolarsError, TypeError, ValueError) as failure:
         raise DataError(
@@ -92,14 +93,13 @@ def read_frame(
     missing or a row cannot be used, SettingsError as `tables.read_table`.
     """
     columns = TableColumns(user, item, rating, time)
-    frames = {"train": frame, "validation": validation, "test": test}
-    given = {
+    given = {"train": polars_frame(frame)} | {
         part: polars_frame(rows, what=f"frame of {part} rows")
-        for part, rows in frames.items()
+        for part, rows in {"validation": validation, "test": test}.items()
         if rows is not None
     }
     for rows in given.values():
-        _require_columns(rows.columns, columns)
+        _require_columns(rows, columns)
     table = (
         None
         if items is None
@@ -155,9 +155,12 @@ def _read(
     return chosen, 0, notes
 
 
-def _require_columns(found: list[str], columns: TableColumns) -> None:
+def _require_columns(frame: pl.DataFrame, columns: TableColumns) -> None:
+    found = frame.columns
     for role, name in columns.names().items():
         if name in found:
+            if role in ("user", "item"):
+                _require_ids(frame[name])
             continue
         meant = meant_column(role, name, found)
         keyword = "time" if role == "timestamp" else role
@@ -165,6 +168,19 @@ def _require_columns(found: list[str], columns: TableColumns) -> None:
             f"the frame has no column {name!r}",
             f"{meant}Name it by {keyword}=...; its columns are {', '.join(found)}.",
         )
+
+
+def _require_ids(column: pl.Series) -> None:
+    if column.dtype.is_nested() or column.dtype in (pl.Object, pl.Binary):
+        raise DataError(
+            f"the column {column.name!r} holds {_words(column.dtype)}, and ids are numbers or text",
+            "Write each as text, for example by map(str).",
+        )
+
+
+def _words(dtype: pl.DataType) -> str:
+    known = {pl.Object: "Python objects", pl.Binary: "bytes"}
+    return next((words for kind, words in known.items() if dtype == kind), "lists or records")
 
 
 def _items(frame: pl.DataFrame, id_column: str, separator: str) -> ItemTable:

@@ -59,6 +59,16 @@ class TableColumns:
     rating: str | None = None
     timestamp: str | None = None
 
+    def __post_init__(self) -> None:
+        """Raises SettingsError where two are one column."""
+        names = self.names()
+        for role, name in names.items():
+            other = next(earlier for earlier, column in names.items() if column == name)
+            if other != role:
+                raise SettingsError(
+                    f"{other} and {role} are both the column {name!r}", "Name two columns."
+                )
+
     def names(self) -> dict[str, str]:
         """Role to column name, for the columns there are."""
         roles = {

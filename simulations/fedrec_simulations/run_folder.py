@@ -11,11 +11,12 @@ from pathlib import Path
 
 from fedrec.errors import RunError
 from fedrec.settings import Scenario
-from fedrec.storage import finite, read_json, write_json
+from fedrec.storage import finite, read_json, write_json, writing
 from fedrec_simulations.runtimes.choice import RuntimeChoice
 
 RESULT = "result.json"
 SETTINGS = "settings.json"
+_ELSEWHERE = "Choose another folder: --set run.directory=..."
 
 
 @contextmanager
@@ -50,34 +51,23 @@ def open_folder(
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """By a file beside the folder, which outlives it; the system lets go when a process ends."""
-    with _writing(folder):
+    with writing(folder, _ELSEWHERE):
         folder.parent.mkdir(parents=True, exist_ok=True)
         file = open(folder.with_name(f".{folder.name}.lock"), "a")  # noqa: SIM115 - closed below
     with file:
-        with _writing(folder):
+        with writing(folder, _ELSEWHERE):
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise RunError(
                     f"another process is running this scenario in {folder}",
-                    "Wait for it, or choose another folder: --set run.directory=...",
+                    f"Wait for it. {_ELSEWHERE}",
                 ) from None
         yield
 
 
 def _empty(folder: Path, settings: object) -> None:
-    with _writing(folder):
+    with writing(folder, _ELSEWHERE):
         if folder.exists():
             shutil.rmtree(folder)
         write_json(folder / SETTINGS, settings)
-
-
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as failure:
-        raise RunError(
-            f"{folder} cannot be written: {failure.strerror or failure}",
-            "Choose another folder: --set run.directory=...",
-        ) from None

@@ -3,6 +3,7 @@ wrong is said with a remedy."""
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,36 @@ def test_a_frame_and_the_parquet_file_it_came_from_are_the_same_data_set(tmp_pat
         tmp_path / "log.parquet", columns=columns, rating_range=(1, 5)
     )
     same(fedrec.Dataset.from_frame(frame, **RATED, time="at"), of_file)
+
+
+PAIRS: dict[str, Any] = {"user": [1, 1, 2], "item": [1, 2, 1]}
+NO_FRAMES: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "nothing": (None, {}, "a NoneType is no frame"),
+    "a series": (pl.Series([1, 2]), {}, "a Series is no frame"),
+    "a series of pandas": (pd.Series([1, 2]), {}, "a Series is no frame"),
+    "one column twice": (PAIRS, {"user": "item"}, "user and item are both the column 'item'"),
+    "bytes": ({**PAIRS, "user": [b"a", b"b", b"c"]}, {}, "'user' holds bytes"),
+    "objects": (pd.DataFrame({**PAIRS, "item": [uuid.UUID(int=n) for n in range(3)]}), {},
+    "'item' holds Python objects"),
+    "tuples": ({**PAIRS, "user": [(1, 2), (1, 3), (2, 3)]}, {}, "'user' holds lists or records"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NO_FRAMES)
+def test_what_is_no_frame_of_ids_is_refused_with_its_column(name: str) -> None:
+    frame, options, cause = NO_FRAMES[name]
+    with pytest.raises(FedRecError) as failure:
+        fedrec.Dataset.from_frame(frame, **options)
+    assert cause in failure.value.cause
+    assert failure.value.remedy
+
+
+@pytest.mark.parametrize(("folder", "name"), [("/dev/null", "data"), ("", "a/b")])
+def test_recbole_files_that_cannot_be_written_are_said(
+    folder: str, name: str, tmp_path: Path
+) -> None:
+    with pytest.raises(FedRecError, match=r"cannot be written|is none of a file"):
+        fedrec.Dataset.from_frame(PAIRS).to_recbole(folder or tmp_path, name=name)
 
 
 NOTHING_LEFT: dict[str, tuple[dict[str, Any], str]] = {

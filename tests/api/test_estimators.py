@@ -3,8 +3,10 @@ that training never saw."""
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+import pickle
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -104,8 +106,8 @@ def test_the_guarantee_says_where_its_delta_promises_little(
 
 def test_parameters_follow_scikit_learn() -> None:
     model = fedrec.MatrixFactorization(epsilon=2, settings={"evaluation.ranking": False})
-    copy = type(model)(**model.get_params())
-    assert copy.get_params() == model.get_params()
+    again = type(model)(**model.get_params())
+    assert again.get_params() == model.get_params()
     assert (
         repr(model.set_params(epsilon=3, seed=9))
         == "MatrixFactorization(epsilon=3, seed=9, settings={'evaluation.ranking': False})"
@@ -297,6 +299,53 @@ def test_a_budget_over_all_fits_on_the_same_people_is_kept() -> None:
     fedrec.Popularity(epsilon=1, delta=1e-5, noise="seeded", settings=settings).fit(train)
 
 
+@pytest.mark.parametrize(
+    ("callbacks", "cause"),
+    [
+        ([3], "the callback 3 cannot be called"),
+        (fedrec.JsonLines("rounds.jsonl"), "no list"),
+        ([fedrec.JsonLines("/dev/null/rounds.jsonl")], "cannot be written"),
+    ],
+)
+def test_a_callback_that_cannot_be_told_is_found_before_noise_is_drawn(
+    callbacks: Any, cause: str, parts: tuple[fedrec.TrainingSet, fedrec.TestSet], tmp_path: Path
+) -> None:
+    model = fedrec.ItemBias(noise="seeded")
+    calls: tuple[Any, ...] = (
+        lambda: model.fit(parts[0], callbacks=callbacks),
+        lambda: fedrec.simulate(directory=tmp_path / "runs", callbacks=callbacks),
+        lambda: fedrec.privacy_curve(model, *parts, callbacks=callbacks),
+    )
+    for call in calls:
+        with pytest.raises(fedrec.FedRecError, match=cause):
+            call()
+    assert not (tmp_path / "runs").exists()
+    with pytest.raises(RunError, match="not trained"):
+        _ = model.released
+
+
+@pytest.mark.parametrize("k", [(10, "a"), 2.5, None, (), (0,), [2.0]])
+def test_lengths_of_lists_are_whole_numbers(
+    k: Any, parts: tuple[fedrec.TrainingSet, fedrec.TestSet], model: fedrec.Recommender
+) -> None:
+    with pytest.raises(SettingsError, match="no length of a list"):
+        fedrec.evaluate(model, parts[1], k=k)
+    with pytest.raises(SettingsError, match="no length of a list"):
+        fedrec.privacy_curve(fedrec.ItemBias(), *parts, k=k)
+
+
+@pytest.mark.parametrize("wrong", [{"epsilons": 5}, {"epsilons": ["a"]}, {"seeds": 5}])
+def test_a_curve_has_lists_of_epsilons_and_seeds(
+    wrong: Any, parts: tuple[fedrec.TrainingSet, fedrec.TestSet]
+) -> None:
+    with pytest.raises(SettingsError, match="a list of epsilons and one of seeds"):
+        fedrec.privacy_curve(fedrec.ItemBias(), *parts, **wrong)
+
+
+def test_a_copy_of_a_trained_model_is_trained(model: fedrec.Recommender) -> None:
+    assert copy.deepcopy(model).recommend(history=["3"]).equals(model.recommend(history=["3"]))
+
+
 def test_callbacks_are_told_of_every_round_and_of_the_end(
     parts: tuple[fedrec.TrainingSet, fedrec.TestSet], tmp_path: Path
 ) -> None:
@@ -329,6 +378,7 @@ def test_a_divided_data_set_is_trained_on_its_training_rows() -> None:
     assert "7" in fedrec.Popularity(noise="seeded").fit(kept).recommend(users=["0"], k=9)["item"]
 
 
+FRAME = pl.DataFrame({"user": ["ann"], "item": ["3"]})
 MISUSED: dict[str, tuple[Any, str]] = {
     "not trained": (lambda m: fedrec.ItemItem().recommend(history=[]), "not trained"),
     "nothing asked": (lambda m: m.recommend(), "found nothing"),
@@ -365,6 +415,18 @@ MISUSED: dict[str, tuple[Any, str]] = {
     "an unknown method": (lambda m: fedrec.MatrixFactorization(method="als").scenario(), "recipe"),
     "an unknown scenario": (lambda m: fedrec.simulate("plantet"), "plantet"),
     "no run": (lambda m: fedrec.compare(), "no run"),
+    "a list of histories": (lambda m: m.recommend(histories=[["3"]]), "histories is a list"),
+    "a frame of histories": (lambda m: m.recommend(histories=FRAME), "histories is a DataFrame"),
+    "a frame for a history": (lambda m: m.recommend(history=FRAME), "history is a DataFrame"),
+    "a number for users": (lambda m: m.recommend(users=3), "users is a int"),
+    "a text for items": (lambda m: m.predict(history=[], items="12"), "items is one text, '12'"),
+    "a number for items": (lambda m: m.predict(history=[], items=12), "items is a int"),
+    "a word for k": (lambda m: m.similar_items(m.item_ids[0], k="a"), "whole number"),
+    "settings of 5": (lambda m: fedrec.ItemBias(settings=5).scenario(), "found 5"),  # type: ignore[arg-type]
+    "a run with settings of 5": (lambda m: fedrec.simulate(settings=5), "found 5"),  # type: ignore[arg-type]
+    "a pickle": (lambda m: pickle.dumps(m), "is not pickled"),
+    "a model in a file": (lambda m: m.save("/dev/null/x"), "cannot be written"),
+    "a bundle in a file": (lambda m: m.export("/dev/null/x"), "cannot be written"),
     "no such run": (lambda m: fedrec.compare("nowhere"), "no finished run"),
 }
 

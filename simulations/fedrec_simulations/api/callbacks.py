@@ -4,17 +4,39 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedrec.errors import SettingsError
 from fedrec.extras import require
-from fedrec.storage import finite
+from fedrec.storage import finite, writing
 
 Callback = Callable[[Mapping[str, Any]], None]
 """Told of every round (`event` "round": round, step, releases, bytes, seconds, validation), and of
 the end: "fit", the recipe and the guarantee of the model; or "simulate", the same and the metrics
 on test."""
+
+
+def require_callbacks(callbacks: Sequence[Callback]) -> tuple[Callback, ...]:
+    """Before anything is trained: whether each can be called, and files can be written.
+
+    Raises SettingsError and RunError."""
+    if callable(callbacks) or not isinstance(callbacks, Iterable):
+        raise SettingsError(
+            f"callbacks is {callbacks!r}, no list", "For example callbacks=[print]."
+        )
+    told = tuple(callbacks)
+    for callback in told:
+        if not callable(callback):
+            raise SettingsError(
+                f"the callback {callback!r} cannot be called",
+                'For example callbacks=[fedrec.JsonLines("rounds.jsonl")].',
+            )
+        if isinstance(callback, JsonLines):
+            with writing(callback.path, "Name another file."), callback.path.open("a"):
+                pass
+    return told
 
 
 class JsonLines:

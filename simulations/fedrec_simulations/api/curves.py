@@ -14,7 +14,7 @@ from scipy import stats
 from fedrec.errors import SettingsError
 from fedrec_simulations.api.callbacks import Callback
 from fedrec_simulations.api.datasets import TestSet, TrainingSet
-from fedrec_simulations.api.evaluating import Evaluation, controls_of, evaluate
+from fedrec_simulations.api.evaluating import Evaluation, controls_of, cutoffs_of, evaluate
 from fedrec_simulations.api.recommender import Recommender, one_blas_thread
 from fedrec_simulations.api.tables import html_table
 
@@ -189,16 +189,16 @@ def privacy_curve(
     >>> curve.summary()["epsilon"].to_list()
     [1.0, 5.0]
     """
-    chosen, drawn = [float(epsilon) for epsilon in epsilons], [int(seed) for seed in seeds]
+    try:
+        chosen, drawn = [float(epsilon) for epsilon in epsilons], [int(seed) for seed in seeds]
+    except (TypeError, ValueError):
+        chosen, drawn = [], []
     if not chosen or not drawn:
         raise SettingsError(
-            "a curve needs at least one epsilon and one seed",
+            f"a curve needs a list of epsilons and one of seeds, found {epsilons!r} and {seeds!r}",
             "For example epsilons=[1, 5, 20], seeds=range(3).",
         )
-    cutoffs, points = (
-        (k,) if isinstance(k, int) else tuple(sorted(set(k))),
-        list[tuple[float, int, Evaluation]](),
-    )
+    cutoffs, points = cutoffs_of(k), list[tuple[float, int, Evaluation]]()
     for epsilon in chosen:
         for seed in drawn:
             copy = type(model)(**{**model.get_params(), "epsilon": epsilon, "seed": seed})

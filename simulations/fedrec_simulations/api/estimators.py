@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrec_simulations.api.recommender import Noise, Recommender, copied
-from fedrec_simulations.api.released import read_released
+from fedrec_simulations.api.released import Kept, read_released
 
 
 class MatrixFactorization(Recommender):
@@ -127,5 +127,5 @@ def load(folder: str | Path) -> Recommender:
     model = kind(**params)
     model._released = released
     source = place if (place / "manifest.json").exists() else place / "model"
-    model._keep = lambda target: copied(source, target)
+    model._keep = Kept(lambda target: copied(source, target))
     return model

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import polars as pl
@@ -138,12 +139,7 @@ def evaluate(
     >>> list(fedrec.evaluate(model, test, k=10, controls=False).headline)
     ['rmse', 'mae', 'ndcg@10', 'recall_capped@10']
     """
-    cutoffs = (k,) if isinstance(k, int) else tuple(sorted(set(k)))
-    if not cutoffs or min(cutoffs) < 1:
-        raise SettingsError(
-            f"k = {k!r} has no length of a list",
-            "Give lengths of 1 or more, for example k=(10, 20).",
-        )
+    cutoffs = cutoffs_of(k)
     released = model.released
     if not isinstance(test, TestSet):
         raise DataError(
@@ -192,6 +188,17 @@ def _require_same_kind(released: Released, test: TestSet) -> None:
             f"{scales[1]}",
             "Evaluate on a split of the data that the model was trained on.",
         )
+
+
+def cutoffs_of(k: Any) -> tuple[int, ...]:
+    """Lengths of lists, ascending. Raises SettingsError where k holds something else."""
+    given = (k,) if isinstance(k, Integral) else tuple(k) if isinstance(k, Iterable) else ()
+    if not given or not all(isinstance(one, Integral) and one >= 1 for one in given):
+        raise SettingsError(
+            f"k = {k!r} is no length of a list, and no list of them",
+            "Give lengths of 1 or more, for example k=(10, 20).",
+        )
+    return tuple(sorted({int(one) for one in given}))
 
 
 def controls_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -20,11 +20,12 @@ from fedrec.data.splits import Split
 from fedrec.errors import DataError, RunError, SettingsError
 from fedrec.settings import Scenario, validated
 from fedrec.settings_keys import nested
-from fedrec_simulations.api.callbacks import Callback
+from fedrec.storage import writing
+from fedrec_simulations.api.callbacks import Callback, require_callbacks
 from fedrec_simulations.api.datasets import Dataset, TrainingSet, undivided
 from fedrec_simulations.api.parameters import Parameters
 from fedrec_simulations.api.promises import PrivacyGuarantee
-from fedrec_simulations.api.released import History, Released, require_length
+from fedrec_simulations.api.released import History, Kept, Released, ids_of, require_length
 from fedrec_simulations.api.tables import html_table
 from fedrec_simulations.data.budget import budget_of
 from fedrec_simulations.data.datasets import public_facts
@@ -67,7 +68,7 @@ class Recommender(Parameters):
         )
         self._released: Released | None = None
         self._evaluated: tuple[Source, Split] | None = None
-        self._keep: Callable[[Path], None] | None = None
+        self._keep: Kept | None = None
 
     def scenario(self) -> Scenario:
         """These parameters as a scenario, with every key at its value.
@@ -79,7 +80,7 @@ class Recommender(Parameters):
         >>> scenario.recipe, scenario.privacy.epsilon
         ('dp-bias', 3.0)
         """
-        table = nested(dict(self.settings or {}))
+        table = nested({} if self.settings is None else self.settings)
         for key, value in self._keys().items():
             place, _, last = key.rpartition(".")
             inside = table.setdefault(place, {}) if place else table
@@ -129,7 +130,7 @@ class Recommender(Parameters):
                 f"fit needs a training set, found a {type(train).__name__}",
                 "Give data.split()[0], or Dataset.from_frame(frame).",
             )
-        scenario = self.scenario()
+        told, scenario = require_callbacks(callbacks), self.scenario()
         facts, budget = (
             public_facts(scenario, chosen.source, chosen.split),
             budget_of(scenario.privacy, chosen.source.provenance.files),
@@ -137,13 +138,13 @@ class Recommender(Parameters):
         console = Console(stderr=True, quiet=not progress)
 
         def on_round(record: RoundRecord) -> None:
-            for callback in callbacks:
+            for callback in told:
                 callback({"event": "round", "epsilon": scenario.privacy.epsilon, **vars(record)})
 
         with tempfile.TemporaryDirectory(prefix="fedrec-fit-") as folder, one_blas_thread():
             work = Work(facts, chosen.split, Path(folder), console, loopback, budget, on_round)
             self._set(train_one(scenario, work, Path(folder)), scenario, chosen)
-        for callback in callbacks:
+        for callback in told:
             callback({"event": "fit", "recipe": scenario.recipe, **self.guarantee.as_dict()})
         return self
 
@@ -164,13 +165,15 @@ class Recommender(Parameters):
         )
         self._evaluated = train.source, train.split
         facts = public_facts(scenario, train.source, train.split)
-        self._keep = lambda folder: keep_model(
-            folder,
-            scenario,
-            train.source,
-            facts,
-            trained,
-            name=f"{scenario.recipe}-{scenario.digest()[:10]}",
+        self._keep = Kept(
+            lambda folder: keep_model(
+                folder,
+                scenario,
+                train.source,
+                facts,
+                trained,
+                name=f"{scenario.recipe}-{scenario.digest()[:10]}",
+            )
         )
 
     @property
@@ -240,14 +243,17 @@ class Recommender(Parameters):
             if history is not None:
                 return self.released.lists(self.released.events([history]), None, k)
             if histories is not None:
+                if not isinstance(histories, Mapping):
+                    raise DataError(
+                        f"histories is a {type(histories).__name__}, not a mapping by user id",
+                        "For example histories={'ann': ['3'], 'bob': []}.",
+                    )
                 return self.released.lists(
                     self.released.events(list(histories.values())),
                     [str(user) for user in histories],
                     k,
                 )
-            if isinstance(users, str):  # its letters are no ids
-                raise DataError(f"users is one text, {users!r}", "Give a list of user ids.")
-            known = [str(user) for user in users or ()]
+            known = ids_of(users, "users")
             return self.released.lists(self._history_of(known), known, k)
 
     def similar_items(self, item: Any, *, k: int = 10) -> pl.DataFrame:
@@ -303,7 +309,7 @@ class Recommender(Parameters):
                 "predict needs pairs, or history and items",
                 "For example model.predict(history={'50': 5}, items=['181']).",
             )
-        wanted = [str(item) for item in items]
+        wanted = ids_of(items, "items")
         values = self.released.predict(self.released.events([history]), [0] * len(wanted), wanted)
         return pl.DataFrame({"item": wanted, "prediction": values})
 
@@ -327,7 +333,7 @@ class Recommender(Parameters):
         """Write the model as safetensors, its manifest with the guarantee, and a model card,
         README.md. No pickle, and nobody's history.
 
-        Raises RunError where the folder holds something else.
+        Raises RunError where the folder holds something else or cannot be written.
 
         >>> import fedrec
         >>> data = fedrec.Dataset.planted("small", kind="clicks")
@@ -348,14 +354,16 @@ class Recommender(Parameters):
             raise RunError(
                 f"{target} holds something that is no model", "Give an empty or a new folder."
             )
-        target.mkdir(parents=True, exist_ok=True)
-        self._keep(target)
+        with writing(target, "Give another folder."):
+            target.mkdir(parents=True, exist_ok=True)
+            self._keep(target)
         return target
 
     def export(self, file: str | Path) -> str:
         """Write the serving bundle, one public file for `fedrec serve`, and return its version.
 
-        Folders on its way are made, as by `save`. Raises RunError where it would be a folder.
+        Folders on its way are made, as by `save`. Raises RunError where it would be a folder,
+        or cannot be written.
 
         >>> import fedrec
         >>> data = fedrec.Dataset.planted("small", kind="clicks")
@@ -371,10 +379,11 @@ class Recommender(Parameters):
         target = Path(file)
         if target.is_dir():
             raise RunError(f"{target} is a folder", "Name a file in it, such as model.bundle.")
-        target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="fedrec-export-") as folder:
-            self.save(Path(folder) / "model")
-            return write_export(bundle_of(Path(folder) / "model"), target)
+            made = bundle_of(self.save(Path(folder) / "model"))
+        with writing(target, "Give another file."):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            return write_export(made, target)
 
     def serve(
         self,

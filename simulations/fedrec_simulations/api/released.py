@@ -4,13 +4,13 @@ similar items and predictions from it."""
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import polars as pl
@@ -150,6 +150,7 @@ class Released:
         """The k items of largest cosine with an item; columns rank, item, title, similarity.
 
         Raises RunError where all vectors have one direction, as where counts alone are known."""
+        require_length(k)
         row, vectors = self.row(item), np.asarray(ranker_of(self.model).item_vectors, np.float64)
         if np.linalg.matrix_rank(vectors) < 2:
             raise RunError(
@@ -184,11 +185,48 @@ def require_length(k: Any) -> None:
 
 
 def require_list(history: Any) -> None:
-    """Raises DataError where a history is one text, whose letters are no ids."""
+    """Raises DataError where a history is one text, whose letters are no ids, or a data frame,
+    which iterates over its columns."""
     if isinstance(history, str | bytes):
         raise DataError(
             f"the history {history!r} is one text",
             "Give a list of item ids, or ratings by item id.",
+        )
+    if hasattr(history, "columns"):
+        raise DataError(
+            f"the history is a {type(history).__name__}",
+            "Give a list of item ids, such as list(frame['item']), or ratings by item id.",
+        )
+
+
+def ids_of(given: Any, what: str) -> list[str]:
+    """Ids as texts. Raises DataError where they are one text, whose letters are no ids, or no
+    list."""
+    if isinstance(given, str | bytes):
+        raise DataError(f"{what} is one text, {given!r}", "Give a list of ids.")
+    if not isinstance(given, Iterable) or hasattr(given, "columns"):
+        raise DataError(f"{what} is a {type(given).__name__}, no list", "Give a list of ids.")
+    return [str(one) for one in given]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Writes a trained model to a folder. It is never pickled: a pickle can run code, and this one
+    would hold everybody's rows."""
+
+    write: Callable[[Path], None]
+
+    def __call__(self, folder: Path) -> None:
+        """Write it."""
+        self.write(folder)
+
+    def __deepcopy__(self, memo: object) -> Kept:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise RunError(
+            "a trained model is not pickled: the pickle would hold the rows it was trained on",
+            "Use model.save(folder) and fedrec.load(folder).",
         )
 
 

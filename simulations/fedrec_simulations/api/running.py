@@ -16,7 +16,7 @@ from fedrec.registry import find
 from fedrec.settings import Scenario, validated
 from fedrec.settings_keys import load_content, nested
 from fedrec.shipped import scenario_path, shipped
-from fedrec_simulations.api.callbacks import Callback
+from fedrec_simulations.api.callbacks import Callback, require_callbacks
 from fedrec_simulations.api.comparing import compare
 from fedrec_simulations.api.datasets import Dataset
 from fedrec_simulations.api.estimators import load
@@ -131,7 +131,7 @@ def simulate(
     >>> run.guarantee.epsilon
     2.0
     """
-    content, name = _content(scenario)
+    (content, name), told = _content(scenario), require_callbacks(callbacks)
     short = {
         "privacy.epsilon": epsilon,
         "privacy.delta": delta,
@@ -139,11 +139,9 @@ def simulate(
         "seed": seed,
         "run.directory": None if directory is None else str(directory),
     }
-    chosen = {
-        **(settings or {}),
-        **{key: value for key, value in short.items() if value is not None},
-    }
-    resolved = validated(nested(chosen, onto=content), source=f"simulate {name}")
+    chosen = {key: value for key, value in short.items() if value is not None}
+    written = nested({} if settings is None else settings, onto=content)
+    resolved = validated(nested(chosen, onto=written), source=f"simulate {name}")
     _require_one_source(resolved, data)
     if resolved.learns_news:
         require("news", f'recipe "{resolved.recipe}"')
@@ -154,7 +152,7 @@ def simulate(
         name = f"{name}-{_digest_of(data)}"
 
     def on_round(record: RoundRecord) -> None:
-        for callback in callbacks:
+        for callback in told:
             callback({"event": "round", **vars(record)})
 
     with one_blas_thread():
@@ -169,7 +167,7 @@ def simulate(
                 on_round=on_round,
             )
         )
-    for callback in callbacks:
+    for callback in told:
         callback(
             {
                 "event": "simulate",
