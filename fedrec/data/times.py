@@ -11,8 +11,9 @@ _INSTANT, _DATE = pl.Datetime("us"), "%Y-%m-%d"
 _FORMATS = ("%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S%.f")
 _ZONED = ("%Y-%m-%d %H:%M%:z", "%Y-%m-%d %H:%M:%S%:z", "%Y-%m-%d %H:%M:%S%.f%:z")
 _LATEST = 1e11
-"""Seconds of the year 5138: larger times are in milliseconds, and a thousand times larger ones in
-microseconds."""
+"""Seconds of the year 5138: larger times are in milliseconds, a thousand times larger ones in
+microseconds, and a million times larger ones in nanoseconds."""
+_UNITS = {"nanoseconds": 1e9, "microseconds": 1e6, "milliseconds": 1e3}
 
 
 def seconds_of(column: pl.Series) -> tuple[pl.Series, str]:
@@ -29,8 +30,8 @@ def seconds_of(column: pl.Series) -> tuple[pl.Series, str]:
     usual = seconds.gather_every(max(len(seconds) // 10_000, 1)).abs().median()
     if not isinstance(usual, float) or not _LATEST < usual < float("inf"):
         return seconds, ""
-    thousands, unit = (1e6, "microseconds") if usual > 1e3 * _LATEST else (1e3, "milliseconds")
-    return seconds / thousands, f"times are in {unit}, guessed from their size"
+    unit = next(name for name, each in _UNITS.items() if usual > each / 1e3 * _LATEST)
+    return seconds / _UNITS[unit], f"times are in {unit}, guessed from their size"
 
 
 def time_expected(text: str, first: str) -> str:

@@ -111,6 +111,19 @@ def test_data_of_which_nothing_is_left_is_refused(name: str) -> None:
         fedrec.Dataset.from_frame(STARS, **{**RATED, **options})
 
 
+@pytest.mark.parametrize(
+    ("unit", "each"),
+    [("", 1), ("milliseconds", 10**3), ("microseconds", 10**6), ("nanoseconds", 10**9)],
+)
+def test_units_of_times_are_told_by_their_size(unit: str, each: int) -> None:
+    seconds = [978_300_760, 1_600_000_000, 1_700_000_000]
+    log = {"user": [1, 1, 2], "item": [1, 2, 1], "at": [second * each for second in seconds]}
+    data = fedrec.Dataset.from_frame(log, time="at")
+    assert data.source.interactions.times is not None
+    assert data.source.interactions.times.tolist() == seconds
+    assert any(f"times are in {unit}, guessed" in note for note in data.notes) == bool(unit)
+
+
 def test_a_time_that_is_none_is_shown_as_it_was_given() -> None:
     log = {"user": [1, 2], "item": [1, 2], "at": ["2020-02-01", "01/02/2020"]}
     with pytest.raises(DataError, match=r"row 1 .*: expected a time .* as at, found '01/02/2020'"):
