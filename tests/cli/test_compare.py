@@ -57,6 +57,17 @@ def test_it_is_written_as(
     capsys.readouterr()
 
 
+def test_a_folder_of_a_run_that_failed_is_left_out_with_a_note(
+    runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "failed").mkdir()
+    assert guarded(["compare", str(tmp_path / "failed"), *runs]) == 0
+    said = capsys.readouterr()
+    assert f"note: {tmp_path / 'failed'} holds no finished run and is left out" in said.err
+    assert sum("dp-bias" in line for line in said.out.splitlines()) == 2
+    assert guarded(["compare", str(tmp_path / "failed")]) == 6
+
+
 def test_json_and_an_unknown_metric(
     runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

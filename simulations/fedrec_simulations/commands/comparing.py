@@ -39,7 +39,8 @@ def compare(
     unit.
 
     Runs that differ in seeds alone are one line of a figure, with intervals. Runs on different data
-    are shown in one table, with a warning. A figure needs pip install 'fedrec[plot]'.
+    are shown in one table, with a warning. Folders of unfinished runs are left out. A figure
+    needs pip install 'fedrec[plot]'.
 
     Examples:
 
@@ -49,8 +50,13 @@ def compare(
     """
     from fedrec_simulations.api.comparing import compare as frame_of
     from fedrec_simulations.report.comparison import different_data, metric_of, table, write
+    from fedrec_simulations.run_folder import RESULT
 
-    frame = frame_of(*runs)
+    finished = [run for run in runs if (run / RESULT).is_file()]
+    for run in runs if finished else ():
+        if run not in finished:
+            typer.echo(f"note: {run} holds no finished run and is left out", err=True)
+    frame = frame_of(*(finished or runs))
     chosen = metric_of(frame, metric)
     if output is not None:
         write(frame, chosen, output)
