@@ -189,7 +189,10 @@ def recommend(
         float,
         typer.Option(
             metavar="E",
-            help="Total privacy budget of all answers; new queries are refused beyond it.",
+            help=(
+                "Total epsilon of all answers, per click (replace); new queries are refused "
+                "beyond it."
+            ),
         ),
     ] = 20.0,
     delta: Annotated[float, typer.Option(metavar="D", help="Delta of both epsilons.")] = 1e-5,

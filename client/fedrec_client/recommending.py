@@ -100,6 +100,12 @@ class Answered:
     left: tuple[Left, ...]
 
 
+def _require_above_0(flag: str, value: float) -> None:
+    """flag: of the command line, which a parameter is named after."""
+    if not value > 0:
+        raise SettingsError(f"{flag} is {value:g}", "Give a number above 0.")
+
+
 class Recommender:
     """A person's device. One process at a time for a state folder; a context."""
 
@@ -126,12 +132,13 @@ class Recommender:
         Raises SettingsError on what cannot be, RunError where `state` is in use or its ledger is
         damaged.
         """
-        if not (epsilon > 0 and limit > 0 and max_user_epsilon > 0 and 0 < delta < 1):
-            words = (
-                f"epsilon {epsilon!r}, limit {limit!r}, max_user_epsilon {max_user_epsilon!r}, "
-                f"delta {delta!r}"
-            )
-            raise SettingsError(words, "Positive numbers, delta below 1.")
+        _require_above_0("--epsilon", epsilon)
+        _require_above_0("--limit", limit)
+        _require_above_0("--max-user-epsilon", max_user_epsilon)
+        _require_above_0("--renew-every", math.inf if renew_every_s is None else renew_every_s)
+        _require_above_0("--delta", delta)
+        if delta >= 1:
+            raise SettingsError(f"--delta is {delta:g}", "Give a probability below 1.")
         self.guarantee, self._keys = (
             Guarantee(epsilon, delta, "click", "replace"),
             keys or SystemStreams(),

@@ -9,6 +9,7 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.kinds import assumed
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
+from fedrec.federation.releases import noise_stds
 from fedrec.privacy.accounting import LARGEST_CHECKED
 from fedrec.privacy.guarantee import compared
 from fedrec.randomness import Streams
@@ -24,17 +25,20 @@ def describe(scenario: Scenario, *, users: int = 0, items: int = 0) -> dict[str,
     multiplier; for news, see `account_news`.
 
     A default of 0 users and items reads the data for its sizes. Raises SettingsError where only one
-    is given, and what reading raises.
+    is given, PrivacyError where no noise of the plan can be drawn, and what reading raises.
     """
     if scenario.learns_news:
         from fedrec_simulations import account_news  # brings torch
 
         return account_news.describe(scenario, users=users)
     facts = _planned(scenario, users, items) if users or items else _read(scenario)
+    everything = facts
     # a plan depends on whether there are features, not on what they say: nothing is decomposed for
     # it
     facts = replace(facts, features=None if facts.features is None else PublicFeatures({}))
     plan = prepare(scenario, facts).plan
+    if max((release.noise_multiplier for release in plan.releases), default=0.0) > _MUCH:
+        _require_grid(scenario, everything)
     releases = [
         {**asdict(release), "noise_multiplier": release.noise_multiplier}
         for release in plan.releases
@@ -54,6 +58,19 @@ def describe(scenario: Scenario, *, users: int = 0, items: int = 0) -> dict[str,
         **statement.personal(plan, scenario.privacy.limits),
     }
     return dict(finite(content))
+
+
+_MUCH = 1e3
+"""A noise multiplier that grids of integers hold; beyond it a question is asked for its grid."""
+
+
+def _require_grid(scenario: Scenario, facts: PublicFacts) -> None:
+    """Raises PrivacyError where training would, as the first question's noise is beyond its grid
+    of integers."""
+    known = facts.features if facts.features is not None and facts.features.bags else None
+    made = prepare(scenario, replace(facts, features=known))
+    if (question := made.recipe.ask(made.recipe.begin())) is not None:
+        noise_stds(question, made.plan)
 
 
 def _read(scenario: Scenario) -> PublicFacts:
@@ -106,10 +123,13 @@ def table(described: dict[str, Any]) -> str:
     ]
     names = {"gdp": "exact Gaussian", "pld": "privacy loss distribution", "rdp": "Renyi"}
     late = said["gdp"] != "inf" and said["gdp"] > LARGEST_CHECKED
+    why = (
+        f"above epsilon = {LARGEST_CHECKED:g}"
+        if late
+        else f"at delta = {described['guarantee']['delta']:g}"
+    )
     shown = {
-        key: f"not computed above epsilon = {LARGEST_CHECKED:g}"
-        if late and value == "inf"
-        else _number(value)
+        key: f"not computed {why}" if value == "inf" != said["gdp"] else _number(value)
         for key, value in said.items()
     }
     lines += [

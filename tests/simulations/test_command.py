@@ -332,6 +332,13 @@ def test_account_needs_no_data_when_it_is_told_the_sizes(recipe: str, said: Said
     assert said("account", *sizes)[1].count("per user (add/remove, number of users public)") == 4
 
 
+def test_account_says_which_accountant_found_nothing(said: Said) -> None:
+    code, printed, _ = said("account", "--set", "data.preset=small", "--set", "privacy.delta=1e-30")
+    assert code == 0
+    assert "by privacy loss distribution: not computed at delta = 1e-30" in printed
+    assert "inf" not in printed.split()
+
+
 def test_account_says_what_is_not_established(said: Said) -> None:
     sizes = ["--users", "1000", "--items", "500", "--set", "recipe=published"]
     for key in ("privacy.unit=example", "privacy.accountant=am-ssp"):
