@@ -467,6 +467,7 @@ def test_a_second_accountant_below_the_first_is_called_a_disagreement() -> None:
         promise, Opinion("GDP of what was drawn", 5.5, exact=True)
     )
     assert "DISAGREES" in wording.opinion(promise, Opinion("PLD", math.nan))
+    assert wording.opinion(promise, Opinion("PLD", math.inf)) == "not computed at delta = 1e-05"
 
 
 def test_a_result_no_better_than_its_control_is_on_the_page() -> None:

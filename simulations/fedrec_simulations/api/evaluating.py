@@ -193,7 +193,7 @@ def _require_same_kind(released: Released, test: TestSet) -> None:
 def cutoffs_of(k: Any) -> tuple[int, ...]:
     """Lengths of lists, ascending. Raises SettingsError where k holds something else."""
     given = (k,) if isinstance(k, Integral) else tuple(k) if isinstance(k, Iterable) else ()
-    if not given or not all(isinstance(one, Integral) and one >= 1 for one in given):
+    if not given or not all(isinstance(one, Integral) and int(one) >= 1 for one in given):
         raise SettingsError(
             f"k = {k!r} is no length of a list, and no list of them",
             "Give lengths of 1 or more, for example k=(10, 20).",

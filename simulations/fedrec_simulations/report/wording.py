@@ -76,7 +76,7 @@ def opinion(promise: Promise, second: Opinion) -> str:
     if epsilon <= first * (1 + _AGREE):
         return "agrees"
     return (
-        f"not computed at delta = {promise.delta:g}"
+        f"not computed at delta = {promise.guarantee.delta:g}"
         if math.isinf(epsilon)
         else f"over-estimates by {epsilon / first - 1:.1%}"
     )
