@@ -106,9 +106,9 @@ class Recommender(Parameters):
         """Train, and return the model.
 
         Args:
-            train: The first of what `Dataset.split` returns, for a model that is measured; or a
-                whole `Dataset`, which leaves nothing to measure on: all of its rows are trained on,
-                but those given as `validation` and `test`.
+            train: The first of what `Dataset.split` returns, for a model that is measured. Of a
+                whole `Dataset` all rows are trained on, which leaves nothing to measure on; rows
+                given as `validation` and `test` are not.
             progress: Show a bar with the time left, in a terminal or a notebook.
             callbacks: Called with a dictionary after every round and at the end:
                 `fedrec.JsonLines("rounds.jsonl")`, `fedrec.MLflow()`.
