@@ -244,6 +244,12 @@ def test_a_model_is_not_tested_on_what_it_was_trained_on(kind: Any) -> None:
         model = fedrec.Popularity(noise="seeded").fit(train)
         with pytest.raises(LeakageError, match="the model was trained on"):
             fedrec.evaluate(model, test, controls=False)
+    told = list[Any]()
+    with pytest.raises(LeakageError, match="the model was trained on"):
+        fedrec.privacy_curve(
+            fedrec.Popularity(noise="seeded"), train, test, callbacks=[told.append]
+        )
+    assert not told  # nothing was trained
     model = fedrec.Popularity(noise="seeded").fit(data.split(kind, seed=1)[0])
     assert fedrec.evaluate(model, test, controls=False).metrics
 

@@ -14,7 +14,14 @@ from scipy import stats
 from fedrec.errors import SettingsError
 from fedrec_simulations.api.callbacks import Callback
 from fedrec_simulations.api.datasets import TestSet, TrainingSet
-from fedrec_simulations.api.evaluating import Evaluation, controls_of, cutoffs_of, evaluate
+from fedrec_simulations.api.evaluating import (
+    Evaluation,
+    controls_of,
+    cutoffs_of,
+    evaluate,
+    require_test_set,
+    require_untrained,
+)
 from fedrec_simulations.api.recommender import Recommender, one_blas_thread
 from fedrec_simulations.api.tables import html_table
 
@@ -199,6 +206,9 @@ def privacy_curve(
             "For example epsilons=[1, 5, 20], seeds=range(3).",
         )
     cutoffs, points = cutoffs_of(k), list[tuple[float, int, Evaluation]]()
+    require_test_set(test)
+    if isinstance(train, TrainingSet):
+        require_untrained(train.split, test)
     for epsilon in chosen:
         for seed in drawn:
             copy = type(model)(**{**model.get_params(), "epsilon": epsilon, "seed": seed})

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 from rich.console import Console
 
-from fedrec.data.splits import require_unseen
+from fedrec.data.splits import Split, require_unseen
 from fedrec.errors import DataError, SettingsError
 from fedrec.evaluation.controls import Verdict
 from fedrec.settings import validated
@@ -141,11 +141,7 @@ def evaluate(
     """
     cutoffs = cutoffs_of(k)
     released = model.released
-    if not isinstance(test, TestSet):
-        raise DataError(
-            f"evaluate needs a test set, found a {type(test).__name__}",
-            "Give data.split()[1], or split('given')[1] of Dataset.from_frame(frame, test=...).",
-        )
+    require_test_set(test)
     if released.item_ids != test.source.catalogue.item_ids:
         raise SettingsError(
             "the test set has other items than the model",
@@ -153,8 +149,8 @@ def evaluate(
         )
     _require_same_kind(released, test)
     trained = model._evaluated  # of a loaded model nobody knows
-    if trained is not None and trained[1] is not test.split:
-        require_unseen(trained[1].train, test.split.test.targets)
+    if trained is not None:
+        require_untrained(trained[1], test)
     with one_blas_thread():
         rivals = (
             controls_of(test, cutoffs, ranking=ranking, seed=int(released.settings["seed"]))
@@ -170,6 +166,22 @@ def evaluate(
             rivals=rivals,
         )
     return Evaluation(type(model).__name__, released.guarantee, outcome, rivals or {})
+
+
+def require_test_set(test: Any) -> None:
+    """Raises DataError where it is none."""
+    if not isinstance(test, TestSet):
+        raise DataError(
+            f"evaluate needs a test set, found a {type(test).__name__}",
+            "Give data.split()[1], or split('given')[1] of Dataset.from_frame(frame, test=...).",
+        )
+
+
+def require_untrained(trained: Split, test: TestSet) -> None:
+    """Raises LeakageError where a model of this split's training rows would be tested on some of
+    them."""
+    if trained is not test.split:
+        require_unseen(trained.train, test.split.test.targets)
 
 
 def _require_same_kind(released: Released, test: TestSet) -> None:
