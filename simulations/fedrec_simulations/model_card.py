@@ -3,6 +3,7 @@ that it cannot claim more."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedrec import __version__
@@ -34,7 +35,7 @@ tags:
 
 It covers `model.safetensors` and everything computed from it. It does not cover the list of item
 ids, nor any metric that was measured on the data and published beside the model.
-
+{not_covered}
 {warning}## Use
 
 ```python
@@ -64,6 +65,7 @@ def write_card(
     items: tuple[str, ...],
     guarantee: Guarantee,
     noise: str,
+    not_covered: Sequence[str] = (),
 ) -> None:
     """Write the card beside the model."""
     warning = _NOT_PRIVATE if not guarantee.private else _SEEDED if noise == "seeded" else ""
@@ -81,6 +83,7 @@ def write_card(
         noise=words,
         version=__version__,
         warning=warning,
+        not_covered="".join(f"\n- Not covered: {what}.\n" for what in not_covered),
         folder="path/to/model",
         example=example,
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import resource
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ def write_run(
         facts,
         done.main,
         name=folder.name.removesuffix(done.cast.suffix),
+        not_covered=done.split.not_covered,
     )
     write_bytes(folder / "metrics.jsonl", _metric_lines(done).encode())
     with stage(console, "drawing the report"):
@@ -104,11 +106,13 @@ def keep_model(
     trained: Trained,
     *,
     name: str,
+    not_covered: Sequence[str],
 ) -> None:
     """Write the released model, its manifest, what a serving bundle is made with, and what
     `fedrec.load` reads.
 
-    name: of the run, the same whoever carried the rounds: the bundle is the same too.
+    name: of the run, the same whoever carried the rounds: the bundle is the same too. not_covered:
+    sentences on what reader and split took from everybody's rows.
     """
     plan, catalogue = trained.prepared.plan, dataset.catalogue
     about = {
@@ -121,7 +125,8 @@ def keep_model(
     }
     save(folder, trained.model, about=about)
     titles = catalogue.titles
-    write_facts(folder, scenario, facts.kind, facts.value_range, titles, asdict(trained.opinions()))
+    opinions = asdict(trained.opinions())
+    write_facts(folder, scenario, facts.kind, facts.value_range, titles, opinions, not_covered)
     promised, noise = plan.guarantee, scenario.privacy.noise
     write_card(
         folder,
@@ -130,6 +135,7 @@ def keep_model(
         items=catalogue.item_ids,
         guarantee=promised,
         noise=noise,
+        not_covered=not_covered,
     )
     if "counts" not in trained.state:  # no bundle can be made
         return

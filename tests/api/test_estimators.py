@@ -444,3 +444,18 @@ def test_misuse_is_refused_with_a_cause(name: str, model: fedrec.Recommender) ->
         call(model)
     assert cause in failure.value.cause
     assert failure.value.remedy
+
+
+def test_a_saved_model_says_what_reader_and_split_took_from_everybodys_rows(
+    tmp_path: Path,
+) -> None:
+    frame = pl.DataFrame(
+        {"user": [f"u{k % 40}" for k in range(400)], "item": [f"i{k % 37}" for k in range(400)]}
+    )
+    data = fedrec.Dataset.from_frame(frame, user="user", item="item")
+    model = fedrec.Popularity(epsilon=2, noise="seeded").fit(data)
+    (said,) = model.guarantee.not_covered
+    folder = model.save(tmp_path / "model")
+    assert fedrec.load(folder).guarantee == model.guarantee
+    assert f"- Not covered: {said}." in (folder / "README.md").read_text()
+    assert model.guarantee.as_dict()["not_covered"] == [said]

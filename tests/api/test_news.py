@@ -3,11 +3,13 @@ refusals."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 import fedrec
+from fedrec.serving.bundle import FILE
 
 pytest.importorskip("torch")  # of the extra news
 
@@ -34,7 +36,10 @@ def test_news_are_trained_asked_and_exported(tmp_path: Path) -> None:
         model.export(tmp_path)
     with pytest.raises(fedrec.RunError, match="is a file"):
         model.save(tmp_path / "new" / "news.safetensors")
-    assert (model.save(tmp_path / "run") / "report.html").exists()
+    saved = model.save(tmp_path / "run")
+    names = {str(path.relative_to(saved)) for path in saved.rglob("*") if path.is_file()}
+    assert names == {"model/model.safetensors", "model/manifest.json", FILE, "guarantee.json"}
+    assert "budget" not in json.loads((saved / "guarantee.json").read_text())
 
 
 def test_misuse_is_refused_before_anything_is_read() -> None:

@@ -22,6 +22,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving.bundle import FILE, Bundle, read
 from fedrec.settings import validated
 from fedrec.settings_keys import nested
+from fedrec.storage import read_json, write_json, writing
 from fedrec_simulations.api.parameters import Parameters
 from fedrec_simulations.api.promises import PrivacyGuarantee
 from fedrec_simulations.api.released import require_length, require_list, require_no_misspelling
@@ -283,12 +284,24 @@ class NewsRecommender(Parameters):
         )
 
     def save(self, folder: str | Path) -> Path:
-        """Copy the run: model, bundle, guarantee, metrics and report."""
+        """Write what may be published: model, bundle and guarantee.
+
+        Readers' reports, metrics and the report stay in the run, `result["run_dir"]`. Raises
+        RunError where the folder is a file or cannot be written."""
         self._require_fitted()
-        if Path(folder).is_file():
+        run, target = Path(self.result["run_dir"]), Path(folder)
+        if target.is_file():
             raise RunError(f"{folder} is a file", "Give an empty or a new folder.")
-        shutil.copytree(self.result["run_dir"], folder, dirs_exist_ok=True)
-        return Path(folder)
+        with writing(target, "Give another folder."):
+            shutil.copytree(run / "model", target / "model", dirs_exist_ok=True)
+            if (run / FILE).exists():
+                shutil.copy(run / FILE, target / FILE)
+            stated = read_json(run / "guarantee.json")
+            # which file a machine charges is its own
+            write_json(
+                target / "guarantee.json", {k: v for k, v in stated.items() if k != "budget"}
+            )
+        return target
 
     def export(self, file: str | Path) -> str:
         """Write the serving bundle for `fedrec serve`, and return its version."""

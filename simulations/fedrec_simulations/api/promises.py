@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -19,7 +19,8 @@ class PrivacyGuarantee:
 
     pld, rdp: epsilon of the noise that was drawn, by privacy loss distributions and by Renyi
     divergences; infinite where it was not computed. noise: "system", or "seeded" for an experiment,
-    which must not be released.
+    which must not be released. not_covered: what reader and split took from everybody's rows, which
+    nothing promises to hide.
 
     >>> import fedrec
     >>> data = fedrec.Dataset.planted("small", kind="clicks")
@@ -35,16 +36,19 @@ class PrivacyGuarantee:
     promised: Guarantee
     noise: str
     accountants: Mapping[str, float] = field(default_factory=dict)
+    not_covered: tuple[str, ...] = ()
 
     @staticmethod
-    def of(promised: Guarantee, noise: str, opinions: Opinions) -> PrivacyGuarantee:
+    def of(
+        promised: Guarantee, noise: str, opinions: Opinions, *, not_covered: Sequence[str] = ()
+    ) -> PrivacyGuarantee:
         """Of a finished training.
 
         >>> from fedrec.privacy.accounting import Opinions
         >>> PrivacyGuarantee.of(Guarantee(2.0, 1e-5, "user"), "system", Opinions(2.0, 2.0, 2.2))
         (2, 1e-05)-DP per user (add/remove, number of users public), PLD 2.00, RDP 2.20
         """
-        return PrivacyGuarantee(promised, noise, asdict(opinions))
+        return PrivacyGuarantee(promised, noise, asdict(opinions), tuple(not_covered))
 
     @property
     def epsilon(self) -> float:
@@ -93,9 +97,15 @@ class PrivacyGuarantee:
             ("guarantee", repr(self)),
             ("compared", compared(self.promised)),
             ("covers", COVERS),
+            *(("does not cover", what) for what in self.not_covered),
         ]
         return html_table(("privacy", ""), rows)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values."""
-        return {**asdict(self.promised), "noise": self.noise, "accountants": dict(self.accountants)}
+        return {
+            **asdict(self.promised),
+            "noise": self.noise,
+            "accountants": dict(self.accountants),
+            "not_covered": list(self.not_covered),
+        }

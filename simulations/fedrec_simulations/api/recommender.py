@@ -150,7 +150,12 @@ class Recommender(Parameters):
 
     def _set(self, trained: Trained, scenario: Scenario, train: TrainingSet) -> None:
         catalogue, events, plan = train.source.catalogue, train.split.train, trained.prepared.plan
-        guarantee = PrivacyGuarantee.of(plan.guarantee, scenario.privacy.noise, trained.opinions())
+        guarantee = PrivacyGuarantee.of(
+            plan.guarantee,
+            scenario.privacy.noise,
+            trained.opinions(),
+            not_covered=train.split.not_covered,
+        )
         ids, titles = catalogue.item_ids, catalogue.titles or catalogue.item_ids
         chosen = scenario.model_dump(mode="json")
         self._released = Released(
@@ -173,6 +178,7 @@ class Recommender(Parameters):
                 facts,
                 trained,
                 name=f"{scenario.recipe}-{scenario.digest()[:10]}",
+                not_covered=train.split.not_covered,
             )
         )
 

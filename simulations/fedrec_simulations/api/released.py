@@ -251,6 +251,7 @@ def write_facts(
     value_range: tuple[float, float],
     titles: Sequence[str] | None,
     accountants: Mapping[str, float],
+    not_covered: Sequence[str] = (),
 ) -> None:
     """What `read_released` needs besides the manifest: nothing here is private, and no path of the
     trainer's machine is in it."""
@@ -265,6 +266,7 @@ def write_facts(
         "titles": titles,
         "accountants": accountants,
         "settings": chosen,
+        "not_covered": list(not_covered),
     }
     write_json(folder / FILE, finite({"format": FORMAT, **content}))
 
@@ -298,7 +300,9 @@ def read_released(folder: Path) -> Released:
     promised["epsilon"] = float(promised["epsilon"])  # an infinite one is a string
     ids, (low, high) = tuple(manifest["items"]), map(float, facts["value_range"])
     accountants = {name: float(value) for name, value in facts["accountants"].items()}
-    guarantee = PrivacyGuarantee(Guarantee(**promised), manifest["noise"], accountants)
+    guarantee = PrivacyGuarantee(
+        Guarantee(**promised), manifest["noise"], accountants, tuple(facts.get("not_covered", ()))
+    )
     titles = tuple(facts["titles"] or ids)
     kind = cast(Kind, facts["kind"])
     return Released(
