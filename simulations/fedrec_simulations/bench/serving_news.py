@@ -29,6 +29,7 @@ from fedrec.data.impressions import Impressions
 from fedrec.errors import RunError, SettingsError
 from fedrec.evaluation.impressions import evaluate_impressions
 from fedrec.news.exposure import log_exposure, shown_counts
+from fedrec.news.variant import of
 from fedrec.randomness import Streams
 from fedrec.serving.asking import ask
 from fedrec.serving.bundle import FILE, Bundle, read
@@ -101,7 +102,8 @@ def one_model(folder: Path, data: str, method: Method, seed: int) -> Row:
     log, bundle = load_news(scenario).log, read(run_dir / FILE)
     test, streams = log.test, Streams(seed)
     shown = shown_counts(log.train.candidates.astype(np.int64), items=log.train.num_news)
-    exposure = log_exposure(shown) * (method.variant == "additive")
+    variant = of(scenario)  # reports that are collected once come with what was shown
+    exposure = log_exposure(shown) * (variant.in_rounds is None and variant.summed is None)
     rows, measured, difference = dict[str, dict[str, float]](), dict[str, Metrics](), 0.0
     popular = Popularity.of(
         log,
