@@ -190,10 +190,10 @@ class AggregatorSettings(PinnedTable):
             raise ValueError(
                 "any_client lets in callers whose keys are not known: leave out pins, or any_client"
             )
-        if self.limits.max_batch_bytes > self.traffic.max_upload_bytes:
+        if self.limits.max_batch_bytes > self.traffic.max_upload_bytes // 2:
             raise ValueError(
-                "limits.max_batch_bytes must fit traffic.max_upload_bytes, or no such batch "
-                "is ever taken"
+                "limits.max_batch_bytes must fit half of traffic.max_upload_bytes, which is one "
+                "client's share, or no such batch is ever taken"
             )
         self._check_credentials()
         self._check_three()

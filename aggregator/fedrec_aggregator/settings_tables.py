@@ -206,7 +206,10 @@ class TrafficSettings(Table):
     max_uploads_per_client: int = Field(4, ge=1, description="... and of one client")
     max_calls_per_server: int = Field(8, ge=1, description="calls of one server at once")
     max_upload_bytes: int = Field(
-        64 * 2**20, ge=2**20, description="announced bytes of all batches being received or waiting"
+        64 * 2**20,
+        ge=2**20,
+        description="announced bytes of all batches being received or waiting; of one client at "
+        "most half of what the others leave",
     )
     upload_timeout_s: float = Field(
         60.0, gt=0, description="from a batch's first frame to its last"

@@ -23,8 +23,7 @@ class Traffic:
 
     def __init__(self, bounds: TrafficSettings) -> None:
         self._bounds = bounds
-        self._calls = Counter[Peer]()
-        self.upload_bytes = 0
+        self._calls, self._bytes = Counter[Peer](), Counter[Peer]()
 
     @property
     def calls(self) -> int:
@@ -46,18 +45,21 @@ class Traffic:
         self._calls[peer] += 1
         return Place(self, peer)
 
-    def reserve(self, size: int) -> None:
-        """Set memory aside. Raises RefusedError (`BUSY`)."""
-        if self.upload_bytes + size > self._bounds.max_upload_bytes:
+    def reserve(self, peer: Peer, size: int) -> None:
+        """Set memory aside: for one peer at most half of what the others leave, so that no peer
+        keeps them out. Raises RefusedError (`BUSY`)."""
+        mine = self._bytes[peer]
+        left = self._bounds.max_upload_bytes - (self._bytes.total() - mine)
+        if mine + size > left // 2:
             raise _busy("other reports hold the memory that this one needs")
-        self.upload_bytes += size
+        self._bytes[peer] += size
 
     def leave(self, peer: Peer, size: int) -> None:
         """A call is over, and so is the use of its memory."""
-        self.upload_bytes -= size
+        self._bytes[peer] -= size
         self._calls[peer] -= 1
         if not self._calls[peer]:
-            del self._calls[peer]
+            del self._calls[peer], self._bytes[peer]
 
 
 class Place:
@@ -70,7 +72,7 @@ class Place:
 
     def reserve(self, size: int) -> None:
         """Set memory aside for this call. Raises RefusedError (`BUSY`)."""
-        self._traffic.reserve(size)
+        self._traffic.reserve(self.peer, size)
         self._size += size
 
     def share(self) -> Callable[[object], None]:

@@ -58,7 +58,7 @@ def test_an_infinite_epsilon_sets_no_limit_and_allows_no_run_without_noise_unles
         ({"privacy": {"max_epsilon": -1}}, "max_epsilon"),
         ({"clients": [{"name": "a"}, {"name": "a"}]}, "every name once"),
         ({"clients": [{"name": "../a"}]}, "pattern"),
-        ({"limits": {"max_batch_bytes": 2**30}}, "max_upload_bytes"),
+        ({"limits": {"max_batch_bytes": 2**25 + 1}}, "half of traffic.max_upload_bytes"),
         ({"tokens": [{"role": "client", "name": "a", "sha256": "secret"}]}, "sha256"),
     ],
 )

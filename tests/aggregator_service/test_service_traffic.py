@@ -16,7 +16,7 @@ from fedrec_transport.aggregator_api import aggregator_pb2 as pb
 from fedrec_transport.aggregator_api import methods
 from fedrec_transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry
 from fedrec_transport.channel import open_channel
-from tests.waiting import HANG_S, with_more_time
+from tests.waiting import HANG_S, until, with_more_time
 
 ONCE = Retry(patience_s=0.0, deadline_s=HANG_S)
 
@@ -247,22 +247,44 @@ def await_busy(running: Any) -> None:
         for_ever()
 
 
-def test_announced_bytes_of_all_uploads_are_bounded(
+def small_memory(start: Callable[..., Any], **more: Any) -> Any:
+    """Memory for two batches of the largest size."""
+    bounds = {"max_upload_bytes": 2**21, "max_uploads_per_client": 8}
+    limits = {"min_cohort": 2, "max_batch_bytes": 2**20}
+    return start(tls={}, insecure=True, traffic=bounds, limits=limits, **more)
+
+
+def announced(greedy: Uploads, task: Any, total: int) -> list[Any]:
+    """Two uploads of so many bytes that never come; one of them was turned away."""
+    calls = [greedy.begin(frame(task, total=total, data=b"x")) for _ in range(2)]
+    until(lambda: any(settled(call) for call in calls), "one is too much")
+    return calls
+
+
+def test_one_client_reserves_no_more_than_its_share_and_others_report_meanwhile(
     start: Callable[..., Any], task: Any, uploads: Any
 ) -> None:
-    bounds = {"max_upload_bytes": 2**20, "max_uploads_per_client": 8}
-    running = start(
-        tls={}, insecure=True, traffic=bounds, limits={"min_cohort": 2, "max_batch_bytes": 2**20}
-    )
+    running = small_memory(start)
     opened(running, task)
-    crowd = uploads(running, "library")
-    first = crowd.begin(frame(task, total=2**20 - 100, data=b"x"))
-    second = crowd.begin(frame(task, total=2**20 - 100, data=b"x"))
-    while not (settled(first) or settled(second)):
-        pass
-    loser = first if first.done() else second
-    assert status_of(loser) == (grpc.StatusCode.RESOURCE_EXHAUSTED, Refusal.BUSY.value)
-    crowd.close()
+    held = announced(uploads(running, "library"), task, 2**20)
+    turned_away = next(call for call in held if call.done())
+    assert status_of(turned_away) == (grpc.StatusCode.RESOURCE_EXHAUSTED, Refusal.BUSY.value)
+    assert running.client(retry=ONCE).report(task.run, 0, task.batch([1, 2, 3])).accepted == 3
+    assert sum(not call.done() for call in held) == 1
+
+
+def test_announced_bytes_of_all_clients_are_bounded_until_they_hang_up(
+    start: Callable[..., Any], task: Any, uploads: Any
+) -> None:
+    running = small_memory(start, any_client=True)
+    opened(running, task)
+    crowd = [uploads(running, name) for name in ("library", "museum")]
+    announced(crowd[0], task, 2**20)  # half of all memory
+    announced(crowd[1], task, 2**19)  # half of what is left
+    busy = uploads(running, "school").begin(frame(task, total=2**19, data=b"x"))
+    assert status_of(busy) == (grpc.StatusCode.RESOURCE_EXHAUSTED, Refusal.BUSY.value)
+    for each in crowd:
+        each.close()
     assert running.client().report(task.run, 0, task.batch([1, 2, 3])).accepted == 3
 
 
