@@ -77,7 +77,7 @@ class HttpServer:
                 np.array(reply["items"], np.int64),
                 np.array(reply["scores"], np.float32),
             )
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):  # also of a number past int64
             raise _unexpected(self.access, "gives no items and scores") from None
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class HttpServer:
     def _table(self, content: bytes) -> dict[str, Any]:
         try:
             found = json.loads(content)
-        except ValueError:
+        except (ValueError, RecursionError):  # nested deeper than Python reads
             found = None
         if not isinstance(found, dict):
             raise _unexpected(self.access, "does not answer with JSON")

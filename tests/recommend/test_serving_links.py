@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedrec.errors import ProtocolError, RefusedError, SettingsError, UnreachableError
@@ -17,7 +20,9 @@ from fedrec_client.clicks import Clicks
 from fedrec_client.explaining import decoded, explained
 from fedrec_client.recommending import Recommender
 from fedrec_client.serving_connection import connect
-from fedrec_client.serving_link import Trust
+from fedrec_client.serving_http import HttpServer
+from fedrec_client.serving_link import Query, Trust
+from fedrec_transport.channel import Access
 from fedrec_transport.serving_api import serving_pb2 as pb
 
 from .conftest import HISTORY, PlainServer, write_bundle
@@ -240,3 +245,40 @@ def test_a_version_that_is_retired_in_between_gives_way_to_the_newest(
 def test_an_address_that_is_none_or_would_be_readable_is_refused(url: str) -> None:
     with pytest.raises(SettingsError):
         connect(url, Trust())
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [HttpServer.newest, lambda server: server.recommend(Query("0" * 16, np.zeros(3), 5))],
+    ids=["newest", "recommend"],
+)
+@pytest.mark.parametrize(
+    "content",
+    [b"[" * 200_000, b'{"version": "0", "items": [%d], "scores": [1.0]}' % 10**30],
+    ids=["nested", "past int64"],
+)
+def test_an_answer_that_cannot_be_read_is_a_protocol_error(
+    ask: Callable[[HttpServer], Any], content: bytes
+) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length", "0")))
+            self.send_response(200)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as lying:
+        threading.Thread(target=lying.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{lying.server_port}"
+        server = HttpServer(Access(address, insecure=True, party="server"))
+        with pytest.raises(ProtocolError, match=address):
+            ask(server)
+        server.close()
+        lying.shutdown()
