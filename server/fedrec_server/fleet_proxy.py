@@ -69,6 +69,9 @@ TLS_READ_BYTES = 2**15
 node has one; a record has 16 KiB."""
 
 _PULL = b"/v1/fleet/pull-messages"
+_MAY_BE_LONG = frozenset({b"/v1/fleet/push-object", b"/v1/fleet/push-messages"})
+"""Requests that may come without a length."""
+
 _READ_BYTES = 4 * 2**20
 
 _OF_ONE_CONNECTION = frozenset(
@@ -91,9 +94,10 @@ class FleetLimits:
     """What SuperNodes may use at once. A SuperNode that is turned away with 503 waits and tries
     again.
 
-    max_body_bytes: of a request or a response. max_bytes: announced by all requests in progress.
-    max_requests, max_requests_per_peer: in progress. chunk_s: for the next part of a request to
-    arrive. request_s: for the whole.
+    max_body_bytes: of a request or a response. max_bytes: announced by all requests in progress; of
+    one peer at most half of what the others leave, so that none keeps them out. max_requests,
+    max_requests_per_peer: in progress. chunk_s: for the next part of a request to arrive.
+    request_s: for the whole.
     """
 
     max_body_bytes: int = 64 * 2**20
@@ -132,6 +136,10 @@ class _TooLargeError(Exception):
     pass
 
 
+class _NoLengthError(Exception):
+    pass
+
+
 class _ForbiddenError(Exception):
     pass
 
@@ -163,7 +171,7 @@ class FleetProxy:
         self._limits, self._upstream, self.closing = limits, upstream, threading.Event()
         self._certificate, self.nodes, self.pulls = certificate, Nodes(), HeldPulls(holds)
         self.loop: asyncio.AbstractEventLoop | None = None
-        self._in_progress, self._announced = Counter[str](), 0
+        self._in_progress, self._announced = Counter[str](), Counter[str]()
         timeout = httpx.Timeout(limits.request_s, connect=5.0)
         bounds = httpx.Limits(max_connections=limits.max_requests, max_keepalive_connections=32)
         # No proxy of the environment, no redirect: what is asked of the SuperLink is asked of it
@@ -193,6 +201,10 @@ class FleetProxy:
             size = _announced_bytes(request, self._limits.max_body_bytes)
         except _TooLargeError:
             return await _too_large()(request.scope, request.receive, send)
+        except _NoLengthError:
+            return await PlainTextResponse("a length is needed", 411, {"connection": "close"})(
+                request.scope, request.receive, send
+            )
         peer = request.client.host if request.client else ""
         if self._certificate is not None:
             peer = self._certificate.client(request.scope["state"].get(SHOWN, b""))
@@ -211,18 +223,19 @@ class FleetProxy:
         return None
 
     def _take(self, place: _Place, sign: int) -> None:
-        self._announced += sign * place.size
         self._in_progress[place.peer] += sign
-        self._in_progress += Counter()  # forgets peers at zero
+        self._announced[place.peer] += sign * place.size
+        if not self._in_progress[place.peer]:
+            del self._in_progress[place.peer], self._announced[place.peer]
 
     def _has_room(self, peer: str, size: int) -> bool:
         limits = self._limits
-        total = sum(self._in_progress.values())
-        mine = self._in_progress[peer]
+        mine = self._announced[peer]
+        left = limits.max_bytes - (self._announced.total() - mine)
         return (
-            total < limits.max_requests
-            and mine < limits.max_requests_per_peer
-            and self._announced + size <= limits.max_bytes
+            self._in_progress.total() < limits.max_requests
+            and self._in_progress[peer] < limits.max_requests_per_peer
+            and mine + size <= left // 2
         )
 
     async def _forwarded(self, request: Request, send: Send, place: _Place | None) -> None:
@@ -322,7 +335,9 @@ class FleetProxy:
         """The SuperLink's answer, its body still to come. Holds the request while the SuperLink is
         being started, up to `away_s`: a SuperNode that is turned away would come back after up to
         20 s."""
-        headers = [*_end_to_end(request.scope["headers"]), *_length(request)]
+        headers = _end_to_end(request.scope["headers"])
+        if length := _length(request):
+            headers.append((b"content-length", length.encode()))
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._limits.away_s
         while True:
@@ -376,9 +391,12 @@ def _pushed(request: PushMessagesRequest) -> tuple[int, set[int]]:
 
 
 def _announced_bytes(request: Request, most: int) -> int:
-    """A body without a length may be as long as the longest."""
-    length = request.headers.get("content-length", "")
-    size = int(length) if length.isascii() and length.isdigit() and len(length) < 20 else most
+    """A body without a length, where that is allowed, counts as the longest."""
+    length = _length(request)
+    known = length.isascii() and length.isdigit()
+    if not known and request.scope["raw_path"] not in _MAY_BE_LONG:
+        raise _NoLengthError
+    size = int(length) if known and len(length) < 20 else most
     if size > most:
         raise _TooLargeError
     return size
@@ -399,9 +417,10 @@ def _length_of(response: httpx.Response | None) -> int | None:
     return int(length) if length.isdigit() else None
 
 
-def _length(request: Request) -> list[tuple[bytes, bytes]]:
-    length = request.headers.get("content-length")
-    return [(b"content-length", length.encode())] if length is not None else []
+def _length(request: Request) -> str:
+    """Chunks go before a length (RFC 9112, section 6.3)."""
+    headers = request.headers
+    return "" if "transfer-encoding" in headers else headers.get("content-length", "")
 
 
 def _end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

@@ -29,6 +29,7 @@ from tests.waiting import HANG_S, until
 
 LOOPBACK = Address("127.0.0.1", 0)
 PULL, PUSH = "/v1/fleet/pull-messages", "/v1/fleet/push-messages"
+OBJECT = "/v1/fleet/push-object"
 
 
 @dataclass
@@ -100,9 +101,13 @@ def upstream() -> Iterator[SuperLinkStandIn]:
     stand_in.server.server_close()
 
 
+def here(gate: FleetListener) -> tuple[str, int]:
+    return gate.address.host, gate.address.port
+
+
 def raw(gate: FleetListener, request: bytes) -> bytes:
     """The first line of the answer to these very bytes."""
-    with socket.create_connection((gate.address.host, gate.address.port), timeout=HANG_S) as line:
+    with socket.create_connection(here(gate), timeout=HANG_S) as line:
         line.sendall(request)
         return line.makefile("rb").readline()
 
@@ -206,7 +211,7 @@ def test_bodies_and_headers_pass_both_ways_unchanged_without_those_of_one_connec
         }
         answer = httpx.post(f"http://{gate.address}{PULL}", content=body, headers=more)
         chunked = httpx.post(
-            f"http://{gate.address}{PULL}",
+            f"http://{gate.address}{OBJECT}",
             content=(body[i : i + 70_000] for i in range(0, len(body), 70_000)),
         )
     assert answer.content == chunked.content == body
@@ -224,7 +229,8 @@ def test_a_body_over_the_limit_is_refused_announced_or_not(upstream: SuperLinkSt
         url = f"http://{gate.address}{PULL}"
         assert httpx.post(url, content=b"x" * 1_000).status_code == 200
         assert httpx.post(url, content=b"x" * 1_001).status_code == 413
-        assert httpx.post(url, content=(b"x" * 100 for _ in range(11))).status_code == 413
+        parts = (b"x" * 100 for _ in range(11))
+        assert httpx.post(f"http://{gate.address}{OBJECT}", content=parts).status_code == 413
         assert raw(
             gate,
             post(PULL).replace(b"content-length: 0", b"content-length: 99999999999999999999999"),
@@ -247,7 +253,7 @@ def test_an_answer_over_the_limit_does_not_come_back(upstream: SuperLinkStandIn)
     [
         FleetLimits(max_requests=2),
         FleetLimits(max_requests_per_peer=2),
-        FleetLimits(max_body_bytes=10, max_bytes=20),
+        FleetLimits(max_body_bytes=10, max_bytes=40),
     ],
 )
 def test_a_peer_that_asks_for_too_much_at_once_is_turned_away_until_there_is_room(
@@ -274,15 +280,49 @@ def test_a_peer_that_asks_for_too_much_at_once_is_turned_away_until_there_is_roo
             connection.close()
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        post(OBJECT).replace(b"content-length: 0", b"transfer-encoding: chunked"),
+        post(OBJECT, "transfer-encoding: chunked"),
+        post(OBJECT).replace(b"content-length: 0", b"content-length: 100"),
+    ],
+    ids=["no length", "a length and chunks", "a length"],
+)
+def test_bytes_that_one_peer_announces_leave_room_for_others(
+    upstream: SuperLinkStandIn, head: bytes
+) -> None:
+    limits = FleetLimits(max_body_bytes=100, max_bytes=400)
+    with FleetListener(LOOPBACK, lambda: upstream.address, limits=limits) as gate, ExitStack() as s:
+        for _ in range(2):
+            line = s.enter_context(socket.create_connection(here(gate), timeout=HANG_S))
+            line.sendall(head + (b"1\r\nx\r\n" if b"chunked" in head else b"x"))
+        until(lambda: len(upstream.paths) == 2, "both requests are in progress")
+        assert raw(gate, post(PULL).replace(b"length: 0", b"length: 1") + b"x").split()[1] == b"503"
+        other = s.enter_context(
+            socket.create_connection(here(gate), timeout=HANG_S, source_address=("127.0.0.2", 0))
+        )
+        other.sendall(post(PULL).replace(b"length: 0", b"length: 99") + b"x" * 99)
+        assert other.makefile("rb").readline().split()[1] == b"200"
+
+
+def test_a_length_is_needed_where_no_long_body_comes(upstream: SuperLinkStandIn) -> None:
+    with FleetListener(LOOPBACK, lambda: upstream.address) as gate:
+        for route in sorted(FLEET_ROUTES - {OBJECT.encode(), PUSH.encode()}):
+            head = post(route.decode())
+            for wrong in (b"transfer-encoding: chunked", b"x: y"):
+                asked = head.replace(b"content-length: 0", wrong)
+                assert raw(gate, asked).split()[1] == b"411", (route, wrong)
+    assert upstream.paths == []
+
+
 def test_a_request_that_stalls_in_its_middle_is_ended_and_frees_its_place(
     upstream: SuperLinkStandIn,
 ) -> None:
     with FleetListener(
         LOOPBACK, lambda: upstream.address, limits=FleetLimits(max_requests=1, chunk_s=0.2)
     ) as gate:
-        with socket.create_connection(
-            (gate.address.host, gate.address.port), timeout=HANG_S
-        ) as line:
+        with socket.create_connection(here(gate), timeout=HANG_S) as line:
             line.sendall(post(PULL).replace(b"content-length: 0", b"content-length: 10") + b"123")
             assert line.makefile("rb").readline().split()[1] == b"408"
         until(
