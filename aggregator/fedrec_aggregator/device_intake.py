@@ -17,6 +17,7 @@ from collections.abc import Callable
 from threading import Lock
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -72,6 +73,10 @@ class DeviceIntake:
         """Bytes of that digest, while the round that needs them is current."""
         return self._content.get(sha256) if self._source is None else self._source.content(sha256)
 
+    def require_admitted(self, secret: str) -> None:
+        """Raises RefusedError where the device is not admitted."""
+        self._sender(secret)
+
     def enroll(self, token: bytes, secret: str) -> None:
         """Make one person known. Raises RefusedError."""
         if len(token) != TOKEN_BYTES:
@@ -89,8 +94,9 @@ class DeviceIntake:
         return sender
 
 
-def application(intake: DeviceIntake) -> Starlette:
-    """The routes of `fedrec_device.service`."""
+def application(intake: DeviceIntake, *, body_s: float = 60.0) -> Starlette:
+    """The routes of `fedrec_device.service`. body_s: for what an admitted device sends to
+    arrive."""
 
     async def current(request: Request) -> Response:
         told = await asyncio.to_thread(lambda: intake.told)
@@ -104,22 +110,29 @@ def application(intake: DeviceIntake) -> Starlette:
             )
         return Response(found, headers=_FOR_EVER, media_type="application/octet-stream")
 
+    async def posted(request: Request) -> tuple[bytes, str]:
+        """The body and the secret, which is looked at first: of strangers nothing is taken."""
+        secret = _secret(request)
+        await asyncio.to_thread(intake.require_admitted, secret)
+        try:
+            async with asyncio.timeout(body_s):
+                return await _body(request), secret
+        except TimeoutError:
+            raise HTTPException(408) from None
+
     async def users(request: Request) -> Response:
         try:
-            token = await _body(request)
-            await asyncio.to_thread(intake.enroll, token, _secret(request))
+            token, secret = await posted(request)
+            await asyncio.to_thread(intake.enroll, token, secret)
         except RefusedError as refusal:
             return _refusal(refusal)
         return Response(b"{}", headers=_NEVER, media_type="application/json")
 
     async def reports(request: Request) -> Response:
         try:
-            batch, run, round = (
-                await _body(request),
-                request.path_params["run"],
-                request.path_params["round"],
-            )
-            receipt = await asyncio.to_thread(intake.report, run, round, batch, _secret(request))
+            run, round = request.path_params["run"], request.path_params["round"]
+            batch, secret = await posted(request)
+            receipt = await asyncio.to_thread(intake.report, run, round, batch, secret)
         except RefusedError as refusal:
             return _refusal(refusal)
         told = {"accepted": receipt.accepted, "rejected": dict(receipt.rejected)}

@@ -16,13 +16,16 @@ from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.device_content import Content, FolderContent, HttpsContent
 from fedrec_aggregator.device_intake import DeviceIntake, application
 from fedrec_aggregator.settings_tables import DevicesTable
+from fedrec_transport.connection_limits import ConnectionLimits, bounded
 
 _CALLS_AT_ONCE, _LOOK_S = 1_000, 0.01
 
 
 @contextmanager
-def device_endpoint(core: Aggregator, table: DevicesTable) -> Iterator[Address]:
-    """Serve devices until the block ends.
+def device_endpoint(
+    core: Aggregator, table: DevicesTable, *, request_s: float = 10.0
+) -> Iterator[Address]:
+    """Serve devices until the block ends. request_s: for the head of a request to arrive.
 
     Raises SettingsError where the address or the files cannot be used."""
     admitted = None if table.any_device else _admitted(Path(table.admitted))
@@ -38,7 +41,9 @@ def device_endpoint(core: Aggregator, table: DevicesTable) -> Iterator[Address]:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=_CALLS_AT_ONCE,
+        http=bounded(
+            ConnectionLimits(_CALLS_AT_ONCE, table.connections_per_peer, request_s=request_s)
+        ),
         lifespan="off",
         ws="none",
         ssl_certfile=table.certificate or None,

@@ -124,6 +124,11 @@ class DevicesTable(Table):
     any_device: bool = Field(
         False, description="every device may take part: nothing says that a device is a person"
     )
+    connections_per_peer: int = Field(
+        64,
+        ge=1,
+        description="open connections of one address on another machine; more for a proxy there",
+    )
 
     @property
     def folder(self) -> Path:

@@ -36,7 +36,7 @@ from fedrec_device import History
 from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.data.sealed import load_sealed
 from fedrec_simulations.runtimes.job import run_id
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 
 @dataclass(frozen=True)
@@ -147,10 +147,10 @@ def closed() -> Iterator[None]:
 
 
 @contextmanager
-def listening(intake: DeviceIntake, *beside: BaseRoute) -> Iterator[str]:
+def listening(intake: DeviceIntake, *beside: BaseRoute, body_s: float = HANG_S) -> Iterator[str]:
     """beside: what else the same site serves."""
     uvicorn = pytest.importorskip("uvicorn")
-    served = application(intake)
+    served = application(intake, body_s=body_s)
     served.routes.extend(beside)
     server = uvicorn.Server(uvicorn.Config(served, port=0, log_level="error", ws="none"))
     thread = threading.Thread(target=server.run, daemon=True)

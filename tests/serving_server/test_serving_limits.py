@@ -16,6 +16,7 @@ import pytest
 
 from fedrec.errors import RefusedError, SettingsError
 from fedrec.operations.certificates import write_development_certificates
+from fedrec.operations.connections import Connections
 from fedrec_server.serving.rate_limit import Peers
 from fedrec_server.serving.settings import EXAMPLE, LimitsTable, load, overridden, validated
 from fedrec_transport.serving_api import serving_pb2 as pb
@@ -144,6 +145,12 @@ def test_heads_after_the_first_of_a_connection_are_bounded_too(start: Any) -> No
         assert b"HTTP/1.1 431" in until_closed(one)
 
 
+def test_a_request_that_is_answered_before_its_body_came_holds_no_connection(start: Any) -> None:
+    with line(start()) as one:
+        one.sendall(b"GET /health/live HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nx")
+        assert until_closed(one).startswith(b"HTTP/1.1 200")
+
+
 def test_a_connection_between_two_requests_is_idle_and_not_slow(start: Any) -> None:
     """Ten requests, each of most of a head's bound, with pauses longer than one request may take to
     arrive."""
@@ -164,7 +171,7 @@ def test_a_connection_between_two_requests_is_idle_and_not_slow(start: Any) -> N
 
 
 def test_stalled_connections_of_one_peer_leave_room_for_others() -> None:
-    peers = Peers(LimitsTable(connections_per_peer=3))
+    peers = Connections(3)
     assert [peers.connect("192.0.2.1") for _ in range(5)] == [True] * 3 + [False] * 2
     assert peers.connect("192.0.2.2")
     for _ in range(3):

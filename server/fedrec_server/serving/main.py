@@ -28,15 +28,15 @@ from fedrec.operations.party_state import Doing
 from fedrec.storage import write_json
 from fedrec_server.serving.batcher import Batcher
 from fedrec_server.serving.bundle_watcher import Watch
-from fedrec_server.serving.connection_limits import bounded
 from fedrec_server.serving.context import ServingContext
 from fedrec_server.serving.counts import Counts
 from fedrec_server.serving.fetching import Source, fetch_on, first_models, is_address
 from fedrec_server.serving.grpc_api import GrpcApi
 from fedrec_server.serving.http_api import HttpApi
 from fedrec_server.serving.rate_limit import Peers
-from fedrec_server.serving.settings import ServingSettings
+from fedrec_server.serving.settings import LimitsTable, ServingSettings
 from fedrec_server.serving.store import Store
+from fedrec_transport.connection_limits import ConnectionLimits, bounded
 
 _LOOK_S = 0.1
 """How often the process looks whether it was told something."""
@@ -210,7 +210,7 @@ def _http_config(office: ServingContext, page: bool) -> uvicorn.Config:
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     config = uvicorn.Config(
         HttpApi(office, page=page),
-        http=bounded(settings.limits, office.peers),
+        http=bounded(_connections(settings.limits)),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -231,6 +231,16 @@ def _http_config(office: ServingContext, page: bool) -> uvicorn.Config:
             f"tls: the certificate cannot be used: {failure}", "Correct the files that [tls] names."
         ) from None
     return config
+
+
+def _connections(limits: LimitsTable) -> ConnectionLimits:
+    return ConnectionLimits(
+        limits.connections,
+        limits.connections_per_peer,
+        limits.loopback,
+        limits.head_bytes,
+        limits.request_s,
+    )
 
 
 def _listening(address: Address) -> socket.socket:

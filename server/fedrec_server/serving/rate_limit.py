@@ -1,5 +1,4 @@
-"""Rate limiter for one peer: connections, requests in progress, and requests a second (a token
-bucket).
+"""Rate limiter for one peer: requests in progress, and requests a second (a token bucket).
 
 Used on the event loop alone, so there is no lock. A peer is an address: who asks is not known here,
 and is not to be.
@@ -7,13 +6,11 @@ and is not to be.
 
 from __future__ import annotations
 
-import ipaddress
 import time
-from collections import Counter
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Self
 
+from fedrec.operations.connections import here
 from fedrec_server.serving.refusals import busy
 from fedrec_server.serving.settings import LimitsTable
 
@@ -36,26 +33,11 @@ class Peers:
         self._bounds, self._clock = bounds, clock
         self._burst = max(1.0, 2.0 * bounds.per_second_per_peer)
         self._known: dict[str, _Peer] = {}
-        self._connected = Counter[str]()
         self.downloads = 0
-
-    def connect(self, address: str) -> bool:
-        """Count a connection; False where this peer has too many, which is counted too until
-        `disconnect`."""
-        self._connected[address] += 1
-        return self._connected[address] <= self._bounds.connections_per_peer or (
-            not self._bounds.loopback and _here(address)
-        )
-
-    def disconnect(self, address: str) -> None:
-        """A connection that was counted ended."""
-        self._connected[address] -= 1
-        if self._connected[address] <= 0:
-            del self._connected[address]
 
     def enter(self, address: str) -> Place:
         """Let a request in; to be used as a context. Raises RefusedError (`BUSY`)."""
-        if not self._bounds.loopback and _here(address):
+        if not self._bounds.loopback and here(address):
             return Place(None)
         now_s = self._clock()
         peer = self._known.get(address) or self._new(address, now_s)
@@ -120,11 +102,3 @@ class Download:
 
     def __exit__(self, *exception: object) -> None:
         self._peers.downloads -= 1
-
-
-@lru_cache(4_096)
-def _here(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False

@@ -8,12 +8,12 @@ however it arrives. A piece that ends one request and begins the next is counted
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from fedrec_server.serving.rate_limit import Peers
-from fedrec_server.serving.settings import LimitsTable
+from fedrec.operations.connections import Connections
 
 _WORDS = {
     408: "Request Timeout",
@@ -26,19 +26,31 @@ _PIECE_BYTES = 4_096
 """Fed to the parser at once: most requests are one piece."""
 
 
-def bounded(limits: LimitsTable, peers: Peers) -> type[HttpToolsProtocol]:
-    """The protocol class for `uvicorn.Config(http=...)`."""
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """Of one listener. connections: open at once, of all peers. loopback: limit this machine's own
+    one by one too. head_bytes, request_s: of a request's head."""
+
+    connections: int
+    connections_per_peer: int
+    loopback: bool = False
+    head_bytes: int = 16 * 2**10
+    request_s: float = 10.0
+
+
+def bounded(limits: ConnectionLimits) -> type[HttpToolsProtocol]:
+    """The protocol class for `uvicorn.Config(http=...)`, of one listener."""
 
     class Bounded(_Bounded):
         bounds = limits
-        counted = peers
+        counted = Connections(limits.connections_per_peer, loopback=limits.loopback)
 
     return Bounded
 
 
 class _Bounded(HttpToolsProtocol):
-    bounds: LimitsTable
-    counted: Peers
+    bounds: ConnectionLimits
+    counted: Connections
     _in_head, _between, _head_bytes, _address = True, False, 0, ""
     _late: asyncio.TimerHandle | None = None
 
@@ -82,6 +94,12 @@ class _Bounded(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._in_head = self._between = True
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Who was answered before the body came has nothing more to send."""
+        if self.cycle.response_complete and self.cycle.more_body:
+            self.transport.close()
+        super().on_response_complete()
 
     def _wait(self) -> None:
         self._late = self.loop.call_later(self.bounds.request_s, self._hang_up, 408)
