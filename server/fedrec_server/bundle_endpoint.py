@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import io
 import os
+import socket
 import ssl
 import threading
+import time
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,16 +26,19 @@ from typing import Any, Self
 
 from fedrec.errors import SettingsError
 from fedrec.operations.addresses import Address
+from fedrec.operations.connections import Connections
 from fedrec.serving.bundle import FILE
 
 PATH = "/v1/bundle"
 _PIECE_BYTES = 2**18
-_REQUEST_S, _AT_ONCE = 30.0, 16
+_PIECE_S, _AT_ONCE = 30.0, 16
+_CONNECTIONS, _PER_PEER = 64, 16
+"""Open ones: each has a thread, and whoever opens it shows its token later."""
 
 
 class BundleEndpoint:
     """A context that serves `folder/serving.safetensors`. tokens: SHA-256 of those that are let in,
-    in hexadecimal digits."""
+    in hexadecimal digits. head_s: for a request's head to arrive, and before it for TLS."""
 
     def __init__(
         self,
@@ -42,6 +48,7 @@ class BundleEndpoint:
         *,
         certificate: Path | None,
         key: Path | None,
+        head_s: float = 10.0,
     ) -> None:
         self._file, self._tokens, self._listen, self._pair = (
             folder / FILE,
@@ -49,12 +56,12 @@ class BundleEndpoint:
             listen,
             (certificate, key),
         )
+        self.head_s = head_s
         self._known: tuple[tuple[int, int, int], str] | None = None
         self._lock, self._places = threading.Lock(), threading.BoundedSemaphore(_AT_ONCE)
 
     def __enter__(self) -> Self:
         """Raises SettingsError where the address or the certificate cannot be used."""
-        endpoint = self
         certificate, key = self._pair
         try:
             context = None
@@ -62,13 +69,12 @@ class BundleEndpoint:
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
                 context.minimum_version = ssl.TLSVersion.TLSv1_2
                 context.load_cert_chain(certificate, key)
-            server = _Server((self._listen.host, self._listen.port), _Handler)
+            self._server = server = _Server(self, self._listen, context)
         except (OSError, ssl.SSLError) as failure:
             words = f"publish: {self._listen}: {failure.strerror or failure}"
             raise SettingsError(
                 words, "Name a free address and a readable certificate in the server's settings."
             ) from None
-        server.endpoint, server.context, self._server = endpoint, context, server
         self._thread = threading.Thread(target=server.serve_forever, name="publish", daemon=True)
         self._thread.start()
         return self
@@ -124,14 +130,44 @@ class BundleEndpoint:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads, allow_reuse_address = True, True
-    endpoint: BundleEndpoint
-    context: ssl.SSLContext | None
+
+    def __init__(
+        self, endpoint: BundleEndpoint, listen: Address, context: ssl.SSLContext | None
+    ) -> None:
+        self.endpoint, self._context = endpoint, context
+        self._lock, self._open, self._of_peer = threading.Lock(), 0, Connections(_PER_PEER)
+        super().__init__((listen.host, listen.port), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Start the connection's thread, or hang up on one too many."""
+        with self._lock:
+            self._open += 1
+            room = self._of_peer.connect(client_address[0]) and self._open <= _CONNECTIONS
+        try:
+            if not room:
+                raise ConnectionRefusedError
+            super().process_request(request, client_address)
+        except BaseException:  # also where no thread can be started
+            self._ended(client_address)
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """The whole of one connection."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._ended(client_address)
+
+    def _ended(self, client_address: Any) -> None:
+        with self._lock:
+            self._open -= 1
+            self._of_peer.disconnect(client_address[0])
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """In the connection's own thread: who is slow at the handshake holds up nobody."""
-        request.settimeout(_REQUEST_S)
-        if self.context is not None:
-            request = self.context.wrap_socket(request, server_side=True)
+        request.settimeout(self.endpoint.head_s)
+        if self._context is not None:
+            request = self._context.wrap_socket(request, server_side=True)
         try:
             super().finish_request(request, client_address)
         finally:
@@ -141,14 +177,40 @@ class _Server(ThreadingHTTPServer):
         """A broken connection is nobody's business."""
 
 
+class _Head(io.RawIOBase):
+    """What arrives on a connection until a deadline: a timeout alone begins anew with each
+    byte."""
+
+    def __init__(self, line: socket.socket, time_s: float) -> None:
+        self._line, self._end_s = line, time.monotonic() + time_s
+
+    def readable(self) -> bool:
+        """As of every raw stream."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Raises TimeoutError at the deadline."""
+        left_s = self._end_s - time.monotonic()
+        if left_s <= 0.0:
+            raise TimeoutError
+        self._line.settimeout(left_s)
+        return self._line.recv_into(buffer)
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
-    timeout = _REQUEST_S
     server_version, sys_version = "fedrec", ""
+
+    def setup(self) -> None:
+        """Read the head until its deadline."""
+        super().setup()
+        self.rfile.close()
+        self.rfile = io.BufferedReader(_Head(self.connection, self.server.endpoint.head_s))
 
     def do_GET(self) -> None:
         """The bundle, or why not."""
         endpoint = self.server.endpoint
+        self.connection.settimeout(_PIECE_S)
         if self.path != PATH:
             return self._say(404)
         if not endpoint.lets_in(self.headers.get("Authorization", "")):

@@ -6,10 +6,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import socket
 import threading
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ import httpx
 import pytest
 
 from fedrec.errors import RunError, SettingsError, UnreachableError
+from fedrec.operations import connections
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.serving import bundle
+from fedrec_server import bundle_endpoint
 from fedrec_server.bundle_endpoint import BundleEndpoint
 from fedrec_server.serving import main
 from fedrec_server.serving.fetching import Source
@@ -41,8 +44,10 @@ def trained(tmp_path: Path) -> Path:
     return tmp_path / "server"
 
 
-def endpoint(folder: Path) -> BundleEndpoint:
-    return BundleEndpoint(folder, Address("127.0.0.1", 0), KNOWN, certificate=None, key=None)
+def endpoint(folder: Path, **limits: float) -> BundleEndpoint:
+    return BundleEndpoint(
+        folder, Address("127.0.0.1", 0), KNOWN, certificate=None, key=None, **limits
+    )
 
 
 def source(url: str, folder: Path, **table: Any) -> Source:
@@ -120,15 +125,70 @@ def test_nothing_but_the_bundle_is_there(trained: Path, path: str) -> None:
         assert client.send(request).status_code == 404
 
 
+def line(served: BundleEndpoint, source: str = "127.0.0.1") -> socket.socket:
+    where = (served.address.host, served.address.port)
+    return socket.create_connection(where, timeout=HANG_S, source_address=(source, 0))
+
+
+def hung_up_on(one: socket.socket) -> bool:
+    """Waits for an answer, or none."""
+    try:
+        return one.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_a_head_that_comes_byte_by_byte_has_one_deadline(trained: Path) -> None:
+    with endpoint(trained, head_s=0.2) as served, line(served) as slow:
+        slow.sendall(b"GET /v1/bundle HTTP/1.1\r\nx: ")
+
+        def cut() -> bool:
+            try:
+                slow.sendall(b"y")
+            except OSError:
+                return True
+            return False
+
+        until(cut, "the connection is cut")
+
+
+def test_strangers_hold_so_many_threads_and_no_more(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle_endpoint, "_CONNECTIONS", 2)
+    with endpoint(trained, head_s=HANG_S) as served, ExitStack() as stack:
+        held = [stack.enter_context(line(served)) for _ in range(2)]
+        assert hung_up_on(stack.enter_context(line(served)))
+        held[0].close()
+
+        def answered() -> bool:
+            with suppress(httpx.TransportError):
+                return httpx.get(f"http://{served.address}/v1/bundle").status_code == 401
+            return False
+
+        until(answered, "a place is free")
+
+
+def test_strangers_at_one_address_leave_room_for_others(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "here", lambda _: False)
+    monkeypatch.setattr(bundle_endpoint, "_PER_PEER", 1)
+    with endpoint(trained, head_s=HANG_S) as served, ExitStack() as stack:
+        stack.enter_context(line(served))
+        assert hung_up_on(stack.enter_context(line(served)))
+        other = stack.enter_context(line(served, "127.0.0.2"))
+        other.sendall(b"GET /v1/bundle HTTP/1.0\r\n\r\n")
+        assert other.makefile("rb").readline().split()[1] == b"401"
+
+
 def test_over_tls_the_authority_must_vouch_for_the_server(trained: Path, tmp_path: Path) -> None:
     for name in ("ours", "theirs"):
         write_development_certificates(tmp_path / name, clients=["c"], server_hosts=["127.0.0.1"])
     planted(trained / bundle.FILE)
-    pair = {
-        "certificate": tmp_path / "ours" / "server.pem",
-        "key": tmp_path / "ours" / "server-key.pem",
-    }
-    with BundleEndpoint(trained, Address("127.0.0.1", 0), KNOWN, **pair) as served:
+    certificate, key = (tmp_path / "ours" / name for name in ("server.pem", "server-key.pem"))
+    local = Address("127.0.0.1", 0)
+    with BundleEndpoint(trained, local, KNOWN, certificate=certificate, key=key) as served:
         url = f"https://{served.address}"
         with pytest.raises(UnreachableError):
             source(url, tmp_path, ca=str(tmp_path / "theirs" / "ca.pem")).fetch()
