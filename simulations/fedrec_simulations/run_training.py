@@ -61,11 +61,14 @@ def train_one(scenario: Scenario, work: Work, folder: Path) -> Trained:
         kept,
         runtime=work.runtime,
         charge=charge,
+        budget=None if budget is None else budget.path,
         validate=work.validate,
     )
     plan, metric = training.prepared.plan, VALIDATED_BY[split.train.kind]
     if budget is not None and charge is not None:
-        budget.require_room(training.unreleased())
+        # what is charged all together is refused by that charge, or was paid before a stop
+        if training.charges_each:
+            budget.require_room(training.unreleased())
     elif budget is not None:
         budget.charge(name, noise, training.unreleased())
     with progress_bar(work.console) as progress:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from fedrec.recipes import Prepared, prepare
 from fedrec.settings import Scenario
 from fedrec.storage import Checkpoints, finite, write_bytes, write_json
 from fedrec_simulations import statement
+from fedrec_simulations.data.prepaid import charged_ahead
 from fedrec_simulations.runtimes.job import Carried, Job, Runtime
 from fedrec_simulations.runtimes.loopback import loopback
 
@@ -92,16 +93,18 @@ class Training:
         *,
         runtime: Runtime = loopback,
         charge: Charge | None = None,
+        budget: Path | None = None,
         validate: Callable[[Model], float] | None = None,
     ) -> None:
-        """validate: of a model, where `data` and `validation` are not in memory; such a runtime
-        charges each release itself."""
+        """budget: the file that `charge` writes; without it every start is charged. validate: of a model, where `data` and
+        `validation` are not in memory; such a runtime charges each release itself."""
         self.prepared = prepare(scenario, facts)
         self._job, self._runtime = (
             Job(scenario, facts, data, self.prepared, folder, charge),
             runtime,
         )
         self._validation, self._folder, self._measured = validation, folder, validate
+        self._budget = budget
         self._checkpoints, self._records = (
             Checkpoints(folder / "checkpoints"),
             folder / "rounds.jsonl",
@@ -118,8 +121,8 @@ class Training:
         records = self._known(int(state["round"]))
         released = [name for record in records for name in record.releases]
         self._spent = Ledger(self._job.limit)
-        self._charge_ahead()
-        with closing(self._runtime(self._job, state, released)) as rounds:
+        rounds_of = self._runtime
+        with self._charged_ahead(), closing(rounds_of(self._job, state, released)) as rounds:
             for carried in rounds:
                 record = self._record(carried, state)
                 state = carried.state
@@ -142,17 +145,24 @@ class Training:
             if release.name not in made
         ]
 
-    def _charge_ahead(self) -> None:
-        """For real parties, whose aggregator draws each release once as long as it has its folder:
-        all that is left, when it has none."""
-        itself = self._runtime is loopback or self._measured is not None
-        if (
-            self._job.charge is None
-            or itself
-            or (self._folder / "aggregator" / "ledger.sqlite").exists()
-        ):
-            return
-        self._job.charge(self.unreleased())
+    @property
+    def charges_each(self) -> bool:
+        """Whether each release is charged right before its noise is drawn; by parties of their own
+        all together before the first."""
+        return self._runtime is loopback or self._measured is not None
+
+    def _charged_ahead(self) -> AbstractContextManager[None]:
+        """All that is left, for parties whose aggregator draws each release once as long as it has
+        its folder."""
+        charge, left = self._job.charge, self.unreleased()
+        if charge is None or self.charges_each or not left:
+            return nullcontext()
+        if self._budget is None:
+            charge(left)
+            return nullcontext()
+        parties = 3 if self._job.scenario.privacy.aggregation == "three-party" else 1
+        resumable = len([*self._folder.glob("aggregator*/ledger.sqlite")]) == parties
+        return charged_ahead(self._budget, self._folder, lambda: charge(left), resumable=resumable)
 
     def _record(self, done: Carried, before: State) -> RoundRecord:
         question, plan = self.prepared.recipe.ask(before), self.prepared.plan

@@ -8,6 +8,7 @@ import math
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ from fedrec.settings import load
 from fedrec.storage import read_json
 from fedrec_cli.main import guarded
 from fedrec_simulations.data.budget import DataBudget, budget_of, files_of
+from fedrec_simulations.data.prepaid import charged_ahead
+from fedrec_simulations.runtimes.choice import RuntimeChoice
+from fedrec_simulations.simulate import run
+from fedrec_simulations.training import RoundRecord
 
 NO_LIMIT = Guarantee(math.inf, 1e-5)
 MU = mu_for(5.0, 1e-5)
@@ -255,3 +260,68 @@ def test_a_seeded_run_is_an_experiment_in_every_file(
     assert "do not release this model" in out
     assert "an experiment" in (Path(found["run_dir"]) / "report.html").read_text()
     assert os.path.exists(found["budget"]["file"])
+
+
+class Stopped(Exception):
+    """Between two rounds."""
+
+
+def flower(data: Path, folder: str, *more: str, resume: bool = False, stop: bool = False) -> None:
+    """dp-bias by real parties in this process. stop: after its first round."""
+    keys = [*PLAIN, "recipe=dp-bias", f"data.path={data}", f"run.directory={data.parent / folder}"]
+    chosen = load(None, [*keys, "privacy.allow_large_delta=true", *more])
+
+    def after_round(record: RoundRecord) -> None:
+        if stop:
+            raise Stopped
+
+    with pytest.raises(Stopped) if stop else nullcontext():
+        run(
+            chosen, name="one", cast=RuntimeChoice("flower", 2), resume=resume, quiet=True,
+            on_round=after_round,
+        )  # fmt: skip
+
+
+def charges(state: Path) -> int:
+    (path,) = (state / "fedrec" / "budgets").glob("*.jsonl")
+    return len(path.read_text().splitlines())
+
+
+def test_a_stopped_run_of_real_parties_goes_on_at_its_limit_without_a_second_charge(
+    tmp_path: Path, state: Path
+) -> None:
+    data, limit = ratings(tmp_path / "ratings.csv"), "privacy.max_total_epsilon=5"
+    flower(data, "runs", limit, stop=True)
+    flower(data, "runs", limit, resume=True, stop=True)
+    flower(data, "runs", limit, resume=True)
+    assert charges(state) == 1
+    with pytest.raises(BudgetExceededError):
+        flower(data, "others", limit)
+    assert not list((state / "fedrec" / "budgets").glob("*.paid")), "of a finished training"
+
+
+@pytest.mark.parametrize("first", ["goes on", "finishes"])
+def test_a_copy_of_a_stopped_run_of_real_parties_is_charged_anew(
+    first: str, tmp_path: Path, state: Path
+) -> None:
+    data = ratings(tmp_path / "ratings.csv")
+    flower(data, "runs", stop=True)
+    shutil.copytree(tmp_path / "runs", tmp_path / "copy")
+    flower(data, "runs", resume=True, stop=first == "goes on")
+    assert charges(state) == 1
+    flower(data, "copy", resume=True)
+    assert charges(state) == 2
+
+
+def test_a_copy_of_a_run_that_is_at_work_is_charged_anew(tmp_path: Path) -> None:
+    budget, paid = tmp_path / "people.jsonl", list[str]()
+
+    def at_work(folder: str) -> AbstractContextManager[None]:
+        return charged_ahead(budget, tmp_path / folder, lambda: paid.append(folder), resumable=True)
+
+    with at_work("run"):
+        shutil.copytree(tmp_path / "run", tmp_path / "copy")
+        with at_work("copy"):
+            assert paid == ["run", "copy"]
+    with at_work("run"):
+        assert paid == ["run", "copy", "run"], "it has finished"
