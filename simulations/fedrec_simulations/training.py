@@ -96,8 +96,10 @@ class Training:
         budget: Path | None = None,
         validate: Callable[[Model], float] | None = None,
     ) -> None:
-        """budget: the file that `charge` writes; without it every start is charged. validate: of a model, where `data` and
-        `validation` are not in memory; such a runtime charges each release itself."""
+        """budget: the file that `charge` writes; without it every start is charged.
+
+        validate: of a model, where `data` and `validation` are not in memory; such a runtime
+        charges each release itself."""
         self.prepared = prepare(scenario, facts)
         self._job, self._runtime = (
             Job(scenario, facts, data, self.prepared, folder, charge),

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shutil
+import stat
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -25,7 +26,7 @@ from fedrec_cli.main import guarded
 from fedrec_simulations.data.budget import DataBudget, budget_of, files_of
 from fedrec_simulations.data.prepaid import charged_ahead
 from fedrec_simulations.runtimes.choice import RuntimeChoice
-from fedrec_simulations.simulate import run
+from fedrec_simulations.simulate import run as run_scenario
 from fedrec_simulations.training import RoundRecord
 
 NO_LIMIT = Guarantee(math.inf, 1e-5)
@@ -262,7 +263,7 @@ def test_a_seeded_run_is_an_experiment_in_every_file(
     assert os.path.exists(found["budget"]["file"])
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """Between two rounds."""
 
 
@@ -273,10 +274,10 @@ def flower(data: Path, folder: str, *more: str, resume: bool = False, stop: bool
 
     def after_round(record: RoundRecord) -> None:
         if stop:
-            raise Stopped
+            raise StoppedError
 
-    with pytest.raises(Stopped) if stop else nullcontext():
-        run(
+    with pytest.raises(StoppedError) if stop else nullcontext():
+        run_scenario(
             chosen, name="one", cast=RuntimeChoice("flower", 2), resume=resume, quiet=True,
             on_round=after_round,
         )  # fmt: skip
@@ -325,3 +326,21 @@ def test_a_copy_of_a_run_that_is_at_work_is_charged_anew(tmp_path: Path) -> None
             assert paid == ["run", "copy"]
     with at_work("run"):
         assert paid == ["run", "copy", "run"], "it has finished"
+
+
+def test_a_named_budget_keeps_the_permissions_that_let_other_users_charge_it(
+    tmp_path: Path,
+) -> None:
+    named = one(tmp_path)
+    named.charge("a", "system", [GaussianEvent("counts", MU)])
+    named.path.chmod(0o660)
+    named.charge("b", "system", [GaussianEvent("counts", MU)])
+    assert stat.S_IMODE(named.path.stat().st_mode) == 0o660
+
+
+def test_the_default_budget_is_its_users_alone(tmp_path: Path) -> None:
+    own = budget_of(load(None).privacy, files_of(str(ratings(tmp_path / "a.csv"))))
+    assert own is not None
+    own.charge("a", "system", [GaussianEvent("counts", MU)])
+    assert stat.S_IMODE(own.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(own.path.parent.stat().st_mode) == 0o700

@@ -151,7 +151,7 @@ class DataBudget:
         if not events:
             return
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if self._own else 0o777)
             with self._locked() as file:
                 entries = self._read(file)
                 listed = noise == "seeded" or not _private(events)
@@ -202,10 +202,18 @@ class DataBudget:
     @contextmanager
     def _locked(self) -> Iterator[IO[str]]:
         """One process at a time, for the moment of a charge."""
-        with open(self.path, "a+", encoding="utf-8") as file:
-            os.chmod(self.path, 0o600)
+
+        def opened(path: str, flags: int) -> int:
+            return os.open(path, flags, 0o600 if self._own else 0o666)
+
+        with open(self.path, "a+", encoding="utf-8", opener=opened) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield file
+
+    @property
+    def _own(self) -> bool:
+        """Whether it is this user's alone; who may write a named file, its owner says."""
+        return self.path.parent == default_folder()
 
     def _read(self, file: IO[str]) -> tuple[Entry, ...]:
         file.seek(0)
