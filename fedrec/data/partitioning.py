@@ -3,18 +3,19 @@
 Rows are scattered by a hash of their user's id to pieces on disk; then each part is made of its
 pieces alone, with its duplicates and values outside the scale resolved as the format's reader does:
 both are a matter of one user. Stopped, it goes on where it was: scattered pieces and finished parts
-are kept in `DIR/.work` until the manifest is written.
+are kept until the manifest is written: in `DIR/.work`, for an object store in the user's state
+folder, readable by this user alone.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from tempfile import gettempdir
 
 import numpy as np
 import numpy.typing as npt
@@ -62,15 +63,14 @@ def open_output(output: str, *, parts: int, source: str, resume: bool) -> Path:
         raise RunError(
             f"{output} holds a partitioned data set already", "Name another folder, or remove it."
         )
-    if not Place(output).is_local:
-        folder, work = (
-            Path(output),
-            Path(gettempdir()) / f"fedrec-{hashlib.sha256(output.encode()).hexdigest()[:16]}",
-        )
-    else:
-        folder, work = Path(output), Path(output) / ".work"
+    local, folder, work = Place(output).is_local, Path(output), _work(output)
     asked = json.dumps({"parts": parts, "source": source}, sort_keys=True)
     try:
+        if os.path.lexists(work) and (work.is_symlink() or work.stat().st_uid != os.getuid()):
+            raise RunError(
+                f"{work}, where the pieces of {output} are kept, belongs to another user",
+                "Ask its owner to remove it, or name another folder.",
+            )
         if work.exists() and resume:
             if (work / "asked.json").read_text() != asked:
                 raise RunError(
@@ -81,21 +81,25 @@ def open_output(output: str, *, parts: int, source: str, resume: bool) -> Path:
         if work.exists():
             raise RunError(
                 f"{output} is an unfinished data set",
-                "Give --resume to finish it, or remove the folder.",
+                f"Give --resume to finish it, or remove {folder if local else work}.",
             )
-        if (
-            Place(output).is_local
-            and folder.exists()
-            and (not folder.is_dir() or any(folder.iterdir()))
-        ):
+        if local and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise RunError(f"{output} is not empty", "Name another folder.")
-        work.mkdir(parents=True)
+        work.mkdir(parents=True, mode=0o700)
         (work / "asked.json").write_text(asked)
     except OSError as failure:
         raise RunError(
             f"{output} cannot be written: {failure.strerror or failure}", "Name another folder."
         ) from None
     return work
+
+
+def _work(output: str) -> Path:
+    """Where pieces, which hold raw rows, are kept; never in a folder that all users share."""
+    if Place(output).is_local:
+        return Path(output) / ".work"
+    state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
+    return state / "fedrec" / "partitioning" / hashlib.sha256(output.encode()).hexdigest()[:16]
 
 
 def partition_dataset(

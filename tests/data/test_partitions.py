@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import stat
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -318,3 +321,35 @@ def test_an_object_store_is_a_path_like_any_other(tmp_path: Path) -> None:
     url = f"memory://{tmp_path.name}/parts"
     partition(load(None, ["data.preset=small"]), url, parts=2, resume=False)
     _same(open_partitions(url).whole(), planted(SHAPES["small"], seed=1))
+
+
+def test_pieces_for_an_object_store_are_kept_where_this_user_alone_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("fsspec")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "shared"))
+    url = f"memory://{tmp_path.name}/pieces"
+    work = partitioning.open_output(url, parts=2, source="", resume=False)
+    assert work.is_relative_to(tmp_path / "state")
+    assert stat.S_IMODE(work.stat().st_mode) == 0o700
+    with pytest.raises(RunError, match="unfinished") as refused:
+        partitioning.open_output(url, parts=2, source="", resume=False)
+    assert str(work) in str(refused.value.remedy)
+
+
+@pytest.mark.parametrize("harm", ["another user's", "a link"])
+def test_pieces_that_another_user_could_have_laid_there_are_refused(
+    harm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("fsspec")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    url = f"memory://{tmp_path.name}/pieces"
+    work = partitioning.open_output(url, parts=2, source="", resume=False)
+    if harm == "a link":
+        work.rename(tmp_path / "theirs")
+        work.symlink_to(tmp_path / "theirs")
+    else:
+        monkeypatch.setattr(os, "getuid", lambda: work.stat().st_uid + 1)
+    with pytest.raises(RunError, match="belongs to another user"):
+        partitioning.open_output(url, parts=2, source="", resume=True)
