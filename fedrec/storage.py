@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,18 @@ from fedrec.errors import RunError
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Replace `path` atomically and durably: after a crash it holds the old bytes or the new
-    ones."""
+PRIVATE = 0o600
+"""Mode of files that their owner alone reads."""
+
+
+def write_bytes(path: Path, content: bytes, *, mode: int = 0o666) -> None:
+    """Replace `path` atomically and durably: after a crash it holds the old bytes or the new ones.
+
+    mode: what the user's umask takes from."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with open(beside, "wb") as file:
+        with open(beside, "wb", opener=partial(os.open, mode=mode)) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

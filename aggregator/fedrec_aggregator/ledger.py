@@ -406,8 +406,14 @@ class ReleaseLedger:
 
     def _connected(self) -> Any:
         """A connection whose transactions are begun and ended by statements."""
+        path = self.folder / "ledger.sqlite"
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        except OSError as failure:
+            remedy = "Correct the permissions of the folder and its files."
+            raise RunError(f"{path} cannot be opened: {failure}", remedy) from failure
         return sqlite3.connect(
-            self.folder / "ledger.sqlite",
+            path,
             isolation_level=None,
             check_same_thread=False,
             timeout=5.0,

@@ -141,7 +141,7 @@ class Supervisor:
 def _started(verb: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     """In a session of its own: Ctrl-C reaches the parent alone, which then stops all in order;
     after kill -9 the kernel does."""
-    log.parent.mkdir(parents=True, exist_ok=True)
+    log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     command = parent_death.command(
         [sys.executable, "-m", "fedrec_cli", *verb], max_bytes=_MOST_BYTES
     )

@@ -13,7 +13,7 @@ def locked(path: Path) -> Any:
     """An open file that no other process can lock; closing it lets go, and so does the end of this
     process."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         file = open(path.with_suffix(".lock"), "a")  # noqa: SIM115 - held for as long as the ledger is
     except OSError as failure:
         raise RunError(

@@ -21,7 +21,7 @@ from fedrec.data.impressions import Impressions, News
 from fedrec.data.mind import read_mind
 from fedrec.errors import DataError
 from fedrec.federation.protocol import Terms
-from fedrec.storage import write_bytes
+from fedrec.storage import PRIVATE, write_bytes
 from fedrec_client.settings import ClientData
 
 SHARD_FORMAT = "fedrec-news-shard/1"
@@ -116,7 +116,8 @@ def read_readers(data: ClientData) -> LocalReaders:
 def write_clicks(path: Path, clicks: Impressions, names: tuple[str, ...]) -> None:
     """Keep the clicks of one run, by its item numbers: private, for this site alone."""
     arrays = {name: np.ascontiguousarray(getattr(clicks, name)) for name in PRIVATE_COLUMNS}
-    write_bytes(path, save(arrays, {"names": "/".join(names), "items": str(clicks.num_news)}))
+    metadata = {"names": "/".join(names), "items": str(clicks.num_news)}
+    write_bytes(path, save(arrays, metadata), mode=PRIVATE)
 
 
 def read_clicks(path: Path, items: int, names: tuple[str, ...]) -> Impressions | None:
@@ -139,7 +140,7 @@ def write_news_shard(path: Path, readers: LocalReaders) -> None:
     } | {"vectors": readers.vectors}
     texts = {"news": asdict(readers.news), "user_ids": list(readers.user_ids)}
     arrays |= {"texts": np.frombuffer(json.dumps(texts).encode(), np.uint8)}
-    write_bytes(path, save(arrays, {"format": SHARD_FORMAT}))
+    write_bytes(path, save(arrays, {"format": SHARD_FORMAT}), mode=PRIVATE)
 
 
 def read_news_shard(path: Path) -> LocalReaders:

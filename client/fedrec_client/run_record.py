@@ -15,7 +15,7 @@ from pathlib import Path
 from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Receipt, Refusal, Terms
 from fedrec.federation.wire import pack_terms, question_digest, read_terms
-from fedrec.storage import write_bytes, write_json
+from fedrec.storage import PRIVATE, write_bytes, write_json
 
 MOST_RUNS = 10_000
 """A server that begins runs without end must not fill the disk."""
@@ -67,7 +67,8 @@ class Notes:
 
     def keep_batch(self, run: str, round: int, number: int, batch: bytes) -> None:
         """One message to the aggregator, as it left."""
-        write_bytes(self._round(run, round).with_name(f"round-{round:03d}-{number:03d}.frr"), batch)
+        path = self._round(run, round).with_name(f"round-{round:03d}-{number:03d}.frr")
+        write_bytes(path, batch, mode=PRIVATE)  # of ratings it has no noise yet
 
     def keep_receipt(
         self,

@@ -24,7 +24,7 @@ from fedrec.data.kinds import KINDS, Kind
 from fedrec.data.read import read
 from fedrec.errors import DataError, RefusedError, SettingsError
 from fedrec.federation.protocol import Refusal, Terms
-from fedrec.storage import write_bytes
+from fedrec.storage import PRIVATE, write_bytes
 from fedrec_client.settings import ClientData
 
 SHARD_FORMAT = "fedrec-shard/1"
@@ -175,6 +175,7 @@ def write_shard(
             },
             metadata,
         ),
+        mode=PRIVATE,
     )
 
 

@@ -299,7 +299,8 @@ def _handler(file: Path | None, max_bytes: int, kept: int) -> logging.Handler:
     if file is None:
         return logging.StreamHandler(sys.stderr)
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        # it may be the first file of a state folder
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return _LogFile(file, max_bytes, kept)
     except OSError as failure:
         raise SettingsError(

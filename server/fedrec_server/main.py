@@ -91,7 +91,7 @@ def run(
     require_pinned_flower()
     folder, told = Path(settings.state), stop or threading.Event()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as failure:
         raise SettingsError(
             f"state: {failure}", "Name a folder that this user may write."

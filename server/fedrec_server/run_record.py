@@ -108,7 +108,7 @@ def open_notes(folder: Path, wanted: Mapping[str, Any], run: str | None) -> RunN
 def only_one(folder: Path) -> Iterator[None]:
     """Hold the folder for this process: two servers in it would ask two different questions in one
     round. Raises RunError."""
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with open(folder / "lock", "w") as file:
         try:
             flock(file, LOCK_EX | LOCK_NB)

@@ -70,4 +70,5 @@ def _empty(folder: Path, settings: object) -> None:
     with writing(folder, _ELSEWHERE):
         if folder.exists():
             shutil.rmtree(folder)
+        folder.mkdir(parents=True, mode=0o700)  # it holds private data
         write_json(folder / SETTINGS, settings)
