@@ -195,6 +195,7 @@ def write_development_certificates(
         cause = f"{both[0]} is named as the aggregator's host and the server's"
         raise SettingsError(cause, "Give each a name of its own: one machine may have two.")
     aggregators = _aggregators(aggregator_hosts, three=three_aggregators)
+    _require_names([*(leaves or {}), *clients])
     ca = _existing(folder, "ca") or make_ca(folder, days=days)
     parties: list[tuple[Role, str, Sequence[str]]] = [
         *(("aggregator", name, hosts) for name, hosts in aggregators.items()),
@@ -227,6 +228,20 @@ def _aggregators(hosts: Sequence[str], *, three: bool) -> dict[str, Sequence[str
         if hosts
         else dict.fromkeys(PLACES, LOCAL_HOSTS)
     )
+
+
+def _require_names(names: Iterable[str]) -> None:
+    """Raises SettingsError on a name that is none, and where a certificate's file would have the
+    name of another's key."""
+    for name in names:
+        try:
+            identity("client", name)
+        except ValueError as failure:
+            raise SettingsError(str(failure), "Choose another name.") from None
+        if name.endswith("-key"):
+            raise SettingsError(
+                f"{name!r}: files whose names end in -key.pem hold keys", "Choose another name."
+            )
 
 
 def _builder(

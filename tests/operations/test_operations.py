@@ -287,3 +287,14 @@ def test_only_loopback_is_loopback() -> None:
         Address(host, 1).loopback
         for host in ("0.0.0.0", "::", "192.0.2.7", "localhost.example.org")
     )
+
+
+@pytest.mark.parametrize("role", ["clients", "leaves"])
+@pytest.mark.parametrize("name", ["x-key", "two words"])
+def test_a_name_whose_certificate_would_lie_where_a_key_does_is_refused_before_anything_is_written(
+    name: str, role: str, tmp_path: Path
+) -> None:
+    names = {"clients": ["x"]} | {role: ["x", name] if role == "clients" else {name: []}}
+    with pytest.raises(SettingsError, match=name):
+        write_development_certificates(tmp_path / "c", **names)
+    assert not (tmp_path / "c").exists()

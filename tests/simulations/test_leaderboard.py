@@ -174,6 +174,15 @@ def test_the_command_of_a_row_is_the_scenario_and_names_no_path_of_this_machine(
     assert again.digest() == scenario.digest()
 
 
+@pytest.mark.parametrize("key", ["word_vectors", "entity_vectors", "language_model"])
+def test_the_command_of_a_row_of_news_names_no_path_of_this_machine(key: str) -> None:
+    usual = load(None, [])
+    news = usual.news.model_copy(update={key: "/home/me/vectors"})
+    said = command(usual.model_copy(update={"news": news}))
+    assert "/home/me" not in said
+    assert f'news.{key}="PATH/vectors"' in said
+
+
 def test_the_same_scenario_with_seeded_noise_leaves_the_same_models(
     place: Path, tmp_path: Path
 ) -> None:

@@ -37,6 +37,9 @@ PATHS = (
     "collective.users_file",
     "collective.similar_file",
     "privacy.budget_file",
+    "news.word_vectors",
+    "news.entity_vectors",
+    "news.language_model",
 )
 """Keys that name a place on one's own machine: a command says PATH/NAME in their place."""
 
