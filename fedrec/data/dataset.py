@@ -65,11 +65,17 @@ def added(reports: Sequence[ReadReport], notes: tuple[str, ...] = ()) -> ReadRep
 
 @dataclass(frozen=True)
 class FileDigest:
-    """One file that was read: its name, size in bytes and SHA-256."""
+    """One file that was read: its name, size in bytes and SHA-256.
+
+    public: whether it holds nobody's rows. rows: a digest of who has which item, whatever the rows'
+    order and form, where one was made: people are found again by it.
+    """
 
     name: str
     size_bytes: int
     sha256: str
+    public: bool = False
+    rows: str = ""
 
 
 @dataclass(frozen=True)
@@ -156,11 +162,11 @@ def with_events(
     )
 
 
-def digest_file(path: Path) -> FileDigest:
+def digest_file(path: Path, *, public: bool = False) -> FileDigest:
     """Name, size and SHA-256 of one file, read in blocks."""
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
             size += len(block)
-    return FileDigest(path.name, size, digest.hexdigest())
+    return FileDigest(path.name, size, digest.hexdigest(), public)

@@ -139,10 +139,14 @@ def read_movielens(
     titles = tuple(film.title for film in films) if films else None
     catalogue = Catalogue(tuple(map(str, items.tolist())), titles, tuple(map(str, users.tolist())))
     features, described, notes = film_features(folder, catalogue, films, item_features, min_items)
-    files = [folder / name for name in names] + ([folder / form.films] if films else []) + described
+    public = [*([folder / form.films] if films else []), *described]
+    files = (
+        *(digest_file(folder / name) for name in names),
+        *(digest_file(file, public=True) for file in public),
+    )
     report = added(reports, notes)
     untold = () if films else (CATALOGUE_OF_ROWS,)
-    provenance = Provenance(form.name, tuple(digest_file(file) for file in files), report, untold)
+    provenance = Provenance(form.name, files, report, untold)
     return Dataset(events[0], catalogue, features, provenance, events[1] if given else None)
 
 

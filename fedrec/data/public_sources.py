@@ -209,7 +209,8 @@ def _rows_of(
 
 def _also_read(provenance: Provenance, files: Sequence[FileDigest], note: str) -> Provenance:
     report = replace(provenance.report, notes=(*provenance.report.notes, note))
-    return replace(provenance, files=(*provenance.files, *files), report=report)
+    public = [replace(file, public=True) for file in files]
+    return replace(provenance, files=(*provenance.files, *public), report=report)
 
 
 def _named(catalogue: Catalogue, users: npt.NDArray[np.integer]) -> Catalogue:

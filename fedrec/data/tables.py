@@ -300,10 +300,8 @@ def _only_inter(path: Path) -> Path:
 
 def digests_of(source: Mapping[str, Path], table: ItemTable | None) -> tuple[FileDigest, ...]:
     """Of every file that was read."""
-    files = [file for place in source.values() for file in table_files(place)] + (
-        [] if table is None else [table.path]
-    )
-    return tuple(digest_file(file) for file in files)
+    files = [digest_file(file) for place in source.values() for file in table_files(place)]
+    return (*files, *([] if table is None else [digest_file(table.path, public=True)]))
 
 
 def dataset_of(

@@ -3,6 +3,7 @@ refused past a limit."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -13,8 +14,11 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
+from fedrec.data.dataset import FileDigest
+from fedrec.data.frames import read_frame
 from fedrec.errors import BudgetExceededError, RunError
 from fedrec.federation import releases
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
@@ -24,6 +28,7 @@ from fedrec.settings import load
 from fedrec.storage import read_json
 from fedrec_cli.main import guarded
 from fedrec_simulations.data.budget import DataBudget, budget_of, files_of
+from fedrec_simulations.data.datasets import load_dataset
 from fedrec_simulations.data.prepaid import charged_ahead
 from fedrec_simulations.runtimes.choice import RuntimeChoice
 from fedrec_simulations.simulate import run as run_scenario
@@ -344,3 +349,90 @@ def test_the_default_budget_is_its_users_alone(tmp_path: Path) -> None:
     own.charge("a", "system", [GaussianEvent("counts", MU)])
     assert stat.S_IMODE(own.path.stat().st_mode) == 0o600
     assert stat.S_IMODE(own.path.parent.stat().st_mode) == 0o700
+
+
+def named(*files: FileDigest) -> Path:
+    found = budget_of(load(None).privacy, files)
+    assert found is not None
+    return found.path
+
+
+def test_public_files_beside_the_rows_are_the_same_people(tmp_path: Path) -> None:
+    data, films = ratings(tmp_path / "ratings.csv"), tmp_path / "films.csv"
+    others, near = ratings(tmp_path / "others.csv"), tmp_path / "near.csv"
+    others.write_text(others.read_text().replace("u", "v").replace("vser", "user"))
+    near.write_text("item,neighbour,score\ni1,i2,0.5\n")
+    table = "item,genre\n" + "".join(f"i{j},drama\n" for j in range(25))
+    public_users = [
+        f"collective.users_file={others}",
+        "collective.users_ids=same",
+        'collective.sides=["public-users"]',
+    ]
+    similar = [f"collective.similar_file={near}", 'collective.sides=["similar-items"]']
+    for more in ("", "i99,comedy\n"):
+        films.write_text(table + more)
+        for extra in ([], [f"data.features_path={films}"], public_users, similar):
+            chosen = load(None, [*PLAIN, f"data.path={data}", "recipe=dp-cmf", *extra])
+            provenance = load_dataset(chosen).provenance
+            assert named(*provenance.files) == named(*files_of(str(data)))
+            assert len(provenance.files) == 1 + bool(extra), "all that was read is told"
+
+
+def test_titles_of_films_and_news_are_not_people(tmp_path: Path) -> None:
+    for folder, events, public in (
+        ("film", "ratings.dat", "movies.dat"),
+        ("news", "train/behaviors.tsv", "train/news.tsv"),
+    ):
+        (tmp_path / folder / events).parent.mkdir(parents=True)
+        for name in (events, public):
+            (tmp_path / folder / name).write_text(name)
+        before = files_of(str(tmp_path / folder))
+        (tmp_path / folder / public).write_text("another line")
+        (tmp_path / folder / "README").write_text("of somebody")
+        after = files_of(str(tmp_path / folder))
+        assert named(*before) == named(*after)
+        assert len(after) == 3
+
+
+@pytest.mark.parametrize(
+    "form", ["other order", "floats", "with times", "numbers as text", "float ids"]
+)
+def test_a_frame_of_the_same_people_in_another_form_has_the_same_budget(form: str) -> None:
+    rows = pl.DataFrame({"user": [1, 1, 2], "item": [7, 8, 7], "rating": [5, 3, 4]})
+    scale: dict[str, Any] = {"rating": "rating", "rating_range": (1, 5)}
+    others = {
+        "other order": (rows.reverse(), {}),
+        "floats": (rows.with_columns(pl.col("rating").cast(pl.Float32)), {}),
+        "with times": (rows.with_columns(t=pl.lit(1_000_000_000)), {"time": "t"}),
+        "float ids": (rows.with_columns(pl.col("user", "item").cast(pl.Float64)), {}),
+        "numbers as text": (rows.with_columns(pl.col("user", "item").cast(pl.String)), {}),
+    }
+    frame, more = others[form]
+    one, other = (read_frame(rows, **scale), read_frame(frame, **scale, **more))
+    assert named(*one.provenance.files) == named(*other.provenance.files)
+    fewer = read_frame(rows.head(2), **scale)
+    assert named(*one.provenance.files) != named(*fewer.provenance.files)
+
+
+def test_a_budget_of_an_earlier_version_counts_once(tmp_path: Path, state: Path) -> None:
+    rows, films = FileDigest("rows", 1, "a" * 64), FileDigest("films", 1, "b" * 64, public=True)
+    name = hashlib.sha256("\n".join([rows.sha256, films.sha256]).encode()).hexdigest()[:32]
+    old = state / "fedrec" / "budgets" / f"{name}.jsonl"
+    DataBudget(old, NO_LIMIT, clock=lambda: 7.0).charge("a", "system", [GaussianEvent("x", MU)])
+    for _ in range(2):
+        found = budget_of(load(None).privacy, [rows, films])
+        assert found is not None
+        assert found.path != old
+        assert [(e.training, e.time_s) for e in found.entries()] == [("a", 7.0)]
+    assert not old.exists()
+    assert [e.training for e in DataBudget(named(rows), NO_LIMIT).entries()] == ["a"]
+
+
+def test_a_budget_of_an_earlier_version_that_is_gone_is_noticed(state: Path) -> None:
+    rows, films = FileDigest("rows", 1, "a" * 64), FileDigest("films", 1, "b" * 64, public=True)
+    name = hashlib.sha256("\n".join([rows.sha256, films.sha256]).encode()).hexdigest()[:32]
+    old = state / "fedrec" / "budgets" / f"{name}.jsonl"
+    DataBudget(old, NO_LIMIT).charge("a", "system", [GaussianEvent("x", MU)])
+    old.unlink()
+    with pytest.raises(RunError, match="older than"):
+        budget_of(load(None).privacy, [rows, films])

@@ -3,10 +3,10 @@ outlives run folders.
 
 A line for each charge, written durably before the noise is drawn; lines form a SHA-256 chain, whose
 head is also kept in a small file beside it. All charges of one file add up, whatever run, scenario
-or folder they came from. By default a file is named by the SHA-256 of the data's files and lies in
-the user's state folder: a copy of the data, another output folder and a deleted run are the same
-people. `privacy.budget_file` names another: for several versions of the same people's data, or a
-folder that several users share.
+or folder they came from. By default a file is named by the SHA-256 of the files that hold people's
+rows and lies in the user's state folder: a copy of the data, other public files beside it, another
+output folder and a deleted run are the same people. `privacy.budget_file` names another: for
+several versions of the same people's data, or a folder that several users share.
 
 Seeded experiments are listed and not added: they are no releases, since whoever knows the seed can
 remove their noise, and two of one seed can remove each other's. Trainings without noise are listed
@@ -23,7 +23,8 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -41,6 +42,7 @@ Event = GaussianEvent | PureEvent | PaddedEvent
 Noise = Literal["system", "seeded"]
 
 _GENESIS = hashlib.sha256(b"fedrec data budget 1").hexdigest()
+_EVENTS_IN = {"behaviors.tsv", "ratings.dat", "ratings.csv", "u.data"}
 _ROUNDING = 1e-9  # relative, as in `fedrec.privacy.ledger`
 
 
@@ -230,14 +232,44 @@ class DataBudget:
 def budget_of(privacy: PrivacySettings, files: Iterable[FileDigest]) -> DataBudget | None:
     """The budget of the data in these files; None where there are none, as the data is invented,
     and no file is named."""
-    digests = sorted(file.sha256 for file in files)
+    read = tuple(files)
+    people = sorted(file.rows or file.sha256 for file in read if not file.public)
     limit = Guarantee(privacy.max_total_epsilon, privacy.delta)
     if privacy.budget_file:
         return DataBudget(Path(privacy.budget_file), limit)
-    if not digests:
+    if not people:
         return None
+    budget = DataBudget(_named_by(people), limit)
+    _take_over(_named_by(sorted(file.sha256 for file in read)), budget.path)
+    return budget
+
+
+def _named_by(digests: Sequence[str]) -> Path:
     name = hashlib.sha256("\n".join(digests).encode()).hexdigest()
-    return DataBudget(default_folder() / f"{name[:32]}.jsonl", limit)
+    return default_folder() / f"{name[:32]}.jsonl"
+
+
+def _take_over(older: Path, budget: Path) -> None:
+    """Charges of the file that earlier versions named by all files, public ones too. A crash in
+    between takes them over twice."""
+    kept = older.with_name(f"{older.name}.moved")
+    if older == budget or (kept.exists() and not older.exists()):
+        return
+    before = DataBudget(older, Guarantee(math.inf, 0.5))
+    if not before.entries():
+        return
+    try:
+        with before._locked() as file:
+            for entry in before._read(file):
+                taking = replace(before, path=budget, clock=partial(float, entry.time_s))
+                taking.charge(entry.training, entry.noise, entry.events)
+            for path in (older, HeadFile(older).path):
+                path.rename(path.with_name(f"{path.name}.moved"))
+    except OSError as failure:
+        raise RunError(
+            f"{older} cannot be moved: {failure.strerror or failure}",
+            "Correct the permissions of its folder.",
+        ) from None
 
 
 def default_folder() -> Path:
@@ -251,16 +283,14 @@ def default_folder() -> Path:
 
 def files_of(path: str) -> tuple[FileDigest, ...]:
     """Digests of the files at `path`, a folder's in all its folders; none for an empty path, which
-    is invented data."""
+    is invented data. In a folder with files of events by their official names, others are public.
+    """
     if not path:
         return ()
     root = Path(path)
-    return tuple(
-        digest_file(file)
-        for file in (
-            [root] if root.is_file() else sorted(p for p in root.rglob("*") if p.is_file())
-        )
-    )
+    files = [root] if root.is_file() else sorted(p for p in root.rglob("*") if p.is_file())
+    events = [p for p in files if p.name in _EVENTS_IN or p.suffix == ".inter"] or files
+    return tuple(digest_file(file, public=file not in events) for file in files)
 
 
 def _private(events: Sequence[Event]) -> bool:
