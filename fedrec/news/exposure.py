@@ -1,10 +1,11 @@
-"""How often items were shown, in a list from the whole catalogue.
+"""Exposure of items, how often each was shown, as a part of scores for whole catalogues.
 
 A model of impressions learns which of the candidates shown is clicked: its scores tell p(click)
 over q(shown) up to a factor, whichever q chose the candidates. Over the candidates of an impression
 that is what counts. For a list from the whole catalogue log q belongs to the score again: the
 correction of sampled softmax (Bengio and Senecal 2008; Yi et al. 2019 for recommenders). q is
-counted from the candidates of training, which are public, so it costs nothing.
+counted from the candidates of training, which are public, so it costs nothing. A bundle tells it
+to everybody, exactly.
 """
 
 from __future__ import annotations
