@@ -76,8 +76,8 @@ docs-site: install
 
 # the services and their types, each from its one description
 proto: install
-	$(BIN)/python -m grpc_tools.protoc -I transport --python_out=transport --pyi_out=transport \
-		transport/fedrec_transport/aggregator_api/aggregator.proto transport/fedrec_transport/serving_api/serving.proto
+	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. \
+		fedrec/transport/aggregator_api/aggregator.proto fedrec/transport/serving_api/serving.proto
 
 clean:
 	rm -rf $(VENV) .rehearsal runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

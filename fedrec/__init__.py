@@ -17,7 +17,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_API = "fedrec_simulations.api."
+_API = "fedrec.api."
 _PLACES = {
     "Dataset": _API + "datasets",
     "TrainingSet": _API + "datasets",
@@ -39,7 +39,7 @@ _PLACES = {
     "simulate": _API + "running",
     "audit": _API + "running",
     "scenarios": _API + "running",
-    "compare": _API + "comparing",
+    "compare": "fedrec.run.comparing",
     "JsonLines": _API + "callbacks",
     "MLflow": _API + "callbacks",
     "recipe": "fedrec.registry",

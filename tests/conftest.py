@@ -39,7 +39,7 @@ settings.register_profile("fedrec", deadline=None, derandomize=True)
 settings.load_profile("fedrec")
 
 THREATS = Path(__file__).parents[1] / "docs" / "privacy.md"
-COMMAND, PARTIES = "fedrec_cli", {"aggregator", "client", "server"}
+COMMAND, PARTIES = "fedrec.cli", {"aggregator", "client", "server"}
 _started = list[str]()
 
 

@@ -94,13 +94,13 @@ def test_what_only_an_import_or_an_unreached_definition_names_is_unreached() -> 
         ),
         (
             "fedrec.storage",
-            "__import__('fedrec_simulations.simulate')",
-            "imports fedrec_simulations.simulate",
+            "__import__('fedrec.run.simulate')",
+            "imports fedrec.run.simulate",
         ),
         (
-            "fedrec_cli.parties",
-            "from fedrec_simulations.simulate import run",
-            "which fedrec_cli may not",
+            "fedrec.cli.parties",
+            "from fedrec.run.simulate import run",
+            "which fedrec.cli may not",
         ),
         (
             "fedrec.privacy.guarantee",

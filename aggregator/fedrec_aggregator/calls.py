@@ -26,12 +26,12 @@ from fedrec.federation.versions import KEY, PROTOCOL, spoken
 from fedrec.federation.wire import refused
 from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
+from fedrec.transport.aggregator_api import aggregator_pb2 as pb
+from fedrec.transport.aggregator_api import methods
+from fedrec.transport.aggregator_api.methods import Method
 from fedrec_aggregator.credentials import Roster
 from fedrec_aggregator.settings_tables import TrafficSettings
 from fedrec_aggregator.traffic import Place, Traffic
-from fedrec_transport.aggregator_api import aggregator_pb2 as pb
-from fedrec_transport.aggregator_api import methods
-from fedrec_transport.aggregator_api.methods import Method
 
 P = ParamSpec("P")
 R = TypeVar("R")

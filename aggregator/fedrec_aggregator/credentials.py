@@ -21,10 +21,10 @@ import grpc
 from fedrec.errors import SettingsError
 from fedrec.federation.protocol import Refusal, refused
 from fedrec.operations.certificates import Identity, identity, pins
+from fedrec.transport.caller import AUTHORIZATION, BEARER, NAME_KEY, ROLE_KEY, Role
 from fedrec_aggregator.leaf_settings import ROOT
 from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_aggregator.settings_tables import TlsSettings, TokenEntry
-from fedrec_transport.caller import AUTHORIZATION, BEARER, NAME_KEY, ROLE_KEY, Role
 
 
 @dataclass(frozen=True)

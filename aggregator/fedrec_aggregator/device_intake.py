@@ -95,7 +95,7 @@ class DeviceIntake:
 
 
 def application(intake: DeviceIntake, *, body_s: float = 60.0) -> Starlette:
-    """The routes of `fedrec_device.service`. body_s: for what an admitted device sends to
+    """The routes of `fedrec_client.device.service`. body_s: for what an admitted device sends to
     arrive."""
 
     async def current(request: Request) -> Response:

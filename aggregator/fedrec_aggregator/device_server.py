@@ -12,11 +12,11 @@ import uvicorn
 
 from fedrec.errors import RunError, SettingsError
 from fedrec.operations.addresses import Address
+from fedrec.transport.connection_limits import ConnectionLimits, bounded
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.device_content import Content, FolderContent, HttpsContent
 from fedrec_aggregator.device_intake import DeviceIntake, application
 from fedrec_aggregator.settings_tables import DevicesTable
-from fedrec_transport.connection_limits import ConnectionLimits, bounded
 
 _CALLS_AT_ONCE, _LOOK_S = 1_000, 0.01
 

@@ -14,13 +14,13 @@ from google.protobuf.message import Message
 
 from fedrec.federation.protocol import LedgerHead, Opening, Refusal
 from fedrec.federation.wire import refused
+from fedrec.transport.aggregator_api import aggregator_pb2 as pb
+from fedrec.transport.aggregator_api import methods
+from fedrec.transport.aggregator_api.methods import Method
 from fedrec_aggregator.calls import Call, Calls
 from fedrec_aggregator.leaf import LeafAggregator
 from fedrec_aggregator.leaf_settings import ROOT
 from fedrec_aggregator.three_party_leaf import LeafOfThreeAggregator
-from fedrec_transport.aggregator_api import aggregator_pb2 as pb
-from fedrec_transport.aggregator_api import methods
-from fedrec_transport.aggregator_api.methods import Method
 
 _THREADS = 2
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from fedrec.federation.leaves import TokenRange, require_all_once
 from fedrec.operations.addresses import Address
 from fedrec.operations.party_settings import FilePath, RangeTable, with_pin
-from fedrec_transport.channel import Access
+from fedrec.transport.channel import Access
 
 ROOT = "root"
 """What a leaf calls its root, and the root itself where there is no TLS."""

@@ -23,6 +23,9 @@ from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_settings import insecure_name, require_three_keys
 from fedrec.operations.party_state import Doing
 from fedrec.storage import write_json
+from fedrec.transport.channel import Access
+from fedrec.transport.leaf_client import RemoteLeaf
+from fedrec.transport.share_client import RemotePeer
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster, server_credentials
 from fedrec_aggregator.leaf import LeafAggregator
@@ -37,9 +40,6 @@ from fedrec_aggregator.settings_tables import PeerTable, ThreePartyTable
 from fedrec_aggregator.three_party import ThreePartyAggregator
 from fedrec_aggregator.three_party_leaf import LeafOfThreeAggregator
 from fedrec_aggregator.three_party_root import RootOfThreeAggregator
-from fedrec_transport.channel import Access
-from fedrec_transport.leaf_client import RemoteLeaf
-from fedrec_transport.share_client import RemotePeer
 
 _TICK_S = 0.2
 """How often rounds are looked at that nobody asks about."""

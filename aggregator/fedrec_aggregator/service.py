@@ -25,6 +25,9 @@ from fedrec.federation.wire import refused
 from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing
+from fedrec.transport.aggregator_api import aggregator_pb2 as pb
+from fedrec.transport.aggregator_api import methods
+from fedrec.transport.aggregator_api.methods import Method
 from fedrec_aggregator.calls import Call, Calls
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster
@@ -34,9 +37,6 @@ from fedrec_aggregator.settings_tables import TrafficSettings
 from fedrec_aggregator.three_party import ThreePartyAggregator
 from fedrec_aggregator.three_party_leaf import LeafOfThreeAggregator
 from fedrec_aggregator.three_party_service import ThreePartyCalls
-from fedrec_transport.aggregator_api import aggregator_pb2 as pb
-from fedrec_transport.aggregator_api import methods
-from fedrec_transport.aggregator_api.methods import Method
 
 REPORT_THREADS, SERVER_THREADS = 2, 4
 """Checking a batch takes about ten times its bytes while it runs, so few run at once; servers call

@@ -12,11 +12,11 @@ from google.protobuf.message import Message
 
 from fedrec.federation.protocol import Refusal
 from fedrec.federation.wire import refused
+from fedrec.transport.aggregator_api import aggregator_pb2 as pb
+from fedrec.transport.aggregator_api import methods
+from fedrec.transport.aggregator_api.methods import Method
 from fedrec_aggregator.calls import Call, Calls
 from fedrec_aggregator.three_party import ThreePartyAggregator
-from fedrec_transport.aggregator_api import aggregator_pb2 as pb
-from fedrec_transport.aggregator_api import methods
-from fedrec_transport.aggregator_api.methods import Method
 
 _THREADS = 2
 

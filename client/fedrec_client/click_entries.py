@@ -18,12 +18,12 @@ import numpy.typing as npt
 
 from fedrec.errors import RunError
 from fedrec.news.person import events_of_person
+from fedrec.operations.ledger_files import broken
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.mixtures import Event
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
-from fedrec_client.ledger_files import broken
 
 GENESIS = hashlib.sha256(b"fedrec click ledger 2").hexdigest()
 

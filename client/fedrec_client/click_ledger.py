@@ -28,6 +28,16 @@ import numpy.typing as npt
 from fedrec.errors import RefusedError, RunError
 from fedrec.federation.protocol import Refusal
 from fedrec.operations.clock import ClockJump
+from fedrec.operations.ledger_files import (
+    CLOCK_SCHEMA,
+    HeadFile,
+    behind,
+    opened,
+    opening,
+    read_jumps,
+    reading,
+    write_jump,
+)
 from fedrec.privacy.click_accounting import Costs, dearest_click
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import epsilon_of_events
@@ -40,16 +50,6 @@ from fedrec_client.click_entries import (
     packed,
     runs_of,
     verified,
-)
-from fedrec_client.ledger_files import (
-    CLOCK_SCHEMA,
-    HeadFile,
-    behind,
-    opened,
-    opening,
-    read_jumps,
-    reading,
-    write_jump,
 )
 from fedrec_client.lock import locked
 from fedrec_client.pseudonyms import SECRET_BYTES

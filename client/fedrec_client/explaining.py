@@ -12,9 +12,9 @@ import numpy as np
 from google.protobuf.message import Message
 
 from fedrec.serving.asking import told
+from fedrec.transport.serving_api import serving_pb2 as pb
 from fedrec_client.recommending import Answered, Recommender
 from fedrec_client.serving_link import Left
-from fedrec_transport.serving_api import serving_pb2 as pb
 
 _MESSAGES: dict[str, type[Message]] = {
     "Recommend": pb.RecommendRequest,

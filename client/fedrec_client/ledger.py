@@ -31,12 +31,7 @@ from fedrec.errors import BudgetExceededError, RefusedError, RunError, UnitMisma
 from fedrec.federation.ledger_heads import HeadMemory
 from fedrec.federation.protocol import LedgerHead, Refusal
 from fedrec.operations.clock import ClockJump
-from fedrec.privacy.accounting import epsilon_of, mu_for
-from fedrec.privacy.calibration import Plan
-from fedrec.privacy.guarantee import Guarantee, said_down
-from fedrec.privacy.ledger import Ledger
-from fedrec_client.ledger_entries import GENESIS, Entry, next_head, rows_of, verified
-from fedrec_client.ledger_files import (
+from fedrec.operations.ledger_files import (
     CLOCK_SCHEMA,
     HeadFile,
     behind,
@@ -46,6 +41,11 @@ from fedrec_client.ledger_files import (
     reading,
     write_jump,
 )
+from fedrec.privacy.accounting import epsilon_of, mu_for
+from fedrec.privacy.calibration import Plan
+from fedrec.privacy.guarantee import Guarantee, said_down
+from fedrec.privacy.ledger import Ledger
+from fedrec_client.ledger_entries import GENESIS, Entry, next_head, rows_of, verified
 from fedrec_client.lock import locked
 from fedrec_client.pseudonyms import SECRET_BYTES
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrec.privacy.accounting import GaussianEvent
-from fedrec_client.ledger_files import (
+from fedrec.operations.ledger_files import (
     broken,
 )
+from fedrec.privacy.accounting import GaussianEvent
 
 GENESIS = hashlib.sha256(b"fedrec client ledger 1").hexdigest()
 

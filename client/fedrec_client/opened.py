@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 from fedrec.federation.protocol import ReportDesk
 from fedrec.operations.party_settings import AggregatorAccess, names_of_three
 from fedrec.operations.party_state import Awaited, PartyState, noting
+from fedrec.transport.aggregator_client import RemoteReportDesk, Retry
+from fedrec.transport.channel import Access
+from fedrec.transport.share_client import RemoteShareDesk
 from fedrec_client.leaf_settings import range_of, three_by_range
 from fedrec_client.leaves import Leaves
 from fedrec_client.leaves_of_three import LeavesOfThree
@@ -20,9 +23,6 @@ from fedrec_client.renewal import Renewal
 from fedrec_client.settings import NEWS_FORMATS, ClientData, ClientSettings
 from fedrec_client.store import read_users
 from fedrec_client.three_way import ThreeWay, names_of
-from fedrec_transport.aggregator_client import RemoteReportDesk, Retry
-from fedrec_transport.channel import Access
-from fedrec_transport.share_client import RemoteShareDesk
 
 if TYPE_CHECKING:  # it brings torch, which a client of ratings does without
     from fedrec_client.news import NewsParticipant

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from fedrec.errors import SettingsError
+from fedrec.transport.channel import Access
 from fedrec_client.serving_link import GrpcServer, Server, Trust
-from fedrec_transport.channel import Access
 
 
 def connect(url: str, trust: Trust, *, timeout_s: float = 10.0) -> Server:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.operations.ledger_files import broken
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import PaddedEvent
-from fedrec_client.ledger_files import broken
 
 GENESIS = hashlib.sha256(b"fedrec serving ledger 1").hexdigest()
 

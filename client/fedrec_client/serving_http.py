@@ -20,8 +20,8 @@ from fedrec.federation.protocol import Refusal
 from fedrec.federation.versions import FIELD, spoken
 from fedrec.federation.wire import refused
 from fedrec.operations.addresses import Address
+from fedrec.transport.channel import Access, examine, only, tls
 from fedrec_client.serving_link import Left, Query, Reply, lost, patiently, told
-from fedrec_transport.channel import Access, examine, only, tls
 
 _MOST_BYTES = 2**22
 """Of an answer that is not a bundle."""

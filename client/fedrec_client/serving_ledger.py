@@ -34,11 +34,11 @@ import numpy as np
 
 from fedrec.errors import BudgetExceededError, PrivacyError, RunError
 from fedrec.news.person import of_any_history, of_own_history
+from fedrec.operations.ledger_files import HeadFile, opened, opening, reading
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.click_accounting import ClickAccountant, Cohort
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import epsilon_of_events
-from fedrec_client.ledger_files import HeadFile, opened, opening, reading
 from fedrec_client.lock import locked
 from fedrec_client.serving_entries import (
     GENESIS,

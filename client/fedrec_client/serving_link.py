@@ -22,9 +22,9 @@ import numpy.typing as npt
 
 from fedrec.errors import ProtocolError, RefusedError, UnreachableError
 from fedrec.federation.versions import spoken
-from fedrec_transport.aggregator_api.methods import CODE_KEY, REMEDY_KEY
-from fedrec_transport.channel import Access, open_channel
-from fedrec_transport.serving_api import serving_pb2 as pb
+from fedrec.transport.aggregator_api.methods import CODE_KEY, REMEDY_KEY
+from fedrec.transport.channel import Access, open_channel
+from fedrec.transport.serving_api import serving_pb2 as pb
 
 R = TypeVar("R")
 

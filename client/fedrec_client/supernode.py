@@ -22,9 +22,9 @@ from pathlib import Path
 from fedrec.errors import SettingsError
 from fedrec.operations import logs, parent_death
 from fedrec.operations.addresses import Address, free_port
+from fedrec.transport.channel import Access
 from fedrec_client.settings import SuperLinkAccess
 from fedrec_client.tls_proxy import Way
-from fedrec_transport.channel import Access
 
 FLOWER_ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",

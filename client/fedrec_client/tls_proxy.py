@@ -28,7 +28,7 @@ from cryptography import x509
 from fedrec.errors import FedRecError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
-from fedrec_transport.channel import Access, examine, tls
+from fedrec.transport.channel import Access, examine, tls
 
 _HOST = "127.0.0.1"
 _PIECE = 2**16

@@ -31,7 +31,7 @@ FILES = {
 
 def main(root: Path, preset: str = "demo") -> None:
     """Everything, once."""
-    fedrec = [sys.executable, "-m", "fedrec_cli"]
+    fedrec = [sys.executable, "-m", "fedrec.cli"]
     names = [word for site in SITES for word in ("--client", site)]
     hosts = [
         "--aggregator-host",

@@ -11,7 +11,7 @@ from fedrec.federation.wire import pack_terms, question_digest, question_header
 
 
 def described(terms: Terms, invitation: Invitation) -> tuple[dict[str, bytes], bytes]:
-    """Files by SHA-256, and what is told of the round, as `fedrec_device.service` reads both."""
+    """Files by SHA-256, and what is told of the round, as a light device reads both."""
     question, plan = invitation.question, invitation.plan
     header, named = (
         question_header(question, run=invitation.run, plan=plan.digest()),

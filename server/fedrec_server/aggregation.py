@@ -14,11 +14,11 @@ from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_settings import AggregatorAccess
 from fedrec.settings import Scenario
 from fedrec.sharing.three_desk import ThreeDesk
+from fedrec.transport.aggregator_client import RemoteReleaseDesk, Retry
+from fedrec.transport.channel import Access
 from fedrec_server.seen_ledger import FollowedDesk, SeenLedger
 from fedrec_server.settings import ServerSettings
 from fedrec_server.watching import WatchedDesk
-from fedrec_transport.aggregator_client import RemoteReleaseDesk, Retry
-from fedrec_transport.channel import Access
 
 
 def desk_and_budget(

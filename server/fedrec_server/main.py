@@ -30,6 +30,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import guarantee_of
 from fedrec.settings import Scenario
 from fedrec.storage import write_json
+from fedrec.transport.aggregator_client import Retry
 from fedrec_server.aggregation import desk_and_budget, memories
 from fedrec_server.bundle_endpoint import BundleEndpoint
 from fedrec_server.executor import require_pinned_flower
@@ -42,7 +43,6 @@ from fedrec_server.settings_tables import PublishTable
 from fedrec_server.stopping import Sleep, stopping_signals
 from fedrec_server.superlink_connection import SuperLinkConnection
 from fedrec_server.trainings import Trainings
-from fedrec_transport.aggregator_client import Retry
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Simulations: runs on one machine, runtimes, reports, audits, experiments and benchmarks."""
+"""Playing of all parties on one machine: runtimes of real parties, and the demonstration."""

@@ -22,10 +22,10 @@ from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry
+from fedrec.transport.channel import Access
 from fedrec_aggregator import main
 from fedrec_aggregator.settings import AggregatorSettings, validated
-from fedrec_transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry
-from fedrec_transport.channel import Access
 from tests.waiting import HANG_S
 
 QUICK = Retry(patience_s=HANG_S, first_pause_s=0.02, longest_pause_s=0.2, deadline_s=HANG_S)

@@ -13,11 +13,11 @@ import pytest
 from fedrec.errors import RefusedError, SettingsError, UnreachableError
 from fedrec.federation.protocol import Refusal
 from fedrec.operations.certificates import KeyPair, issue, make_ca, pins
+from fedrec.transport.aggregator_api import aggregator_pb2 as pb
+from fedrec.transport.aggregator_api import methods
+from fedrec.transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry, healthy
+from fedrec.transport.channel import Access, open_channel
 from fedrec_aggregator.credentials import Certificates
-from fedrec_transport.aggregator_api import aggregator_pb2 as pb
-from fedrec_transport.aggregator_api import methods
-from fedrec_transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry, healthy
-from fedrec_transport.channel import Access, open_channel
 from tests.waiting import HANG_S
 
 SHORT = Retry(patience_s=0.3, first_pause_s=0.05, deadline_s=HANG_S)

@@ -16,10 +16,10 @@ import pytest
 
 from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Phase
-from fedrec_transport.aggregator_api import aggregator_pb2 as pb
-from fedrec_transport.aggregator_api import methods
-from fedrec_transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry, healthy
-from fedrec_transport.channel import Access, open_channel
+from fedrec.transport.aggregator_api import aggregator_pb2 as pb
+from fedrec.transport.aggregator_api import methods
+from fedrec.transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry, healthy
+from fedrec.transport.channel import Access, open_channel
 from tests.waiting import HANG_S, until
 
 pytestmark = pytest.mark.processes

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.waiting import HANG_S
 
 ROOT = Path(__file__).parents[2]
-PROTO = ROOT / "transport/fedrec_transport/aggregator_api/aggregator.proto"
+PROTO = ROOT / "fedrec/transport/aggregator_api/aggregator.proto"
 
 
 def test_the_generated_modules_are_up_to_date(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_the_generated_modules_are_up_to_date(tmp_path: Path) -> None:
     ]
     subprocess.run(command, check=True, timeout=HANG_S)
     for name in ("aggregator_pb2.py", "aggregator_pb2.pyi"):
-        assert (tmp_path / "fedrec_transport/aggregator_api" / name).read_text() == PROTO.with_name(
+        assert (tmp_path / "fedrec.transport/aggregator_api" / name).read_text() == PROTO.with_name(
             name
         ).read_text()
 

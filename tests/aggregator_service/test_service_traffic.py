@@ -12,10 +12,10 @@ import pytest
 
 from fedrec.errors import RefusedError, UnreachableError
 from fedrec.federation.protocol import Phase, Refusal
-from fedrec_transport.aggregator_api import aggregator_pb2 as pb
-from fedrec_transport.aggregator_api import methods
-from fedrec_transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry
-from fedrec_transport.channel import open_channel
+from fedrec.transport.aggregator_api import aggregator_pb2 as pb
+from fedrec.transport.aggregator_api import methods
+from fedrec.transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry
+from fedrec.transport.channel import open_channel
 from tests.waiting import HANG_S, until, with_more_time
 
 ONCE = Retry(patience_s=0.0, deadline_s=HANG_S)

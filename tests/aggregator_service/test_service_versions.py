@@ -8,8 +8,8 @@ import pytest
 
 from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Refusal
+from fedrec.transport import aggregator_client
 from fedrec_aggregator import calls
-from fedrec_transport import aggregator_client
 from tests.aggregator_service.conftest import ONCE
 
 

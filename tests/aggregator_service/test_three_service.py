@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fedrec.cli.doctor.parties import aggregator_checks
 from fedrec.errors import RefusedError, SettingsError
 from fedrec.federation.protocol import Refusal
 from fedrec.federation.round_driver import AggregatedLink, Patience
@@ -22,18 +23,17 @@ from fedrec.operations.certificates import PLACES, write_development_certificate
 from fedrec.operations.pins import read_pins, write_pins
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.three_desk import ThreeDesk
+from fedrec.transport.aggregator_client import RemoteReleaseDesk
+from fedrec.transport.channel import Access
+from fedrec.transport.share_client import RemotePeer, RemoteShareDesk
 from fedrec_aggregator import main
 from fedrec_aggregator.settings import AggregatorSettings, validated
 from fedrec_aggregator.three_party import ThreePartyAggregator
-from fedrec_cli.doctor.parties import aggregator_checks
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.three_way import ThreeWay, names_of
 from fedrec_simulations.runtimes.deployment_files import toml
 from fedrec_simulations.runtimes.processes import free_addresses
-from fedrec_transport.aggregator_client import RemoteReleaseDesk
-from fedrec_transport.channel import Access
-from fedrec_transport.share_client import RemotePeer, RemoteShareDesk
 from tests.aggregator_service.conftest import ONCE, QUICK
 from tests.sharing.three_cores import PROMISE, RUN, SEED, Cores, Federation, federation
 from tests.waiting import HANG_S

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
+from fedrec.cli.doctor import parties
 from fedrec.errors import FedRecError, RefusedError, SettingsError
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal
 from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.rounds import train
 from fedrec.federation.wire import pack_release
 from fedrec.sharing.three_desk import ThreeDesk
+from fedrec.transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk
+from fedrec.transport.channel import Access
+from fedrec.transport.leaf_client import RemoteLeaf
+from fedrec.transport.share_client import RemotePeer
 from fedrec_aggregator.settings import validated
-from fedrec_cli.doctor import parties
 from fedrec_simulations.runtimes.processes import free_addresses
-from fedrec_transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk
-from fedrec_transport.channel import Access
-from fedrec_transport.leaf_client import RemoteLeaf
-from fedrec_transport.share_client import RemotePeer
 from tests.aggregator_service.conftest import ONCE, QUICK
 from tests.aggregator_service.test_three_service import served
 from tests.aggregator_service.three_trees import (

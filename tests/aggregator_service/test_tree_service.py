@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fedrec.cli.doctor import parties
 from fedrec.errors import FedRecError, RefusedError, SettingsError
 from fedrec.federation.leaves import even_ranges
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal
@@ -22,19 +23,18 @@ from fedrec.federation.wire import pack_release
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.pins import read_pins, write_pins
+from fedrec.run.job import shards
+from fedrec.transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk
+from fedrec.transport.channel import Access
+from fedrec.transport.leaf_client import RemoteLeaf
 from fedrec_aggregator import main
 from fedrec_aggregator.settings import AggregatorSettings, validated
-from fedrec_cli.doctor import parties
 from fedrec_client.leaves import Leaves
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.settings import validated as client_settings
 from fedrec_client.store import LocalUsers
-from fedrec_simulations.runtimes.job import shards
 from fedrec_simulations.runtimes.processes import free_addresses
-from fedrec_transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk
-from fedrec_transport.channel import Access
-from fedrec_transport.leaf_client import RemoteLeaf
 from tests.aggregator_service.conftest import ONCE, QUICK
 from tests.contracts.conftest import ITEMS, PROMISE, SEED, Called, Federation, events, prepared_for
 from tests.waiting import HANG_S

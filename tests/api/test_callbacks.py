@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import fedrec
-from fedrec_simulations.api import callbacks
+from fedrec.api import callbacks
 
 
 class Client:

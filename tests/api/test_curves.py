@@ -12,8 +12,8 @@ import pytest
 from scipy import stats
 
 import fedrec
-from fedrec_simulations.report import comparison
-from fedrec_simulations.report.comparison import different_data
+from fedrec.report import comparison
+from fedrec.report.comparison import different_data
 
 matplotlib.use("agg")
 

@@ -15,8 +15,8 @@ import polars as pl
 import pytest
 
 import fedrec
+from fedrec.cli.main import guarded
 from fedrec.errors import BudgetExceededError, LeakageError, RunError, SettingsError
-from fedrec_cli.main import guarded
 
 KEYS = [
     "data.preset=small",

@@ -13,7 +13,7 @@ pytest.importorskip("lenskit", reason="LensKit is not installed: pip install 'fe
 import pandas as pd
 from lenskit.data import ItemList, RecQuery, from_interactions_df
 
-from fedrec_simulations.lenskit_scorer import PrivateScorer
+from fedrec.api.lenskit_scorer import PrivateScorer
 
 
 def test_the_component_scores_as_the_estimator_does() -> None:

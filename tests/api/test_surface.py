@@ -18,16 +18,16 @@ import pytest
 
 import fedrec
 from fedrec import preparing, registry, testing
+from fedrec.cli.commands import api_reference
 from fedrec.data import read
 from fedrec.federation import block_kinds
 from fedrec.news import variant
-from fedrec_simulations.commands import api_reference
 
 HERE = Path(__file__).parent
 KEPT = HERE / "surface.txt"
 PACKAGES = (
-    *("fedrec", "fedrec_simulations", "fedrec_cli", "fedrec_client", "fedrec_server"),
-    *("fedrec_aggregator", "fedrec_transport", "fedrec_device"),
+    *("fedrec", "fedrec_simulations", "fedrec.cli", "fedrec_client", "fedrec_server"),
+    *("fedrec_aggregator", "fedrec.transport", "fedrec_client.device"),
 )
 
 
@@ -56,7 +56,7 @@ def surface() -> str:
         value = getattr(fedrec, name)
         if not inspect.isclass(value):
             lines.append(f"{name}({', '.join(inspect.signature(value).parameters)})")
-        elif not value.__module__.startswith("fedrec_simulations.api"):
+        elif not value.__module__.startswith("fedrec.api"):
             lines.append(name)
         else:
             lines.append(f"{name}({', '.join(inspect.signature(value).parameters)})")
@@ -139,7 +139,7 @@ def test_every_public_name_and_method_has_an_example_that_runs() -> None:
         value = getattr(fedrec, name)
         assert _has_example(value), name
         assert value.__module__ in EXAMPLES, f"{name}: no test runs its example"
-        if inspect.isclass(value) and value.__module__.startswith("fedrec_simulations.api"):
+        if inspect.isclass(value) and value.__module__.startswith("fedrec.api"):
             for member, what in vars(value).items():
                 called = what.__func__ if isinstance(what, staticmethod) else what
                 if not member.startswith("_") and inspect.isfunction(called):
@@ -168,7 +168,7 @@ def test_every_public_thing_is_documented() -> None:
     for name in set(fedrec.__all__) - {"__version__"}:
         value = getattr(fedrec, name)
         assert inspect.getdoc(value), name
-        if inspect.isclass(value) and value.__module__.startswith("fedrec_simulations.api"):
+        if inspect.isclass(value) and value.__module__.startswith("fedrec.api"):
             for member, what in inspect.getmembers_static(value):
                 assert (
                     member.startswith("_") or isinstance(what, (str, bool)) or inspect.getdoc(what)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-ROLES = ("server", "client", "device", "aggregator", "transport", "cli", "simulations")
+ROLES = ("server", "client", "aggregator", "simulations")
 PACKAGES = (ROOT / "fedrec", *(ROOT / role / f"fedrec_{role}" for role in ROLES))
 _IMPORTERS = {"import_module", "__import__"}
 _CONTINUOUS = {"normal", "standard_normal", "laplace"}
@@ -205,13 +205,28 @@ def violations(of: Sources, declared: Mapping[str, Any] | None = None) -> list[s
     graph = edges(modules)
     return sorted(
         [
-            *_rooms(graph, modules, declared["rooms"]),
+            *_rooms(graph, modules, _written_out(declared)),
             *_third_party(modules, declared["third_party"]),
             *_by_name(modules, declared["by_name"]["modules"]),
             *_noise(modules, declared["noise"]),
             *_cycles(graph, declared),
         ]
     )
+
+
+def _written_out(declared: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The rooms that each room may import, with "fedrec.*" written out."""
+    rooms, above = declared["rooms"], declared["above"]
+    library = [
+        room
+        for room in rooms
+        if (room == "fedrec" or room.startswith("fedrec."))
+        and not any(room == one or room.startswith(f"{one}.") for one in above)
+    ]
+    return {
+        room: [name for one in may for name in (library if one == "fedrec.*" else [one])]
+        for room, may in rooms.items()
+    }
 
 
 def _rooms(
@@ -223,10 +238,7 @@ def _rooms(
             yield f"{name}: in no room of rules.toml"
         for other in graph.get(name, ()):
             room = room_of(other, rooms)
-            whole = "fedrec.*" in rooms.get(own, []) and (
-                room == "fedrec" or room.startswith("fedrec.")
-            )
-            if room not in {own, *rooms.get(own, [])} and not whole:
+            if room not in {own, *rooms.get(own, [])}:
                 yield f"{name}: imports {other}, which {own} may not"
 
 
@@ -285,16 +297,7 @@ def _cycles(graph: Mapping[str, set[str]], declared: Mapping[str, Any]) -> Itera
         for group in listed
         if group not in found
     )
-    rooms = declared["rooms"]
-    wide = {
-        room: [
-            r
-            for other in may
-            for r in (rooms if other == "fedrec.*" else [other])
-            if other != "fedrec.*" or r.startswith("fedrec.")
-        ]
-        for room, may in rooms.items()
-    }
+    wide = _written_out(declared)
     yield from (f"rooms may import each other: {', '.join(group)}" for group in circles(wide))
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from fedrec.news.topics import public_vectors
 from fedrec.news.trained import Catalogue
+from fedrec.run.data.news import NewsData, load_news
 from fedrec.settings import Scenario, load
-from fedrec_simulations.data.news import NewsData, load_news
 
 NEWS = [
     "recipe=privaterec",

@@ -2,10 +2,10 @@ import json
 
 import pytest
 
+from fedrec.auditing.command import Audit, run
+from fedrec.auditing.finding import Finding
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings import load
-from fedrec_simulations.audit.command import Audit, run
-from fedrec_simulations.audit.finding import Finding
 
 NEWS = [
     "recipe=privaterec",

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+from fedrec.auditing.bounds import Counts, limits, lower_bound, region, through_gdp
 from fedrec.privacy.accounting import delta_of, epsilon_of, mu_for
-from fedrec_simulations.audit.bounds import Counts, limits, lower_bound, region, through_gdp
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (5.0, 1e-5)])

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedrec.auditing import drawn_noise, label_table
+from fedrec.auditing.finding import Finding
+from fedrec.auditing.uploads import Clients, clients_of, gradient_distance, told_labels
 from fedrec.news import local_update
 from fedrec.news.trained import Catalogue, topics_of
 from fedrec.news.variant import NewsVariant, promised, require
 from fedrec.privacy.click_accounting import Costs
 from fedrec.randomness import Streams
+from fedrec.run.data.news import NewsData
 from fedrec.settings import Scenario, load
-from fedrec_simulations.audit import drawn_noise, label_table
-from fedrec_simulations.audit.finding import Finding
-from fedrec_simulations.audit.uploads import Clients, clients_of, gradient_distance, told_labels
-from fedrec_simulations.data.news import NewsData
 
 NEWS = [
     "recipe=privaterec",

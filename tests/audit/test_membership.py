@@ -4,6 +4,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedrec.auditing import replays
+from fedrec.auditing.membership import asked, exposed, membership, most_exposed
+from fedrec.auditing.replays import exact_mu, opened_finding, scores, views
 from fedrec.data.interactions import Interactions
 from fedrec.federation import releases
 from fedrec.federation.hostile_clients import opening_mu
@@ -12,12 +15,9 @@ from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
+from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.settings import load
 from fedrec.sharing import layout
-from fedrec_simulations.audit import replays
-from fedrec_simulations.audit.membership import asked, exposed, membership, most_exposed
-from fedrec_simulations.audit.replays import exact_mu, opened_finding, scores, views
-from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 
 DRAWS = 6_000
 

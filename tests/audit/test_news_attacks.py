@@ -6,6 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedrec.auditing import canaries, coupling, label_table, one_click, recovery
+from fedrec.auditing.recovery import Target
+from fedrec.auditing.uploads import Clients, clients_of
 from fedrec.news import attention, central, local_update
 from fedrec.news.trained import Catalogue, topics_of
 from fedrec.privacy.accounting import mu_for
@@ -18,11 +21,8 @@ from fedrec.privacy.selection import (
     subset_selection,
 )
 from fedrec.randomness import Streams
+from fedrec.run.data.news import NewsData
 from fedrec.settings import Scenario, load
-from fedrec_simulations.audit import canaries, coupling, label_table, one_click, recovery
-from fedrec_simulations.audit.recovery import Target
-from fedrec_simulations.audit.uploads import Clients, clients_of
-from fedrec_simulations.data.news import NewsData
 
 NEWS = [
     "recipe=privaterec",

@@ -11,18 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedrec.auditing import whole
+from fedrec.auditing.bounds import mu_of_moments, separation_bound
+from fedrec.auditing.command import run
+from fedrec.auditing.planted_files import PERSON, planted_neighbours
+from fedrec.auditing.whole import Seen, runs_for, whole_finding
 from fedrec.data.dataset import Dataset
 from fedrec.data.splits import Split
 from fedrec.federation import releases
 from fedrec.privacy.accounting import mu_for
 from fedrec.randomness import Streams
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.settings import Scenario, load
-from fedrec_simulations.audit import whole
-from fedrec_simulations.audit.bounds import mu_of_moments, separation_bound
-from fedrec_simulations.audit.command import run
-from fedrec_simulations.audit.planted_files import PERSON, planted_neighbours
-from fedrec_simulations.audit.whole import Seen, runs_for, whole_finding
-from fedrec_simulations.data.datasets import load_dataset, load_split
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 SEEDED = ["privacy.noise=seeded", "privacy.epsilon=5"]

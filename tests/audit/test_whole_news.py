@@ -6,14 +6,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedrec.auditing import whole, whole_news
+from fedrec.auditing.whole_news import whole_news_findings
 from fedrec.data import mind
 from fedrec.data.impressions import Impressions
 from fedrec.errors import SettingsError
 from fedrec.news.variant import require
 from fedrec.privacy import gaussian
 from fedrec.settings import Scenario, load
-from fedrec_simulations.audit import whole, whole_news
-from fedrec_simulations.audit.whole_news import whole_news_findings
 
 NEWS = [
     "recipe=privaterec",

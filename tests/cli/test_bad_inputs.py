@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrec_cli.main import EXIT_CODES, guarded
+from fedrec.cli.main import EXIT_CODES, guarded
 
 SMALL = "--set data.preset=small"
 COLUMNS = "--set data.columns.user=who --set data.columns.item=what"

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import fedrec
-from fedrec_cli.main import guarded
+from fedrec.cli.main import guarded
 
 
 @pytest.fixture(scope="module")

@@ -12,14 +12,14 @@ from xml.etree import ElementTree
 import polars as pl
 import pytest
 
+from fedrec.auditing.command import Audit
+from fedrec.auditing.finding import Finding
+from fedrec.cli.main import guarded
 from fedrec.privacy.guarantee import Guarantee
-from fedrec_cli.main import guarded
-from fedrec_simulations.audit.command import Audit
-from fedrec_simulations.audit.finding import Finding
-from fedrec_simulations.report import charts, comparison, dots, drawn, page
-from fedrec_simulations.report.colours import LIGHT, SLOTS, chosen
-from fedrec_simulations.report.content import BucketBars, LineChart, Point
-from fedrec_simulations.report.figures import FORMATS, charts_of
+from fedrec.report import charts, comparison, dots, drawn, page
+from fedrec.report.colours import LIGHT, SLOTS, chosen
+from fedrec.report.content import BucketBars, LineChart, Point
+from fedrec.report.figures import FORMATS, charts_of
 from tests.simulations.test_report import example
 
 STARTS = {"svg": b"<svg ", "pdf": b"%PDF", "png": b"\x89PNG"}

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from fedrec_cli.main import guarded
-from fedrec_simulations.report.comparison import half, over_runs
+from fedrec.cli.main import guarded
+from fedrec.report.comparison import half, over_runs
 
 QUICK = [
     "data.preset=small",

@@ -12,11 +12,11 @@ import pytest
 
 from fedrec.errors import RefusedError, RunError
 from fedrec.federation.protocol import LedgerHead, Refusal
+from fedrec.operations.ledger_files import HeadFile
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_client.ledger import ClientLedger, read_entries
-from fedrec_client.ledger_files import HeadFile
 
 LIMIT = Guarantee(5.0, 1e-5)
 

@@ -35,7 +35,10 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, client_recipe, prepare
+from fedrec.run.job import Shard, shards
 from fedrec.settings import load
+from fedrec.transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry
+from fedrec.transport.channel import Access
 from fedrec_aggregator import calls
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.leaf import LeafAggregator
@@ -52,9 +55,6 @@ from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
 from fedrec_server.flower import FlowerBroadcast
 from fedrec_simulations.runtimes.in_process_grid import App, InProcessGrid
-from fedrec_simulations.runtimes.job import Shard, shards
-from fedrec_transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry
-from fedrec_transport.channel import Access
 from tests.waiting import HANG_S
 
 SEED, RUN, MIN_COHORT, CLIENTS = 7, "contract", 15, 3

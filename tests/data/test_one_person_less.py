@@ -27,8 +27,8 @@ from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
+from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.settings import Scenario, validated
-from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 
 Rows = dict[str, set[tuple[str, float, int]]]
 """The rows of each user, by the ids of the file."""

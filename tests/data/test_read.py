@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from fedrec.cli.main import guarded
 from fedrec.data.read import FORMATS, read
 from fedrec.errors import DataError, MalformedRowError, SettingsError
-from fedrec_cli.main import guarded
 
 
 def test_an_unknown_format_is_answered_with_the_known_ones(tmp_path):

@@ -32,7 +32,7 @@ def demonstration(tmp_path_factory: pytest.TempPathFactory) -> Demonstration:
     command = [
         sys.executable,
         "-m",
-        "fedrec_cli",
+        "fedrec.cli",
         "demo",
         "--deployment",
         "--json",

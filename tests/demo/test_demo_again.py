@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from fedrec.cli.supervisor import Supervisor
 from fedrec.federation.round_driver import Patience
 from fedrec.recipes import guarantee_of
 from fedrec.settings import load
-from fedrec_cli.supervisor import Supervisor
 from fedrec_server.flower import FlowerBroadcast
 from fedrec_server.gathering import Gathering
 from fedrec_server.public import PublicData

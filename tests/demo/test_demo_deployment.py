@@ -74,7 +74,7 @@ def test_the_kill_is_in_the_log_and_no_process_of_it_is_left(demonstration: Any)
 
 def test_ctrl_c_ends_every_process_and_frees_the_ports(tmp_path: Path) -> None:
     words = [word for key in SMALLEST for word in ("--set", key)]
-    command = [sys.executable, "-m", "fedrec_cli", "demo", "--deployment", "--keep", "kept", *words]
+    command = [sys.executable, "-m", "fedrec.cli", "demo", "--deployment", "--keep", "kept", *words]
     # a shell's background job, and so this process, may ignore it
     listens = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(

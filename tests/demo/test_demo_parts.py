@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from fedrec.cli.main import guarded
+from fedrec.cli.supervisor import Supervisor
 from fedrec.errors import RunError, SettingsError
 from fedrec.privacy.accounting import mu_for
 from fedrec.settings import load
-from fedrec_cli.main import guarded
-from fedrec_cli.supervisor import Supervisor
 from fedrec_client.clicks import read_clicks
 from fedrec_simulations.demo import shown
 from fedrec_simulations.demo.deployment import run, strike

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
+from fedrec.cli.main import guarded
 from fedrec.operations.pins import read_pins
 from fedrec.settings import load
 from fedrec_aggregator import settings as aggregator
-from fedrec_cli.main import guarded
 from fedrec_client import settings as client
 from fedrec_client.opened import read_site
 from fedrec_server import settings as server

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrec_cli.main import guarded
+from fedrec.cli.main import guarded
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "deploy.md").read_text()

@@ -51,22 +51,22 @@ else:
     raise AssertionError
 """
 VERBS = f"""
-from fedrec_cli.main import guarded
+from fedrec.cli.main import guarded
 
 code = guarded(sys.argv[1:])
 assert not any(name.partition(".")[0] in set({NETWORK!r}.split()) for name in sys.modules), "imported"
 sys.exit(code)
 """
 ONE_MACHINE = """
-fedrec_simulations.account fedrec_simulations.audit.command fedrec_simulations.data.describing fedrec_simulations.simulate
-fedrec_simulations.data.split_files fedrec_simulations.runtimes.choice fedrec.serving.exporting fedrec_cli.disclosure.overview
+fedrec.run.account fedrec.auditing.command fedrec.run.data.describing fedrec.run.simulate
+fedrec.run.data.split_files fedrec.run.runtime_choice fedrec.serving.exporting fedrec.cli.disclosure.overview
 fedrec_simulations.bench.command fedrec.testing
 """
 PARTIES = """
 fedrec_aggregator.main fedrec_client.main fedrec_client.flower fedrec_client.participant fedrec_server.main fedrec_server.flower
 fedrec_server.rounds fedrec_server.serving.main fedrec_server.serving.http_api fedrec_server.serving.grpc_api
-fedrec_cli.doctor.preflight fedrec_simulations.faults.command fedrec_simulations.runtimes.processes fedrec_cli.recommend
-fedrec_cli.recommend_demo fedrec_cli.status.overview fedrec_simulations.demo.deployment
+fedrec.cli.doctor.preflight fedrec_simulations.faults.command fedrec_simulations.runtimes.processes fedrec.cli.recommend
+fedrec.cli.recommend_demo fedrec.cli.status.overview fedrec_simulations.demo.deployment
 """
 
 
@@ -93,7 +93,7 @@ def test_the_parties_of_ratings_and_clicks_need_no_more_than_deploy() -> None:
 def test_serving_needs_no_more_than_serve() -> None:
     done = run(
         BLOCKER % f"{OPTIONAL} flwr" + IMPORT,
-        *["fedrec_server.serving.main", "fedrec_cli.recommend", "fedrec_cli.recommend_demo"],
+        *["fedrec_server.serving.main", "fedrec.cli.recommend", "fedrec.cli.recommend_demo"],
     )
     assert done.returncode == 0, done.stderr[-2_000:]
 

@@ -27,7 +27,11 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import client_recipe
+from fedrec.run.data.datasets import public_facts
+from fedrec.run.data.sealed import load_sealed
 from fedrec.settings import load
+from fedrec.transport.aggregator_client import RemoteReleaseDesk
+from fedrec.transport.channel import Access
 from fedrec_aggregator import main
 from fedrec_aggregator.core import Limits
 from fedrec_aggregator.device_content import FolderContent, HttpsContent
@@ -37,17 +41,13 @@ from fedrec_aggregator.leaf_visits import Leaf
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.root import RootAggregator
 from fedrec_aggregator.settings import validated
+from fedrec_client.device import Device, History, Leaves, Limit, Service
 from fedrec_client.leaves import Leaves as ClientLeaves
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
-from fedrec_device import Device, History, Leaves, Limit, Service
 from fedrec_server.device_clients import NAME, DeviceClients, Publication
 from fedrec_simulations.bench import light_devices
-from fedrec_simulations.data.datasets import public_facts
-from fedrec_simulations.data.sealed import load_sealed
-from fedrec_transport.aggregator_client import RemoteReleaseDesk
-from fedrec_transport.channel import Access
 from tests.device.test_light_device import InProcess
 from tests.waiting import HANG_S, until
 

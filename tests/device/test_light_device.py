@@ -39,11 +39,11 @@ from fedrec.privacy.accounting import delta_of as exact_delta_of
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec_aggregator.device_intake import DeviceIntake
+from fedrec_client.device import Device, History, Limit, Service
+from fedrec_client.device.questions import delta_of, read_header, read_plan
+from fedrec_client.device.reports import Part, require_sound, silence
+from fedrec_client.device.steps import STEPS
 from fedrec_client.pseudonyms import report_ids, user_tokens
-from fedrec_device import Device, History, Limit, Service
-from fedrec_device.questions import delta_of, read_header, read_plan
-from fedrec_device.reports import Part, require_sound, silence
-from fedrec_device.steps import STEPS
 from tests.device.worlds import InProcess, World, closed, listening, opened, world
 
 __all__ = ["closed", "world"]
@@ -369,7 +369,7 @@ def test_the_sum_over_light_devices_is_the_sum_of_the_loopback(
 
 def test_a_device_loads_numpy_and_nothing_heavy() -> None:
     script = (
-        "import sys; import fedrec_device; "
+        "import sys; import fedrec_client.device; "
         "heavy = {'numba', 'scipy', 'torch', 'flwr', 'grpc', 'pydantic', 'polars', "
         "'cryptography', 'safetensors'} & set(sys.modules); "
         "peak = next(line for line in open('/proc/self/status') if line.startswith('VmHWM')); "

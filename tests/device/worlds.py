@@ -28,14 +28,14 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import client_recipe
+from fedrec.run.data.datasets import public_facts
+from fedrec.run.data.sealed import load_sealed
+from fedrec.run.job import run_id
 from fedrec.settings import load
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.device_intake import DeviceIntake, application
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_device import History
-from fedrec_simulations.data.datasets import public_facts
-from fedrec_simulations.data.sealed import load_sealed
-from fedrec_simulations.runtimes.job import run_id
+from fedrec_client.device import History
 from tests.waiting import HANG_S, until
 
 

@@ -135,7 +135,7 @@ def test_three_aggregators_refuse_a_kind_that_they_cannot_sum() -> None:
 
 
 def test_a_news_variant_is_priced_by_itself() -> None:
-    from fedrec_simulations.account_news import describe
+    from fedrec.run.account_news import describe
 
     keys = [
         "recipe=privaterec",
@@ -152,7 +152,7 @@ def test_a_news_variant_is_priced_by_itself() -> None:
 
 def test_a_verb_of_the_command_line_is_found(installed: tuple[Path, Path]) -> None:
     path = os.pathsep.join([*map(str, installed), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "fedrec_cli", "greet", "Ada"]
+    command = [sys.executable, "-m", "fedrec.cli", "greet", "Ada"]
     done = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True
     )

@@ -19,8 +19,8 @@ from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.settings import load as scenario
-from fedrec_simulations.data.datasets import load_dataset, load_split
 
 
 @pytest.mark.parametrize(

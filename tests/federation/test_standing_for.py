@@ -13,8 +13,8 @@ from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
+from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.settings import load
-from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 
 
 def test_everybodys_release_is_itself_and_a_part_grows_with_its_noise() -> None:

@@ -30,9 +30,9 @@ from fedrec.federation.wire import (
 from fedrec.news.messages import Ask, news_recipe, pack_ask, read_ask, scenario_of
 from fedrec.recipes import client_recipe
 from fedrec.settings import Scenario, load
-from fedrec_transport.aggregator_api import aggregator_pb2 as pb
-from fedrec_transport.aggregator_api import methods
-from fedrec_transport.serving_api import serving_pb2 as serving
+from fedrec.transport.aggregator_api import aggregator_pb2 as pb
+from fedrec.transport.aggregator_api import methods
+from fedrec.transport.serving_api import serving_pb2 as serving
 from tests.federation.test_wire import ANSWER, ITEMS, MEAN, PLAN, TERMS, WIDTH
 
 OLD = json.loads((Path(__file__).parent / "messages_v1.json").read_text())

@@ -36,9 +36,9 @@ from numpy._core import _multiarray_umath
 from safetensors import safe_open
 
 from fedrec.news.variant import VARIANTS, require
+from fedrec.run import simulate, simulate_news
+from fedrec.run.runtime_choice import RuntimeChoice
 from fedrec.settings import load
-from fedrec_simulations import simulate, simulate_news
-from fedrec_simulations.runtimes.choice import RuntimeChoice
 
 KEPT = Path(__file__).with_name("golden.json")
 TOLERANCE = 1e-3

@@ -19,6 +19,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from fedrec.cli.ledgers import backup as taking
+from fedrec.cli.ledgers.backup import backup
+from fedrec.cli.ledgers.restoring import contents, restore
+from fedrec.cli.main import app
 from fedrec.errors import RefusedError, RunError, SettingsError
 from fedrec.federation.ledger_heads import follow
 from fedrec.federation.protocol import LedgerHead
@@ -26,10 +30,6 @@ from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.storage import write_json
 from fedrec_aggregator.chain import read
-from fedrec_cli.ledgers import backup as taking
-from fedrec_cli.ledgers.backup import backup
-from fedrec_cli.ledgers.restoring import contents, restore
-from fedrec_cli.main import app
 from fedrec_client.ledger import ClientLedger, read_entries
 from fedrec_server.seen_ledger import SeenLedger
 from tests.aggregator.conftest import World
@@ -371,7 +371,7 @@ def test_a_restore_that_is_cut_off_is_gone_on_from_by_nobody(
             real(source, target)  # noqa: B023
 
         with monkeypatch.context() as patch:
-            patch.setattr("fedrec_cli.ledgers.restoring.os.replace", replace)
+            patch.setattr("fedrec.cli.ledgers.restoring.os.replace", replace)
             try:
                 restore(settings / f"{name}.toml", settings / f"{name}.tar")
             except KeyboardInterrupt:

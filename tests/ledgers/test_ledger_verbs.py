@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from fedrec.cli.ledgers import inventory, repair, verification
+from fedrec.cli.main import app
 from fedrec.errors import RunError, SettingsError
 from fedrec.operations.clock import ClockJump, Clocks
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
-from fedrec_cli.ledgers import inventory, repair, verification
-from fedrec_cli.main import app
 from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.click_ledger import read_clock as read_click_clock
 from fedrec_client.ledger import ClientLedger, read_clock

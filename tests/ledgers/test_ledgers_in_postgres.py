@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from fedrec.cli.main import app
 from fedrec.errors import FedRecError
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.postgres_ledger import PostgresLedger
-from fedrec_cli.main import app
 from tests.aggregator import postgres
 from tests.aggregator.conftest import World
 

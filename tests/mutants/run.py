@@ -36,8 +36,8 @@ SOURCES = (".", "aggregator", "client", "device", "server", "cli", "simulations"
 PACKAGES = (
     "fedrec",
     "fedrec_aggregator",
-    "fedrec_transport",
-    "fedrec_cli",
+    "fedrec.transport",
+    "fedrec.cli",
     "fedrec_client",
     "fedrec_server",
     "fedrec_simulations",

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from fedrec.cli.main import guarded
 from fedrec.errors import SettingsError
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.pins import read_pins, write_pins
 from fedrec.operations.renewal import renew
-from fedrec_cli.main import guarded
 
 
 def shown(path: Path) -> x509.Certificate:

@@ -194,7 +194,7 @@ def _serving(run_folder: Path, *, settings: str = "", more: Sequence[str] = ()) 
     file, log = run_folder / "serving.toml", run_folder / "serving.log"
     file.write_text(settings)
     ways = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--page", "--settings", str(file)]
-    command = [sys.executable, "-m", "fedrec_cli", "serve", str(run_folder), *ways, *more]
+    command = [sys.executable, "-m", "fedrec.cli", "serve", str(run_folder), *ways, *more]
     with (
         log.open("w") as kept,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=kept, text=True) as process,

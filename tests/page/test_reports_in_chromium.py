@@ -12,10 +12,10 @@ import pytest
 pytest.importorskip("playwright", reason="playwright drives the browser")
 from playwright.sync_api import Browser
 
+from fedrec.auditing.command import Audit
+from fedrec.auditing.finding import Finding, Recovery
 from fedrec.privacy.guarantee import Guarantee
-from fedrec_simulations.audit.command import Audit
-from fedrec_simulations.audit.finding import Finding, Recovery
-from fedrec_simulations.report import comparison, page
+from fedrec.report import comparison, page
 from tests.page.test_in_chromium import CONTRASTS, browser  # noqa: F401  the fixture
 from tests.simulations.test_report import example
 

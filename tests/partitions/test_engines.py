@@ -22,16 +22,16 @@ from fedrec.evaluation.controls import paired
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.ratings import by_popularity, rating_metrics
 from fedrec.evaluation.toplists import same_for_everyone
+from fedrec.run.data.partitioning import partition
+from fedrec.run.partitions import on_ray
+from fedrec.run.partitions.baselines import CountTask
+from fedrec.run.partitions.evaluation import Moments, TestSums, TestTask, outcomes
+from fedrec.run.partitions.in_this_process import InThisProcess
+from fedrec.run.partitions.methods import BiasMethod, PopularityMethod
+from fedrec.run.partitions.on_ray import OnRay
+from fedrec.run.partitions.parts import Parts, PartSplit
+from fedrec.run.partitions.protocol import merged
 from fedrec.settings import load
-from fedrec_simulations.data.partitioning import partition
-from fedrec_simulations.partitions import on_ray
-from fedrec_simulations.partitions.baselines import CountTask
-from fedrec_simulations.partitions.evaluation import Moments, TestSums, TestTask, outcomes
-from fedrec_simulations.partitions.in_this_process import InThisProcess
-from fedrec_simulations.partitions.methods import BiasMethod, PopularityMethod
-from fedrec_simulations.partitions.on_ray import OnRay
-from fedrec_simulations.partitions.parts import Parts, PartSplit
-from fedrec_simulations.partitions.protocol import merged
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from fedrec.errors import DataError, SettingsError
+from fedrec.run.data.partitioning import partition
+from fedrec.run.partitions.run import run as run_over
+from fedrec.run.runtime_choice import RuntimeChoice
+from fedrec.run.simulate import run
 from fedrec.settings import Scenario, load
-from fedrec_simulations.data.partitioning import partition
-from fedrec_simulations.partitions.run import run as run_over
-from fedrec_simulations.runtimes.choice import RuntimeChoice
-from fedrec_simulations.simulate import run
 
 QUICK = ["data.preset=small", "privacy.noise=seeded", "compare.als=false", "evaluation.cutoffs=[5]"]
 PARTITIONS = RuntimeChoice("partitions")
@@ -167,7 +167,7 @@ def test_ray_gives_the_same_model(tmp_path: Path) -> None:
             f'data.path="{tmp_path / "parts"}"',
         ]
     ]
-    command = [sys.executable, "-m", "fedrec_cli", "simulate", *words, "--runtime", "ray", "--json"]
+    command = [sys.executable, "-m", "fedrec.cli", "simulate", *words, "--runtime", "ray", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert _model(json.loads(done.stdout)) == _model(whole)

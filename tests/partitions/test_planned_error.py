@@ -12,10 +12,10 @@ import pytest
 
 from fedrec.errors import SettingsError
 from fedrec.privacy.accounting import mu_for
+from fedrec.run.planned_error import LAW, OFF, Law, expected, fitted, left_out
+from fedrec.run.planning import plan
 from fedrec.settings import load
 from fedrec_simulations.bench.plan import summary
-from fedrec_simulations.planned_error import LAW, OFF, Law, expected, fitted, left_out
-from fedrec_simulations.planning import plan
 
 KEPT = Path(__file__).parents[2] / "docs" / "results" / "plan.json"
 COMMON = {"delta": 1e-5, "value_range": (1.0, 5.0), "spread": 1.1}

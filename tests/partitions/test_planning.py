@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fedrec.errors import SettingsError
+from fedrec.run.planning import plan, table
+from fedrec.run.simulate import run
 from fedrec.settings import load
-from fedrec_simulations.planning import plan, table
-from fedrec_simulations.simulate import run
 
 PLANTED = ["data.planted.users=1500", "data.planted.items=300", "data.planted.events=60000"]
 QUICK = [

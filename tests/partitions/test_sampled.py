@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from fedrec.run.data.partitioning import partition
+from fedrec.run.partitions.baselines import CountTask
+from fedrec.run.partitions.parts import Parts, PartSplit
 from fedrec.settings import load
 from fedrec_simulations.bench.scale import Sampled, of_all_parts
-from fedrec_simulations.data.partitioning import partition
-from fedrec_simulations.partitions.baselines import CountTask
-from fedrec_simulations.partitions.parts import Parts, PartSplit
 
 
 @dataclass

@@ -16,22 +16,22 @@ from typing import Any
 
 import pytest
 
+from fedrec.cli.supervisor import Supervisor
 from fedrec.data.dataset import Catalogue
 from fedrec.data.interactions import Interactions
 from fedrec.errors import RunError
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import prepare
+from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.job import Job, Shard
+from fedrec.run.loopback import loopback
+from fedrec.run.news_job import NewsJob
 from fedrec.settings import load
 from fedrec.storage import read_json
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_cli.supervisor import Supervisor
 from fedrec_server.runs import run_folder
-from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.runtimes.deployment_files import PartyFiles, ratings
-from fedrec_simulations.runtimes.job import Job, Shard
-from fedrec_simulations.runtimes.loopback import loopback
-from fedrec_simulations.runtimes.news_job import NewsJob
 from fedrec_simulations.runtimes.news_processes import holdings
 from fedrec_simulations.runtimes.processes import follow, start
 from tests.waiting import HANG_S

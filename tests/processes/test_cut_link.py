@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
+from fedrec.cli.supervisor import Supervisor
 from fedrec.operations.certificates import write_development_certificates
-from fedrec_cli.supervisor import Supervisor
+from fedrec.run.job import Shard
 from fedrec_client.ledger import read_entries
 from fedrec_simulations.runtimes.deployment_files import PartyFiles
-from fedrec_simulations.runtimes.job import Shard
 
 pytestmark = pytest.mark.processes
 

@@ -17,17 +17,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedrec.cli.supervisor import Supervisor
 from fedrec.errors import RefusedError, UnreachableError
 from fedrec.federation.messages import BlockReports, Question, Reports
 from fedrec.federation.report_batches import Batch, pack_reports
 from fedrec.federation.wire import question_digest, question_header, report_digest
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
-from fedrec_cli.supervisor import Supervisor
-from fedrec_transport.aggregator_api import aggregator_pb2 as pb
-from fedrec_transport.aggregator_api import methods
-from fedrec_transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry
-from fedrec_transport.channel import Access, open_channel
+from fedrec.transport.aggregator_api import aggregator_pb2 as pb
+from fedrec.transport.aggregator_api import methods
+from fedrec.transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry
+from fedrec.transport.channel import Access, open_channel
 from tests.waiting import HANG_S
 
 pytestmark = pytest.mark.processes

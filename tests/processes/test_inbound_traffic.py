@@ -31,10 +31,10 @@ from google.protobuf.message import Message
 from fedrec.data.interactions import Interactions
 from fedrec.federation.protocol import Answer
 from fedrec.federation.wire import read_answer
+from fedrec.run.job import Shard
+from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec_server.runs import run_folder
 from fedrec_simulations.runtimes.deployment_files import PartyFiles
-from fedrec_simulations.runtimes.job import Shard
-from fedrec_transport.aggregator_api import aggregator_pb2 as pb
 from tests.waiting import HANG_S
 
 pytestmark = pytest.mark.processes

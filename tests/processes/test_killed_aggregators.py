@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fedrec.cli.supervisor import Supervisor
 from fedrec.errors import FedRecError
 from fedrec.federation.protocol import Invitation, Phase
 from fedrec.federation.round_driver import AggregatedLink, Patience
@@ -15,16 +16,15 @@ from fedrec.federation.wire import pack_release
 from fedrec.operations.certificates import PLACES, write_development_certificates
 from fedrec.operations.pins import read_pins, write_pins
 from fedrec.sharing.three_desk import ThreeDesk
+from fedrec.transport.aggregator_client import RemoteReleaseDesk, healthy
+from fedrec.transport.channel import Access
+from fedrec.transport.share_client import RemoteShareDesk
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_cli.supervisor import Supervisor
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.three_way import ThreeWay, names_of
 from fedrec_simulations.runtimes.deployment_files import toml
 from fedrec_simulations.runtimes.processes import free_addresses
-from fedrec_transport.aggregator_client import RemoteReleaseDesk, healthy
-from fedrec_transport.channel import Access
-from fedrec_transport.share_client import RemoteShareDesk
 from tests.aggregator_service.conftest import QUICK
 from tests.aggregator_service.test_three_service import content
 from tests.sharing.three_cores import PROMISE, RUN, USERS, Cores, federation

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from fedrec.cli.supervisor import Supervisor
 from fedrec.errors import FedRecError
 from fedrec.federation.protocol import Invitation, Phase
 from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.wire import pack_release
 from fedrec.sharing.three_desk import ThreeDesk
+from fedrec.transport.aggregator_client import RemoteReleaseDesk, healthy
+from fedrec.transport.channel import Access
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_cli.supervisor import Supervisor
 from fedrec_simulations.runtimes.deployment_files import toml
 from fedrec_simulations.runtimes.processes import free_addresses
-from fedrec_transport.aggregator_client import RemoteReleaseDesk, healthy
-from fedrec_transport.channel import Access
 from tests.aggregator_service.conftest import QUICK
 from tests.aggregator_service.three_trees import (
     LEAVES,

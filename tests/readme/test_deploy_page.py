@@ -13,6 +13,7 @@ from cryptography import x509
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from fedrec.cli.main import app
 from fedrec.federation.protocol import Refusal
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.metrics import Metrics
@@ -20,13 +21,12 @@ from fedrec.operations.monitoring import ALERTS
 from fedrec.operations.pins import read_pins, write_pins
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.settings import load
+from fedrec.transport.aggregator_client import MAX_RELEASE_BYTES
 from fedrec_aggregator import settings as aggregator
 from fedrec_aggregator.limits import Limits
-from fedrec_cli.main import app
 from fedrec_client import settings as client
 from fedrec_server import settings as server
 from fedrec_server.serving import settings as serving
-from fedrec_transport.aggregator_client import MAX_RELEASE_BYTES
 
 PAGE = Path(__file__).parents[2] / "docs" / "deploy.md"
 LOADERS = {

@@ -15,15 +15,15 @@ import pytest
 from scipy.special import ndtr, ndtri
 from typer.main import get_command
 
+from fedrec.cli.commands import reference
+from fedrec.cli.main import app
 from fedrec.data.read import FORMATS
 from fedrec.errors import RunError
 from fedrec.privacy.accounting import epsilon_of, mu_for
+from fedrec.run.data.describing import keys_of_news
 from fedrec.settings import load, validated
 from fedrec.shipped import path_of
 from fedrec.storage import write_json
-from fedrec_cli.main import app
-from fedrec_simulations.commands import reference
-from fedrec_simulations.data.describing import keys_of_news
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedrec.cli.main import guarded
+from fedrec.cli.recommend_demo import example_history, served_run
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.default_model import DefaultModel
 from fedrec.factorization.liked import LikedRanker
@@ -23,8 +25,6 @@ from fedrec.operations.addresses import free_port
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.serving.bundle import FILE, read
 from fedrec.serving.texts import Texts
-from fedrec_cli.main import guarded
-from fedrec_cli.recommend_demo import example_history, served_run
 from fedrec_client.exact_ranking import best, released_model
 from fedrec_server.serving.settings import validated
 from fedrec_server.settings_tables import PublishTable

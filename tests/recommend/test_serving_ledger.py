@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 from fedrec.errors import BudgetExceededError, PrivacyError, RunError, UnitMismatchError
+from fedrec.operations.ledger_files import HeadFile
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import PaddedEvent
-from fedrec_client.ledger_files import HeadFile
 from fedrec_client.serving_entries import Drawn, Question, event_of
 from fedrec_client.serving_ledger import ServingLedger
 from tests.waiting import HANG_S
@@ -314,7 +314,7 @@ _VICTIM = """
 import os, signal, sys
 from pathlib import Path
 from fedrec_client.clicks import Clicks
-from fedrec_client.ledger_files import HeadFile
+from fedrec.operations.ledger_files import HeadFile
 from fedrec_client.recommending import Recommender
 from tests.recommend.conftest import PlainServer
 

@@ -16,14 +16,14 @@ from fedrec.errors import ProtocolError, RefusedError, SettingsError, Unreachabl
 from fedrec.federation.protocol import Refusal
 from fedrec.operations.addresses import free_port
 from fedrec.operations.certificates import pins, write_development_certificates
+from fedrec.transport.channel import Access
+from fedrec.transport.serving_api import serving_pb2 as pb
 from fedrec_client.clicks import Clicks
 from fedrec_client.explaining import decoded, explained
 from fedrec_client.recommending import Recommender
 from fedrec_client.serving_connection import connect
 from fedrec_client.serving_http import HttpServer
 from fedrec_client.serving_link import Query, Trust
-from fedrec_transport.channel import Access
-from fedrec_transport.serving_api import serving_pb2 as pb
 
 from .conftest import HISTORY, PlainServer, write_bundle
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from fedrec.run import simulate, simulate_news
 from fedrec.serving import bundle as files
 from fedrec.settings import load
-from fedrec_simulations import simulate, simulate_news
 
 FAST = [
     "data.preset=small",

@@ -18,9 +18,9 @@ import pytest
 from fedrec.serving import bundle
 from fedrec.serving.texts import Texts
 from fedrec.serving.user_map import UserMap
+from fedrec.transport.serving_api import serving_pb2 as pb
 from fedrec_server.serving import main
 from fedrec_server.serving.settings import validated
-from fedrec_transport.serving_api import serving_pb2 as pb
 from tests.waiting import HANG_S
 
 CATEGORIES = ("crime", "drama", "war")

@@ -13,8 +13,8 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from fedrec.serving import bundle
+from fedrec.transport.serving_api import serving_pb2 as pb
 from fedrec_server.serving.refusals import HTTP_STATUS, Code
-from fedrec_transport.serving_api import serving_pb2 as pb
 from tests.serving_server.conftest import reference
 from tests.waiting import HANG_S
 

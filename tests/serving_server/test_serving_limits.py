@@ -17,9 +17,9 @@ import pytest
 from fedrec.errors import RefusedError, SettingsError
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.connections import Connections
+from fedrec.transport.serving_api import serving_pb2 as pb
 from fedrec_server.serving.rate_limit import Peers
 from fedrec_server.serving.settings import EXAMPLE, LimitsTable, load, overridden, validated
-from fedrec_transport.serving_api import serving_pb2 as pb
 from tests.serving_server.conftest import planted
 from tests.waiting import HANG_S, with_more_time
 

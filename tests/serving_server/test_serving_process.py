@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from fedrec.serving import bundle
-from fedrec_transport.serving_api import serving_pb2 as pb
+from fedrec.transport.serving_api import serving_pb2 as pb
 from tests.serving_server.conftest import B, planted, reference
 from tests.waiting import HANG_S, until, with_more_time
 
@@ -46,7 +46,7 @@ class Process:
         program = [
             sys.executable,
             "-m",
-            "fedrec_cli",
+            "fedrec.cli",
             "serve",
             str(folder),
             "--settings",

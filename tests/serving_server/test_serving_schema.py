@@ -11,8 +11,8 @@ import httpx
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from fedrec.transport.serving_api import serving_pb2 as pb
 from fedrec_server.serving import http_api
-from fedrec_transport.serving_api import serving_pb2 as pb
 
 NUMBERS_OF_A_QUERY, ONE_NUMBER = (
     FieldDescriptor.TYPE_FLOAT,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from fedrec.run import account, simulate
 from fedrec.settings import load
 from fedrec.sharing.promises import NOT_REVIEWED
 from fedrec.storage import read_json
-from fedrec_simulations import account, simulate
 
 KEYS = [
     "recipe=dp-bias",

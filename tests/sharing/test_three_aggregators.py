@@ -28,13 +28,13 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, client_recipe, prepare
+from fedrec.run import simulate
+from fedrec.run.runtime_choice import RuntimeChoice
 from fedrec.settings import load
 from fedrec.sharing.promises import sentences, stated
+from fedrec.transport.aggregator_client import Retry
 from fedrec_server.aggregation import desk_and_budget
 from fedrec_server.settings import validated
-from fedrec_simulations import simulate
-from fedrec_simulations.runtimes.choice import RuntimeChoice
-from fedrec_transport.aggregator_client import Retry
 
 ITEMS = 30
 RECIPES = {

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fedrec.arrays import UInt64s
+from fedrec.cli.disclosure.aggregator import aggregator as inspected
 from fedrec.errors import RefusedError, UnreachableError
 from fedrec.federation.hostile_clients import ATTEMPTS
 from fedrec.federation.messages import Reports
@@ -20,7 +21,6 @@ from fedrec.sharing.layout import Layout, layout
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.record import addressed, pack_shares
 from fedrec_aggregator.peers import HeardPeer
-from fedrec_cli.disclosure.aggregator import aggregator as inspected
 from fedrec_client import three_way
 from fedrec_client.participant import Participant
 from fedrec_client.three_way import ThreeWay

@@ -22,6 +22,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, client_recipe, prepare
+from fedrec.run.job import shards
 from fedrec.settings import load
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.three_desk import ThreeDesk
@@ -33,7 +34,6 @@ from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
 from fedrec_client.three_way import ThreeWay
-from fedrec_simulations.runtimes.job import shards
 
 SEED, RUN, USERS = 7, "three", 24
 PROMISE = Guarantee(5.0, 1e-5)

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from fedrec.cli.main import guarded
 from fedrec.news.local_clients import LocalClients
 from fedrec.news.trained import TrainedNews
 from fedrec.news.variant import train_news
 from fedrec.privacy.accounting import epsilon_of, mu_for
+from fedrec.run.account import describe, table
+from fedrec.run.data.news import catalogue_of, load_news
 from fedrec.settings import load
-from fedrec_cli.main import guarded
-from fedrec_simulations.account import describe, table
-from fedrec_simulations.data.news import catalogue_of, load_news
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "simulations").glob("privaterec_*.toml"))
 KEYS = [

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from fedrec.errors import SettingsError
+from fedrec.report.news_published import published_rows
 from fedrec_simulations.experiments import news_paper
 from fedrec_simulations.experiments.trials import Trial
-from fedrec_simulations.report.news_published import published_rows
 
 pytestmark = pytest.mark.slow
 

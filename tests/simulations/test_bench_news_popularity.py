@@ -12,9 +12,9 @@ from fedrec.data.impressions import Impressions
 from fedrec.data.planted_news import NEWS_SHAPES, planted_news
 from fedrec.evaluation.impressions import evaluate_impressions
 from fedrec.randomness import Streams
+from fedrec.run.news_run import serving_guarantee
 from fedrec_simulations.bench import news_popularity
 from fedrec_simulations.bench.news_popularity import BARE, LIST, SHOWN, Popularity, above
-from fedrec_simulations.news_run import serving_guarantee
 
 KEY = Streams(1).key("test")
 

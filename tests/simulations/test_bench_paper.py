@@ -19,11 +19,11 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
+from fedrec.cli.main import app
 from fedrec.data.dataset import Provenance as Source
 from fedrec.data.dataset import ReadReport
 from fedrec.errors import RunError, SettingsError
 from fedrec.settings import load
-from fedrec_cli.main import app
 from fedrec_simulations.experiments import news_paper, rows, workers
 from fedrec_simulations.experiments.papers import figures, page, paper_data, privaterec
 from fedrec_simulations.experiments.papers.figures import PAPERS

@@ -12,16 +12,16 @@ from fedrec.factorization.default_settings import DefaultSettings, settings_for
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.run.data.datasets import load_dataset, load_split
+from fedrec.run.data.sealed import load_sealed
+from fedrec.run.outcomes import baselines, evaluate
 from fedrec.storage import finite
 from fedrec_simulations.bench import ablation, quality, verbs
 from fedrec_simulations.bench.quality import Method
-from fedrec_simulations.data.datasets import load_dataset, load_split
-from fedrec_simulations.data.sealed import load_sealed
 from fedrec_simulations.experiments import rows, trials
 from fedrec_simulations.experiments.ceiling import als_model
 from fedrec_simulations.experiments.row_queue import rows_of
 from fedrec_simulations.experiments.trials import RowFiles, Trial
-from fedrec_simulations.outcomes import baselines, evaluate
 
 pytestmark = pytest.mark.slow
 

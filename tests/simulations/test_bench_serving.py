@@ -22,7 +22,7 @@ SMALL = Shape(300, 8, 4)
 
 
 def test_the_last_line_has_the_headlines_of_both_doors() -> None:
-    program = [sys.executable, "-m", "fedrec_cli", "bench", "serving", "--quick", "--json"]
+    program = [sys.executable, "-m", "fedrec.cli", "bench", "serving", "--quick", "--json"]
     result = json.loads(
         subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
     )
@@ -108,7 +108,7 @@ def test_an_answer_that_is_changed_is_found_wrong(tmp_path: Path) -> None:
 
 
 def test_messages_say_the_same_over_both_doors() -> None:
-    from fedrec_transport.serving_api import serving_pb2 as pb
+    from fedrec.transport.serving_api import serving_pb2 as pb
 
     asked = pb.RecommendRequest.FromString(message("grpc", "00000000000000ff", [0.5, 2.0], 3, 0b10))
     assert (asked.version, list(asked.coefficients), asked.k, asked.categories) == (

@@ -16,9 +16,9 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from fedrec import errors
-from fedrec_cli import main
-from fedrec_cli.main import EXIT_CODES, app
-from fedrec_simulations.data import describing
+from fedrec.cli import main
+from fedrec.cli.main import EXIT_CODES, app
+from fedrec.run.data import describing
 
 SMALL = [
     "--set",
@@ -30,7 +30,7 @@ SMALL = [
     "--set",
     "run.examples=1",
 ]
-ENTRY = "from fedrec_cli.main import main; main()"
+ENTRY = "from fedrec.cli.main import main; main()"
 NOT_SHOWN = "\x1b"
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from fedrec.cli.main import guarded
+from fedrec.run.finished import BY_RULE
 from fedrec.storage import read_json
-from fedrec_cli.main import guarded
-from fedrec_simulations.run import BY_RULE
 
 KEYS = [
     "data.preset=small",

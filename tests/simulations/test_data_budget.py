@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from fedrec.cli.main import guarded
 from fedrec.data.dataset import FileDigest
 from fedrec.data.frames import read_frame
 from fedrec.errors import BudgetExceededError, RunError
@@ -24,15 +25,14 @@ from fedrec.federation import releases
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import PureEvent
+from fedrec.run.data.budget import DataBudget, budget_of, files_of
+from fedrec.run.data.datasets import load_dataset
+from fedrec.run.data.prepaid import charged_ahead
+from fedrec.run.runtime_choice import RuntimeChoice
+from fedrec.run.simulate import run as run_scenario
+from fedrec.run.training import RoundRecord
 from fedrec.settings import load
 from fedrec.storage import read_json
-from fedrec_cli.main import guarded
-from fedrec_simulations.data.budget import DataBudget, budget_of, files_of
-from fedrec_simulations.data.datasets import load_dataset
-from fedrec_simulations.data.prepaid import charged_ahead
-from fedrec_simulations.runtimes.choice import RuntimeChoice
-from fedrec_simulations.simulate import run as run_scenario
-from fedrec_simulations.training import RoundRecord
 
 NO_LIMIT = Guarantee(math.inf, 1e-5)
 MU = mu_for(5.0, 1e-5)

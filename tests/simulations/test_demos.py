@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fedrec_cli.main import guarded
-from fedrec_cli.recommend_demo import served_run
+from fedrec.cli.main import guarded
+from fedrec.cli.recommend_demo import served_run
 
 pytestmark = pytest.mark.slow
 

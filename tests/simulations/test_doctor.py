@@ -14,6 +14,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from fedrec.cli.doctor import parties
+from fedrec.cli.doctor.machine import judged
+from fedrec.cli.doctor.preflight import Found, diagnose, preflight, table
 from fedrec.data.features import PublicFeatures
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
@@ -41,9 +44,6 @@ from fedrec.settings import load
 from fedrec_aggregator import main as aggregator_main
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.settings import load as load_aggregator
-from fedrec_cli.doctor import parties
-from fedrec_cli.doctor.machine import judged
-from fedrec_cli.doctor.preflight import Found, diagnose, preflight, table
 from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.serving_entries import Drawn, Question, event_of

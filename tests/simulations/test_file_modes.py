@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedrec.cli.supervisor import Supervisor
 from fedrec.data.interactions import Interactions
 from fedrec.operations import logs
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.run.runtime_choice import RuntimeChoice
+from fedrec.run.simulate import run
 from fedrec.settings import load
-from fedrec_cli.supervisor import Supervisor
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.store import write_shard
 from fedrec_server.run_record import only_one
-from fedrec_simulations.runtimes.choice import RuntimeChoice
-from fedrec_simulations.simulate import run
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedrec.cli.disclosure.overview import inspected, text
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.errors import RunError
 from fedrec.federation.protocol import Answer, Invitation, LedgerGrowth, LedgerHead, Receipt, Terms
@@ -27,7 +28,6 @@ from fedrec.settings import load
 from fedrec.storage import write_arrays, write_json
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_cli.disclosure.overview import inspected, text
 from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
+from fedrec.cli.main import guarded
 from fedrec.errors import DataError, FedRecError, RunError, SettingsError
+from fedrec.run.simulate import run
 from fedrec.settings import load
-from fedrec_cli.main import guarded
 from fedrec_simulations.leaderboard import drawing
 from fedrec_simulations.leaderboard.board import sections
 from fedrec_simulations.leaderboard.protocol import Protocol, protocols, read_protocol
 from fedrec_simulations.leaderboard.published import published_rows
 from fedrec_simulations.leaderboard.rows import FORMAT, Row, read_row, read_rows, write_row
 from fedrec_simulations.leaderboard.submitting import command, read_run, submit
-from fedrec_simulations.simulate import run
 
 ASKED = [
     "recipe=dp-bias",

@@ -15,9 +15,9 @@ from fedrec.evaluation.impressions import evaluate_impressions
 from fedrec.news.local_clients import LocalClients
 from fedrec.news.trained import TrainedNews
 from fedrec.news.variant import train_news
+from fedrec.run.data.news import NewsData, catalogue_of, load_news
 from fedrec.settings import Scenario, load
 from fedrec_server.public_news import read_public_news
-from fedrec_simulations.data.news import NewsData, catalogue_of, load_news
 
 TIME = "11/15/2019 10:22:32 AM"
 TOPICS = ("sports", "finance", "health")
@@ -88,7 +88,7 @@ def trained(chosen: Scenario) -> tuple[NewsData, TrainedNews]:
 
 
 def auc(chosen: Scenario, data: NewsData, done: TrainedNews) -> float:
-    from fedrec_simulations.news_run import serving_guarantee
+    from fedrec.run.news_run import serving_guarantee
 
     scores = done.recommender.serve(
         data.log.test, guarantee=serving_guarantee(math.inf, chosen.privacy.delta), key=bytes(32)

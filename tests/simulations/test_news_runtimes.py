@@ -16,10 +16,10 @@ from fedrec.errors import RefusedError, SettingsError
 from fedrec.news.topics import public_vectors
 from fedrec.news.trained import Catalogue, TrainedNews
 from fedrec.news.variant import require as variant_named
+from fedrec.run.news_job import NewsJob, news_shards
+from fedrec.run.news_runtimes import carrier
+from fedrec.run.runtime_choice import Name, RuntimeChoice
 from fedrec.settings import Scenario, load
-from fedrec_simulations.runtimes.choice import Name, RuntimeChoice
-from fedrec_simulations.runtimes.news import carrier
-from fedrec_simulations.runtimes.news_job import NewsJob, news_shards
 
 SHAPE = PlantedNewsShape(
     users=90, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0

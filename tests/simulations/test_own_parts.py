@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from fedrec.cli.main import app
 from fedrec.data.planted import PlantedShape, write_parquet
 from fedrec.errors import DataError, LeakageError, SettingsError
+from fedrec.run.data.datasets import load_dataset, load_split, words_of_data
 from fedrec.settings import load
-from fedrec_cli.main import app
-from fedrec_simulations.data.datasets import load_dataset, load_split, words_of_data
 
 QUICK = [
     "compare.als=false",

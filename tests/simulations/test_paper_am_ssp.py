@@ -18,8 +18,8 @@ from fedrec.data.kinds import Kind
 from fedrec.data.splits import Fold
 from fedrec.encoders import items as encoder
 from fedrec.errors import SettingsError
+from fedrec.run.data.sealed import SealedSplit, load_sealed
 from fedrec.settings import load
-from fedrec_simulations.data.sealed import SealedSplit, load_sealed
 from fedrec_simulations.experiments.papers import am_ssp, am_ssp_costs, am_ssp_runs
 from fedrec_simulations.experiments.papers.ada_dpals_runs import metric_of
 from fedrec_simulations.experiments.papers.am_ssp_runs import (

@@ -14,9 +14,9 @@ from fedrec.errors import PrivacyError, SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.public_sides import sides_of
 from fedrec.randomness import Streams
+from fedrec.run.data.datasets import load_dataset
+from fedrec.run.data.sealed import SealedSplit
 from fedrec.settings import load
-from fedrec_simulations.data.datasets import load_dataset
-from fedrec_simulations.data.sealed import SealedSplit
 from fedrec_simulations.experiments.papers import dp_cmf, dp_cmf_runs
 from fedrec_simulations.experiments.papers.paper import Work
 from fedrec_simulations.experiments.papers.starts import Start

@@ -22,24 +22,25 @@ from flwr.common.constant import PARTITION_ID_KEY
 from flwr.serverapp import Grid, ServerApp
 
 from fedrec import extras
+from fedrec.cli import main
+from fedrec.cli.supervisor import Supervisor
 from fedrec.data.dataset import Catalogue
 from fedrec.errors import RunError, SettingsError
 from fedrec.federation.rounds import State
+from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.job import Carried, Job, Runtime
+from fedrec.run.runtime_choice import LOOPBACK, RuntimeChoice
+from fedrec.run.training import RoundRecord, Training
 from fedrec.settings import Scenario, load
 from fedrec.shipped import shipped
-from fedrec_cli import main
-from fedrec_cli.supervisor import Supervisor
 from fedrec_server import settings as server_settings
 from fedrec_simulations.bench import grid as bench
 from fedrec_simulations.bench.runtimes import carried, reduced
-from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.runtimes import ray_engine
-from fedrec_simulations.runtimes.choice import LOOPBACK, RuntimeChoice
 from fedrec_simulations.runtimes.deployment_files import PartyFiles, ratings
 from fedrec_simulations.runtimes.in_process import FIRST_NODE
 from fedrec_simulations.runtimes.in_process_grid import RUN_ID, InProcessGrid
-from fedrec_simulations.runtimes.job import Carried, Job, Runtime, kept_rounds
-from fedrec_simulations.training import RoundRecord, Training
+from fedrec_simulations.runtimes.kept_rounds import kept_rounds
 
 CLIENTS = 3
 on_ray = pytest.mark.skipif(
@@ -234,7 +235,7 @@ def test_on_ray_a_stopped_training_goes_on_to_the_same_bytes(tmp_path: Path) -> 
 @pytest.mark.processes
 def test_the_benchmark_measures_both_engines_with_the_same_messages() -> None:
     """In a process of its own: Ray leaves files open."""
-    command = [sys.executable, "-m", "fedrec_cli", "bench", "grid", "--quick"]
+    command = [sys.executable, "-m", "fedrec.cli", "bench", "grid", "--quick"]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     rates = found["messages_per_second"]
     assert list(rates["in_process_grid"]) == list(rates["ray"]) == ["0 bytes", "1000 bytes"]

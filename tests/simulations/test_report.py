@@ -21,10 +21,8 @@ from rich.console import Console
 from fedrec.evaluation.controls import Verdict, compare
 from fedrec.evaluation.ratings import RatingMetrics
 from fedrec.privacy.guarantee import Guarantee, non_private
-from fedrec.settings import load
-from fedrec_simulations.outcomes import Outcome
-from fedrec_simulations.report import charts, dots, findings, page, svg, wording
-from fedrec_simulations.report.content import (
+from fedrec.report import charts, dots, findings, page, svg, wording
+from fedrec.report.content import (
     BucketBars,
     BudgetLine,
     Convergence,
@@ -42,7 +40,9 @@ from fedrec_simulations.report.content import (
     Series,
     TextTable,
 )
-from fedrec_simulations.report.table import methods_table, print_methods
+from fedrec.report.table import methods_table, print_methods
+from fedrec.run.outcomes import Outcome
+from fedrec.settings import load
 
 EVIL = "<script>alert('x')</script> & \"Sons\""
 PRIVATE = {epsilon: Guarantee(epsilon, 1e-5) for epsilon in (1, 5, 20)}

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import fedrec
+from fedrec.cli.main import guarded
 from fedrec.errors import RunError
+from fedrec.run.run_folder import open_folder
+from fedrec.run.runtime_choice import LOOPBACK
 from fedrec.settings import validated
-from fedrec_cli.main import guarded
-from fedrec_simulations.run_folder import open_folder
-from fedrec_simulations.runtimes.choice import LOOPBACK
 
 SETTINGS: dict[str, Any] = {
     "data.preset": "small",
@@ -26,8 +26,8 @@ SETTINGS: dict[str, Any] = {
 HOLDS = """
 import sys, time
 from fedrec.settings import validated
-from fedrec_simulations.run_folder import open_folder
-from fedrec_simulations.runtimes.choice import LOOPBACK
+from fedrec.run.run_folder import open_folder
+from fedrec.run.runtime_choice import LOOPBACK
 scenario = validated({"run": {"directory": sys.argv[1]}}, source="test")
 with open_folder(scenario, "run", LOOPBACK, resume=False):
     print("held", flush=True)

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from fedrec.cli.supervisor import Supervisor
 from fedrec.errors import RunError, SettingsError
+from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.job import shards
+from fedrec.run.runtime_choice import Name, RuntimeChoice
+from fedrec.run.simulate import run
+from fedrec.run.training import RoundRecord, Training
 from fedrec.settings import Scenario, load
-from fedrec_cli.supervisor import Supervisor
-from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.runtimes.choice import Name, RuntimeChoice
 from fedrec_simulations.runtimes.deployment_files import toml
-from fedrec_simulations.runtimes.job import shards
-from fedrec_simulations.simulate import run
-from fedrec_simulations.training import RoundRecord, Training
 from tests.waiting import HANG_S, until
 
 SHORT = ["recipe=published", "model.steps=1"]
@@ -185,8 +185,8 @@ def test_after_kill_9_of_the_parent_nobody_is_left_and_resuming_gives_the_same_b
         f"run.directory={tmp_path}",
     ]
     script = (
-        "from fedrec.settings import load; from fedrec_simulations.simulate import run; "
-        "from fedrec_simulations.runtimes.choice import RuntimeChoice; "
+        "from fedrec.settings import load; from fedrec.run.simulate import run; "
+        "from fedrec.run.runtime_choice import RuntimeChoice; "
         f"run(load(None, {keys!r}), name='r', cast=RuntimeChoice('processes', 2), quiet=True)"
     )
     parent = subprocess.Popen([sys.executable, "-c", script])

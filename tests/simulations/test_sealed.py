@@ -18,10 +18,10 @@ from fedrec.data.dataset import Dataset
 from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Split, random_split
 from fedrec.errors import LeakageError
+from fedrec.run.data import datasets, sealed
+from fedrec.run.data.sealed import SealedSplit, load_sealed
 from fedrec.settings import Scenario, load
 from fedrec_simulations.bench import quality
-from fedrec_simulations.data import datasets, sealed
-from fedrec_simulations.data.sealed import SealedSplit, load_sealed
 from fedrec_simulations.experiments.papers import ada_dpals_tasks, fast_dpmf
 from fedrec_simulations.experiments.study import training as study
 from fedrec_simulations.experiments.study.systems import Place

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fedrec import shipped
+from fedrec.cli.main import guarded
 from fedrec.errors import SettingsError
 from fedrec.settings import load
-from fedrec_cli.main import guarded
 
 ROOT = Path(__file__).parents[2]
 

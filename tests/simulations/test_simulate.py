@@ -18,23 +18,23 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from fedrec.cli.main import guarded
 from fedrec.errors import BudgetExceededError
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.default_model import DefaultModel
 from fedrec.factorization.model import predict
 from fedrec.federation.rounds import State
+from fedrec.run import outcomes
+from fedrec.run.account import describe
+from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.job import Carried, Job
+from fedrec.run.loopback import loopback
+from fedrec.run.training import Training
 from fedrec.settings import Scenario, load
 from fedrec.storage import Checkpoints, read_arrays, read_json
-from fedrec_cli.main import guarded
-from fedrec_simulations import outcomes
-from fedrec_simulations.account import describe
-from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.runtimes.job import Carried, Job
-from fedrec_simulations.runtimes.loopback import loopback
-from fedrec_simulations.training import Training
 from tests.waiting import HANG_S
 
-ENTRY = "from fedrec_cli.main import main; main()"
+ENTRY = "from fedrec.cli.main import main; main()"
 DIES = """
 import os, signal
 real, left = os.replace, [{left}]

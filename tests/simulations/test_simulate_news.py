@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from fedrec.cli.main import guarded
 from fedrec.errors import SettingsError
 from fedrec.settings import load
 from fedrec.storage import read_json
-from fedrec_cli.main import guarded
 
 KEYS = [
     "recipe=privaterec",

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fedrec.cli.main import guarded
 from fedrec.privacy.accounting import LARGEST_CHECKED, GaussianEvent, mu_for, opinions
-from fedrec_cli.main import guarded
 
 Rows = Sequence[tuple[str, str, int]]
 QUICK = [

@@ -78,11 +78,10 @@ def test_what_no_row_imports_leaves_rows_as_they_are() -> None:
     assert {
         "fedrec.recipes.default",
         "fedrec.numerics.kernels",
-        "fedrec_simulations.data.sealed",
+        "fedrec.run.data.sealed",
     } <= found
     assert not any(
-        name.startswith(("fedrec_cli", "fedrec_simulations.commands", "fedrec_simulations.report"))
-        for name in found
+        name.startswith(("fedrec.cli", "fedrec.cli.commands", "fedrec.report")) for name in found
     )
 
 

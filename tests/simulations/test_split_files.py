@@ -10,13 +10,13 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from fedrec.cli.main import app
 from fedrec.data.planted import PlantedShape, write_parquet
 from fedrec.errors import RunError, SettingsError
+from fedrec.run.data.datasets import load_dataset, load_split
+from fedrec.run.data.split_files import write_split
 from fedrec.settings import load
 from fedrec.storage import read_json
-from fedrec_cli.main import app
-from fedrec_simulations.data.datasets import load_dataset, load_split
-from fedrec_simulations.data.split_files import write_split
 
 OPTIONS = [
     "data.rating_range=[1,5]",

@@ -124,7 +124,7 @@ def test_a_row_is_of_the_code_that_its_own_recipe_runs() -> None:
     assert "fedrec.recipes.am_dpsgd" in modules["am-dpsgd"]
     for name in ("am-dpsgd", "item-mean"):
         assert "fedrec.factorization.default" not in modules[name]
-        assert {"fedrec.evaluation.ratings", "fedrec_simulations.data.sealed"} <= modules[name]
+        assert {"fedrec.evaluation.ratings", "fedrec.run.data.sealed"} <= modules[name]
 
 
 def test_a_stopped_study_goes_on_where_it_stopped(few: list[str], tmp_path: Path) -> None:

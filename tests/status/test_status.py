@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from fedrec.cli.main import app
+from fedrec.cli.status import overview
+from fedrec.cli.status.remote import Measured
 from fedrec.errors import SettingsError
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_settings import kind_of
@@ -21,9 +24,6 @@ from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.storage import write_json
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_cli.main import app
-from fedrec_cli.status import overview
-from fedrec_cli.status.remote import Measured
 from fedrec_client.ledger import ClientLedger
 
 SECRET = "a-token-that-nobody-may-read"

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from fedrec.cli.status import overview
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.pins import write_pins
+from fedrec.transport.aggregator_client import RemoteReportDesk
+from fedrec.transport.channel import Access
 from fedrec_aggregator.main import run
 from fedrec_aggregator.settings import load
-from fedrec_cli.status import overview
 from fedrec_server.serving.counts import Counts
-from fedrec_transport.aggregator_client import RemoteReportDesk
-from fedrec_transport.channel import Access
 from tests.waiting import HANG_S, until
 
 pytestmark = pytest.mark.processes

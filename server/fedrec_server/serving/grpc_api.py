@@ -25,6 +25,7 @@ from fedrec.errors import SettingsError
 from fedrec.federation.versions import PROTOCOL
 from fedrec.operations.addresses import Address
 from fedrec.serving.ranking import Query
+from fedrec.transport.serving_api import serving_pb2 as pb
 from fedrec_server.serving.batcher import coefficients_of
 from fedrec_server.serving.context import PIECE_BYTES, ServingContext
 from fedrec_server.serving.refusals import (
@@ -37,7 +38,6 @@ from fedrec_server.serving.refusals import (
 )
 from fedrec_server.serving.settings import TlsTable
 from fedrec_server.serving.store import newest_hint
-from fedrec_transport.serving_api import serving_pb2 as pb
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Recommender"].full_name
 _HEALTH, _REFLECTION = "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"

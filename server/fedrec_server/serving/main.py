@@ -26,6 +26,7 @@ from fedrec.operations.addresses import Address
 from fedrec.operations.memory import keep_little
 from fedrec.operations.party_state import Doing
 from fedrec.storage import write_json
+from fedrec.transport.connection_limits import ConnectionLimits, bounded
 from fedrec_server.serving.batcher import Batcher
 from fedrec_server.serving.bundle_watcher import Watch
 from fedrec_server.serving.context import ServingContext
@@ -36,7 +37,6 @@ from fedrec_server.serving.http_api import HttpApi
 from fedrec_server.serving.rate_limit import Peers
 from fedrec_server.serving.settings import LimitsTable, ServingSettings
 from fedrec_server.serving.store import Store
-from fedrec_transport.connection_limits import ConnectionLimits, bounded
 
 _LOOK_S = 0.1
 """How often the process looks whether it was told something."""

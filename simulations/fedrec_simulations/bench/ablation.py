@@ -41,9 +41,9 @@ from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.storage import finite
 from fedrec_simulations.bench.quality import DELTA, Method, scenario_of
-from fedrec_simulations.data.datasets import load_dataset, load_split
 from fedrec_simulations.experiments.row_queue import rows_of
 from fedrec_simulations.experiments.rows import Row, figure, folder_of, mean_and_error, table
 from fedrec_simulations.experiments.trials import RowFiles, Trial

@@ -22,16 +22,16 @@ from fedrec.data.splits import Fold
 from fedrec.extras import require
 from fedrec.factorization.facts import PublicFacts
 from fedrec.randomness import Streams
+from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.partitioning import partition
+from fedrec.run.partitions.baselines import CountTask, Sizes
+from fedrec.run.partitions.on_ray import OnRay
+from fedrec.run.partitions.parts import Parts
+from fedrec.run.partitions.rounds import over
+from fedrec.run.training import Training
 from fedrec.settings import Scenario, load
-from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.data.partitioning import partition
 from fedrec_simulations.experiments.progress import Progress, Tell
 from fedrec_simulations.experiments.rows import peak_rss_mb, table
-from fedrec_simulations.partitions.baselines import CountTask, Sizes
-from fedrec_simulations.partitions.on_ray import OnRay
-from fedrec_simulations.partitions.parts import Parts
-from fedrec_simulations.partitions.rounds import over
-from fedrec_simulations.training import Training
 
 PARTS = 16
 

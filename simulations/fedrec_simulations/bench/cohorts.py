@@ -23,10 +23,10 @@ from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
+from fedrec.run.data.datasets import public_facts
+from fedrec.run.data.sealed import load_sealed
 from fedrec.storage import finite
 from fedrec_simulations.bench.sizes import Cell
-from fedrec_simulations.data.datasets import public_facts
-from fedrec_simulations.data.sealed import load_sealed
 from fedrec_simulations.experiments.rows import table
 
 USERS, ITEMS, EPSILONS, SHARES = 6_000, 1_000, (1.0, 5.0, 20.0), (1.0, 0.5, 0.25)

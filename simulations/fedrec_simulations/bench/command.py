@@ -11,8 +11,8 @@ from typing import Any
 
 import typer
 
+from fedrec.cli.flags import Json, one_blas_thread
 from fedrec.errors import SettingsError
-from fedrec_cli.flags import Json, one_blas_thread
 from fedrec_simulations.bench import options
 from fedrec_simulations.bench.options import Bench
 

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from fedrec.storage import read_json
+from fedrec.transport.channel import Access
 from fedrec_simulations.bench import intake, nodes
 from fedrec_simulations.experiments.rows import table
-from fedrec_transport.channel import Access
 
 ALLOWED_MB = 150.0
 _NAME = intake.CLIENTS[0]
@@ -54,7 +54,7 @@ def run(*, quick: bool = False) -> dict[str, Any]:
         stack.callback(server.terminate)
         settings = _settings(folder, access[_NAME], gate=here.recv(), idle_s=5.0)
         client = subprocess.Popen(
-            [sys.executable, "-m", "fedrec_cli", "client", "--settings", str(settings)]
+            [sys.executable, "-m", "fedrec.cli", "client", "--settings", str(settings)]
         )
         stack.callback(client.wait)
         stack.callback(client.send_signal, signal.SIGTERM)

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from fedrec.randomness import SystemStreams
+from fedrec.transport.aggregator_client import RemoteReportDesk
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
 from fedrec_simulations.bench import intake
 from fedrec_simulations.experiments.rows import table
-from fedrec_transport.aggregator_client import RemoteReportDesk
 
 TOKENS_A_CALL = (1, 100)
 _ENROLLED, _NEW = 2**33, 2**34

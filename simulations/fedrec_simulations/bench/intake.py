@@ -38,10 +38,10 @@ from fedrec.federation.wire import question_digest, question_header, unpack_rele
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk
+from fedrec.transport.channel import Access
 from fedrec_aggregator import main
 from fedrec_aggregator.settings import AggregatorSettings, validated
-from fedrec_transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk
-from fedrec_transport.channel import Access
 
 CLIENTS = ("first", "second")
 RUN = "intake"

@@ -38,14 +38,14 @@ from fedrec.federation.report_batches import pack_reports, select_users
 from fedrec.federation.wire import question_digest, question_header
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.pins import write_pins
+from fedrec.transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk
+from fedrec.transport.channel import Access
 from fedrec_aggregator.settings import AggregatorSettings, validated
 from fedrec_client.leaves import Leaves
 from fedrec_simulations.bench import intake
 from fedrec_simulations.bench.intake import CLIENTS, RUN, SPAWN, Shape
 from fedrec_simulations.experiments.rows import table
 from fedrec_simulations.runtimes.processes import free_addresses
-from fedrec_transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk
-from fedrec_transport.channel import Access
 
 COUNTS, REPEATS = (1, 2, 10), 3
 _ROOT = "root"

@@ -29,16 +29,16 @@ from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import client_recipe, prepare
+from fedrec.run.job import run_id
 from fedrec.settings import load
 from fedrec_simulations.experiments.rows import table
-from fedrec_simulations.runtimes.job import run_id
 
 ITEMS, USERS, EACH = 3_883, 6_040, 132
 _SCRIPT = """
 import hashlib, json, sys, time
 from pathlib import Path
-from fedrec_device import Device, History, Limit
-from fedrec_device.questions import read_header
+from fedrec_client.device import Device, History, Limit
+from fedrec_client.device.questions import read_header
 folder, header = Path(sys.argv[1]), sys.argv[2]
 class Folder:
     def content(self, sha256):

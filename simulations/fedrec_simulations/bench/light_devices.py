@@ -23,14 +23,14 @@ from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import client_recipe, prepare
+from fedrec.run.job import run_id
 from fedrec.settings import load
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.device_server import device_endpoint
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.settings_tables import DevicesTable
-from fedrec_device import Device, History, Limit, Service
+from fedrec_client.device import Device, History, Limit, Service
 from fedrec_server.device_clients import Publication
-from fedrec_simulations.runtimes.job import run_id
 
 DEVICES, ITEMS, EACH, AT_ONCE = 10_000, 300, 20, 8
 

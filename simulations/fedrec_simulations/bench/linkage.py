@@ -28,9 +28,9 @@ from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.selection import PureEvent
 from fedrec.randomness import Streams
+from fedrec.run.data.news import catalogue_of, load_news
 from fedrec.settings import load
 from fedrec.storage import finite
-from fedrec_simulations.data.news import catalogue_of, load_news
 from fedrec_simulations.experiments.rows import Row, table
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)

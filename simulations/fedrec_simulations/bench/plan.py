@@ -31,18 +31,18 @@ from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
+from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.sealed import SealedSplit
+from fedrec.run.job import limit_of
+from fedrec.run.outcomes import evaluate
+from fedrec.run.planned_error import fitted, left_out
+from fedrec.run.planning import plan, round_bytes
 from fedrec.settings import Scenario
 from fedrec_simulations.bench.simple import DELTA, Cut, Place
-from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.data.sealed import SealedSplit
 from fedrec_simulations.experiments.progress import Tell
 from fedrec_simulations.experiments.row_queue import result_of
 from fedrec_simulations.experiments.rows import Row, table
 from fedrec_simulations.experiments.trials import Trial
-from fedrec_simulations.outcomes import evaluate
-from fedrec_simulations.planned_error import fitted, left_out
-from fedrec_simulations.planning import plan, round_bytes
-from fedrec_simulations.runtimes.job import limit_of
 
 EPSILONS, QUICK_EPSILONS = (1.0, 5.0, 20.0, math.inf), (5.0, math.inf)
 PLANTED = {

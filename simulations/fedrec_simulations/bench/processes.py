@@ -18,11 +18,11 @@ from typing import Any
 from fedrec.errors import SettingsError
 from fedrec.federation.report_batches import batch_bytes
 from fedrec.recipes import Prepared
+from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.runtime_choice import RuntimeChoice
+from fedrec.run.training import RoundRecord, Trained, Training
 from fedrec.settings import Scenario, validated
 from fedrec.storage import Checkpoints
-from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.runtimes.choice import RuntimeChoice
-from fedrec_simulations.training import RoundRecord, Trained, Training
 
 CLIENTS = 2
 RATINGS = 143

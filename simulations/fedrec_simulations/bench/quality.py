@@ -24,10 +24,11 @@ from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.model import predict
+from fedrec.run.data.datasets import public_facts
+from fedrec.run.data.sealed import load_sealed
+from fedrec.run.outcomes import baselines, evaluate
 from fedrec.settings import Scenario, validated
 from fedrec.storage import finite
-from fedrec_simulations.data.datasets import public_facts
-from fedrec_simulations.data.sealed import load_sealed
 from fedrec_simulations.experiments.ceiling import als_model
 from fedrec_simulations.experiments.in_memory import trained
 from fedrec_simulations.experiments.row_queue import rows_of
@@ -42,7 +43,6 @@ from fedrec_simulations.experiments.rows import (
 )
 from fedrec_simulations.experiments.trials import RowFiles, Trial
 from fedrec_simulations.experiments.workers import in_own_process
-from fedrec_simulations.outcomes import baselines, evaluate
 
 DELTA = 1e-5
 SEEDS = (1, 2, 3)

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from fedrec.errors import FedRecError
 from fedrec.news.variant import of
 from fedrec.registry import require
+from fedrec.run.runtime_choice import LOOPBACK, RuntimeChoice
 from fedrec.settings import Scenario, load
 from fedrec.shipped import shipped
 from fedrec.storage import read_arrays
@@ -33,7 +34,6 @@ from fedrec_simulations.experiments.progress import Tell
 from fedrec_simulations.experiments.row_queue import result_of, silent
 from fedrec_simulations.experiments.rows import Row
 from fedrec_simulations.experiments.trials import Trial
-from fedrec_simulations.runtimes.choice import LOOPBACK, RuntimeChoice
 
 CLIENTS = 2
 CASTS: Mapping[str, RuntimeChoice] = {
@@ -96,7 +96,7 @@ class Came:
 
 def carried(scenario: Scenario, cast: RuntimeChoice, folder: Path) -> Came:
     """Run a scenario on a runtime, in a folder of its own."""
-    from fedrec_simulations import simulate, simulate_news
+    from fedrec.run import simulate, simulate_news
 
     here, started = (
         scenario.model_copy(

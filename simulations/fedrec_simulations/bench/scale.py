@@ -16,16 +16,16 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedrec.data.planted import SHAPES
+from fedrec.run.data.partitioning import partition
+from fedrec.run.partitions.baselines import CountTask
+from fedrec.run.partitions.parts import Parts
+from fedrec.run.partitions.protocol import Task, Told, merged
+from fedrec.run.partitions.rounds import RoundTask
+from fedrec.run.partitions.run import run as run_over
+from fedrec.run.runtime_choice import RuntimeChoice
 from fedrec.settings import Scenario, load
-from fedrec_simulations.data.partitioning import partition
 from fedrec_simulations.experiments.progress import Progress, Tell
 from fedrec_simulations.experiments.rows import peak_rss_mb, table
-from fedrec_simulations.partitions.baselines import CountTask
-from fedrec_simulations.partitions.parts import Parts
-from fedrec_simulations.partitions.protocol import Task, Told, merged
-from fedrec_simulations.partitions.rounds import RoundTask
-from fedrec_simulations.partitions.run import run as run_over
-from fedrec_simulations.runtimes.choice import RuntimeChoice
 
 PEOPLE = 100 * SHAPES["ml10m"].users
 PEOPLE_IN_PART = 5_460

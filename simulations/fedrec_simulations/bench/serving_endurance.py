@@ -37,6 +37,7 @@ import grpc
 import numpy as np
 
 from fedrec.serving import bundle
+from fedrec.transport.serving_api import serving_pb2 as pb
 from fedrec_server.serving.refusals import CODE_KEY, Code
 from fedrec_simulations.bench.serving_load import (
     GET_MODEL,
@@ -55,7 +56,6 @@ from fedrec_simulations.bench.serving_process import (
     random_bundle,
     served,
 )
-from fedrec_transport.serving_api import serving_pb2 as pb
 
 MARGIN_MB, EVERY_S = 8.0, 5.0
 _SETTINGS = ("[models]", "watch_s = 0.1", "kept = 2")

@@ -32,6 +32,9 @@ from fedrec.evaluation.ranking import RankingMetrics, metrics_of
 from fedrec.evaluation.toplists import NO_ITEM, dot_product, same_for_everyone, top_items
 from fedrec.factorization.model import Model, ranker_of
 from fedrec.randomness import Streams
+from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.news_run import serving_guarantee
+from fedrec.run.training import Training
 from fedrec.serving.asking import ask, told
 from fedrec.serving.bundle import FILE, Bundle, read, write
 from fedrec.serving.export_factorization import factorization_bundle
@@ -44,10 +47,7 @@ from fedrec_client.serving_connection import connect
 from fedrec_client.serving_link import GrpcServer, Query, Trust
 from fedrec_simulations.bench import three_readers
 from fedrec_simulations.bench.serving_process import served
-from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.experiments.rows import Row, table
-from fedrec_simulations.news_run import serving_guarantee
-from fedrec_simulations.training import Training
 
 EPSILONS, K, DELTA = (math.inf, 20.0, 10.0, 5.0, 2.0, 1.0), 10, 1e-5
 EDGES = (1, 10, 20, 40, 80, 160)

@@ -164,7 +164,7 @@ def message(
 ) -> bytes:
     """One query. categories: bits, for gRPC; their names, for HTTP."""
     if door == "grpc":
-        from fedrec_transport.serving_api import serving_pb2 as pb
+        from fedrec.transport.serving_api import serving_pb2 as pb
 
         asked = pb.RecommendRequest(
             version=int(version, 16), coefficients=coefficients, k=k, categories=categories
@@ -189,7 +189,7 @@ def framed(body: bytes) -> bytes:
 def answer(door: Door, content: bytes) -> tuple[str, list[int], list[float]]:
     """Version, rows and scores of an answer."""
     if door == "grpc":
-        from fedrec_transport.serving_api import serving_pb2 as pb
+        from fedrec.transport.serving_api import serving_pb2 as pb
 
         reply = pb.RecommendReply.FromString(content)
         return f"{reply.version:016x}", list(reply.items), list(reply.scores)

@@ -31,6 +31,8 @@ from fedrec.evaluation.impressions import evaluate_impressions
 from fedrec.news.exposure import log_exposure, shown_counts
 from fedrec.news.variant import of
 from fedrec.randomness import Streams
+from fedrec.run.data.news import load_news
+from fedrec.run.news_run import serving_guarantee
 from fedrec.serving.asking import ask
 from fedrec.serving.bundle import FILE, Bundle, read
 from fedrec.storage import finite
@@ -45,12 +47,10 @@ from fedrec_simulations.bench.news_popularity import (
     over_seeds,
 )
 from fedrec_simulations.bench.serving_process import served
-from fedrec_simulations.data.news import load_news
 from fedrec_simulations.experiments.news import SERVED, Method, news_trial, scenario_of
 from fedrec_simulations.experiments.row_queue import rows_of
 from fedrec_simulations.experiments.rows import Row, folder_of, mean_and_error, table
 from fedrec_simulations.experiments.trials import RowFiles
-from fedrec_simulations.news_run import serving_guarantee
 
 EPSILONS = (math.inf, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.1)
 METHODS = (

@@ -136,7 +136,7 @@ def served(path: Path, folder: Path, settings: Sequence[str] = ()) -> Iterator[S
     program = [
         sys.executable,
         "-m",
-        "fedrec_cli",
+        "fedrec.cli",
         "serve",
         str(path),
         "--demo",

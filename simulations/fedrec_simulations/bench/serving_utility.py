@@ -41,6 +41,7 @@ from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams
+from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.serving.factorization_basis import (
     BasisSettings,
     Synthetic,
@@ -52,7 +53,6 @@ from fedrec.serving.histories import latest_liked
 from fedrec.serving.model_bundles import liked_of, released_of
 from fedrec.serving.synthetic import Released, SyntheticSettings, synthetic_users
 from fedrec.settings import Scenario, load
-from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.experiments.in_memory import trained
 from fedrec_simulations.experiments.rows import table
 

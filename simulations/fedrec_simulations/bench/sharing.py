@@ -28,6 +28,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
+from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.settings import validated
 from fedrec.sharing.checks import opening, projection
 from fedrec.sharing.layout import checked_layout, layout, plain_numbers, with_own_noise
@@ -35,7 +36,6 @@ from fedrec.sharing.record import upload_bytes
 from fedrec.sharing.servers import ShareSums
 from fedrec.sharing.shares import Shares, fresh_seeds, share
 from fedrec.storage import finite
-from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.experiments.rows import table
 
 SHAPES = ((3_883, 9, 8), (3_883, 33, 8), (10_677, 33, 8), (40_000, 33, 8))

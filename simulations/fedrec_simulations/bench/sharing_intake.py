@@ -34,14 +34,14 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.sharing.layout import layout
 from fedrec.sharing.record import addressed, pack_shares, upload_bytes
 from fedrec.sharing.three_desk import ThreeDesk
+from fedrec.transport.aggregator_client import RemoteReleaseDesk
+from fedrec.transport.channel import Access
+from fedrec.transport.share_client import RemoteShareDesk
 from fedrec_aggregator import main
 from fedrec_aggregator.settings import AggregatorSettings, validated
 from fedrec_client.three_way import ThreeWay, names_of
 from fedrec_simulations.bench.intake import CLIENTS, SPAWN, peak_mb, processor_s
 from fedrec_simulations.runtimes.processes import free_addresses
-from fedrec_transport.aggregator_client import RemoteReleaseDesk
-from fedrec_transport.channel import Access
-from fedrec_transport.share_client import RemoteShareDesk
 
 RUN, ROUND, WAIT_S = "sharing-intake", 0, 600.0
 

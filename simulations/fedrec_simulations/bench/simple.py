@@ -22,15 +22,15 @@ from typing import Any
 from fedrec.errors import DataError, SettingsError
 from fedrec.recipes import prepare
 from fedrec.registry import BUILT_IN
+from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.sealed import SealedSplit
+from fedrec.run.outcomes import evaluate
 from fedrec.settings import Scenario, load
-from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.data.sealed import SealedSplit
 from fedrec_simulations.experiments.in_memory import rounds
 from fedrec_simulations.experiments.progress import Tell
 from fedrec_simulations.experiments.row_queue import result_of
 from fedrec_simulations.experiments.rows import Row, figure, mean_and_error, table
 from fedrec_simulations.experiments.trials import Trial
-from fedrec_simulations.outcomes import evaluate
 
 OURS = "default"
 SIMPLE = ("dp-bias", "dp-popularity", "dp-item-item")

@@ -28,9 +28,9 @@ from fedrec.evaluation.controls import paired
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.model import Model, predict
 from fedrec.recipes import prepare
+from fedrec.run.data.datasets import public_facts
+from fedrec.run.data.sealed import SealedSplit, load_sealed
 from fedrec.settings import Scenario, validated
-from fedrec_simulations.data.datasets import public_facts
-from fedrec_simulations.data.sealed import SealedSplit, load_sealed
 from fedrec_simulations.experiments.in_memory import rounds
 from fedrec_simulations.experiments.progress import Tell
 from fedrec_simulations.experiments.row_queue import result_of

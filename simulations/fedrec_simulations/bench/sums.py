@@ -28,8 +28,8 @@ from fedrec.arrays import Float64s
 from fedrec.data.partitions import PartitionedData, open_partitions
 from fedrec.federation.messages import BlockReports, BlockSpec, Reports, triangle
 from fedrec.federation.sums import ExactSums
+from fedrec.run.data.partitioning import partition
 from fedrec.settings import load
-from fedrec_simulations.data.partitioning import partition
 from fedrec_simulations.experiments.rows import table
 
 WIDTH, PARTS, REPEATS = 32, 16, 3

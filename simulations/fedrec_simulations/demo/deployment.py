@@ -21,14 +21,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from fedrec.cli import recommend as asking
+from fedrec.cli.supervisor import Supervisor
 from fedrec.errors import FedRecError, RunError, SettingsError
 from fedrec.factorization.released import load as load_model
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario, load
 from fedrec.shipped import path_of
 from fedrec.storage import finite
-from fedrec_cli import recommend as asking
-from fedrec_cli.supervisor import Supervisor
 from fedrec_simulations.demo import evidence
 from fedrec_simulations.demo.parties import SERVER, Deployment
 from fedrec_simulations.demo.shown import Screen

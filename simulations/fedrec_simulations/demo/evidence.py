@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedrec.cli.disclosure.aggregator import aggregator as inspect_aggregator
+from fedrec.cli.disclosure.client import client as inspect_client
 from fedrec.serving.bundle import FILE
-from fedrec_cli.disclosure.aggregator import aggregator as inspect_aggregator
-from fedrec_cli.disclosure.client import client as inspect_client
 from fedrec_client.serving_ledger import read_answers
 from fedrec_simulations.demo.parties import SERVER, SERVING, Deployment, said
 

@@ -16,17 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedrec.cli.supervisor import Supervisor
 from fedrec.errors import RunError
 from fedrec.operations.pins import read_pins
+from fedrec.run.job import Carried, Shard
 from fedrec.storage import read_json, write_bytes
-from fedrec_cli.supervisor import Supervisor
 from fedrec_client.serving_link import Trust
 from fedrec_client.worker import MAIN
 from fedrec_server.runs import Runs, TrainingRun, run_folder
 from fedrec_server.schedule import ask_standing
 from fedrec_simulations.runtimes import processes
 from fedrec_simulations.runtimes.deployment_files import ANY_PORT, PartyFiles, toml
-from fedrec_simulations.runtimes.job import Carried, Shard, kept_rounds
+from fedrec_simulations.runtimes.kept_rounds import kept_rounds
 
 SERVING, SERVER = "serving", "server"
 _LONG_S = 600.0

@@ -14,10 +14,10 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Fold, Split
 from fedrec.factorization.model import Model
 from fedrec.randomness import Streams
+from fedrec.run.data.datasets import load_dataset, load_split
+from fedrec.run.outcomes import evaluate
 from fedrec.settings import Scenario
 from fedrec.storage import write_bytes
-from fedrec_simulations.data.datasets import load_dataset, load_split
-from fedrec_simulations.outcomes import evaluate
 
 EARLIER = 0.8
 """Share of the training events that are there at the first training."""

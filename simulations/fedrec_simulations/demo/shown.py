@@ -12,10 +12,10 @@ from rich.progress import Progress, TaskID
 from rich.table import Table
 from rich.text import Text
 
-from fedrec_cli.recommend import plain
-from fedrec_simulations.console import progress_bar, stage
+from fedrec.cli.recommend import plain
+from fedrec.report.wording import power, size
+from fedrec.run.console import progress_bar, stage
 from fedrec_simulations.demo.evidence import Seen
-from fedrec_simulations.report.wording import power, size
 
 _TITLE = 38
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from fedrec.cli import recommend as asking
+from fedrec.cli.supervisor import Supervisor
 from fedrec.factorization.earlier import Earlier
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.released import save
@@ -14,15 +16,13 @@ from fedrec.federation.rounds import State
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import Prepared, prepare
+from fedrec.run.data.datasets import public_facts
+from fedrec.run.job import Job, Shard
+from fedrec.run.loopback import loopback
 from fedrec.settings import Scenario
-from fedrec_cli import recommend as asking
-from fedrec_cli.supervisor import Supervisor
-from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.demo.parties import Deployment
 from fedrec_simulations.demo.people import People, invented, write_history
 from fedrec_simulations.runtimes.deployment_files import PartyFiles, ratings
-from fedrec_simulations.runtimes.job import Job, Shard
-from fedrec_simulations.runtimes.loopback import loopback
 
 SITES, TRAININGS = 2, 2
 K = 8

@@ -22,8 +22,8 @@ from fedrec.factorization.alternating import alternate_clicks
 from fedrec.factorization.least_squares import solve_clicks
 from fedrec.factorization.model import Model, predict
 from fedrec.randomness import Streams
+from fedrec.run.data.datasets import Known
 from fedrec.settings import Scenario
-from fedrec_simulations.data.datasets import Known
 
 ALS = "non-private ALS"
 WIDTH, ITERATIONS = 16, 12

@@ -15,8 +15,8 @@ from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
+from fedrec.run.job import limit_of
 from fedrec.settings import Scenario
-from fedrec_simulations.runtimes.job import limit_of
 
 
 @dataclass(frozen=True)

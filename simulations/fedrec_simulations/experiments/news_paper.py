@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.errors import SettingsError
+from fedrec.report.news_published import TABLES, PublishedRow
 from fedrec.storage import finite
 from fedrec_simulations.experiments.intervals import interval
 from fedrec_simulations.experiments.news import Method, news_trial
@@ -26,7 +27,6 @@ from fedrec_simulations.experiments.row_queue import rows_of, silent
 from fedrec_simulations.experiments.rows import Row, folder_of, table
 from fedrec_simulations.experiments.source import source_digest
 from fedrec_simulations.experiments.trials import RowFiles
-from fedrec_simulations.report.news_published import TABLES, PublishedRow
 
 SERVED = (math.inf, 10.0, 5.0, 1.0, 0.1, 0.01, 0.001)
 """Epsilons of serving: Figure 4's."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from fedrec_simulations.console import progress_bar
+from fedrec.run.console import progress_bar
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fedrec.cli.supervisor import Supervisor
 from fedrec.errors import FedRecError, ProtocolError
 from fedrec.randomness import Streams
 from fedrec.settings import load
-from fedrec_cli.supervisor import Supervisor
 from fedrec_client.serving_ledger import read_answers
 from fedrec_simulations.demo import evidence
 from fedrec_simulations.demo.parties import SERVER, SERVING, Deployment

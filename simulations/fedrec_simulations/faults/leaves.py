@@ -38,6 +38,7 @@ from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, client_recipe, prepare
+from fedrec.run.job import shards
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.leaf import LeafAggregator
 from fedrec_aggregator.leaf_visits import Leaf
@@ -54,7 +55,6 @@ from fedrec_simulations.faults.parties import give_secret
 from fedrec_simulations.faults.script import Script, Setup
 from fedrec_simulations.faults.simulator import population, quiet, scenario
 from fedrec_simulations.faults.three_trees import InOrder
-from fedrec_simulations.runtimes.job import shards
 
 CLIENTS, RUN, ROOT, SEED = 3, "run", 2, 5
 NAMES, RANGES = ("leaf-1", "leaf-2", "root"), even_ranges(2)

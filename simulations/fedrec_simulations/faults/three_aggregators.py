@@ -31,6 +31,7 @@ from fedrec.federation.rounds import State
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, client_recipe, prepare
+from fedrec.run.job import shards
 from fedrec.settings import Scenario, load
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.three_desk import ThreeDesk
@@ -47,7 +48,6 @@ from fedrec_simulations.faults.machine import Clock, Crash, Database, Fate, Mach
 from fedrec_simulations.faults.script import Script, Setup
 from fedrec_simulations.faults.simulator import population, quiet
 from fedrec_simulations.faults.three_party_verdict import PLACES, Record
-from fedrec_simulations.runtimes.job import shards
 
 CLIENTS, RUN = 3, "run"
 PROMISE = Guarantee(5.0, 1e-5)

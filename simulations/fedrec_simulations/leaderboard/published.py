@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import math
 
+from fedrec.report.news_published import TABLES, PublishedRow
 from fedrec_simulations.leaderboard.protocol import Protocol
 from fedrec_simulations.leaderboard.rows import FORMAT, Row
-from fedrec_simulations.report.news_published import TABLES, PublishedRow
 
 _NOT_ESTABLISHED = "nominal, per round: fedrec/NOTATION.md says why it does not hold"
 _NEWS = (

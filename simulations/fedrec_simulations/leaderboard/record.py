@@ -23,8 +23,8 @@ from typing import Any
 import fedrec
 import fedrec_simulations
 from fedrec.errors import RunError
+from fedrec.run.run_folder import RESULT, SETTINGS
 from fedrec.storage import read_json, remove, write_json
-from fedrec_simulations.run_folder import RESULT, SETTINGS
 
 CODE, TRAINED, RECORD = "code.json", "trained.json", "record.json"
 _DECIDING = (SETTINGS, "data.json", "guarantee.json", "metrics.jsonl", RESULT, CODE, TRAINED)

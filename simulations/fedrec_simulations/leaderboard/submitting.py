@@ -18,13 +18,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedrec.errors import DataError, RunError, SettingsError
+from fedrec.run.run_folder import RESULT, SETTINGS
+from fedrec.run.seeds import SUMMARY
 from fedrec.settings import Scenario, validated
 from fedrec.storage import finite, read_json
 from fedrec_simulations.leaderboard import record
 from fedrec_simulations.leaderboard.protocol import Protocol, first_of, protocols
 from fedrec_simulations.leaderboard.rows import FORMAT, Row, write_row
-from fedrec_simulations.run_folder import RESULT, SETTINGS
-from fedrec_simulations.seeds import SUMMARY
 
 OWN = ("run", "figure", "compare")
 """Tables of a scenario that decide no row: where results go, what a figure varies, what stands

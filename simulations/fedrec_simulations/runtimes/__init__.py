@@ -1,2 +1,1 @@
-"""Runtimes: who carries a training's messages, in one process, over Flower, or between real
-processes."""
+"""Runtimes of real parties: in this process over Flower, in Ray, or a process each."""

@@ -21,12 +21,12 @@ from fedrec.data.dataset import Catalogue
 from fedrec.operations.certificates import PLACES, write_development_certificates
 from fedrec.operations.pins import write_pins
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.run.job import Job, Shard, shards
 from fedrec.settings import Scenario
 from fedrec.storage import write_bytes
 from fedrec_client.store import write_shard
 from fedrec_server.public import write_public
 from fedrec_simulations.runtimes.in_process import limits
-from fedrec_simulations.runtimes.job import Job, Shard, shards
 
 ANY_PORT = "127.0.0.1:0"
 

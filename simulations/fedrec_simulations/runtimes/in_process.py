@@ -18,6 +18,7 @@ from fedrec.federation.protocol import ReleaseDesk, ReportDesk
 from fedrec.federation.round_driver import Patience
 from fedrec.federation.rounds import State
 from fedrec.operations.certificates import PLACES
+from fedrec.run.job import Carried, Job, Runtime, shards
 from fedrec.sharing.three_desk import ThreeDesk
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger
@@ -34,10 +35,10 @@ from fedrec_server.gathering import Gathering
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import run_rounds
 from fedrec_simulations.runtimes.in_process_grid import InProcessGrid
-from fedrec_simulations.runtimes.job import Carried, Job, Runtime, kept_rounds, shards
+from fedrec_simulations.runtimes.kept_rounds import kept_rounds
 
 if TYPE_CHECKING:
-    from fedrec_simulations.runtimes.news_job import NewsJob
+    from fedrec.run.news_job import NewsJob
 
 FIRST_NODE = 2
 """Flower's number 1 is the server."""

@@ -11,6 +11,7 @@ from fedrec.federation.protocol import ReleaseDesk
 from fedrec.federation.round_driver import Patience
 from fedrec.news.trained import Progress, TrainedNews
 from fedrec.news.variant import of
+from fedrec.run.news_job import NewsJob, NewsRuntime, NewsShard, news_shards
 from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.flower import Answering, client_app
 from fedrec_client.ledger import ClientLedger
@@ -27,7 +28,6 @@ from fedrec_simulations.runtimes.in_process import (
     aggregation,
 )
 from fedrec_simulations.runtimes.in_process_grid import InProcessGrid
-from fedrec_simulations.runtimes.news_job import NewsJob, NewsRuntime, NewsShard, news_shards
 
 
 @dataclass(frozen=True)

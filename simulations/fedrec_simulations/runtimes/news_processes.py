@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from fedrec.arrays import Int64s
+from fedrec.cli.supervisor import Supervisor
 from fedrec.data.impressions import Impressions
 from fedrec.errors import RunError
 from fedrec.federation.messages import Question
@@ -25,15 +26,14 @@ from fedrec.news.variant import of, train_news
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
+from fedrec.run.news_job import NewsJob, NewsRuntime, NewsShard, news_shards
 from fedrec.storage import read_json
-from fedrec_cli.supervisor import Supervisor
 from fedrec_client.readers import write_news_shard
 from fedrec_server.news import check
 from fedrec_server.public_news import write_public_news
 from fedrec_server.runs import run_folder
 from fedrec_simulations.runtimes.deployment_files import Holdings, PartyFiles
 from fedrec_simulations.runtimes.news_in_process import readers
-from fedrec_simulations.runtimes.news_job import NewsJob, NewsRuntime, NewsShard, news_shards
 from fedrec_simulations.runtimes.processes import start
 
 

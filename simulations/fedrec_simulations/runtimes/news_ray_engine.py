@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from fedrec.cli.supervisor import Supervisor
 from fedrec.news.trained import Progress, TrainedNews
-from fedrec_cli.supervisor import Supervisor
+from fedrec.run.news_job import NewsJob, NewsRuntime
 from fedrec_server.news import check
 from fedrec_server.runs import run_folder
 from fedrec_simulations.runtimes.deployment_files import PartyFiles
-from fedrec_simulations.runtimes.news_job import NewsJob, NewsRuntime
 from fedrec_simulations.runtimes.news_processes import followed, holdings, kept_news
 from fedrec_simulations.runtimes.ray_engine import rays_folder, start_aggregator_for, start_server
 

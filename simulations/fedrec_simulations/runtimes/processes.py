@@ -14,15 +14,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from fedrec.cli.supervisor import Supervisor
 from fedrec.data.dataset import Catalogue
 from fedrec.errors import RunError
 from fedrec.federation.rounds import State
+from fedrec.run.job import Carried, Job, Runtime
 from fedrec.storage import read_json
-from fedrec_cli.supervisor import Supervisor
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import check
 from fedrec_simulations.runtimes.deployment_files import ANY_PORT, PartyFiles, ratings
-from fedrec_simulations.runtimes.job import Carried, Job, Runtime, kept_rounds
+from fedrec_simulations.runtimes.kept_rounds import kept_rounds
 
 _UP_S = 120.0
 """How long a party may take to listen, on a machine that is busy with others."""

@@ -31,6 +31,7 @@ from flwr.serverapp import ServerApp
 from flwr.supercore import telemetry
 
 from fedrec import __version__
+from fedrec.cli.supervisor import Supervisor
 from fedrec.data.dataset import Catalogue
 from fedrec.errors import RunError
 from fedrec.extras import require
@@ -38,8 +39,9 @@ from fedrec.federation.protocol import Broadcast
 from fedrec.federation.rounds import State
 from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
+from fedrec.run.job import Carried, Job, Runtime
 from fedrec.settings import Scenario
-from fedrec_cli.supervisor import Supervisor
+from fedrec.transport.aggregator_client import Retry
 from fedrec_client import settings as client_settings
 from fedrec_client.flower import ASK, JOIN, TELL, client_app
 from fedrec_client.last_arrays import HELD, HeldArrays
@@ -51,9 +53,7 @@ from fedrec_server.rounds import check, run_rounds
 from fedrec_server.settings import ServerSettings
 from fedrec_simulations.runtimes.deployment_files import ANY_PORT, PartyFiles, ratings
 from fedrec_simulations.runtimes.in_process import SLOWEST_ROUND_S
-from fedrec_simulations.runtimes.job import Carried, Job, Runtime
 from fedrec_simulations.runtimes.processes import follow, start_aggregator
-from fedrec_transport.aggregator_client import Retry
 
 NO_GATE = ""
 """Where a SuperNode would connect: there is none."""

@@ -35,10 +35,11 @@ from fedrec.factorization.least_squares import solve_rows
 from fedrec.factorization.model import Model, predict
 from fedrec.factorization.ssp_model import PublishedModel
 from fedrec.randomness import Streams
+from fedrec.run.data.datasets import public_facts
+from fedrec.run.data.sealed import SealedSplit, load_sealed
+from fedrec.run.outcomes import Outcome, baselines, evaluate
 from fedrec.settings import Scenario
 from fedrec.storage import read_arrays, write_arrays
-from fedrec_simulations.data.datasets import public_facts
-from fedrec_simulations.data.sealed import SealedSplit, load_sealed
 from fedrec_simulations.experiments.ceiling import als_model
 from fedrec_simulations.experiments.in_memory import trained
 from fedrec_simulations.experiments.papers.paper import Work
@@ -48,7 +49,6 @@ from fedrec_simulations.experiments.source import source_digest
 from fedrec_simulations.experiments.study import searched
 from fedrec_simulations.experiments.study.forms import EPSILONS
 from fedrec_simulations.experiments.trials import Trial
-from fedrec_simulations.outcomes import Outcome, baselines, evaluate
 
 _SEARCHED: Mapping[Kind, str] = {"ratings": "ml-1m", "clicks": "ml-100k-likes"}
 STARTS: Mapping[Kind, str] = {"ratings": "ada_dpals_figure1", "clicks": "ada_dpals_figure2"}

@@ -32,7 +32,7 @@ from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
-from fedrec_simulations.data.sealed import SealedSplit
+from fedrec.run.data.sealed import SealedSplit
 from fedrec_simulations.experiments.papers.paper import Line, Work, by_seed
 from fedrec_simulations.experiments.row_queue import Plan
 from fedrec_simulations.experiments.rows import Row

@@ -28,9 +28,9 @@ from fedrec.factorization.model import Model, predict
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
+from fedrec.run.data.datasets import public_facts
+from fedrec.run.data.sealed import SealedSplit, load_sealed
 from fedrec.settings import Scenario
-from fedrec_simulations.data.datasets import public_facts
-from fedrec_simulations.data.sealed import SealedSplit, load_sealed
 from fedrec_simulations.experiments.in_memory import rounds, trained
 from fedrec_simulations.experiments.papers.ada_dpals_runs import measured
 from fedrec_simulations.experiments.papers.paper import Work

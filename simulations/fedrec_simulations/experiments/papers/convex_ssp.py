@@ -19,9 +19,9 @@ import numpy as np
 
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import dot_product
+from fedrec.run.data.datasets import public_facts
+from fedrec.run.data.sealed import load_sealed
 from fedrec.settings import Scenario
-from fedrec_simulations.data.datasets import public_facts
-from fedrec_simulations.data.sealed import load_sealed
 from fedrec_simulations.experiments.in_memory import trained
 from fedrec_simulations.experiments.papers.paper import Line, Paper, Work
 from fedrec_simulations.experiments.papers.starts import Start

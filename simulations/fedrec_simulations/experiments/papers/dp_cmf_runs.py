@@ -30,10 +30,10 @@ from fedrec.factorization.model import Model, predict
 from fedrec.public_sides import learned_similar_items
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
+from fedrec.run.data.datasets import public_facts
+from fedrec.run.data.sealed import PUBLIC_SOURCES, SealedSplit, load_sealed
 from fedrec.settings import Scenario
 from fedrec.settings_tables.collective import CollectiveSettings
-from fedrec_simulations.data.datasets import public_facts
-from fedrec_simulations.data.sealed import PUBLIC_SOURCES, SealedSplit, load_sealed
 from fedrec_simulations.experiments.ceiling import als_model
 from fedrec_simulations.experiments.in_memory import rounds
 from fedrec_simulations.experiments.papers.paper import BySeed, Work, by_seed

@@ -28,9 +28,9 @@ from fedrec.factorization.model import Model, predict
 from fedrec.factorization.posterior import PosteriorSettings, guarantee_for, sample
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams
+from fedrec.run.data.datasets import public_facts
+from fedrec.run.data.sealed import SealedSplit, load_sealed
 from fedrec.settings import Scenario
-from fedrec_simulations.data.datasets import public_facts
-from fedrec_simulations.data.sealed import SealedSplit, load_sealed
 from fedrec_simulations.experiments.in_memory import trained
 from fedrec_simulations.experiments.papers.paper import Line, Paper, Work, by_seed, joined
 from fedrec_simulations.experiments.papers.starts import Start

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.errors import RunError
+from fedrec.report import charts
+from fedrec.report.standalone import standalone
 from fedrec.storage import read_json, write_bytes
 from fedrec_simulations.experiments.papers import privaterec
 from fedrec_simulations.experiments.papers.figures import paper
@@ -25,8 +27,6 @@ from fedrec_simulations.experiments.papers.page import (
 )
 from fedrec_simulations.experiments.papers.starts import how_chosen
 from fedrec_simulations.experiments.rows import Row, table
-from fedrec_simulations.report import charts
-from fedrec_simulations.report.standalone import standalone
 
 FOLDER = "figures"
 PAGE = "figures.md"

@@ -14,11 +14,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedrec import __version__
+from fedrec.report import charts
+from fedrec.report.content import LineChart, Point
+from fedrec.report.page import stylesheet
 from fedrec.storage import write_bytes
 from fedrec_simulations.experiments.rows import Row
-from fedrec_simulations.report import charts
-from fedrec_simulations.report.content import LineChart, Point
-from fedrec_simulations.report.page import stylesheet
 
 MAX_LINES = 8
 """Of a chart: four colours, whole and dashed.

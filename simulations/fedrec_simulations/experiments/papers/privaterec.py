@@ -16,6 +16,7 @@ from typing import Any
 
 from fedrec.news.attention import gaussian_plan, gaussian_plan_as_printed
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.report.news_published import TABLES
 from fedrec_simulations.experiments.news import Method, news_trial
 from fedrec_simulations.experiments.news_paper import (
     BASES,
@@ -34,7 +35,6 @@ from fedrec_simulations.experiments.papers.paper import Line, Paper, Work, by_se
 from fedrec_simulations.experiments.papers.starts import Start, heading
 from fedrec_simulations.experiments.row_queue import Plan
 from fedrec_simulations.experiments.rows import Row
-from fedrec_simulations.report.news_published import TABLES
 
 _METRICS = ("auc", "mrr", "ndcg@5", "ndcg@10")
 _OTHER_DATA = (

@@ -14,11 +14,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from fedrec_simulations.experiments.intervals import Interval
-from fedrec_simulations.experiments.study.results import Study
-from fedrec_simulations.experiments.study.systems import OTHERS, Group, System
-from fedrec_simulations.report import wording
-from fedrec_simulations.report.svg import (
+from fedrec.report import wording
+from fedrec.report.svg import (
     Scale,
     as_csv,
     decimals,
@@ -30,6 +27,9 @@ from fedrec_simulations.report.svg import (
     text,
     ticks,
 )
+from fedrec_simulations.experiments.intervals import Interval
+from fedrec_simulations.experiments.study.results import Study
+from fedrec_simulations.experiments.study.systems import OTHERS, Group, System
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 784.0, 440.0, 48.0, 510.0, 14.0, 384.0
 _INFINITY_GAP = 62.0

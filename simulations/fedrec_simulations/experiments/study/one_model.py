@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from fedrec.data.kinds import KINDS, Kind
+from fedrec.report import wording
 from fedrec_simulations.experiments.rows import table
 from fedrec_simulations.experiments.study.forms import (
     FORMS,
@@ -19,7 +20,6 @@ from fedrec_simulations.experiments.study.judging import margin
 from fedrec_simulations.experiments.study.measured import about, cell, shown
 from fedrec_simulations.experiments.study.results import Study
 from fedrec_simulations.experiments.study.systems import OTHERS
-from fedrec_simulations.report import wording
 
 ONE_MODEL = """What claims are judged by. All lines have item and user vectors alone, from a random
 start. The settings of each were found by the same search, `fedrec bench search`: {trials} settings

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from fedrec.data.kinds import KINDS
+from fedrec.report import wording
 from fedrec.storage import read_json, write_bytes
 from fedrec_simulations.experiments.papers import kept
 from fedrec_simulations.experiments.rows import Row, table
@@ -21,7 +22,6 @@ from fedrec_simulations.experiments.study.one_model import one_model
 from fedrec_simulations.experiments.study.results import Study
 from fedrec_simulations.experiments.study.systems import LIKES, OTHERS, Group, Origin
 from fedrec_simulations.experiments.study.whole_systems import section
-from fedrec_simulations.report import wording
 
 TITLES: dict[Outcome, str] = {
     "held": "What held",

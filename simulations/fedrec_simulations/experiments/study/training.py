@@ -27,16 +27,16 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
+from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.sealed import SealedSplit, load_sealed
+from fedrec.run.outcomes import Outcome, baselines, evaluate
 from fedrec.settings import Scenario, validated
 from fedrec.storage import finite
-from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.data.sealed import SealedSplit, load_sealed
 from fedrec_simulations.experiments.ceiling import als_model
 from fedrec_simulations.experiments.in_memory import trained
 from fedrec_simulations.experiments.rows import Row, merged
 from fedrec_simulations.experiments.study import ratings_settings
 from fedrec_simulations.experiments.study.systems import DELTA, HALF_PUBLIC, SYSTEMS, Place, System
-from fedrec_simulations.outcomes import Outcome, baselines, evaluate
 
 K = 20
 METRICS = {"ratings": ("rmse", "mae"), "clicks": (f"ndcg@{K}", f"recall@{K}")}

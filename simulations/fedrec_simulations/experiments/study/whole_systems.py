@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedrec.data.kinds import KINDS
+from fedrec.report import wording
+from fedrec.report.standalone import standalone
 from fedrec.storage import write_bytes
 from fedrec_simulations.experiments.intervals import Interval
 from fedrec_simulations.experiments.rows import Row, table
@@ -16,8 +18,6 @@ from fedrec_simulations.experiments.study.judging import margin
 from fedrec_simulations.experiments.study.measured import about, cell, shown, with_interval
 from fedrec_simulations.experiments.study.results import Study
 from fedrec_simulations.experiments.study.systems import OTHERS, Group, Origin, System, tried
-from fedrec_simulations.report import wording
-from fedrec_simulations.report.standalone import standalone
 
 UNLIKE = (
     "The lines differ in model, public data and search (the second table): the order is of whole "

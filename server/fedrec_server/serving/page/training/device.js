@@ -1,6 +1,6 @@
 /**
  * One person's way through a training, in the browser: the question is checked, the ledger charged, one bounded report posted. The
- * bytes are those of `fedrec_device.device`, from the same secret. Nothing random is drawn but that secret, once: the noise is the
+ * bytes are those of `fedrec_client.device.device`, from the same secret. Nothing random is drawn but that secret, once: the noise is the
  * aggregator's, which is trusted with the report.
  */
 

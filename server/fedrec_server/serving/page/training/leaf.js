@@ -1,4 +1,4 @@
-/** The requests of a light device to its aggregator or leaf: the routes of `fedrec_device.service`. No cookies, no referrer. */
+/** The requests of a light device to its aggregator or leaf: the routes of `fedrec_client.device.service`. No cookies, no referrer. */
 
 import { RefusedError } from "./bytes.js";
 

@@ -1,5 +1,5 @@
 /**
- * What one person has spent on trainings, and the secret behind the pseudonym, in the browser's storage: as `fedrec_device.ledger`.
+ * What one person has spent on trainings, and the secret behind the pseudonym, in the browser's storage: as `fedrec_client.device.ledger`.
  *
  * A round is written down before its report leaves, in one write, in a SHA-256 chain. Unit: user, neighbours: add/remove: it does not
  * add up with what questions to a served model cost, which is per title (`../ledger.js`). The storage is weaker than a file: a browser

@@ -1,4 +1,4 @@
-/** A question, a plan and the terms of a run as one person's device reads them: by digests, as `fedrec_device.questions`. */
+/** A question, a plan and the terms of a run as one person's device reads them: by digests, as `fedrec_client.device.questions`. */
 
 import { compose, deltaOf } from "../accounting.js";
 import { RefusedError, hexOf, sha256 } from "./bytes.js";

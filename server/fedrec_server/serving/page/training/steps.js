@@ -1,5 +1,5 @@
 /**
- * The steps of the default recipe for ratings, for one person: `fedrec_device.steps`, which says what they are.
+ * The steps of the default recipe for ratings, for one person: `fedrec_client.device.steps`, which says what they are.
  *
  * Numbers are doubles, as there. Sums are added in the same order; systems are solved by other means (`solving`), so that numbers
  * differ in their last bits, and reports, which are cut to 15 bits, only where one lies that close to a point of the grid.

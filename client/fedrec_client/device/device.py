@@ -1,0 +1,248 @@
+"""One person's way through a run: the question is checked, the ledger charged, one bounded report
+posted."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedrec.errors import RefusedError
+from fedrec.federation.protocol import TOKEN_BYTES, Refusal
+from fedrec.federation.report_batches import (
+    MAX_DEVICE_BYTES,
+    MAX_EVENTS_PER_USER,
+    batch_bytes,
+)
+from fedrec_client.device.ledger import DeviceLedger
+from fedrec_client.device.questions import Header, read_header, read_plan, refused
+from fedrec_client.device.reports import packed, require_sound, silence
+from fedrec_client.device.steps import STEPS, Rated
+
+
+@dataclass(frozen=True)
+class History:
+    """What the person rated: ids of items as the catalogue names them, and ratings."""
+
+    items: tuple[str, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What the person allows in all runs together, per user, add/remove."""
+
+    epsilon: float
+    delta: float
+
+
+class Leaf(Protocol):
+    """What a device asks: `service.Service`, or one in this process."""
+
+    def round(self) -> dict[str, Any]:
+        """Where training is."""
+
+    def content(self, sha256: str) -> bytes:
+        """Bytes of that digest."""
+
+    def enroll(self, token: bytes, secret: str) -> None:
+        """Make the person known."""
+
+    def report(self, run: str, round: int, batch: bytes, secret: str) -> dict[str, int]:
+        """Refused by code."""
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """Leaves of one aggregator by the pseudonyms that they own: first and last two bytes, 4
+    hexadecimal digits each."""
+
+    by_range: tuple[tuple[str, str, Leaf], ...]
+
+    def of(self, token: bytes) -> Leaf:
+        """The leaf that owns a pseudonym. Raises ValueError where none does."""
+        start = token[:2].hex()
+        for first, last, leaf in self.by_range:
+            if first <= start <= last:
+                return leaf
+        raise ValueError(f"no leaf owns pseudonyms that begin with {start}")
+
+
+class Device:
+    """One person. user: the person's name on the device, from which the pseudonym is made."""
+
+    def __init__(
+        self,
+        folder: Path,
+        history: History,
+        *,
+        limit: Limit,
+        service: Leaf | Leaves,
+        user: str = "me",
+    ) -> None:
+        self.ledger, self._history = (
+            DeviceLedger(folder, epsilon=limit.epsilon, delta=limit.delta),
+            history,
+        )
+        secret = self.ledger.secret
+        self.token = hmac.digest(secret, b"fedrec/1/user/" + user.encode(), "sha256")[:TOKEN_BYTES]
+        self._service = service.of(self.token) if isinstance(service, Leaves) else service
+        self._bearer = hmac.digest(secret, b"fedrec/1/bearer", "sha256").hex()
+        self._enrolled: str | None = None
+        self._terms = "", dict[str, Any]()
+
+    def take_part(self) -> bool:
+        """Answer the round that is open, if any; again is the same report, counted once. False
+        where there is nothing to answer.
+
+        Raises RefusedError where the question, the plan or the report is not taken,
+        BudgetExceededError where the limit would be passed.
+        """
+        told = self._service.round()
+        if not told.get("question"):
+            self._enroll("")
+            return False
+        quorum = told.get("quorum", 0)
+        if isinstance(quorum, bool) or not isinstance(quorum, int) or not 0 <= quorum < 2**53:
+            raise refused(Refusal.MALFORMED, f"a quorum is a number of users, found {quorum!r}")
+        header = read_header(self._service.content(told["question"]))
+        promise = read_plan(self._service.content(header.plan), header.plan)
+        if unplanned := [
+            release.name for release in header.releases if release.name not in promise.mus
+        ]:
+            raise refused(Refusal.WRONG_PLAN, f"the plan has no release {unplanned[0]!r}")
+        terms = self._read_terms(told["terms"], header)
+        batch = self.answered(header, terms, quorum, charge=lambda: self._charge(header, promise))
+        self._enroll(header.run)
+        rejected = self._service.report(header.run, header.round, batch, self._bearer)
+        if Refusal.NOT_ENROLLED.value in rejected:  # its leaf was replaced
+            self._enrolled = None
+            self._enroll(header.run)
+            rejected = self._service.report(header.run, header.round, batch, self._bearer)
+        left = {
+            code: count
+            for code, count in rejected.items()
+            if code not in {Refusal.REPLAYED.value, Refusal.ALREADY_REPORTED.value}
+        }
+        if left:
+            raise RefusedError(
+                next(iter(left)), "the report was not counted", "The same report may be sent again."
+            )
+        return True
+
+    def _enroll(self, run: str) -> None:
+        """Once for each run, and before the first: a server counts on those who are known when a
+        run begins."""
+        if self._enrolled != run:
+            self._service.enroll(self.token, self._bearer)
+            self._enrolled = run
+
+    def answered(
+        self, header: Header, terms: dict[str, Any], quorum: int, *, charge: Any = lambda: None
+    ) -> bytes:
+        """The batch that answers the question. charge: called once the question is checked, before
+        anything private is read."""
+        if header.step not in STEPS:
+            raise refused(
+                Refusal.MALFORMED,
+                f"{header.step!r} is no step that this device knows",
+                "Install a newer version.",
+            )
+        _require_rows(header, len(terms["items"]))
+        question = header.question(
+            {name: self._service.content(sha256) for name, (_, _, sha256) in header.arrays.items()}
+        )
+        charge()
+        mine = _translated(self._history, terms)
+        try:
+            with np.errstate(all="ignore"):  # what is not finite is refused below, by its value
+                items, parts = STEPS[header.step](question, mine)
+            require_sound(items, parts, question.releases)
+        except Exception:
+            # whatever a hostile array brings about must not show in whether a report comes: it is
+            # empty then
+            items, parts = mine.items[:0], silence(question.blocks)
+        purpose = f"fedrec/1/report/{header.run}/{header.round}/{header.digest}/".encode()
+        report_id = hmac.digest(self.ledger.secret, purpose + self.token, "sha256")[:TOKEN_BYTES]
+        return packed(_named(header.digest, quorum), report_id, self.token, items, parts)
+
+    def _charge(self, header: Header, promise: Any) -> None:
+        self.ledger.charge(
+            header.run,
+            header.round,
+            header.digest,
+            promise,
+            [release.name for release in header.releases],
+        )
+
+    def _read_terms(self, sha256: str, header: Header) -> dict[str, Any]:
+        """Of the run, read once."""
+        if self._terms[0] != sha256:
+            content = json.loads(self._service.content(sha256))
+            if (
+                content["kind"] != "ratings"
+                or not content["value_range"][0] < content["value_range"][1]
+            ):
+                raise refused(Refusal.MALFORMED, "this device answers runs on ratings with a scale")
+            self._terms = sha256, content
+        if self._terms[1]["run"] != header.run:
+            raise refused(Refusal.WRONG_QUESTION, "the terms are of another run than the question")
+        return self._terms[1]
+
+
+def _translated(history: History, terms: dict[str, Any]) -> Rated:
+    """By the run's item numbers and on the scale [-2, 2]; items that the catalogue does not have
+    are left out."""
+    place = {item: j for j, item in enumerate(terms["items"])}
+    low, high = terms["value_range"]
+    known = sorted(
+        {
+            place[item]: value
+            for item, value in zip(history.items, history.values, strict=True)
+            if item in place
+        }.items()
+    )
+    values = np.array([value for _, value in known], np.float32)
+    inside = (values >= low) & (values <= high)
+    items = np.array([item for item, _ in known], np.int32)[inside]
+    x = (np.asarray(values[inside], np.float64) - (low + high) / 2) * (4 / (high - low))
+    return Rated(items, x, len(place))
+
+
+def _require_rows(header: Header, items: int) -> None:
+    """Arrays have one number, or a row for each item, or list items; blocks have one row or a row
+    for each of either, and fit what a leaf takes however many items the person has."""
+    listed = header.arrays["items"][1][0] if "items" in header.arrays else 1
+    if len({spec.rows for release in header.releases for spec in release.blocks} - {1}) > 1:
+        raise refused(Refusal.MALFORMED, "blocks have different numbers of rows")
+    for name, (_, shape, _) in header.arrays.items():
+        if name != "items" and shape and shape[0] != items:
+            raise refused(
+                Refusal.MALFORMED,
+                f"public array {name!r} of shape {shape} does not fit {items} items",
+            )
+    for release in header.releases:
+        for spec in release.blocks:
+            if spec.rows not in {1, items, listed}:
+                raise refused(
+                    Refusal.MALFORMED,
+                    f"block {spec.name!r} has {spec.rows} rows, the catalogue {items} items",
+                )
+    blocks = [spec for release in header.releases for spec in release.blocks]
+    if batch_bytes(blocks, users=1, events=min(items, MAX_EVENTS_PER_USER)) > MAX_DEVICE_BYTES:
+        raise refused(Refusal.TOO_LARGE, f"a report could have more than {MAX_DEVICE_BYTES} bytes")
+
+
+def _named(digest: str, quorum: int) -> bytes:
+    """As `federation.wire.report_digest`."""
+    named = bytes.fromhex(digest)
+    return (
+        hashlib.sha256(b"fedrec/quorum" + named + quorum.to_bytes(8, "big")).digest()
+        if quorum
+        else named
+    )

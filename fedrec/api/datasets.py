@@ -1,0 +1,292 @@
+"""Data sets for Python: from a data frame, a file or the generator, divided into what is trained on
+and what is tested."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from fedrec.api.tables import html_table
+from fedrec.data import dataset as stored
+from fedrec.data.atomic_files import write_recbole
+from fedrec.data.frames import read_frame
+from fedrec.data.resolving import Duplicates, OutOfRange
+from fedrec.data.splits import Split, SplitKind, given
+from fedrec.errors import SettingsError
+from fedrec.run.data.datasets import as_kind, load_dataset, load_split
+from fedrec.run.outcomes import Outcome
+from fedrec.settings import Scenario, validated
+
+
+@dataclass(frozen=True, repr=False)
+class Dataset:
+    """Ratings or clicks with their catalogue. Make one with `from_frame`, `from_file` or `planted`.
+
+    >>> import fedrec
+    >>> log = {"user": [1, 1, 2, 2], "item": ["a", "b", "a", "c"]}
+    >>> fedrec.Dataset.from_frame(log)
+    Dataset(clicks, 2 users, 3 items, 4 events)
+    """
+
+    source: stored.Dataset
+
+    @staticmethod
+    def from_frame(
+        frame: Any,
+        *,
+        user: str = "user",
+        item: str = "item",
+        rating: str | None = None,
+        time: str | None = None,
+        rating_range: tuple[float, float] | None = None,
+        click_threshold: float | None = None,
+        items: Any = None,
+        validation: Any = None,
+        test: Any = None,
+        duplicates: Duplicates = "auto",
+        out_of_range: OutOfRange = "refuse",
+    ) -> Dataset:
+        """The rows of a polars or pandas data frame, of an Arrow table, or of a mapping of columns.
+
+        Args:
+            frame: One row for each rating or click.
+            user: Column of user ids, numbers or text.
+            item: Column of item ids, numbers or text.
+            rating: Column of ratings. Without one every row is a click.
+            time: Column of times: seconds, dates or ISO text.
+            rating_range: Lowest and highest rating; needed with `rating`. It is public, so it must
+                not be read off the data.
+            click_threshold: Makes clicks of ratings: the lowest rating that counts as a click.
+            items: A frame of public item features: the column named by `item`, a `title`
+                (optional), and any others.
+            validation: A frame of validation rows with the same columns, where the data comes
+                divided.
+            test: A frame of test rows with the same columns, where the data comes divided.
+            duplicates: What to do with a second row of one user and item: "refuse", "last" or
+                "mean". "auto" merges clicks and refuses ratings.
+            out_of_range: What to do with ratings outside `rating_range`: "refuse", "clip" or
+                "drop".
+
+        Raises:
+            DataError: A column is missing, or a row cannot be used; the message names the row and
+                the remedy.
+            SettingsError: An argument contradicts another.
+
+        >>> import fedrec
+        >>> log = {"who": [1, 1, 2], "what": ["a", "b", "a"], "stars": [5, 2, 4]}
+        >>> columns = {"user": "who", "item": "what", "rating": "stars"}
+        >>> fedrec.Dataset.from_frame(log, **columns, rating_range=(1, 5))
+        Dataset(ratings, 2 users, 2 items, 3 events)
+        """
+        policies: dict[str, Any] = {"duplicates": duplicates, "out_of_range": out_of_range}
+        if click_threshold is not None and duplicates == "auto":
+            policies["duplicates"] = "last"  # what counts is whether, not how often
+        columns: dict[str, Any] = {"user": user, "item": item, "rating": rating, "time": time}
+        parts: dict[str, Any] = {"items": items, "validation": validation, "test": test}
+        read = read_frame(frame, **columns, rating_range=rating_range, **parts, **policies)
+        if click_threshold is None:
+            return Dataset(read)
+        if rating is None:
+            raise SettingsError(
+                "click_threshold needs ratings, and no column of ratings is named",
+                "Name it: rating=...",
+            )
+        chosen: dict[str, Any] = {"data": {"kind": "clicks", "click_threshold": click_threshold}}
+        return Dataset(as_kind(read, validated(chosen, source="from_frame").data))
+
+    @staticmethod
+    def from_file(path: str | Path, format: str = "auto", **settings: Any) -> Dataset:
+        """A data set in any format of `fedrec data formats`: MovieLens, CSV, Parquet, RecBole,
+        click lists.
+
+        Args:
+            path: A file or a folder.
+            format: The format's name; "auto" looks at the contents.
+            settings: Keys of the scenario's table `[data]`, for example `columns={"user": "who"}`
+                or `rating_range=(1, 5)`.
+
+        >>> import fedrec, pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "log.csv"
+        >>> _ = path.write_text("user,item\\n1,a\\n1,b\\n2,a\\n")
+        >>> fedrec.Dataset.from_file(path)
+        Dataset(clicks, 2 users, 2 items, 3 events)
+        """
+        return Dataset(
+            load_dataset(
+                _scenario("from_file", data={"path": str(path), "format": format, **settings})
+            )
+        )
+
+    @staticmethod
+    def planted(preset: str = "small", *, seed: int = 1, **settings: Any) -> Dataset:
+        """Invented data with known tastes: "small", "demo", "ml10m" or "ml10m_x10", or sizes of
+        your own.
+
+        >>> import fedrec
+        >>> fedrec.Dataset.planted("small", kind="clicks")
+        Dataset(clicks, 300 users, 120 items, 7,500 events)
+        """
+        own = {} if "planted" in settings else {"preset": preset}
+        return Dataset(load_dataset(_scenario("planted", seed=seed, data={**own, **settings})))
+
+    def split(
+        self, kind: SplitKind | None = None, *, seed: int = 1, **settings: Any
+    ) -> tuple[TrainingSet, TestSet]:
+        """Divide the data: "random", "held-out-users", "temporal", "leave-last-out", or "given"
+        where it came divided.
+
+        The test set is for `fedrec.evaluate`. The validation rows stay with the training set, where
+        models use them for their choices.
+
+        Args:
+            kind: How rows are divided; without one "given" where the data came divided, otherwise
+                "random".
+            seed: Decides which rows go where, by a hash of it and of user and item ids.
+            settings: Further keys of the scenario's table `[split]`, for example `cuts` or
+                `validation_share`.
+
+        >>> import fedrec
+        >>> train, test = fedrec.Dataset.planted("small").split("leave-last-out")
+        >>> test
+        TestSet(leave-last-out, 300 ratings)
+        """
+        chosen = kind or ("random" if self.source.given_test is None else "given")
+        split = load_split(
+            _scenario("split", split={"kind": chosen, "seed": seed, **settings}), self.source
+        )
+        return TrainingSet(self.source, split), TestSet(self.source, split)
+
+    def to_recbole(self, folder: str | Path, name: str = "data") -> Path:
+        """Write `NAME/NAME.inter` and `NAME/NAME.item`, RecBole's atomic files, and return their
+        folder.
+
+        Ratings have a column rating, and events with times a column timestamp. Items have their
+        title and every public feature.
+
+        >>> import fedrec, tempfile
+        >>> data = fedrec.Dataset.from_frame({"user": [1, 1, 2], "item": ["a", "b", "a"]})
+        >>> folder = data.to_recbole(tempfile.mkdtemp(), name="mine")
+        >>> sorted(path.name for path in folder.iterdir())
+        ['mine.inter', 'mine.item']
+        """
+        return write_recbole(self.source, Path(folder), name)
+
+    @property
+    def kind(self) -> Literal["ratings", "clicks"]:
+        """Ratings or clicks."""
+        return self.source.interactions.kind
+
+    @property
+    def num_users(self) -> int:
+        """Users, with or without events."""
+        return self.source.interactions.num_users
+
+    @property
+    def num_items(self) -> int:
+        """Items of the catalogue."""
+        return self.source.interactions.num_items
+
+    @property
+    def item_ids(self) -> tuple[str, ...]:
+        """Ids as the source wrote them, as text."""
+        return self.source.catalogue.item_ids
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader guessed, merged or dropped."""
+        report = self.source.provenance.report
+        merged = (
+            (f"{report.duplicates_resolved:,} repeated rows merged",)
+            if report.duplicates_resolved
+            else ()
+        )
+        return (*merged, *report.notes)
+
+    def __len__(self) -> int:
+        return len(self.source.interactions)
+
+    def __repr__(self) -> str:
+        return (
+            f"Dataset({self.kind}, {self.num_users:,} users, {self.num_items:,} items, "
+            f"{len(self):,} events)"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("kind", self.kind),
+            ("users", f"{self.num_users:,}"),
+            ("items", f"{self.num_items:,}"),
+            ("events", f"{len(self):,}"),
+        ]
+        return html_table(("data set", ""), [*rows, *(("note", note) for note in self.notes)])
+
+
+@dataclass(frozen=True, repr=False)
+class TrainingSet:
+    """The part of a split that a model may learn from, with its validation rows.
+
+    >>> import fedrec
+    >>> train, test = fedrec.Dataset.planted("small").split()
+    >>> train
+    TrainingSet(300 users, 5,943 ratings, 768 for validation)
+    """
+
+    source: stored.Dataset
+    split: Split
+
+    @property
+    def kind(self) -> Literal["ratings", "clicks"]:
+        """Ratings or clicks."""
+        return self.split.train.kind
+
+    def __len__(self) -> int:
+        return len(self.split.train)
+
+    def __repr__(self) -> str:
+        validated_by = len(self.split.validation.targets)
+        return (
+            f"TrainingSet({self.split.train.num_users:,} users, {len(self):,} {self.kind}, "
+            f"{validated_by:,} for validation)"
+        )
+
+
+def undivided(data: Dataset) -> TrainingSet:
+    """All rows of the data to train on, none to test; where it came divided, its training rows."""
+    source = data.source
+    if source.given_test is not None:
+        return data.split("given")[0]
+    events, own = source.interactions, source.given_validation
+    split = given(events, events.select(np.zeros(len(events), bool)), seed=1, validation=own)
+    return TrainingSet(source, replace(split, not_covered=source.provenance.not_covered))
+
+
+@dataclass(frozen=True, repr=False)
+class TestSet:
+    """The part of a split that only `fedrec.evaluate` reads.
+
+    >>> import fedrec
+    >>> train, test = fedrec.Dataset.planted("small").split()
+    >>> len(test)
+    789
+    """
+
+    __test__ = False  # no test class, for pytest
+    source: stored.Dataset
+    split: Split
+    measured: dict[str, Mapping[str, Outcome]] = field(default_factory=dict, compare=False)
+    """Controls by what was asked of them: they do not depend on the model, and take longer than
+    it."""
+
+    def __len__(self) -> int:
+        return len(self.split.test.targets)
+
+    def __repr__(self) -> str:
+        return f"TestSet({self.split.kind}, {len(self):,} {self.split.test.targets.kind})"
+
+
+def _scenario(source: str, **tables: Any) -> Scenario:
+    return validated(tables, source=source)

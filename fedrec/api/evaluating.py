@@ -1,0 +1,229 @@
+"""Evaluation of a model on a test set, beside controls without privacy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import polars as pl
+from rich.console import Console
+
+from fedrec.api.datasets import TestSet
+from fedrec.api.promises import PrivacyGuarantee
+from fedrec.api.recommender import Recommender, one_blas_thread
+from fedrec.api.released import Released
+from fedrec.api.tables import html_table
+from fedrec.data.splits import Split, require_unseen
+from fedrec.errors import DataError, SettingsError
+from fedrec.evaluation.controls import Verdict
+from fedrec.run.outcomes import Outcome
+from fedrec.run.outcomes import evaluate as measured
+from fedrec.run.simulate import rivals_of
+from fedrec.settings import validated
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """What a model is worth on test. outcome: of the model; controls: of methods without privacy,
+    on the same rows.
+
+    >>> import fedrec
+    >>> train, test = fedrec.Dataset.planted("small").split()
+    >>> model = fedrec.ItemBias(noise="seeded").fit(train)
+    >>> found = fedrec.evaluate(model, test, ranking=False)
+    >>> [verdict.sentence for verdict in found.verdicts][:1]
+    ['RMSE 0.8458 is better than global mean (0.9609).']
+    """
+
+    model: str
+    guarantee: PrivacyGuarantee
+    outcome: Outcome
+    controls: Mapping[str, Outcome]
+
+    @property
+    def metrics(self) -> dict[str, float | int | None]:
+        """Of the model by name: rmse, mae; ndcg@20, recall@20 and more of lists."""
+        return self.outcome.metrics()
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The model beside each control, paired by user: better, not clearly better, or no
+        better."""
+        return self.outcome.verdicts
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """A row for each method: method, epsilon (null without privacy), and the metrics."""
+        rows = [{"method": self.model, "epsilon": self.guarantee.epsilon, **self.metrics}]
+        rows += [
+            {"method": name, "epsilon": math.inf, **outcome.metrics()}
+            for name, outcome in self.controls.items()
+        ]
+        return pl.DataFrame(rows, infer_schema_length=None)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in self.headline.items())
+        lines = [
+            f"{self.model}: {shown}; {self.guarantee!r}",
+            *(f"  {verdict.sentence}" for verdict in self.verdicts),
+        ]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        names = list(self.headline)
+        rows: list[Sequence[object]] = [
+            (self.model, *(f"{self.headline[name]:.4f}" for name in names), repr(self.guarantee))
+        ]
+        for name, outcome in self.controls.items():
+            found = outcome.metrics()
+            rows.append(
+                (
+                    name,
+                    *(
+                        f"{found[metric]:.4f}" if found.get(metric) is not None else ""
+                        for metric in names
+                    ),
+                    "no privacy",
+                )
+            )
+        words = "".join(f"<p>{verdict.sentence}</p>" for verdict in self.verdicts)
+        return html_table(("method", *names, "guarantee"), rows) + words
+
+    @property
+    def headline(self) -> dict[str, float]:
+        """The metrics that a person looks at first: rmse and mae of ratings; ndcg and recall at the
+        longest cutoff."""
+        lists = (
+            [f"{name}@{max(self.outcome.ranking.at)}" for name in ("ndcg", "recall_capped")]
+            if self.outcome.ranking
+            else []
+        )
+        found = self.metrics
+        return {
+            name: float(value)
+            for name in ("rmse", "mae", *lists)
+            if (value := found.get(name)) is not None
+        }
+
+
+def evaluate(
+    model: Recommender,
+    test: TestSet,
+    *,
+    k: Sequence[int] = (10, 20),
+    controls: bool = True,
+    ranking: bool = True,
+) -> Evaluation:
+    """Measure a model on test rows.
+
+    Args:
+        model: Trained, or loaded; of a loaded one the test set must have the catalogue that it was
+            trained on.
+        test: The second of what `Dataset.split` returns.
+        k: Lengths of the lists that are measured.
+        controls: Also measure means, popularity, item-item similarities and ALS without privacy,
+            and the model with users exchanged.
+        ranking: Of ratings: measure lists over the whole catalogue too. Of clicks they always are.
+
+    Raises:
+        SettingsError: The test set has another catalogue or kind of events, or k is empty.
+        LeakageError: The model was trained on test rows: on another split, or on the whole data.
+        DataError: `test` is no test set.
+
+    >>> import fedrec
+    >>> train, test = fedrec.Dataset.planted("small").split()
+    >>> model = fedrec.ItemBias(noise="seeded").fit(train)
+    >>> list(fedrec.evaluate(model, test, k=10, controls=False).headline)
+    ['rmse', 'mae', 'ndcg@10', 'recall_capped@10']
+    """
+    cutoffs = cutoffs_of(k)
+    released = model.released
+    require_test_set(test)
+    if released.item_ids != test.source.catalogue.item_ids:
+        raise SettingsError(
+            "the test set has other items than the model",
+            "Evaluate on a split of the data that the model was trained on.",
+        )
+    _require_same_kind(released, test)
+    trained = model._evaluated  # of a loaded model nobody knows
+    if trained is not None:
+        require_untrained(trained[1], test)
+    with one_blas_thread():
+        rivals = (
+            controls_of(test, cutoffs, ranking=ranking, seed=int(released.settings["seed"]))
+            if controls
+            else None
+        )
+        outcome = measured(
+            released.model,
+            test.split.test,
+            test.split.train,
+            cutoffs=cutoffs,
+            ranking=ranking,
+            rivals=rivals,
+        )
+    return Evaluation(type(model).__name__, released.guarantee, outcome, rivals or {})
+
+
+def require_test_set(test: Any) -> None:
+    """Raises DataError where it is none."""
+    if not isinstance(test, TestSet):
+        raise DataError(
+            f"evaluate needs a test set, found a {type(test).__name__}",
+            "Give data.split()[1], or split('given')[1] of Dataset.from_frame(frame, test=...).",
+        )
+
+
+def require_untrained(trained: Split, test: TestSet) -> None:
+    """Raises LeakageError where a model of this split's training rows would be tested on some of
+    them."""
+    if trained is not test.split:
+        require_unseen(trained.train, test.split.test.targets)
+
+
+def _require_same_kind(released: Released, test: TestSet) -> None:
+    tested = test.split.test.targets
+    if tested.kind != released.kind:
+        raise SettingsError(
+            f"a model of {released.kind} predicts no {tested.kind}, which the test set holds",
+            f"Evaluate it on {released.kind}, or train a model of {tested.kind}.",
+        )
+    if tested.value_range != released.value_range:
+        scales = [
+            f"{low:g} to {high:g}" for low, high in (released.value_range, tested.value_range)
+        ]
+        raise SettingsError(
+            f"the model predicts ratings of {scales[0]}, and the test set holds ratings of "
+            f"{scales[1]}",
+            "Evaluate on a split of the data that the model was trained on.",
+        )
+
+
+def cutoffs_of(k: Any) -> tuple[int, ...]:
+    """Lengths of lists, ascending. Raises SettingsError where k holds something else."""
+    given = (k,) if isinstance(k, Integral) else tuple(k) if isinstance(k, Iterable) else ()
+    if not given or not all(isinstance(one, Integral) and int(one) >= 1 for one in given):
+        raise SettingsError(
+            f"k = {k!r} is no length of a list, and no list of them",
+            "Give lengths of 1 or more, for example k=(10, 20).",
+        )
+    return tuple(sorted({int(one) for one in given}))
+
+
+def controls_of(
+    test: TestSet, cutoffs: tuple[int, ...], *, ranking: bool, seed: int
+) -> Mapping[str, Outcome]:
+    """Methods without privacy on the same rows, measured once for a test set."""
+    asked = f"{cutoffs} {ranking} {seed}"
+    if asked not in test.measured:
+        chosen: dict[str, Any] = {
+            "seed": seed,
+            "evaluation": {"cutoffs": cutoffs, "ranking": ranking},
+        }
+        test.measured[asked] = rivals_of(
+            validated(chosen, source="evaluate"), test.split, Console(quiet=True)
+        )[0]
+    return test.measured[asked]

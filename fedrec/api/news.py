@@ -1,0 +1,331 @@
+"""News recommenders for Python: PrivateRec's variants, trained and measured by `fedrec simulate`,
+asked through their serving bundle."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import polars as pl
+
+from fedrec.api.parameters import Parameters
+from fedrec.api.promises import PrivacyGuarantee
+from fedrec.api.released import require_length, require_list, require_no_misspelling
+from fedrec.api.tables import html_table
+from fedrec.data.frames import polars_frame
+from fedrec.data.news_tables import VECTORS, renamed, write_news
+from fedrec.errors import DataError, RunError, SettingsError
+from fedrec.extras import require
+from fedrec.news.variant import require as variant_named
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.serving.bundle import FILE, Bundle, read
+from fedrec.settings import validated
+from fedrec.settings_keys import nested
+from fedrec.storage import read_json, write_json, writing
+
+Variant = Literal[
+    "additive",
+    "local",
+    "central",
+    "central-encoder",
+    "printed",
+    "fedrec",
+    "dp-fedrec",
+    "centralized",
+]
+
+
+@dataclass(frozen=True)
+class NewsData:
+    """Impressions of news.
+
+    Make it with `planted`, `from_frames`, `from_mind` or `from_click_log`; it is read when a model
+    is fitted.
+
+    >>> import fedrec
+    >>> fedrec.NewsData.planted().keys
+    {'data.format': 'planted-news', 'data.preset': 'small'}
+    """
+
+    keys: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def planted(preset: str = "small") -> NewsData:
+        """Made-up news and readers."""
+        return NewsData({"data.format": "planted-news", "data.preset": preset})
+
+    @staticmethod
+    def from_mind(path: str | Path) -> NewsData:
+        """MIND: a folder with train and dev, each with news.tsv and behaviors.tsv.
+
+        >>> import fedrec
+        >>> fedrec.NewsData.from_mind("MINDsmall").keys["data.format"]
+        'mind'
+        """
+        return NewsData({"data.format": "mind", "data.path": str(path)})
+
+    @staticmethod
+    def from_frames(
+        articles: Any,
+        impressions: Any,
+        folder: str | Path,
+        *,
+        cuts: tuple[float | str, float | str],
+        item: str = "item",
+        title: str = "title",
+        category: str = "category",
+        vector: str = "vector",
+        user: str = "user",
+        time: str = "time",
+        impression: str = "impression",
+        clicked: str = "clicked",
+    ) -> NewsData:
+        """Your own articles and click log, written to `folder` in MIND's format, which `fedrec
+        simulate` and the parties of a deployment read too. `folder` holds personal data.
+
+        Args:
+            articles: A frame with a row for each article: columns item and title; abstract,
+                category, subcategory and vector (a list of numbers) if there are any. All of it is
+                public.
+            impressions: A frame with a row for each article of each list that was shown: columns
+                impression (the list), user, time, item, and clicked, 0 or 1.
+            folder: New or empty.
+            cuts: Two public times: clicks before the first are histories, lists between them are
+                trained on, lists from the second on are the test.
+            item: Name of a column, as are all below.
+
+        Raises:
+            DataError: A column is missing, or a row cannot be used.
+            RunError: The folder holds something.
+
+        >>> import fedrec, tempfile
+        >>> articles = {"item": ["a", "b", "c"], "title": ["sun", "rain", "snow"]}
+        >>> rows = [(day, user, f"2026-01-0{day}") for day in (1, 2, 3) for user in ("u", "v")]
+        >>> log = {
+        ...     "impression": [f"{day}{user}" for day, user, _ in rows for _ in "abc"],
+        ...     "user": [user for _, user, _ in rows for _ in "abc"],
+        ...     "time": [time for _, _, time in rows for _ in "abc"],
+        ...     "item": [*"abc"] * 6,
+        ...     "clicked": [1, 0, 0, 0, 1, 0] * 3,
+        ... }
+        >>> folder, cuts = tempfile.mkdtemp(), ("2026-01-02", "2026-01-03")
+        >>> data = fedrec.NewsData.from_frames(articles, log, folder, cuts=cuts)
+        >>> data.keys["data.format"]
+        'mind'
+        """
+        names = {"item": item, "title": title, "category": category, "vector": vector}
+        events = {"impression": impression, "user": user, "time": time, "item": item}
+        has_vectors = write_news(
+            renamed(polars_frame(articles, what="frame of articles"), names),
+            renamed(
+                polars_frame(impressions, what="frame of impressions"),
+                events | {"clicked": clicked},
+            ),
+            Path(folder),
+            cuts=cuts,
+        )
+        keys = dict(NewsData.from_mind(folder).keys)
+        return NewsData(
+            keys | ({"news.entity_vectors": str(Path(folder) / VECTORS)} if has_vectors else {})
+        )
+
+    @staticmethod
+    def from_click_log(path: str | Path) -> NewsData:
+        """Impressions made of what people liked, in order, in any data set with times and texts.
+
+        >>> import fedrec
+        >>> fedrec.NewsData.from_click_log("ml-1m").keys["data.format"]
+        'click-log'
+        """
+        return NewsData({"data.format": "click-log", "data.path": str(path)})
+
+
+class NewsRecommender(Parameters):
+    """News recommendation with private clicks (PrivateRec): needs `pip install 'fedrec[news]'`.
+
+    Args:
+        epsilon: Of training, per click (replace); of `variant="central"` and
+            `"central-encoder"` per user (add/remove).
+        delta: The probability with which the guarantee may fail.
+        variant: "additive" trains on one noised report a user; the others train in rounds
+            (docs/news.md).
+        noise: "system", or "seeded" for an experiment.
+        seed: Of initialisation, and of seeded noise.
+        settings: Further keys of a scenario, for example `{"news.serving_epsilons": [5]}`.
+
+    >>> import fedrec, tempfile
+    >>> short = {"news.epochs": 1, "news.serving_epsilons": ["inf"]}
+    >>> model = fedrec.NewsRecommender(epsilon=5, noise="seeded", settings=short)
+    >>> model = model.fit(fedrec.NewsData.planted())
+    >>> model.guarantee.unit
+    'click'
+    >>> model.recommend(history=["N1", "N2"], k=2).columns
+    ['rank', 'item', 'title', 'score']
+    >>> folder = model.save(tempfile.mkdtemp())
+    >>> len(model.export(folder / "news.bundle"))
+    16
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 5.0,
+        delta: float = 1e-5,
+        variant: Variant = "additive",
+        noise: Literal["system", "seeded"] = "system",
+        seed: int = 1,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.epsilon, self.delta, self.variant, self.noise, self.seed, self.settings = (
+            epsilon,
+            delta,
+            variant,
+            noise,
+            seed,
+            settings,
+        )
+        self._bundle: Bundle | None = None
+        self.result: Mapping[str, Any] = {}
+
+    def fit(self, data: NewsData, *, progress: bool = False) -> Self:
+        """Train, and measure on the data's own test impressions; `metrics` has what was found."""
+        if not isinstance(data, NewsData):
+            raise DataError(
+                f"fit needs NewsData, found a {type(data).__name__}",
+                "Your own frames become it by fedrec.NewsData.from_frames.",
+            )
+        require("news", type(self).__name__)
+        from fedrec.run.simulate_news import run
+
+        keys = {
+            "recipe": "privaterec",
+            "seed": self.seed,
+            "news.variant": self.variant,
+            "privacy.unit": variant_named(self.variant).unit,
+        }
+        keys |= {
+            "privacy.epsilon": self.epsilon,
+            "privacy.delta": self.delta,
+            "privacy.noise": self.noise,
+        }
+        folder = tempfile.mkdtemp(prefix="fedrec-news-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        where = {"run.directory": folder}
+        scenario = validated(
+            nested({**keys, **data.keys, **(self.settings or {}), **where}),
+            source=type(self).__name__,
+        )
+        self.result = run(scenario, name="news", quiet=not progress)
+        if "refused" in self.result["serving"]:
+            return self  # measured, but there is nothing to ask: `recommend` says why
+        self._bundle = read(Path(self.result["run_dir"]) / FILE)
+        return self
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """On test impressions: auc, mrr, ndcg at 5 and 10."""
+        self._require_fitted()
+        return dict(self.result["metrics"])
+
+    @property
+    def guarantee(self) -> PrivacyGuarantee:
+        """What is promised of training; an answer of serving has a guarantee of its own."""
+        if self._bundle is not None:
+            training = dict(self._bundle.about.training)
+        else:
+            self._require_fitted()
+            training = dict(self.result["guarantee"])
+        promised = {
+            name: training[name]
+            for name in ("delta", "unit", "neighbours", "established", "note")
+            if name in training
+        }
+        return PrivacyGuarantee(
+            Guarantee(epsilon=float(training["epsilon"]), **promised), self.noise
+        )
+
+    def recommend(self, *, history: Iterable[Any], k: int = 10) -> pl.DataFrame:
+        """The k best news for a history of ids, oldest first; ranked here, without noise.
+
+        Columns rank, item, title and score. Items that the model does not have are left out.
+
+        Raises DataError where an id is a known one but for its type or blanks.
+        """
+        from fedrec_client.clicks import Clicks
+        from fedrec_client.exact_ranking import best
+        from fedrec_client.public_model import PublicModel
+
+        if self._bundle is None:
+            self._require_fitted()
+            raise SettingsError(
+                f"this model cannot be asked: {self.result['serving'].get('refused')}",
+                "Use another variant.",
+            )
+        require_length(k)
+        require_list(history)
+        given, known = list(history), set(self._bundle.ids.all())
+        for item in given:
+            if str(item) not in known:
+                require_no_misspelling(item, known)
+        model, clicks = PublicModel(self._bundle), Clicks.of([str(item) for item in given])
+        rows = [int(row) for row in model.rows(clicks) if row >= 0]
+        found, scores = best(
+            self._bundle, model.window(clicks), [(row, None) for row in rows], k=k, categories=0
+        )
+        ids, titles = self._bundle.ids, self._bundle.titles
+        names = ([ids[int(row)] for row in found], [titles[int(row)] for row in found])
+        return pl.DataFrame(
+            {"rank": range(1, len(found) + 1), "item": names[0], "title": names[1], "score": scores}
+        )
+
+    def save(self, folder: str | Path) -> Path:
+        """Write what may be published: model, bundle and guarantee.
+
+        Readers' reports, metrics and the report stay in the run, `result["run_dir"]`. Raises
+        RunError where the folder is a file or cannot be written."""
+        self._require_fitted()
+        run, target = Path(self.result["run_dir"]), Path(folder)
+        if target.is_file():
+            raise RunError(f"{folder} is a file", "Give an empty or a new folder.")
+        with writing(target, "Give another folder."):
+            shutil.copytree(run / "model", target / "model", dirs_exist_ok=True)
+            if (run / FILE).exists():
+                shutil.copy(run / FILE, target / FILE)
+            stated = read_json(run / "guarantee.json")
+            # which file a machine charges is its own
+            write_json(
+                target / "guarantee.json", {k: v for k, v in stated.items() if k != "budget"}
+            )
+        return target
+
+    def export(self, file: str | Path) -> str:
+        """Write the serving bundle for `fedrec serve`, and return its version."""
+        from fedrec.serving.model_bundles import export
+
+        self._require_fitted()
+        if Path(file).is_dir():
+            raise RunError(f"{file} is a folder", "Name a file in it, such as model.bundle.")
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        export(Path(self.result["run_dir"]), Path(file))
+        return read(Path(file)).version
+
+    def _require_fitted(self) -> None:
+        if not self.result:
+            raise RunError("this NewsRecommender is not trained", "Call model.fit(data) first.")
+
+    def __repr__(self) -> str:
+        return (
+            f"NewsRecommender(epsilon={self.epsilon!r}, variant={self.variant!r}, "
+            f"noise={self.noise!r})"
+        )
+
+    def _repr_html_(self) -> str:
+        rows: Sequence[tuple[object, object]] = (
+            [] if not self.result else [("guarantee", repr(self.guarantee)), *self.metrics.items()]
+        )
+        return html_table((repr(self), ""), rows)

@@ -1,0 +1,111 @@
+"""Guarantees as Python shows them: epsilon and delta, never without unit and neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fedrec.api.tables import html_table
+from fedrec.privacy.accounting import Opinions
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.run.statement import COVERS, compared
+
+
+@dataclass(frozen=True, repr=False)
+class PrivacyGuarantee:
+    """(epsilon, delta)-differential privacy of a trained model, with the epsilon of two further
+    accountants.
+
+    pld, rdp: epsilon of the noise that was drawn, by privacy loss distributions and by Renyi
+    divergences; infinite where it was not computed. noise: "system", or "seeded" for an experiment,
+    which must not be released. not_covered: what reader and split took from everybody's rows, which
+    nothing promises to hide.
+
+    >>> import fedrec
+    >>> data = fedrec.Dataset.planted("small", kind="clicks")
+    >>> promised = fedrec.Popularity(epsilon=2, noise="seeded").fit(data).guarantee
+    >>> promised.epsilon, promised.delta, promised.unit, promised.neighbours
+    (2.0, 1e-05, 'user', 'add/remove')
+    >>> promised.warning
+    'seeded noise: an experiment; whoever knows the seed can remove the noise'
+    >>> promised.as_dict()["epsilon"]
+    2.0
+    """
+
+    promised: Guarantee
+    noise: str
+    accountants: Mapping[str, float] = field(default_factory=dict)
+    not_covered: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(
+        promised: Guarantee, noise: str, opinions: Opinions, *, not_covered: Sequence[str] = ()
+    ) -> PrivacyGuarantee:
+        """Of a finished training.
+
+        >>> from fedrec.privacy.accounting import Opinions
+        >>> PrivacyGuarantee.of(Guarantee(2.0, 1e-5, "user"), "system", Opinions(2.0, 2.0, 2.2))
+        (2, 1e-05)-DP per user (add/remove, number of users public), PLD 2.00, RDP 2.20
+        """
+        return PrivacyGuarantee(promised, noise, asdict(opinions), tuple(not_covered))
+
+    @property
+    def epsilon(self) -> float:
+        """Of everything that the training released."""
+        return self.promised.epsilon
+
+    @property
+    def delta(self) -> float:
+        """The probability with which the guarantee may fail."""
+        return self.promised.delta
+
+    @property
+    def unit(self) -> str:
+        """What neighbouring data sets differ in: all data of a user, one example, or one click."""
+        return self.promised.unit
+
+    @property
+    def neighbours(self) -> str:
+        """How they differ: "add/remove" or "replace"."""
+        return self.promised.neighbours
+
+    @property
+    def warning(self) -> str:
+        """What must not be done with the model, and what the guarantee leaves out; empty where
+        there is nothing to warn of."""
+        if not self.promised.private:
+            return "no privacy: the model was trained without noise"
+        seeded = "seeded noise: an experiment; whoever knows the seed can remove the noise"
+        return "; ".join(filter(None, (seeded * (self.noise == "seeded"), self.promised.note)))
+
+    def __repr__(self) -> str:
+        promised = self.promised
+        if not promised.private:
+            return f"no privacy (epsilon infinite, {promised.compared})"
+        words = f"({promised.epsilon:g}, {promised.delta:g})-DP {promised.compared}"
+        words += "" if promised.established else ", NOT ESTABLISHED"
+        checked = [
+            f"{name.upper()} {value:.2f}"
+            for name, value in self.accountants.items()
+            if name != "gdp" and value != float("inf")
+        ]
+        return ", ".join([words, *checked, *([self.warning] if self.warning else [])])
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[object, object]] = [
+            ("guarantee", repr(self)),
+            ("compared", compared(self.promised)),
+            ("covers", COVERS),
+            *(("does not cover", what) for what in self.not_covered),
+        ]
+        return html_table(("privacy", ""), rows)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            **asdict(self.promised),
+            "noise": self.noise,
+            "accountants": dict(self.accountants),
+            "not_covered": list(self.not_covered),
+        }

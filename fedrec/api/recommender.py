@@ -1,0 +1,451 @@
+"""A recommender that is fitted, asked and saved: what all estimators share."""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import polars as pl
+from rich.console import Console
+from threadpoolctl import threadpool_limits
+
+from fedrec.api.callbacks import Callback, require_callbacks
+from fedrec.api.datasets import Dataset, TrainingSet, undivided
+from fedrec.api.parameters import Parameters
+from fedrec.api.promises import PrivacyGuarantee
+from fedrec.api.released import History, Kept, Released, ids_of, require_length
+from fedrec.api.tables import html_table
+from fedrec.data.dataset import Dataset as Source
+from fedrec.data.frames import polars_frame
+from fedrec.data.splits import Split
+from fedrec.errors import DataError, RunError, SettingsError
+from fedrec.run.data.budget import budget_of
+from fedrec.run.data.datasets import public_facts
+from fedrec.run.loopback import loopback
+from fedrec.run.run_output import keep_model
+from fedrec.run.run_training import Work, train_one
+from fedrec.run.training import RoundRecord, Trained
+from fedrec.settings import Scenario, validated
+from fedrec.settings_keys import nested
+from fedrec.storage import writing
+
+Noise = Literal["system", "seeded"]
+
+
+class Recommender(Parameters):
+    """A recommender that is trained with differential privacy. Use one of its subclasses.
+
+    Everything is computed by the functions of `fedrec simulate`: the same data, seed and parameters
+    give the same bytes with seeded noise.
+
+    >>> import fedrec
+    >>> [kind.__name__ for kind in fedrec.Recommender.__subclasses__()]
+    ['MatrixFactorization', 'ItemItem', 'Popularity', 'ItemBias']
+    """
+
+    recipe: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 5.0,
+        delta: float = 1e-5,
+        noise: Noise = "system",
+        seed: int = 1,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.epsilon, self.delta, self.noise, self.seed, self.settings = (
+            epsilon,
+            delta,
+            noise,
+            seed,
+            settings,
+        )
+        self._released: Released | None = None
+        self._evaluated: tuple[Source, Split] | None = None
+        self._keep: Kept | None = None
+
+    def scenario(self) -> Scenario:
+        """These parameters as a scenario, with every key at its value.
+
+        Raises SettingsError on a key that is unknown or out of range.
+
+        >>> import fedrec
+        >>> scenario = fedrec.ItemBias(epsilon=3).scenario()
+        >>> scenario.recipe, scenario.privacy.epsilon
+        ('dp-bias', 3.0)
+        """
+        table = nested({} if self.settings is None else self.settings)
+        for key, value in self._keys().items():
+            place, _, last = key.rpartition(".")
+            inside = table.setdefault(place, {}) if place else table
+            inside.setdefault(last, value)
+        return validated(table, source=type(self).__name__)
+
+    def _keys(self) -> dict[str, Any]:
+        """Scenario keys that the parameters decide."""
+        privacy = {
+            "privacy.epsilon": self.epsilon,
+            "privacy.delta": self.delta,
+            "privacy.noise": self.noise,
+        }
+        return {"recipe": self.recipe, "seed": self.seed, **privacy}
+
+    def fit(
+        self,
+        train: TrainingSet | Dataset,
+        *,
+        progress: bool = False,
+        callbacks: Sequence[Callback] = (),
+    ) -> Self:
+        """Train, and return the model.
+
+        Args:
+            train: The first of what `Dataset.split` returns, for a model that is measured. Of a
+                whole `Dataset` all rows are trained on, which leaves nothing to measure on; rows
+                given as `validation` and `test` are not.
+            progress: Show a bar with the time left, in a terminal or a notebook.
+            callbacks: Called with a dictionary after every round and at the end:
+                `fedrec.JsonLines("rounds.jsonl")`, `fedrec.MLflow()`.
+
+        Raises:
+            PrivacyError: delta promises nothing among so few users, or a budget over all runs on
+                this data would be passed.
+            DataError: The data cannot be trained on with these parameters.
+
+        >>> import fedrec
+        >>> data = fedrec.Dataset.planted("small", kind="clicks")
+        >>> model = fedrec.Popularity(epsilon=2, noise="seeded").fit(data)
+        >>> model.guarantee.epsilon
+        2.0
+        """
+        chosen = undivided(train) if isinstance(train, Dataset) else train
+        if not isinstance(chosen, TrainingSet):
+            raise DataError(
+                f"fit needs a training set, found a {type(train).__name__}",
+                "Give data.split()[0], or Dataset.from_frame(frame).",
+            )
+        told, scenario = require_callbacks(callbacks), self.scenario()
+        facts, budget = (
+            public_facts(scenario, chosen.source, chosen.split),
+            budget_of(scenario.privacy, chosen.source.provenance.files),
+        )
+        console = Console(stderr=True, quiet=not progress)
+
+        def on_round(record: RoundRecord) -> None:
+            for callback in told:
+                callback({"event": "round", "epsilon": scenario.privacy.epsilon, **vars(record)})
+
+        with tempfile.TemporaryDirectory(prefix="fedrec-fit-") as folder, one_blas_thread():
+            work = Work(facts, chosen.split, Path(folder), console, loopback, budget, on_round)
+            self._set(train_one(scenario, work, Path(folder)), scenario, chosen)
+        for callback in told:
+            callback({"event": "fit", "recipe": scenario.recipe, **self.guarantee.as_dict()})
+        return self
+
+    def _set(self, trained: Trained, scenario: Scenario, train: TrainingSet) -> None:
+        catalogue, events, plan = train.source.catalogue, train.split.train, trained.prepared.plan
+        guarantee = PrivacyGuarantee.of(
+            plan.guarantee,
+            scenario.privacy.noise,
+            trained.opinions(),
+            not_covered=train.split.not_covered,
+        )
+        ids, titles = catalogue.item_ids, catalogue.titles or catalogue.item_ids
+        chosen = scenario.model_dump(mode="json")
+        self._released = Released(
+            trained.model,
+            ids,
+            titles,
+            events.kind,
+            events.value_range,
+            guarantee,
+            scenario.recipe,
+            chosen,
+        )
+        self._evaluated = train.source, train.split
+        facts = public_facts(scenario, train.source, train.split)
+        self._keep = Kept(
+            lambda folder: keep_model(
+                folder,
+                scenario,
+                train.source,
+                facts,
+                trained,
+                name=f"{scenario.recipe}-{scenario.digest()[:10]}",
+                not_covered=train.split.not_covered,
+            )
+        )
+
+    @property
+    def released(self) -> Released:
+        """What a trained model consists of. Raises RunError before `fit`."""
+        if self._released is None:
+            raise RunError(
+                f"this {type(self).__name__} is not trained",
+                "Call model.fit(train) first, or fedrec.load(folder).",
+            )
+        return self._released
+
+    @property
+    def guarantee(self) -> PrivacyGuarantee:
+        """What is promised of the model. Raises RunError before `fit`."""
+        return self.released.guarantee
+
+    @property
+    def item_ids(self) -> tuple[str, ...]:
+        """Ids of the items, in the order of the model's rows."""
+        return self.released.item_ids
+
+    def recommend(
+        self,
+        *,
+        history: History | None = None,
+        histories: Mapping[Any, History] | None = None,
+        users: Iterable[Any] | None = None,
+        k: int = 10,
+    ) -> pl.DataFrame:
+        """The k best items that are not in the history, for one user or for many. Nothing is
+        trained, and nothing leaves this process.
+
+        Args:
+            history: Item ids of one user, new or known; of a model of ratings also a mapping of ids
+                to ratings. An item without a rating counts as rated at the top of the scale. Items
+                that the model does not have are left out; an id that is one of the model's but for
+                its type or blanks (3.0 for 3) is refused.
+            histories: The same for many users, by the user's id.
+            users: Ids of users of the training set, whose training rows are their history.
+            k: Length of each list.
+
+        Returns:
+            Columns user (for many), rank, item, title and score.
+
+        >>> import fedrec
+        >>> data = fedrec.Dataset.planted("small", kind="clicks")
+        >>> model = fedrec.Popularity(epsilon=2, noise="seeded").fit(data)
+        >>> model.recommend(history=["3", "14"], k=5)["item"].len()
+        5
+        >>> model.recommend(histories={"ann": ["3"], "bob": []}, k=5)["user"].to_list()[::5]
+        ['ann', 'bob']
+        """
+        given = [
+            name
+            for name, value in (("history", history), ("histories", histories), ("users", users))
+            if value is not None
+        ]
+        if len(given) != 1:
+            said = " and ".join(given) or "nothing"
+            raise SettingsError(
+                f"recommend needs history, histories or users; found {said}",
+                "Give exactly one of them.",
+            )
+        require_length(k)
+        with one_blas_thread():
+            if history is not None:
+                return self.released.lists(self.released.events([history]), None, k)
+            if histories is not None:
+                if not isinstance(histories, Mapping):
+                    raise DataError(
+                        f"histories is a {type(histories).__name__}, not a mapping by user id",
+                        "For example histories={'ann': ['3'], 'bob': []}.",
+                    )
+                return self.released.lists(
+                    self.released.events(list(histories.values())),
+                    [str(user) for user in histories],
+                    k,
+                )
+            known = ids_of(users, "users")
+            return self.released.lists(self._history_of(known), known, k)
+
+    def similar_items(self, item: Any, *, k: int = 10) -> pl.DataFrame:
+        """The k items most similar to one, by the cosine of their vectors; columns rank, item,
+        title and similarity.
+
+        >>> import fedrec
+        >>> data = fedrec.Dataset.planted("small", kind="clicks")
+        >>> model = fedrec.ItemItem(noise="seeded").fit(data)
+        >>> model.similar_items("3", k=2).columns
+        ['rank', 'item', 'title', 'similarity']
+        """
+        return self.released.similar(item, k)
+
+    def predict(
+        self,
+        pairs: Any = None,
+        *,
+        history: History | None = None,
+        items: Iterable[Any] | None = None,
+    ) -> Any:
+        """Predicted ratings, or scores of clicks.
+
+        Args:
+            pairs: A frame with columns user and item, of users of the training set.
+            history: With `items`: one user's history, as in `recommend`.
+            items: With `history`: ids of the items to predict.
+
+        Returns:
+            The frame with a column prediction, or a frame of item and prediction.
+
+        >>> import fedrec
+        >>> model = fedrec.ItemBias(noise="seeded").fit(fedrec.Dataset.planted("small"))
+        >>> model.predict(history={"3": 5, "14": 1}, items=["7", "9"]).columns
+        ['item', 'prediction']
+        """
+        if pairs is not None:
+            frame = polars_frame(pairs)
+            if missing := [name for name in ("user", "item") if name not in frame.columns]:
+                raise DataError(
+                    f"the frame has no column {missing[0]!r}",
+                    "predict needs the columns user and item: rename yours.",
+                )
+            users = [str(user) for user in frame["user"].to_list()]
+            known = list(dict.fromkeys(users))
+            place = {user: row for row, user in enumerate(known)}
+            values = self.released.predict(
+                self._history_of(known), [place[user] for user in users], frame["item"].to_list()
+            )
+            return frame.with_columns(pl.Series("prediction", values))
+        if history is None or items is None:
+            raise SettingsError(
+                "predict needs pairs, or history and items",
+                "For example model.predict(history={'50': 5}, items=['181']).",
+            )
+        wanted = ids_of(items, "items")
+        values = self.released.predict(self.released.events([history]), [0] * len(wanted), wanted)
+        return pl.DataFrame({"item": wanted, "prediction": values})
+
+    def _history_of(self, users: Sequence[str]) -> Any:
+        if self._evaluated is None:
+            raise RunError(
+                "this model was loaded, and a file holds nobody's history",
+                "Give history=[...] or histories={...}.",
+            )
+        source, split = self._evaluated
+        ids = source.catalogue.user_ids
+        rows = range(len(ids)) if split.train_users is None else split.train_users.tolist()
+        place = {ids[number]: row for row, number in enumerate(rows)}
+        if unknown := [user for user in users if user not in place]:
+            raise DataError(
+                f"the training set has no user {unknown[0]!r}", "Give history=[...] for a new user."
+            )
+        return split.train.users_subset(np.array([place[user] for user in users], np.int64))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model as safetensors, its manifest with the guarantee, and a model card,
+        README.md. No pickle, and nobody's history.
+
+        Raises RunError where the folder holds something else or cannot be written.
+
+        >>> import fedrec
+        >>> data = fedrec.Dataset.planted("small", kind="clicks")
+        >>> model = fedrec.Popularity(epsilon=2, noise="seeded").fit(data)
+        >>> import tempfile
+        >>> folder = model.save(tempfile.mkdtemp())
+        >>> (folder / "manifest.json").exists() and (folder / "README.md").exists()
+        True
+        """
+        target = Path(folder)
+        if self._keep is None:
+            raise RunError(
+                f"this {type(self).__name__} is not trained", "Call model.fit(train) first."
+            )
+        if target.exists() and not target.is_dir():
+            raise RunError(f"{target} is a file", "Give an empty or a new folder.")
+        if target.exists() and any(target.iterdir()) and not (target / "manifest.json").exists():
+            raise RunError(
+                f"{target} holds something that is no model", "Give an empty or a new folder."
+            )
+        with writing(target, "Give another folder."):
+            target.mkdir(parents=True, exist_ok=True)
+            self._keep(target)
+        return target
+
+    def export(self, file: str | Path) -> str:
+        """Write the serving bundle, one public file for `fedrec serve`, and return its version.
+
+        Folders on its way are made, as by `save`. Raises RunError where it would be a folder,
+        or cannot be written.
+
+        >>> import fedrec
+        >>> data = fedrec.Dataset.planted("small", kind="clicks")
+        >>> model = fedrec.ItemItem(noise="seeded").fit(data)
+        >>> import pathlib, tempfile
+        >>> version = model.export(pathlib.Path(tempfile.mkdtemp()) / "model.bundle")
+        >>> len(version)
+        16
+        """
+        from fedrec.api.serving import write_export
+        from fedrec.serving.model_bundles import bundle_of
+
+        target = Path(file)
+        if target.is_dir():
+            raise RunError(f"{target} is a folder", "Name a file in it, such as model.bundle.")
+        with tempfile.TemporaryDirectory(prefix="fedrec-export-") as folder:
+            made = bundle_of(self.save(Path(folder) / "model"))
+        with writing(target, "Give another file."):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            return write_export(made, target)
+
+    def serve(
+        self,
+        *,
+        port: int = 8080,
+        host: str = "127.0.0.1",
+        page: bool = False,
+        demo: bool = False,
+        background: bool = False,
+    ) -> Any:
+        """Serve private queries over HTTP, as `fedrec serve` does; returns when it is interrupted.
+
+        Args:
+            port: TCP port; 0 takes a free one.
+            host: Address to listen on; others than this machine's need TLS, which `fedrec serve
+                --settings` has.
+            page: Also serve a web page that makes private queries in the browser.
+            demo: Serve an experiment too, a model with seeded noise.
+            background: Serve in a thread and return a handle with `url` and `stop()`.
+
+        >>> import fedrec
+        >>> data = fedrec.Dataset.planted("small", kind="clicks")
+        >>> model = fedrec.ItemItem(noise="seeded").fit(data)
+        >>> served = model.serve(port=0, demo=True, background=True)
+        >>> served.url.startswith("http://127.0.0.1:")
+        True
+        >>> served.stop()
+        """
+        from fedrec.api.serving import serve
+
+        return serve(self, port=port, host=host, page=page, demo=demo, background=background)
+
+    def __repr__(self) -> str:
+        fresh = {
+            name: p.default for name, p in inspect.signature(type(self).__init__).parameters.items()
+        }
+        chosen = {name: value for name, value in self.get_params().items() if value != fresh[name]}
+        said = ", ".join(f"{name}={value!r}" for name, value in chosen.items())
+        return f"{type(self).__name__}({said})"
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[object, object]] = [
+            (name, value) for name, value in self.get_params().items() if value is not None
+        ]
+        if self._released is not None:
+            rows += [("items", f"{len(self.item_ids):,}"), ("guarantee", repr(self.guarantee))]
+        return html_table((type(self).__name__, ""), rows)
+
+
+def one_blas_thread() -> Any:
+    """Sums depend on the number of BLAS threads: with one, a notebook computes the bytes that the
+    command line computes."""
+    return threadpool_limits(limits=1, user_api="blas")
+
+
+def copied(source: Path, target: Path) -> None:
+    """Copy a folder; nothing where it lies there already."""
+    if source.resolve() != target.resolve():
+        shutil.copytree(source, target, dirs_exist_ok=True)

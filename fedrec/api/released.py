@@ -1,0 +1,310 @@
+"""A trained model with what is public about it: catalogue, kind of data and guarantee; lists,
+similar items and predictions from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+import numpy as np
+import polars as pl
+
+from fedrec.api.promises import PrivacyGuarantee
+from fedrec.data.interactions import Interactions
+from fedrec.data.kinds import KINDS, Kind
+from fedrec.errors import DataError, RunError, SettingsError
+from fedrec.evaluation.neighbours import nearest
+from fedrec.evaluation.toplists import dot_product, top_items
+from fedrec.factorization.model import Model, predictor, ranker_of
+from fedrec.factorization.released import load
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.settings import Scenario
+from fedrec.storage import finite, read_json, write_json
+
+FORMAT = "fedrec-training/1"
+FILE = "training.json"
+
+History = Mapping[Any, float] | Iterable[Any]
+"""Item ids, or ratings by item id."""
+
+
+@dataclass(frozen=True)
+class Released:
+    """A model and what is public about it. params: of the estimator that made it; recipe: its name
+    in a scenario."""
+
+    model: Model
+    item_ids: tuple[str, ...]
+    titles: tuple[str, ...]
+    kind: Kind
+    value_range: tuple[float, float]
+    guarantee: PrivacyGuarantee
+    recipe: str
+    settings: Mapping[str, Any]
+
+    @cached_property
+    def rows(self) -> dict[str, int]:
+        """The row of each item id."""
+        return {item: row for row, item in enumerate(self.item_ids)}
+
+    def row(self, item: Any) -> int:
+        """Raises DataError on an unknown id, with a near one."""
+        found = self.rows.get(str(item))
+        if found is not None:
+            return found
+        near = get_close_matches(str(item), self.item_ids, n=1)
+        raise DataError(
+            f"the model has no item {str(item)!r}",
+            (
+                f"{f'Did you mean {near[0]!r}? ' if near else ''}Its {len(self.item_ids):,} ids "
+                "are in model.item_ids."
+            ),
+        )
+
+    def events(self, histories: Sequence[History]) -> Interactions:
+        """Histories as events; items that the model does not have are left out.
+
+        Of ratings, an item without one counts as liked."""
+        high = self.value_range[1]
+        users, items, values = list[int](), list[int](), list[float]()
+        for user, history in enumerate(histories):
+            require_list(history)
+            try:
+                rated = history if isinstance(history, Mapping) else dict.fromkeys(history, high)
+            except TypeError as failure:
+                raise DataError(
+                    f"the history {history!r} is no list of item ids: {failure}",
+                    "Give a list of item ids, or ratings by item id.",
+                ) from None
+            for item, value in rated.items():
+                if (row := self.rows.get(str(item))) is None:
+                    require_no_misspelling(item, self.rows)
+                    continue
+                users.append(user)
+                items.append(row)
+                values.append(self._rating(item, value) if KINDS[self.kind].rated else 1.0)
+        return Interactions.from_columns(
+            np.array(users, np.int64),
+            np.array(items, np.int64),
+            np.array(values, np.float64),
+            num_users=len(histories),
+            num_items=len(self.item_ids),
+            value_range=self.value_range,
+            kind=self.kind,
+        )
+
+    def _rating(self, item: Any, value: Any) -> float:
+        low, high = self.value_range
+        try:
+            rating = float(value)
+        except (TypeError, ValueError):
+            raise DataError(
+                f"the rating {value!r} of item {str(item)!r} is no number",
+                f"Give ratings of {low:g} to {high:g}.",
+            ) from None
+        if not low <= rating <= high:
+            raise DataError(
+                f"the rating {value} of item {str(item)!r} is outside {low:g} to {high:g}",
+                "Give ratings on that scale.",
+            )
+        return rating
+
+    def lists(self, history: Interactions, names: Sequence[str] | None, k: int) -> pl.DataFrame:
+        """The k best items of each user that are not in the history; columns user (where named),
+        rank, item, title, score."""
+        ranker = ranker_of(self.model)
+        scores = dot_product(
+            np.asarray(ranker.user_vectors(history), np.float32),
+            np.asarray(ranker.item_vectors, np.float32),
+        )
+        best = top_items(scores, history=history, k=min(k, len(self.item_ids)))
+        users, places = np.nonzero(best >= 0)
+        items = best[users, places]
+        values = (
+            np.concatenate([scores(u, u + 1)[0][best[u][best[u] >= 0]] for u in range(len(best))])
+            if len(best)
+            else np.zeros(0)
+        )
+        columns: dict[str, Any] = (
+            {} if names is None else {"user": [names[u] for u in users.tolist()]}
+        )
+        return pl.DataFrame(
+            {
+                **columns,
+                "rank": places + 1,
+                "item": [self.item_ids[j] for j in items],
+                "title": [self.titles[j] for j in items],
+                "score": values.astype(np.float64),
+            },
+            # an empty list has the same types, so that frames can be put below each other
+            schema_overrides={"user": pl.String, "item": pl.String, "title": pl.String},
+        )
+
+    def similar(self, item: Any, k: int) -> pl.DataFrame:
+        """The k items of largest cosine with an item; columns rank, item, title, similarity.
+
+        Raises RunError where all vectors have one direction, as where counts alone are known."""
+        require_length(k)
+        row, vectors = self.row(item), np.asarray(ranker_of(self.model).item_vectors, np.float64)
+        if np.linalg.matrix_rank(vectors) < 2:
+            raise RunError(
+                "this model knows how popular items are, but not which of them are alike",
+                "Train fedrec.ItemItem or fedrec.MatrixFactorization, or at a larger epsilon.",
+            )
+        (found,) = nearest(vectors, np.array([row]), k=k)
+        ids, titles = [self.item_ids[j] for j in found.items], [self.titles[j] for j in found.items]
+        return pl.DataFrame(
+            {
+                "rank": range(1, len(ids) + 1),
+                "item": ids,
+                "title": titles,
+                "similarity": found.similarities,
+            }
+        )
+
+    def predict(
+        self, history: Interactions, users: Sequence[int], items: Iterable[Any]
+    ) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """(n,) ratings, or scores of clicks, of pairs of a row of `history` and an item id."""
+        rows = np.array([self.row(item) for item in items], np.int64)
+        return predictor(self.model, history)(np.asarray(users, np.int64), rows)
+
+
+def require_length(k: Any) -> None:
+    """Raises SettingsError where k is no length of a list."""
+    if not isinstance(k, Integral) or k < 1:
+        raise SettingsError(
+            f"k must be a whole number, at least 1, found {k!r}", "Give the length of the list."
+        )
+
+
+def require_list(history: Any) -> None:
+    """Raises DataError where a history is one text, whose letters are no ids, or a data frame,
+    which iterates over its columns."""
+    if isinstance(history, str | bytes):
+        raise DataError(
+            f"the history {history!r} is one text",
+            "Give a list of item ids, or ratings by item id.",
+        )
+    if hasattr(history, "columns"):
+        raise DataError(
+            f"the history is a {type(history).__name__}",
+            "Give a list of item ids, such as list(frame['item']), or ratings by item id.",
+        )
+
+
+def ids_of(given: Any, what: str) -> list[str]:
+    """Ids as texts. Raises DataError where they are one text, whose letters are no ids, or no
+    list."""
+    if isinstance(given, str | bytes):
+        raise DataError(f"{what} is one text, {given!r}", "Give a list of ids.")
+    if not isinstance(given, Iterable) or hasattr(given, "columns"):
+        raise DataError(f"{what} is a {type(given).__name__}, no list", "Give a list of ids.")
+    return [str(one) for one in given]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Writes a trained model to a folder. It is never pickled: a pickle can run code, and this one
+    would hold everybody's rows."""
+
+    write: Callable[[Path], None]
+
+    def __call__(self, folder: Path) -> None:
+        """Write it."""
+        self.write(folder)
+
+    def __deepcopy__(self, memo: object) -> Kept:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise RunError(
+            "a trained model is not pickled: the pickle would hold the rows it was trained on",
+            "Use model.save(folder) and fedrec.load(folder).",
+        )
+
+
+def require_no_misspelling(item: Any, known: Container[str]) -> None:
+    """Raises DataError on an unknown id that is a known one but for its type or blanks: a column of
+    numbers with a gap becomes one of floats, and 3 becomes 3.0."""
+    if item is None or (isinstance(item, float) and math.isnan(item)):
+        raise DataError(f"a history holds {item!r} in the place of an id", "Drop it.")
+    whole = isinstance(item, Real) and float(item).is_integer()
+    meant = str(int(item)) if whole else str(item).strip()
+    if meant in known:
+        raise DataError(
+            f"the model has no item {item!r}, but it has {meant!r}",
+            "Give ids as the training data has them, for example as texts.",
+        )
+
+
+def write_facts(
+    folder: Path,
+    scenario: Scenario,
+    kind: Kind,
+    value_range: tuple[float, float],
+    titles: Sequence[str] | None,
+    accountants: Mapping[str, float],
+    not_covered: Sequence[str] = (),
+) -> None:
+    """What `read_released` needs besides the manifest: nothing here is private, and no path of the
+    trainer's machine is in it."""
+    chosen = scenario.model_dump(
+        mode="json",
+        include={"recipe", "seed", "model", "privacy"},
+        exclude={"privacy": scenario.unsaid},
+    )
+    content = {
+        "kind": kind,
+        "value_range": value_range,
+        "titles": titles,
+        "accountants": accountants,
+        "settings": chosen,
+        "not_covered": list(not_covered),
+    }
+    write_json(folder / FILE, finite({"format": FORMAT, **content}))
+
+
+def read_released(folder: Path) -> Released:
+    """The model of a folder, or of the folder `model` in a run folder.
+
+    Raises RunError where it is none."""
+    folder = (
+        folder
+        if (folder / "manifest.json").exists() or not (folder / "model").is_dir()
+        else folder / "model"
+    )
+    if not (folder / "manifest.json").exists():
+        raise RunError(
+            f"{folder} holds no model", "Give a folder that model.save or `fedrec simulate` wrote."
+        )
+    model, manifest = load(folder)
+    if not (folder / FILE).exists():
+        raise RunError(
+            f"{folder} holds no {FILE}: an older version wrote it",
+            "Train again, or serve it with `fedrec serve`.",
+        )
+    facts = read_json(folder / FILE)
+    if facts.get("format") != FORMAT:
+        raise RunError(
+            f"{folder / FILE} is of format {facts.get('format')!r}; expected {FORMAT!r}",
+            "Read it with the version that wrote it.",
+        )
+    promised = dict(manifest["guarantee"])
+    promised["epsilon"] = float(promised["epsilon"])  # an infinite one is a string
+    ids, (low, high) = tuple(manifest["items"]), map(float, facts["value_range"])
+    accountants = {name: float(value) for name, value in facts["accountants"].items()}
+    guarantee = PrivacyGuarantee(
+        Guarantee(**promised), manifest["noise"], accountants, tuple(facts.get("not_covered", ()))
+    )
+    titles = tuple(facts["titles"] or ids)
+    kind = cast(Kind, facts["kind"])
+    return Released(
+        model, ids, titles, kind, (low, high), guarantee, manifest["recipe"], facts["settings"]
+    )

@@ -1,0 +1,271 @@
+"""An attack on the whole command: from two files that differ in one person to everything that the
+trainings on them release.
+
+Each file is read, divided and prepared by the command's own code, once; then it is trained on many
+times, with the noise that the scenario asks for, and the questions of each training are released
+again and again, which costs less than another training and has the same law. The adversary knows
+everything but the noise: both files, both divisions, the questions of a run, and so the exact sums
+A (with) and B (without) of every block that was released. It sees the releases r.
+
+What it learns of the noise. On a quarter of the runs it measures the covariance R of the noise
+between all blocks of a run, number i of one with number i of another, in units of the declared
+stds: it takes neither a declared std nor independence on trust. Noise that is missing, or that
+blocks share, makes R singular; what it then hides is seen exactly.
+
+The test. With d = A - B and z = r - (A + B) / 2, both over the declared stds, the score of a run of
+the rest is the sum over i of d_i' R^-1 z_i: the likelihood ratio of Gaussians, which no test excels
+(Neyman and Pearson). For independent noise of the declared stds it is normal with variance mu^2 and
+means +- mu^2 / 2, where mu^2 = sum |A - B|^2 / std^2: what a plan promises of a person at the full
+radius of every release. `bounds.separation_bound` makes an epsilon of the scores.
+
+Public to both runs: catalogue, scale, and the number of users, which is that of the file with the
+person.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from fedrec.arrays import Float64s, Int64s
+from fedrec.auditing.bounds import separation_bound
+from fedrec.auditing.finding import Finding
+from fedrec.auditing.planted_files import planted_neighbours
+from fedrec.factorization.facts import PublicFacts
+from fedrec.federation.messages import Question, Release
+from fedrec.federation.releases import noise_stds, release
+from fedrec.federation.rounds import ClientStep, Recipe, Shared, train
+from fedrec.federation.sums import ExactSums
+from fedrec.in_process.loopback import Loopback
+from fedrec.privacy.accounting import mu_for
+from fedrec.privacy.calibration import Plan
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams, SystemStreams
+from fedrec.recipes import prepare
+from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.settings import Scenario
+
+_FEW = 16
+"""Two blocks that share fewer numbers are taken for independent: their covariance would be a
+guess."""
+_RIDGE = 1e-6  # of a number's declared noise variance: below, noise counts as none
+# runs; and times 1 / mu^2, which is what keeps the error of an estimated mu in proportion
+_LEAST_RUNS, _EFFORT = 1_000, 1_000
+_TRAININGS = 40  # on each side: other runs release the same questions again
+
+Asked = tuple[Question, Release, tuple[Int64s, ...], tuple[Int64s, ...]]
+"""A question, its release, and its exact sums with and without the person."""
+
+
+@dataclass(frozen=True)
+class World:
+    """What the command makes of one file: the training data, and what it would train with."""
+
+    scenario: Scenario
+    train: Shared
+    items: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trainable:
+    """What trains: a server's side, what runs on devices, and the plan that both obey."""
+
+    recipe: Recipe
+    steps: Mapping[str, ClientStep]
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One block of one run, over the declared stds: z (n,) = r - (A + B) / 2 and d (n,) = A - B."""
+
+    z: Float64s
+    d: Float64s
+
+
+def whole_finding(scenario: Scenario, *, runs: int = 0) -> Finding:
+    """A lower bound of epsilon from `runs` trainings with the person and as many without; 0:
+    `runs_for` the claim."""
+    with tempfile.TemporaryDirectory(prefix="audit-") as folder:
+        pair = planted_neighbours(scenario, Path(folder))
+        (facts, inside), (_, outside) = (_world(one) for one in (pair.inside, pair.outside))
+    made = prepare(pair.inside, facts)
+    prepared = Trainable(made.recipe, made.steps, made.plan)
+    claim = prepared.plan.guarantee
+    if not claim.private:
+        return Finding(
+            "whole command", scenario.recipe, claim, math.inf, "exact", 1.0, note="no noise"
+        )
+    if inside.items != outside.items:
+        note = "the person changes the catalogue"
+        return Finding(
+            "whole command", scenario.recipe, claim, math.inf, "exact", 1.0, refuted=True, note=note
+        )
+    scores = likelihood_ratios(prepared, inside, outside, runs=runs or runs_for(claim))
+    bound = separation_bound(*scores, delta=claim.delta)
+    note = "from two files to all releases"
+    return Finding(
+        "whole command",
+        scenario.recipe,
+        claim,
+        bound.epsilon,
+        bound.by,
+        bound.confidence,
+        bound.draws,
+        note=note,
+    )
+
+
+def runs_for(claim: Guarantee) -> int:
+    """Trainings on each side by which the bound of a claim that is kept tightly lies above half of
+    it."""
+    return max(_LEAST_RUNS, math.ceil(_EFFORT / mu_for(claim.epsilon, claim.delta) ** 2))
+
+
+def likelihood_ratios(
+    prepared: Trainable, inside: World, outside: World, *, runs: int
+) -> tuple[Float64s, Float64s]:
+    """Scores of runs with and without the person, those left out that the covariance was measured
+    on."""
+    sides = [_runs(prepared, inside, outside, member=member, runs=runs) for member in (True, False)]
+    return scores_of(sides[0], sides[1], runs=runs)
+
+
+def scores_of(
+    inside: Iterator[list[Seen]], outside: Iterator[list[Seen]], *, runs: int
+) -> tuple[Float64s, Float64s]:
+    """The same of runs however made, the first quarter of which measures the noise."""
+    learn = max(2, runs // 4)
+    learnt = [
+        (run, sign)
+        for side, sign in ((inside, -0.5), (outside, 0.5))
+        for run in islice(side, learn)
+    ]
+    # a recipe may ask otherwise where its releases say otherwise
+    forms = {_form(run) for run, _ in learnt}
+    covariances = {
+        form: _covariance([(run, sign) for run, sign in learnt if _form(run) == form])
+        for form in forms
+    }
+    scores = [
+        np.array([_score(run, covariances.get(_form(run), np.eye(len(run)))) for run in side])
+        for side in (inside, outside)
+    ]
+    return scores[0], scores[1]
+
+
+def _form(run: Sequence[Seen]) -> tuple[int, ...]:
+    return tuple(len(block.z) for block in run)
+
+
+def _covariance(runs: Sequence[tuple[Sequence[Seen], float]]) -> Float64s:
+    """(blocks, blocks) of the noise: z less its expectation, which is `sign` times -d, in the
+    numbers that two blocks both have."""
+    blocks = len(runs[0][0])
+    found = np.empty((blocks, blocks))
+    for b, c in itertools.combinations_with_replacement(range(blocks), 2):
+        n = min(len(runs[0][0][b].z), len(runs[0][0][c].z))
+        if b != c and n < _FEW:
+            found[b, c] = found[c, b] = 0.0
+            continue
+        products = [
+            np.mean(np.prod([(run[k].z + sign * run[k].d)[:n] for k in (b, c)], axis=0))
+            for run, sign in runs
+        ]
+        found[b, c] = found[c, b] = np.mean(products)
+    return found
+
+
+def _score(run: Sequence[Seen], covariance: Float64s) -> float:
+    """Sum over i of d_i' R^-1 z_i over the blocks that have a number i."""
+    sizes = [len(block.z) for block in run]
+    total, start = 0.0, 0
+    for stop in sorted(set(sizes)):
+        here = [k for k, size in enumerate(sizes) if size >= stop]
+        R = covariance[np.ix_(here, here)] + _RIDGE * np.eye(len(here))
+        z, d = (np.array([getattr(run[k], name)[start:stop] for k in here]) for name in ("z", "d"))
+        total += float((d * np.linalg.solve(R, z)).sum())
+        start = stop
+    return total
+
+
+def _world(scenario: Scenario) -> tuple[PublicFacts, World]:
+    """Read and divide, as `fedrec simulate` does."""
+    dataset = load_dataset(scenario)
+    split = load_split(scenario, dataset)
+    return public_facts(scenario, dataset, split), World(
+        scenario, split.train, dataset.catalogue.item_ids
+    )
+
+
+def _runs(
+    prepared: Trainable, inside: World, outside: World, *, member: bool, runs: int
+) -> Iterator[list[Seen]]:
+    """Trainings, and for each the same questions released again, with fresh noise every time."""
+    scenario, mine = inside.scenario, inside if member else outside
+    seeds = Streams(scenario.seed).numpy(f"audit/whole/{member}").integers(2**62, size=runs)
+    for part in np.array_split(seeds, min(runs, _TRAININGS)):
+        own = _link(prepared, mine, noise_of_run(scenario, int(part[0])))
+        done = list(train(prepared.recipe, own, prepared.recipe.begin()))
+        sums = [
+            (_sums(prepared, inside, each.question), _sums(prepared, outside, each.question))
+            for each in done
+        ]
+        yield _seen(
+            prepared,
+            [(each.question, each.answer, A, B) for each, (A, B) in zip(done, sums, strict=True)],
+        )
+        for seed in part[1:]:
+            noise, again = noise_of_run(scenario, int(seed)), list[Asked]()
+            for each, (A, B) in zip(done, sums, strict=True):
+                ledger = Ledger(prepared.plan.guarantee)
+                answer, _ = release(
+                    each.question, A if member else B, prepared.plan, ledger, noise=noise
+                )
+                again.append((each.question, answer, A, B))
+            yield _seen(prepared, again)
+
+
+def noise_of_run(scenario: Scenario, seed: int) -> Streams | SystemStreams:
+    """What the scenario asks for; a seed of its own for each run where it asks for seeds."""
+    return SystemStreams() if scenario.privacy.noise == "system" else Streams(seed)
+
+
+def _link(prepared: Trainable, world: World, noise: Streams | SystemStreams) -> Loopback:
+    return Loopback(
+        world.train, prepared.steps, prepared.plan, noise, Ledger(prepared.plan.guarantee)
+    )
+
+
+def _sums(prepared: Trainable, world: World, question: Question) -> tuple[Int64s, ...]:
+    sums = ExactSums(question.blocks)
+    for reports in _link(prepared, world, Streams(0)).reports(question):
+        sums.add(reports)
+    return sums.blocks
+
+
+def _seen(prepared: Trainable, run: Sequence[Asked]) -> list[Seen]:
+    found = list[Seen]()
+    for question, answer, inside, outside in run:
+        stds, sums = noise_stds(question, prepared.plan), zip(inside, outside, strict=True)
+        for spec in question.releases:
+            for block in spec.blocks:
+                A, B = (part * block.step for part in next(sums))
+                std = stds[spec.name] * block.form.relative_std(
+                    block.width, isometric=spec.isometric
+                )
+                found.append(
+                    Seen(
+                        ((answer.values[block.name] - (A + B) / 2) / std).ravel(),
+                        ((A - B) / std).ravel(),
+                    )
+                )
+    return found

@@ -1,0 +1,153 @@
+"""Verbs on what there is: `fedrec compare` of finished runs, `fedrec figures`, `fedrec scenarios`,
+and `fedrec schema` for editors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedrec.cli.flags import Json
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command(short_help="Compare finished runs in one table, as a page, a CSV or a figure.")
+def compare(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN_DIR...", help="Run folders of fedrec simulate.")
+    ],
+    metric: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Order by this metric, and draw it; empty takes rmse, or NDCG."
+        ),
+    ] = "",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="Also write compare.html, .csv, .pdf, .svg or .png, by the file's suffix.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare finished runs in one table: a row for each run and method, every epsilon with its
+    unit.
+
+    Runs that differ in seeds alone are one line of a figure, with intervals. Runs on different data
+    are shown in one table, with a warning. Folders of unfinished runs are left out. A figure
+    needs pip install 'fedrec[plot]'.
+
+    Examples:
+
+    \b
+      fedrec compare runs/a runs/b
+      fedrec compare runs/a runs/b --metric rmse --output compare.pdf
+    """
+    from fedrec.report.comparison import different_data, metric_of, table, write
+    from fedrec.run.comparing import compare as frame_of
+    from fedrec.run.run_folder import RESULT
+
+    finished = [run for run in runs if (run / RESULT).is_file()]
+    for run in runs if finished else ():
+        if run not in finished:
+            typer.echo(f"note: {run} holds no finished run and is left out", err=True)
+    frame = frame_of(*(finished or runs))
+    chosen = metric_of(frame, metric)
+    if output is not None:
+        write(frame, chosen, output)
+    if warning := different_data(frame):
+        typer.echo(f"note: {warning}", err=True)
+    typer.echo(
+        json.dumps(frame.to_dicts(), default=str).replace("Infinity", '"inf"')
+        if as_json
+        else table(frame, chosen)
+    )
+
+
+@app.command(short_help="Write the charts of a page as PDF, SVG, PNG and CSV.")
+def figures(
+    page: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PAGE", help="Page that fedrec wrote, its run folder, or an SVG of docs/img."
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder; without it, figures beside the page."),
+    ] = None,
+    formats: Annotated[
+        str, typer.Option("--formats", metavar="LIST", help="Formats, with commas between.")
+    ] = "svg,pdf,png,csv",
+    as_json: Json = False,
+) -> None:
+    """Write every chart of a page as files for a paper, and its numbers as CSV.
+
+    Pages are the report of a run, of several seeds, of a comparison, of an audit, and of fedrec
+    bench paper. PDF and PNG need pip install 'fedrec[plot]'.
+
+    Examples:
+
+    \b
+      fedrec figures runs/planted/report.html
+      fedrec figures audit.html --output figures --formats pdf,csv
+    """
+    from fedrec.report.figures import write
+
+    source = page / "report.html" if page.is_dir() else page
+    wanted = [name.strip() for name in formats.split(",") if name.strip()]
+    made = write(source, output or source.parent / "figures", wanted)
+    typer.echo(
+        json.dumps([str(path) for path in made])
+        if as_json
+        else "\n".join(str(path) for path in made)
+    )
+
+
+@app.command(short_help="List the scenarios that come with fedrec.")
+def scenarios(as_json: Json = False) -> None:
+    """List the scenarios that come with fedrec, each with the first line of its file.
+
+    Example:
+
+    \b
+      fedrec scenarios
+    """
+    from fedrec.shipped import shipped
+
+    first = {
+        name: path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+        for name, path in shipped().items()
+    }
+    typer.echo(
+        json.dumps(first)
+        if as_json
+        else "\n".join(f"{name:24} {words}" for name, words in first.items())
+    )
+
+
+@app.command(short_help="Print the JSON schema of scenarios, for editors.")
+def schema() -> None:
+    """Print the JSON schema of scenarios: an editor that reads it completes keys and marks wrong
+    values.
+
+    Example:
+
+    \b
+      fedrec schema
+    """
+    from fedrec.settings import Scenario
+
+    made = Scenario.model_json_schema()
+    typer.echo(
+        json.dumps(
+            {"$schema": "https://json-schema.org/draft/2020-12/schema", **made},
+            indent=2,
+            default=str,
+        )
+    )

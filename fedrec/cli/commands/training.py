@@ -1,0 +1,341 @@
+"""Verbs on a scenario: `fedrec simulate`, `account` and `audit`."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedrec.cli.flags import Json, Overrides, Scenario
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+class Runtimes(StrEnum):
+    """Who carries a simulation's rounds."""
+
+    loopback = "loopback"
+    flower = "flower"
+    processes = "processes"
+    partitions = "partitions"
+    ray = "ray"
+
+
+class Backends(StrEnum):
+    """What plays the nodes of Flower."""
+
+    grid = "grid"
+    ray = "ray"
+
+
+@app.command(short_help="Train, evaluate and report on this machine.")
+def simulate(
+    scenario: Scenario = None,
+    overrides: Overrides = None,
+    as_json: Json = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help=(
+                "Continue an interrupted run of this scenario from its last kept round; what "
+                "comes after it is drawn, and charged, anew."
+            ),
+        ),
+    ] = False,
+    runtime: Annotated[
+        Runtimes,
+        typer.Option(
+            "--runtime",
+            metavar="NAME",
+            show_choices=False,
+            help="Runtime: loopback, flower, processes, partitions or ray.",
+        ),
+    ] = Runtimes.loopback,
+    clients: Annotated[
+        int,
+        typer.Option(
+            "--clients", metavar="N", min=1, help="Clients that share the users; not for loopback."
+        ),
+    ] = 2,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            "--seeds",
+            metavar="N",
+            min=1,
+            help="Run with N seeds, from the scenario's own on; print means with 95% intervals.",
+        ),
+    ] = 1,
+    backend: Annotated[
+        Backends,
+        typer.Option(
+            "--backend",
+            metavar="NAME",
+            show_choices=False,
+            help="What plays the nodes of --runtime flower: grid or ray.",
+        ),
+    ] = Backends.grid,
+    address: Annotated[
+        str,
+        typer.Option(
+            "--address",
+            metavar="ADDRESS",
+            help="Ray cluster of --runtime ray; without it Ray is started here.",
+        ),
+    ] = "",
+    ship: Annotated[
+        bool,
+        typer.Option(
+            "--ship-package", help="Send this fedrec to Ray's nodes instead of using theirs."
+        ),
+    ] = False,
+) -> None:
+    """Train, evaluate and report on this machine: every user a client, one aggregator and one
+    server.
+
+    --runtime loopback does all of it in one process. flower runs the real parties in one process
+    over Flower's messages; processes starts each as a process of its own, with certificates,
+    ledgers and all. With seeded noise the model is the same. flower's nodes are played by a grid in
+    this process, or with --backend ray by Flower's own simulation engine, on Ray's actors: pip
+    install 'fedrec[ray]'.
+
+    partitions and ray take a folder of fedrec data partition as data.path, and give the same model.
+    partitions reads one part after another in this process, in bounded memory. ray asks actors of a
+    Ray cluster, each of which keeps the parts that it has read; a worker that is lost is replaced,
+    a node that joins is used. Evaluation and comparisons run the same way.
+
+    Without a scenario it trains on planted data at epsilon 5. The run folder, named after the
+    scenario, is made in run.directory and keeps the resolved settings, the guarantee by three
+    accountants, the metrics, a checkpoint after every round, the released model and report.html.
+    Running a scenario again replaces its folder, with fresh noise. privacy.noise=seeded makes an
+    experiment: the same bytes every time, and noise that whoever knows the seed can remove.
+
+    --seeds N makes N runs that differ in their seed alone, and beside their folders one with
+    report.html, seeds.json and seeds.csv: the mean of every metric and its 95% interval. Every run
+    releases models of its own, and spends its own epsilon.
+
+    Examples:
+
+    \b
+      fedrec simulate planted
+      fedrec simulate ml1m --set data.path=ml-1m
+      fedrec simulate --set data.preset=small --set privacy.epsilon=1 --json
+      fedrec simulate planted --seeds 3
+    """
+    from fedrec.errors import SettingsError
+    from fedrec.run.runtime_choice import RuntimeChoice
+    from fedrec.settings import load
+
+    settings, name = load(scenario, overrides or ()), scenario.stem if scenario else "run"
+    cast = RuntimeChoice(runtime.value, clients, backend.value, address, ship)
+    if seeds > 1 and cast.partitioned:
+        raise SettingsError(
+            f"--seeds is not for --runtime {cast.runtime}", "Leave one of the two out."
+        )
+    if seeds > 1:
+        from fedrec.run.seeds import run as run_seeds
+
+        if resume:
+            raise SettingsError(
+                "--resume continues one run, and --seeds makes several", "Leave one of the two out."
+            )
+        found = run_seeds(settings, seeds=seeds, name=name, quiet=as_json, cast=cast)
+        if as_json:
+            typer.echo(json.dumps(found))
+        return
+    if cast.partitioned:
+        from fedrec.run.partitions.run import run as run_over_partitions
+
+        result = run_over_partitions(settings, name=name, resume=resume, quiet=as_json, cast=cast)
+        if as_json:
+            typer.echo(json.dumps(result))
+        return
+    if settings.learns_news:
+        from fedrec.run.simulate_news import run
+    else:
+        from fedrec.run.simulate import run
+    result = run(settings, name=name, resume=resume, quiet=as_json, cast=cast)
+    if as_json:
+        typer.echo(json.dumps(result))
+
+
+@app.command(short_help="Print the privacy plan of a scenario without running it.")
+def account(
+    scenario: Scenario = None,
+    overrides: Overrides = None,
+    as_json: Json = False,
+    users: Annotated[
+        int,
+        typer.Option(metavar="N", show_default=False, help="Users, to plan before there is data."),
+    ] = 0,
+    items: Annotated[
+        int,
+        typer.Option(metavar="N", show_default=False, help="Items, to plan before there is data."),
+    ] = 0,
+) -> None:
+    """Print the privacy plan of a scenario without running it: every release, its share, its noise,
+    three accountants.
+
+    A plan depends on the scenario and on three public facts of the training data: how many users,
+    how many items, ratings or clicks. They are read from the data; with --users and --items no data
+    is touched. What this prints is what a run of the same scenario writes to plan.json. For news:
+    the cost of each release, the total of training by unit, and the cost of 1 to 100 fresh answers
+    of serving; data is read, or --users asked for, only where news.rounds is given.
+
+    Examples:
+
+    \b
+      fedrec account planted --set privacy.epsilon=1
+      fedrec account --set recipe=published --users 100000 --items 20000
+    """
+    from fedrec.run.account import describe, table
+    from fedrec.settings import load
+
+    plan = describe(load(scenario, overrides or ()), users=users, items=items)
+    typer.echo(json.dumps(plan) if as_json else table(plan))
+
+
+@app.command("plan", short_help="Predict bytes, time, memory, money and error of a training.")
+def plan_training(
+    users: Annotated[
+        int, typer.Option("--users", metavar="N", min=1, help="Users of the training.")
+    ],
+    items: Annotated[
+        int, typer.Option("--items", metavar="N", min=1, help="Items of the catalogue.")
+    ],
+    events: Annotated[
+        int,
+        typer.Option(
+            "--events",
+            metavar="N",
+            min=0,
+            help="Ratings or clicks; 100 a user where nothing is said.",
+        ),
+    ] = 0,
+    scenario: Scenario = None,
+    overrides: Overrides = None,
+    without_privacy: Annotated[
+        float,
+        typer.Option(
+            "--without-privacy",
+            metavar="RMSE",
+            min=0,
+            show_default=False,
+            help="Test error of a factorisation without privacy, as a guess. Guessed for you if 0.",
+        ),
+    ] = 0.0,
+    spread: Annotated[
+        float,
+        typer.Option(
+            "--spread",
+            metavar="STD",
+            min=0,
+            show_default=False,
+            help="Standard deviation of ratings, as a guess. Guessed from the scale if 0.",
+        ),
+    ] = 0.0,
+    cores: Annotated[
+        int, typer.Option("--cores", metavar="N", min=1, help="Cores of the cluster.")
+    ] = 1,
+    core_hour: Annotated[
+        float,
+        typer.Option("--core-hour", metavar="PRICE", min=0, help="Price of an hour of one core."),
+    ] = 0.04,
+    gigabyte: Annotated[
+        float,
+        typer.Option(
+            "--gigabyte", metavar="PRICE", min=0, help="Price of a gigabyte sent to devices."
+        ),
+    ] = 0.05,
+    as_json: Json = False,
+) -> None:
+    """Predict bytes, time, memory, money and error of a training before there is data, from public
+    sizes.
+
+    The recipe is rehearsed at its true plan on a few hundred planted users. Bytes are those of its
+    messages; times are of one core of this machine, and as uncertain as the machine is busy; prices
+    are yours. The error, of the default recipe for ratings alone, comes from a formula that was
+    fitted to ratings of films; it needs your guess of the error without privacy.
+
+    Examples:
+
+    \b
+      fedrec plan --users 6040 --items 3883 --events 800000 --without-privacy .84
+      fedrec plan --users 100000000 --items 1000000 --cores 1000
+    """
+    from fedrec.run.planning import Prices, plan, table
+    from fedrec.settings import load
+    from fedrec.storage import finite
+
+    prices = Prices(core_hour=core_hour, gigabyte=gigabyte)
+    found = plan(
+        load(scenario, overrides or ()),
+        users=users,
+        items=items,
+        events=events or 100 * users,
+        cores=cores,
+        prices=prices,
+        without_privacy=without_privacy,
+        spread=spread,
+    )
+    typer.echo(json.dumps(finite(found)) if as_json else table(found))
+
+
+@app.command(short_help="Attack a scenario and compare what was found with what is claimed.")
+def audit(
+    scenario: Scenario = None,
+    overrides: Overrides = None,
+    as_json: Json = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer draws: weaker lower bounds, sooner.")
+    ] = False,
+    whole: Annotated[
+        bool,
+        typer.Option(
+            "--whole",
+            help=(
+                "Attack everything from the input file on, with one person and without, on "
+                "planted files."
+            ),
+        ),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", show_default=False, help="Also write the findings as a page, FILE.html."
+        ),
+    ] = None,
+) -> None:
+    """Attack a scenario's mechanisms and print, for each attack, a lower bound of epsilon beside
+    the claimed one.
+
+    Exit code 5: a bound is above its claim. Then the claim is false, or this is the one audit in a
+    hundred that fails by chance.
+
+    Examples:
+
+    \b
+      fedrec audit privaterec_planted
+      fedrec audit --set data.preset=small --set privacy.epsilon=1 --json
+      fedrec audit --whole --set recipe=default --set data.kind=clicks
+      fedrec audit --quick planted --output audit.html
+    """
+    from fedrec.auditing.command import run
+    from fedrec.errors import SettingsError
+    from fedrec.settings import load
+    from fedrec.storage import write_bytes
+
+    if output is not None and output.suffix != ".html":
+        raise SettingsError(
+            f"{output}: an audit is written as a page, found the suffix {output.suffix!r}",
+            "Name a file that ends in .html.",
+        )
+    found = run(load(scenario, overrides or ()), quick=quick, whole=whole)
+    if output is not None:
+        write_bytes(output, found.page(scenario.stem if scenario else "the defaults").encode())
+    typer.echo(json.dumps(found.rows()) if as_json else found.table())
+    raise typer.Exit(found.exit_code)

@@ -1,0 +1,404 @@
+"""What is examined of each party: its settings, certificates, files, ledger and limit, and whether
+it reaches the others."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from email.utils import parsedate_to_datetime
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from importlib.metadata import version
+from pathlib import Path
+from typing import TypeVar
+
+from fedrec.cli.disclosure.aggregator import ledger_by
+from fedrec.cli.doctor import ledgers, machine
+from fedrec.cli.doctor.certificates import authority, certificate
+from fedrec.cli.doctor.machine import Check, Doubt, judged
+from fedrec.errors import FedRecError, ProtocolError, UnreachableError
+from fedrec.operations.addresses import Address
+from fedrec.operations.certificates import Role
+from fedrec.operations.party_settings import AggregatorAccess
+from fedrec.settings import Scenario
+from fedrec.transport.aggregator_client import healthy
+from fedrec.transport.channel import Access, handshake, only
+from fedrec.transport.leaf_client import RemoteLeaf
+from fedrec.transport.share_client import RemotePeer
+from fedrec_aggregator.chain import Chain
+from fedrec_aggregator.leaf_settings import LeafOfRoot, token_range
+from fedrec_aggregator.main import peer_access
+from fedrec_aggregator.settings import AggregatorSettings
+from fedrec_aggregator.settings import load as load_aggregator
+from fedrec_aggregator.settings_tables import TlsSettings
+from fedrec_client.opened import read_site
+from fedrec_client.settings import SuperLinkAccess
+from fedrec_client.settings import load as load_client
+from fedrec_client.supernode import gate_access
+from fedrec_server.rounds import check
+from fedrec_server.serving.settings import load as load_serving
+from fedrec_server.settings import ServerSettings
+from fedrec_server.settings import load as load_server
+from fedrec_server.settings_tables import SuperLinkTable
+
+Clock = Callable[[], float]
+Settings = TypeVar("Settings")
+
+_TIMEOUT_S = 5.0
+
+
+def _settings(
+    party: str, load: Callable[[Path], Settings], path: Path
+) -> tuple[Settings | None, Check]:
+    """A party's settings where they can be read, and what to say of the file."""
+    try:
+        return load(path), Check(party, "settings", "ok", str(path))
+    except FedRecError as failure:
+        return None, Check(
+            party, "settings", "failure", failure.cause, failure.remedy, failure.exit_code
+        )
+
+
+def aggregator_checks(
+    path: Path, scenario: Scenario | None, clock: Clock, *, reach: bool
+) -> Iterator[Check]:
+    """Everything about an aggregator. One of three asks its peers, a root its leaves: whether they
+    run, show the pinned key, take this one's, and have its time."""
+    settings, read = _settings("aggregator", load_aggregator, path)
+    yield read
+    if settings is None:
+        return
+    yield judged(
+        "aggregator",
+        "port",
+        lambda: machine.port(settings.listen, told=settings.state / "address.json"),
+    )
+    if tls := settings.tls:
+        yield judged("aggregator", "certificate", lambda: _shown(tls, clock(), settings.pins))
+        yield judged(
+            "aggregator",
+            "private files",
+            lambda: machine.private([tls.key, settings.state / "ledger.sqlite"]),
+        )
+    yield judged("aggregator", "disk", lambda: machine.disk(settings.state))
+    yield judged("aggregator", "ledger", lambda: ledgers.release_ledger(settings, clock()))
+    if scenario:
+        yield judged("aggregator", "limit", lambda: ledgers.aggregator_limit(settings, scenario))
+    for peer in settings.three_party.peers if settings.three_party and reach else ():
+        yield judged(
+            "aggregator",
+            f"aggregator {peer.place}",
+            lambda peer=peer: _peer_answers(peer_access(settings, peer), clock),  # type: ignore[misc]
+        )
+    for leaf in settings.leaves if reach else ():
+        yield judged(
+            "aggregator",
+            f"leaf {leaf.name}",
+            lambda leaf=leaf: _leaf_answers(settings, leaf, clock),  # type: ignore[misc]
+        )
+
+
+def client_checks(
+    path: Path, scenario: Scenario | None, clock: Clock, *, reach: bool
+) -> Iterator[Check]:
+    """Everything about a client, its data too, which are read and not shown."""
+    settings, read = _settings("client", load_client, path)
+    yield read
+    if settings is None:
+        return
+    yield judged(
+        "client", "data", lambda: f"{read_site(settings.data).num_users:,} users can be read"
+    )
+    state = Path(settings.state)
+    ways = _ways(settings.aggregator, settings.aggregators) | {
+        f"leaf {leaf.name or leaf.first}{f' of {leaf.place}' if leaf.place else ''}": leaf
+        for leaf in settings.leaves
+    }
+    for first in _different(ways):
+        yield from _own_files(
+            "client", first, "client", clock, name=settings.name, pins=settings.pins
+        )
+    link = settings.superlink
+    if link.certificate:
+        own = Path(link.certificate), Path(link.key)
+        said = {"role": "client", "name": settings.name, "pins": settings.pins}
+        yield judged(
+            "client",
+            "proxy's certificate",
+            lambda: certificate(*own, now_s=clock(), **said),  # type: ignore[arg-type]
+        )
+    secrets = [
+        *_secrets(ways),
+        *([Path(link.key)] if link.key else []),
+        state / "ledger.sqlite",
+        state / "clicks.sqlite",
+    ]
+    yield judged("client", "private files", lambda: machine.private(secrets))
+    yield judged("client", "disk", lambda: machine.disk(state))
+    ledger = ledgers.client_ledger if settings.privacy.unit == "user" else ledgers.click_ledger
+    yield judged("client", "ledger", lambda: ledger(settings, clock()))
+    if scenario and settings.privacy.unit == "user":
+        yield judged("client", "limit", lambda: ledgers.client_limit(settings, scenario))
+    if reach:
+        yield from _reached("client", settings.name, ways)
+        yield judged("client", "superlink", lambda: gate_answers(link, clock))
+
+
+def serving_checks(path: Path, clock: Clock) -> Iterator[Check]:
+    """Everything about a serving process; it calls nobody.
+
+    A public authority may have issued its certificate, which names no role then."""
+    settings, read = _settings("serving", load_serving, path)
+    yield read
+    if settings is None:
+        return
+    told = Path(settings.state) / "serving.json" if settings.state else None
+    for kind, address in (("gRPC", settings.grpc), ("HTTP", settings.http)):
+        if address:
+            yield judged(
+                "serving",
+                f"{kind} port",
+                lambda address=address: machine.port(address, told=told),  # type: ignore[misc]
+            )
+    if tls := settings.tls:
+        own = Path(tls.certificate), Path(tls.key)
+        yield judged("serving", "certificate", lambda: certificate(*own, now_s=clock()))
+        yield judged("serving", "private files", lambda: machine.private([own[1]]))
+
+
+def device_checks(state: Path, clock: Clock) -> Iterator[Check]:
+    """Everything about a device that asks for recommendations: it has no settings, only a state
+    folder."""
+    yield judged("device", "private files", lambda: machine.private([state / "ledger.sqlite"]))
+    yield judged("device", "disk", lambda: machine.disk(state))
+    yield judged(
+        "device", "ledger", lambda: ledgers.serving_ledger(state / "ledger.sqlite", clock())
+    )
+
+
+def server_checks(
+    path: Path, scenario: Scenario | None, clock: Clock, *, reach: bool
+) -> Iterator[Check]:
+    """Everything about a server."""
+    settings, read = _settings("server", load_server, path)
+    yield read
+    if settings is None:
+        return
+    yield judged("server", "public data", lambda: _public(settings, scenario))
+    ways = _ways(settings.aggregator, settings.aggregators)
+    for first in _different(ways):
+        yield from _own_files("server", first, "server", clock, pins=settings.pins)
+    yield judged("server", "private files", lambda: machine.private(_secrets(ways)))
+    yield judged("server", "disk", lambda: machine.disk(Path(settings.state)))
+    gate = settings.superlink
+    if gate.start:
+        yield judged(
+            "server",
+            "port",
+            lambda: machine.port(gate.listen, told=Path(settings.state) / "server.json"),
+        )
+    if gate.certificate:
+        yield judged(
+            "server", "proxy's certificate", lambda: _gate_shows(gate, clock(), settings.pins)
+        )
+        yield judged("server", "proxy's key", lambda: machine.private([Path(gate.key)]))
+    if reach:
+        yield from _reached("server", "server", ways)
+
+
+# --- what they have in common ---
+
+
+def _ways(
+    one: AggregatorAccess | None, three: Sequence[AggregatorAccess]
+) -> dict[str, AggregatorAccess]:
+    """Every aggregator that a party names, by what it is called here."""
+    return {f"aggregator {place}": each for place, each in enumerate(three, start=1)} | (
+        {"aggregator": one} if one else {}
+    )
+
+
+def _different(ways: Mapping[str, AggregatorAccess]) -> list[AggregatorAccess]:
+    """One for each pair of files that is looked at: a party mostly shows all three the same
+    certificate."""
+    return list({(each.ca, each.certificate): each for each in ways.values()}.values())
+
+
+def _reached(party: str, name: str, ways: Mapping[str, AggregatorAccess]) -> Iterator[Check]:
+    """Whether each answers, shows the pinned key, and speaks this version of the messages or an
+    adjacent one."""
+    for called, way in ways.items():
+        access = Access(**way.called_by(name))
+        yield judged(party, called, lambda access=access: _aggregator_answers(access))  # type: ignore[misc]
+
+
+def _peer_answers(access: Access, clock: Clock) -> str | Doubt:
+    with RemotePeer(access) as peer:
+        there_s = peer.clock_s()
+    apart = machine.clock(clock(), there_s, f"the peer's at {access.address}")
+    return (
+        apart
+        if isinstance(apart, Doubt)
+        else (
+            f"{access.address} runs, shows the pinned key, and takes this one's; its clock is "
+            f"{apart}"
+        )
+    )
+
+
+def _leaf_answers(settings: AggregatorSettings, leaf: LeafOfRoot, clock: Clock) -> str | Doubt:
+    """As the root itself will ask it.
+
+    Raises ProtocolError where the leaf owns other pseudonyms than are listed, has more users than
+    it may, or was told more than this root's ledger holds; a clock or release of its own is a
+    doubt."""
+    access = leaf.access(*((tls.certificate, tls.key) if (tls := settings.tls) else (None, None)))
+    with RemoteLeaf(access) as desk:
+        standing, there_s, release = desk.introduced()
+    if standing.range != token_range(leaf):
+        raise ProtocolError(
+            f"leaf {leaf.name} owns pseudonyms {standing.range}, listed are {token_range(leaf)}",
+            "Give the leaf's own settings and its entry here the same first and last.",
+        )
+    if standing.enrolled > leaf.max_users:
+        raise ProtocolError(
+            f"leaf {leaf.name} has {standing.enrolled} users, max_users is {leaf.max_users}",
+            "Raise max_users in its entry, or give it fewer pseudonyms.",
+        )
+    if Chain(ledger_by(settings)[0]).growth(standing.head, most=1) is None:
+        raise ProtocolError(
+            f"leaf {leaf.name} was told {standing.head.number} entries of another ledger, or of a "
+            "newer copy of this one",
+            "Restore the newest backup of the root's ledger.",
+        )
+    if release != version("fedrec"):
+        return Doubt(
+            f"leaf {leaf.name} runs fedrec {release or 'of an unknown release'}, this is "
+            f"{version('fedrec')}",
+            "Update one of the two before the next training.",
+        )
+    apart = machine.clock(clock(), there_s, f"the leaf's at {access.address}")
+    return (
+        apart
+        if isinstance(apart, Doubt)
+        else (
+            f"{access.address} runs fedrec {release}, shows the pinned key, takes this one's, "
+            f"owns {leaf.first} to {leaf.last} and has {standing.enrolled} users; its clock is "
+            f"{apart}"
+        )
+    )
+
+
+def _secrets(ways: Mapping[str, AggregatorAccess]) -> list[Path]:
+    return sorted(
+        {Path(name) for access in ways.values() for name in (access.key, access.token) if name}
+    )
+
+
+def _own_files(
+    party: str, access: AggregatorAccess, role: Role, clock: Clock, *, name: str = "", pins: str
+) -> Iterator[Check]:
+    own, ca = access.certificate, Path(access.ca) if access.ca else None
+    if own:
+        shown = {"now_s": clock(), "role": role, "name": name, "pins": pins}
+        yield judged(
+            party,
+            "certificate",
+            lambda: certificate(Path(own), Path(access.key), **shown),  # type: ignore[arg-type]
+        )
+    if ca:
+        yield judged(party, "authority", lambda: authority(ca, now_s=clock()))
+
+
+def _aggregator_answers(access: Access) -> str:
+    if not healthy(access, timeout_s=_TIMEOUT_S):
+        raise UnreachableError(
+            f"{access.address} answers, but does not serve", "Look into the aggregator's log."
+        )
+    how = (
+        "without TLS"
+        if access.insecure
+        else "its certificate is the pinned one"
+        if access.pin
+        else "its certificate is vouched for"
+    )
+    return f"{access.address} serves, {how}"
+
+
+def _shown(tls: TlsSettings, now_s: float, pins: str) -> str | Doubt:
+    """The aggregator's certificate; where callers come by token, a public authority may have issued
+    it, which names no role."""
+    return certificate(
+        tls.certificate,
+        tls.key,
+        now_s=now_s,
+        role="aggregator" if tls.client_ca else None,
+        ca=tls.client_ca,
+        pins=pins,
+    )
+
+
+def _gate_shows(gate: SuperLinkTable, now_s: float, pins: str) -> str | Doubt:
+    return certificate(
+        Path(gate.certificate), Path(gate.key), now_s=now_s, role="server", pins=pins
+    )
+
+
+def gate_answers(link: SuperLinkAccess, clock: Clock) -> str | Doubt:
+    """Whether the server's gate takes this client. Asks for a page that is not there: the answer's
+    date shows the server's clock.
+
+    Raises FedRecError.
+    """
+    access = gate_access(link)
+    try:
+        shown = (
+            None if link.insecure else handshake(access, timeout_s=_TIMEOUT_S, protocol="http/1.1")
+        )
+        date = _date_at(
+            Address.of(link.address), only(shown, access, protocol="http/1.1") if shown else None
+        )
+    except ssl.SSLError as failure:
+        cause = (
+            f"the proxy at {link.address} does not accept our certificate: "
+            f"{failure.reason or 'it broke off'}"
+        )
+        raise UnreachableError(
+            cause,
+            "Ask the server's operator for its authority, and whether its pins hold this client.",
+        ) from None
+    except (OSError, ValueError, HTTPException) as failure:
+        cause = f"no SuperLink answers at {link.address}: {failure}"
+        raise UnreachableError(cause, "Start the server, or correct superlink.address.") from None
+    return (
+        machine.clock(clock(), date, f"the server's at {link.address}")
+        if date
+        else f"{link.address} answers"
+    )
+
+
+def _date_at(where: Address, secure: ssl.SSLContext | None) -> float | None:
+    if secure:
+        line: HTTPConnection = HTTPSConnection(
+            where.host, where.port, timeout=_TIMEOUT_S, context=secure
+        )
+    else:
+        line = HTTPConnection(where.host, where.port, timeout=_TIMEOUT_S)
+    with closing(line):
+        line.request("GET", "/")
+        date = line.getresponse().getheader("date")
+    return parsedate_to_datetime(date).timestamp() if date else None
+
+
+def _public(settings: ServerSettings, scenario: Scenario | None) -> str:
+    if scenario and scenario.learns_news:
+        from fedrec_server.news import check as check_news  # brings torch
+        from fedrec_server.public_news import read_public_news
+
+        catalogue = read_public_news(Path(settings.public.path), settings.public.format, scenario)
+        check_news(scenario, settings.aggregator or settings.aggregators or None)
+        return f"{len(catalogue.news):,} items, news"
+    public = settings.public.read()
+    if scenario:
+        check(scenario, public)
+    return f"{len(public.items):,} items, {public.kind}"

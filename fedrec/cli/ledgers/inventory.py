@@ -1,0 +1,210 @@
+"""`fedrec ledger show`: what the ledger of a party holds, read while the party runs too."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fedrec.cli.disclosure.aggregator import ledger_by, ledger_of, spent_of
+from fedrec.errors import RunError, SettingsError
+from fedrec.federation.protocol import LedgerHead
+from fedrec.operations.party_settings import kind_of
+from fedrec_aggregator.chain import Charge, ClockSet, Link, Released
+from fedrec_aggregator.settings import AggregatorSettings
+from fedrec_aggregator.settings import load as load_aggregator
+from fedrec_client import click_ledger
+from fedrec_client import ledger as client_ledger
+from fedrec_client.settings import ClientSettings
+from fedrec_client.settings import load as load_client
+from fedrec_server.aggregation import memory
+from fedrec_server.settings import ServerSettings
+from fedrec_server.settings import load as load_server
+
+Content = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Jump:
+    """The clock was set after so many entries; unix times that it should have shown, and did."""
+
+    after: int
+    expected_s: float
+    now_s: float
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One ledger. rounds: of each run, how many were charged or released. seen: of the aggregator's
+    ledger, how far this party saw it."""
+
+    party: str
+    path: str
+    entries: int
+    head: str
+    first_s: float | None
+    last_s: float | None
+    spent: Mapping[str, Content]
+    rounds: Mapping[str, int]
+    jumps: tuple[Jump, ...] = ()
+    seen: LedgerHead | None = None
+    users: Mapping[str, int] | None = None
+
+
+def shown(path: Path) -> Shown:
+    """What one party's ledger holds, also while it runs.
+
+    Raises RunError where there is none, or its chain is broken."""
+    match kind_of(path):
+        case "aggregator":
+            return _of_aggregator(load_aggregator(path))
+        case "client":
+            return of_client(load_client(path))
+        case "server":
+            return _of_server(load_server(path))
+    raise SettingsError(
+        f"{path} is of serving, which keeps no ledger",
+        "Give the settings of an aggregator, a client or a server.",
+    )
+
+
+def text(ledger: Shown) -> str:
+    """The same for a terminal."""
+    lines = [f"{ledger.party}: {ledger.path}"]
+    if ledger.entries:
+        times = (
+            f", {time_text(ledger.first_s)} to {time_text(ledger.last_s)}"
+            if ledger.first_s is not None
+            else ""
+        )
+        lines.append(f"  entries  {ledger.entries:,}{times}")
+        lines.append(f"  head     {ledger.head}")
+    else:
+        lines.append("  entries  none")
+    lines += [
+        f"  spent    epsilon {told['epsilon']:.4g} per {unit} at delta {told['delta']:g}"
+        for unit, told in ledger.spent.items()
+    ]
+    lines += [f"  run      {run}: {rounds} rounds" for run, rounds in ledger.rounds.items()]
+    lines += [f"  users    {name}: {count:,}" for name, count in (ledger.users or {}).items()]
+    if ledger.seen is not None:
+        lines.append(
+            f"  seen     of the aggregator's ledger: {ledger.seen.number:,} entries, head "
+            f"{ledger.seen.head or '-'}"
+        )
+    for jump in ledger.jumps:
+        way = "back" if jump.now_s < jump.expected_s else "ahead"
+        hours = abs(jump.now_s - jump.expected_s) / 3_600
+        lines.append(
+            f"  clock    set {way} by {hours:.1f} h, to {time_text(jump.now_s)}, after entry "
+            f"{jump.after}"
+        )
+    return "\n".join(lines)
+
+
+def as_dict(ledger: Shown) -> Content:
+    """Ready for JSON."""
+    return asdict(ledger)
+
+
+def _of_aggregator(settings: AggregatorSettings) -> Shown:
+    links, users = chain_of(settings)
+    place = "PostgreSQL" if settings.postgres else str(settings.state / "ledger.sqlite")
+    rounds = dict[str, int]()
+    for link in links:
+        if isinstance(link.entry, Released):
+            rounds[link.entry.run] = rounds.get(link.entry.run, 0) + 1
+    jumps = tuple(
+        Jump(number, e.last_s, e.now_s)
+        for number, e in enumerate(link.entry for link in links)
+        if isinstance(e, ClockSet)
+    )
+    spent = spent_of(link.entry.event for link in links if isinstance(link.entry, Charge))
+    first_s, last_s = (links[0].time_s, links[-1].time_s) if links else (None, None)
+    head = links[-1].hash if links else ""
+    return Shown(
+        "aggregator",
+        place,
+        len(links),
+        head,
+        first_s,
+        last_s,
+        spent,
+        rounds,
+        jumps,
+        users=users,
+    )
+
+
+def of_client(settings: ClientSettings) -> Shown:
+    """Of a client's ledger: of rounds, or of clicks where a click is the unit."""
+    party, news = f"client {settings.name}", settings.privacy.unit == "click"
+    path = Path(settings.state) / ("clicks.sqlite" if news else "ledger.sqlite")
+    jumps = tuple(
+        Jump(after, jump.expected_s, jump.now_s)
+        for after, jump in (click_ledger if news else client_ledger).read_clock(path)
+    )
+    rounds = dict[str, int]()
+    if news:
+        clicks = click_ledger.read_entries(path)
+        for click in clicks:
+            rounds[click.run] = rounds.get(click.run, 0) + click.answers
+        first_s, last_s = (clicks[0].time_s, clicks[-1].time_s) if clicks else (None, None)
+        return Shown(
+            party,
+            str(path),
+            len(clicks),
+            clicks[-1].head if clicks else "",
+            first_s,
+            last_s,
+            {},
+            rounds,
+            jumps,
+        )
+    entries = client_ledger.read_entries(path)
+    for entry in entries:
+        rounds[entry.run] = rounds.get(entry.run, 0) + 1
+    spent = spent_of(event for entry in entries for event in entry.events)
+    first_s, last_s = (entries[0].time_s, entries[-1].time_s) if entries else (None, None)
+    head, seen = entries[-1].head if entries else "", client_ledger.read_seen(path)
+    return Shown(party, str(path), len(entries), head, first_s, last_s, spent, rounds, jumps, seen)
+
+
+def _of_server(settings: ServerSettings) -> Shown:
+    kept = memory(settings)
+    return Shown("server", str(kept.path), 0, "", None, None, {}, {}, seen=kept.ledger_head())
+
+
+def require_there(path: Path) -> None:
+    """Raises RunError where a party's ledger is lost."""
+    if not path.exists():
+        raise RunError(
+            f"{path} is not there",
+            "Restore the newest backup (`fedrec restore`); a repair begins no new ledger.",
+        )
+
+
+def chain_of(settings: AggregatorSettings) -> tuple[tuple[Link, ...], Content]:
+    """The links of an aggregator's ledger, in its file or in PostgreSQL, and what they say."""
+    if settings.postgres:
+        return ledger_by(settings)
+    return _links(settings.state / "ledger.sqlite")
+
+
+def _links(path: Path) -> tuple[tuple[Link, ...], Content]:
+    require_there(path)
+    with suppress(sqlite3.Error), closing(sqlite3.connect(path, timeout=5.0)) as database:
+        # finishes what a crash left in SQLite's journal: read only, that cannot be
+        database.execute("SELECT 1 FROM sqlite_master")
+    return ledger_of(path)
+
+
+def time_text(at_s: float | None) -> str:
+    """An instant, as tables show it."""
+    return (
+        "-" if at_s is None else datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    )

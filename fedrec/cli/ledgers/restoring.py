@@ -1,0 +1,232 @@
+"""`fedrec restore`: a backup examined byte by byte, and put back into a state folder that holds
+nothing of a party.
+
+Everything is written into a folder within the state folder first and then moved, what guards a
+ledger before it, the ledger last: where that is cut off, the folder is not empty and has no ledger,
+and nothing goes on from it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+import tarfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from fedrec.cli.ledgers.backup import (
+    FORMAT,
+    LEDGERS,
+    MANIFEST,
+    PIECE,
+    SEEN,
+    Backup,
+    Party,
+    party_of,
+    synced,
+)
+from fedrec.errors import FedRecError, RunError
+from fedrec.storage import read_json
+
+_ANOTHER_FOLDER = (
+    "Move that folder away first, and keep it: nothing that a party has written is overwritten."
+)
+
+
+def contents(archive: Path) -> Backup:
+    """What a backup holds, every byte of it examined.
+
+    Raises RunError where it is none, is cut off, or was changed."""
+    digests, links, manifest = dict[str, str](), dict[str, str](), None
+    try:
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                name = _safe(member)
+                if member.issym():
+                    links[name] = member.linkname
+                elif member.isreg() and member.name == MANIFEST:
+                    manifest = json.loads(_of(tar, member).read())
+                elif member.isreg():
+                    digests[name] = _digest(_of(tar, member))
+    except (OSError, tarfile.TarError, ValueError, EOFError) as failure:
+        raise RunError(
+            f"{archive} cannot be read: {failure}",
+            "Take another backup: this one is none, or was cut off.",
+        ) from None
+    if not isinstance(manifest, dict) or manifest.pop("format", None) != FORMAT:
+        raise RunError(
+            f"{archive} is no backup in format {FORMAT}, or was cut off", "Take another one."
+        )
+    try:
+        found = Backup(**manifest)
+    except TypeError:
+        raise RunError(f"{archive} is no backup in format {FORMAT}", "Take another one.") from None
+    if (found.files, found.links) != (digests, links):
+        raise RunError(
+            f"{archive} does not hold what it says: it was changed or damaged", "Take another one."
+        )
+    return found
+
+
+def restore(settings: Path, archive: Path) -> Backup:
+    """Put a backup back into the state folder of the party that it is of, which must hold no ledger
+    and not run. Raises RunError."""
+    party, found = party_of(settings), contents(archive)
+    if (found.party, found.name) != (party.kind, party.name):
+        cause = (
+            f"{archive} is of {Party(found.party, found.name, archive).words}, the settings of "
+            f"{party.words}"
+        )
+        raise RunError(cause, "Give the settings of the party that the backup is of.")
+    try:
+        party.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with _held(party.state):
+            _require_empty(party.state, found)
+            # of a restore that ended before it moved anything
+            for left in party.state.glob(".restoring-*"):
+                shutil.rmtree(left)
+            _put_back(party, archive)
+    except OSError as failure:
+        remedy = (
+            f"Free space or correct permissions, empty {party.state} and restore again before "
+            "the party is started."
+        )
+        raise RunError(
+            f"{party.state} cannot be restored: {failure.strerror or failure}", remedy
+        ) from None
+    return found
+
+
+def _require_empty(state: Path, found: Backup) -> None:
+    """Raises RunError where something of a party lies there; of a ledger it says whether it goes
+    further than the backup."""
+    there = [
+        path
+        for path in state.iterdir()
+        if not (path.name.endswith((".lock", ".log", ".log.1")) or path.name in ("lock", "flower"))
+    ]
+    there = [path for path in there if not path.name.startswith(".restoring")]
+    if not there:
+        return
+    entries = -1
+    with suppress(FedRecError, KeyError, TypeError, ValueError):
+        entries = (
+            int(read_json(state / SEEN)["number"])
+            if found.party == "server"
+            else _entries_in(state)
+        )
+    beside = ""
+    if entries >= 0:
+        beside = f": its ledger has {entries} entries, that of the backup {found.entries}"
+        beside += ", so it is newer, and is what to go on with" if entries > found.entries else ""
+    raise RunError(f"{state} is not empty{beside}", _ANOTHER_FOLDER)
+
+
+def _entries_in(state: Path) -> int:
+    with suppress(sqlite3.Error):
+        for name in LEDGERS:
+            if (state / name).exists():
+                with closing(
+                    sqlite3.connect(f"{(state / name).resolve().as_uri()}?mode=ro", uri=True)
+                ) as database:
+                    return int(database.execute("SELECT count(*) FROM entries").fetchone()[0])
+    return -1
+
+
+def _put_back(party: Party, archive: Path) -> None:
+    """Everything into a folder within the state folder first; then moved, what guards the ledger
+    before it, the ledger last."""
+    beside = party.state / f".restoring-{os.getpid()}"
+    beside.mkdir(mode=0o700)
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            if not member.name.startswith("files/"):
+                continue
+            place = beside / _safe(member)
+            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if member.issym():
+                os.symlink(member.linkname, place)
+                continue
+            with os.fdopen(
+                os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
+            ) as file:
+                source = _of(tar, member)
+                while piece := source.read(PIECE):
+                    file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
+    inside = party.seen == party.state / SEEN
+    if party.seen is not None and not inside and (beside / SEEN).exists():
+        _keep_newer(beside / SEEN, party.seen)
+    for path in sorted(
+        beside.iterdir(),
+        key=lambda path: (path.name in LEDGERS, not path.name.endswith(".head.json"), path.name),
+    ):
+        os.replace(path, party.state / path.name)
+    beside.rmdir()
+    synced(party.state)
+
+
+def _keep_newer(restored: Path, there: Path) -> None:
+    """What was seen of the aggregator's ledger never goes back: the file of the settings stays
+    where it knows more."""
+    if not there.exists() or int(read_json(there)["number"]) < int(read_json(restored)["number"]):
+        there.parent.mkdir(parents=True, exist_ok=True)
+        there.write_bytes(restored.read_bytes())
+    restored.unlink()
+
+
+@contextmanager
+def _held(state: Path) -> Iterator[None]:
+    """The locks of every kind of party, so that none starts meanwhile.
+
+    Raises RunError where one runs."""
+    with ExitStack() as stack:
+        for name in ("lock", "client.lock", "ledger.lock", "clicks.lock"):
+            new = not (state / name).exists()
+            file = stack.enter_context(open(state / name, "a"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunError(f"a party is at work in {state}", "Stop it first.") from None
+            if new:
+                stack.callback((state / name).unlink, missing_ok=True)
+        yield
+
+
+def _safe(member: tarfile.TarInfo) -> str:
+    """The member's path in a state folder. Raises ValueError on one that could lead out of it."""
+    if member.name == MANIFEST:
+        return member.name
+    path = PurePosixPath(member.name)
+    parts: Sequence[str] = path.parts
+    if path.is_absolute() or ".." in parts or len(parts) < 2 or parts[0] != "files":
+        raise ValueError(f"{member.name!r} is no file of a backup")
+    if member.issym() and (
+        member.linkname.startswith("/") or ".." in PurePosixPath(member.linkname).parts
+    ):
+        raise ValueError(f"{member.name!r} leads out of the folder")
+    if not (member.issym() or member.isreg()):
+        raise ValueError(f"{member.name!r} is no plain file")
+    return str(PurePosixPath(*parts[1:]))
+
+
+def _of(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
+    source: Any = tar.extractfile(member)
+    if source is None:
+        raise ValueError(f"{member.name!r} has no content")
+    content: IO[bytes] = source
+    return content
+
+
+def _digest(file: IO[bytes]) -> str:
+    digest = hashlib.sha256()
+    while piece := file.read(PIECE):
+        digest.update(piece)
+    return digest.hexdigest()

@@ -1,0 +1,214 @@
+"""Entry point of the `fedrec` command: from a line to a verb, from an error to an exit code.
+
+Verbs lie with what they run and are found by `VERBS`, or by an entry point of the group
+`fedrec.commands` of any installed package: a `typer.Typer` whose commands join these. Each imports
+what it runs only when it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Annotated, Any
+
+import typer
+
+from fedrec import __version__
+from fedrec.cli.flags import one_blas_thread
+from fedrec.errors import FedRecError, RunError, SettingsError
+from fedrec.extras import extra_of, install
+
+EXIT_CODES = {
+    0: "done",
+    1: "whoever read stdout went away",
+    2: "a flag or a scenario key is wrong",
+    3: "data that cannot be read",
+    4: "a split that leaks",
+    5: "a privacy limit refuses",
+    6: "a run folder or a file that cannot be used",
+    7: "another party refused, or could not be reached",
+    70: "a defect of fedrec",
+    130: "interrupted",
+}
+
+USAGE_ERROR, COMMAND_LINE_ERROR = typer.BadParameter.__mro__[1:3]
+"""click's UsageError and ClickException: of the package up to typer 0.20, of a copy inside typer in
+newer ones."""
+
+_WRAPPED = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
+
+# help is plain text; with rich installed typer escapes the brackets of defaults for it all the same
+typer.core.HAS_RICH = False
+
+app = typer.Typer(
+    name="fedrec",
+    context_settings=_WRAPPED,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    add_completion=True,
+    help="Recommenders trained on what people rated or clicked, under a privacy guarantee for "
+    "every person.\n\n"
+    "Start with `fedrec simulate`: it needs no data and no network. Every verb has its own --help; "
+    "docs/reference.md lists every scenario key.",
+    epilog="Exit codes: "
+    + "; ".join(f"{code} {words}" for code, words in EXIT_CODES.items())
+    + ".",
+)
+VERBS = (
+    "fedrec.cli.commands.training:app",
+    "fedrec.cli.commands.comparing:app",
+    "fedrec.cli.commands.data:app",
+    "fedrec.cli.parties:app",
+    "fedrec.cli.serving:app",
+    "fedrec.cli.operating:app",
+    "fedrec.cli.commands.faults:app",
+    "fedrec.cli.ledgers.verbs:app",
+    "fedrec_simulations.bench.command:app",
+    "fedrec.cli.commands.pages:app",
+)
+"""Where this package's verbs are, in the order of --help."""
+
+
+@app.callback(invoke_without_command=True)
+def _fedrec(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        from fedrec.federation.versions import PROTOCOL
+
+        typer.echo(f"fedrec {__version__}, messages of version {PROTOCOL}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+    elif context.invoked_subcommand != "bench":  # which decides for itself
+        one_blas_thread()
+
+
+def _join(verbs: typer.Typer) -> None:
+    """A named one is a group of verbs of its own."""
+    name = verbs.info.name
+    if isinstance(name, str):
+        app.add_typer(verbs, name=name)
+    else:
+        app.add_typer(verbs)
+
+
+for place in VERBS:
+    module, _, attribute = place.partition(":")
+    _join(getattr(import_module(module), attribute))
+for plugin in entry_points(group="fedrec.commands"):
+    _join(plugin.load())
+
+
+def main() -> None:
+    """Entry point: one line of cause, one of remedy, a documented exit code; a traceback is a
+    defect."""
+    sys.exit(guarded(sys.argv[1:]))
+
+
+def guarded(arguments: list[str]) -> int:
+    """The exit code of a command line; what went wrong is said on stderr."""
+    try:
+        code = int(app(arguments, prog_name="fedrec", standalone_mode=False) or 0)
+    except FedRecError as failure:
+        return _say(failure.cause, failure.remedy, failure.exit_code)
+    except KeyboardInterrupt:
+        code = 130  # typer makes the same of it where it can
+    except OSError as failure:
+        where = f"{failure.filename}: " if failure.filename else ""
+        return _say(
+            f"{where}{failure.strerror or failure}",
+            "Check the path, its permissions and the free space.",
+            RunError.exit_code,
+        )
+    except MemoryError:
+        return _say(
+            "out of memory", "Use a smaller model.dimension or a machine with more memory.", 70
+        )
+    except Exception as failure:
+        if isinstance(failure, COMMAND_LINE_ERROR):
+            return _say(_cause_of(failure), _help_of(failure), SettingsError.exit_code)
+        return _defect_or_missing_package(
+            failure, next((word for word in arguments if not word.startswith("-")), "")
+        )
+    return _interrupted() if code == 130 else code
+
+
+def _cause_of(failure: Any) -> str:
+    """The cause alone: of a flag that is a scenario key, click would name the flag spelt most like
+    it."""
+    if _is_unknown_flag(failure) and _keys_meant(failure):
+        return f"No such option: {failure.option_name}"
+    return str(failure.format_message()).rstrip(".").replace("Value error, ", "")
+
+
+def _help_of(failure: Any) -> str:
+    context = getattr(failure, "ctx", None)
+    see = f"See {context.command_path if context else 'fedrec'} --help."
+    if _is_unknown_flag(failure) and (keys := _keys_meant(failure)):
+        return f"A scenario key is set with --set, for example --set {keys[0]}=VALUE. {see}"
+    choices = getattr(getattr(getattr(failure, "param", None), "type", None), "choices", ())
+    found = failure.message.partition("'")[2].partition("'")[0] if choices else ""
+    near = get_close_matches(
+        found, [str(getattr(choice, "value", choice)) for choice in choices], n=1
+    )
+    return f"Did you mean {near[0]}? {see}" if near else see
+
+
+def _is_unknown_flag(failure: Any) -> bool:
+    """click's NoSuchOption: alone it lists what may have been meant."""
+    return (
+        isinstance(failure, USAGE_ERROR)
+        and hasattr(failure, "possibilities")
+        and hasattr(failure, "option_name")
+    )
+
+
+def _keys_meant(failure: Any) -> list[str]:
+    """Scenario keys that a mistyped flag may stand for, where the verb takes any and no flag is
+    spelt nearly alike."""
+    from fedrec.settings import nearest_keys
+
+    flags = (
+        [name for parameter in failure.ctx.command.params for name in parameter.opts]
+        if failure.ctx
+        else []
+    )
+    if "--set" not in flags or get_close_matches(failure.option_name, flags, n=1, cutoff=0.8):
+        return []
+    return nearest_keys(failure.option_name.lstrip("-").replace("-", "_"))
+
+
+def _interrupted() -> int:
+    return _say(
+        "interrupted",
+        "The same command with --resume continues a simulation from its last round.",
+        130,
+    )
+
+
+def _defect_or_missing_package(failure: Exception, verb: str) -> int:
+    if isinstance(failure, ModuleNotFoundError) and (extra := extra_of(failure.name or "")):
+        if extra == "serve" and verb not in {"serve", "recommend"}:
+            extra = "deploy"  # the other parties need what serving needs, and more
+        return _say(
+            f"fedrec {verb} needs the package {failure.name}, which is not installed",
+            install(extra),
+            SettingsError.exit_code,
+        )
+    if os.environ.get("FEDREC_TRACEBACK"):
+        traceback.print_exc()
+    return _say(
+        f"{type(failure).__name__}: {failure}",
+        "This is a defect of fedrec: report it with FEDREC_TRACEBACK=1 set.",
+        70,
+    )
+
+
+def _say(cause: str, remedy: str, code: int) -> int:
+    sys.stderr.write(f"error: {' '.join(cause.split())}\nremedy: {' '.join(remedy.split())}\n")
+    return code

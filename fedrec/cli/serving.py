@@ -1,0 +1,339 @@
+"""Verbs of serving: a bundle made of a trained model, a server that answers queries, and a device
+that asks."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedrec.cli.flags import Json
+from fedrec.errors import SettingsError
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command(short_help="Make the serving bundle of a trained model.")
+def export(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SOURCE", help="Run folder, state folder of a server, or model folder."
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", metavar="FILE", help="Where the bundle is written, replaced in one step."
+        ),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Make the serving bundle of a trained model: one public file that fedrec serve serves, with
+    the guarantee of training in it.
+
+    For a model of ratings or clicks its folder is enough, without data. For news, the bundle that
+    training wrote is checked and copied.
+
+    Example:
+
+    \b
+      fedrec export /var/lib/fedrec/server --output books.safetensors
+      fedrec serve books.safetensors
+    """
+    from fedrec.serving.bundle import sha256_of
+    from fedrec.serving.model_bundles import export as write_export
+
+    about, version = write_export(source, output), sha256_of(output)[:16]
+    if as_json:
+        typer.echo(
+            json.dumps({"bundle": str(output), "version": version, **about.model_dump(mode="json")})
+        )
+        return
+    typer.echo(f"bundle   {output}, version {version}")
+    typer.echo(f"training {about.trained}")
+
+
+@app.command(short_help="Serve released models to private queries.")
+def serve(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE...",
+            help=(
+                "Run folders, state folders of servers, bundles, or https://host:port of a server."
+            ),
+        ),
+    ],
+    settings: Annotated[
+        Path | None,
+        typer.Option(
+            "--settings",
+            metavar="FILE",
+            show_default=False,
+            help="Settings file (TOML), as in docs/serving.md.",
+        ),
+    ] = None,
+    grpc: Annotated[
+        str | None,
+        typer.Option(
+            "--grpc",
+            metavar="HOST:PORT",
+            show_default=False,
+            help="Where gRPC listens; port 0 takes a free one.",
+        ),
+    ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            "--http",
+            metavar="HOST:PORT",
+            show_default=False,
+            help="Where HTTP listens; port 0 takes a free one.",
+        ),
+    ] = None,
+    page: Annotated[
+        bool,
+        typer.Option(
+            "--page", help="Also serve a web page that makes private queries in the browser."
+        ),
+    ] = False,
+    demo: Annotated[
+        bool,
+        typer.Option(
+            "--demo", help="Serve experiments too: models trained with seeded noise, and say so."
+        ),
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Where there is no model yet, wait for the first one.")
+    ] = False,
+) -> None:
+    """Serve released models over gRPC and HTTP to queries that carry a few noised coefficients, and
+    nothing else of a person.
+
+    A new bundle in one of the folders takes over without a failed request; the one before answers
+    until it is retired. From the address of a server that trains elsewhere (its publish table) new
+    bundles are fetched with a token, checked, and kept in the state folder of the settings (table
+    fetch). SIGTERM finishes what is running, SIGHUP looks for new bundles at once.
+
+    A model that was trained with seeded noise is refused without --demo: whoever knows the seed can
+    remove the noise.
+
+    Examples:
+
+    \b
+      fedrec serve runs/planted-0123456789 --page
+      fedrec serve /var/lib/fedrec/server --wait
+      fedrec serve https://server.example.org:7003 --settings serving.toml --wait
+    """
+    from fedrec_server.serving.main import Serving, run
+    from fedrec_server.serving.settings import load, overridden
+
+    def told(serving: Serving) -> None:
+        for line in (
+            f"model {serving.newest}",
+            f"grpc  {serving.grpc or '-'}",
+            f"http  {serving.http or '-'}",
+        ):
+            typer.echo(line)
+        sys.stdout.flush()
+        typer.echo(f"training {serving.training}", err=True)
+
+    run(
+        runs,
+        overridden(load(settings) if settings else None, grpc=grpc, http=http),
+        page=page,
+        demo=demo,
+        wait=wait,
+        ready=told,
+    )
+
+
+@app.command(short_help="Ask a server for recommendations without telling it what you read.")
+def recommend(
+    run: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="RUN_DIR", show_default=False, help="With --demo: the run to serve."
+        ),
+    ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            "--history",
+            metavar="FILE",
+            show_default=False,
+            help="Item ids, oldest first, or CSV: item, rating, timestamp.",
+        ),
+    ] = None,
+    server: Annotated[
+        str,
+        typer.Option(
+            "--server",
+            metavar="URL",
+            show_default=False,
+            help="grpc(s)://host:port or http(s)://host:port.",
+        ),
+    ] = "",
+    k: Annotated[int, typer.Option("-k", metavar="N", min=1, help="How many to recommend.")] = 10,
+    epsilon: Annotated[
+        float,
+        typer.Option(
+            metavar="E", help="Epsilon of a new answer, per click (replace); inf adds no noise."
+        ),
+    ] = 5.0,
+    limit: Annotated[
+        float,
+        typer.Option(
+            metavar="E",
+            help=(
+                "Total epsilon of all answers, per click (replace); new queries are refused "
+                "beyond it."
+            ),
+        ),
+    ] = 20.0,
+    delta: Annotated[float, typer.Option(metavar="D", help="Delta of both epsilons.")] = 1e-5,
+    renew_every: Annotated[
+        float | None,
+        typer.Option(
+            "--renew-every",
+            metavar="DAYS",
+            show_default=False,
+            help="Count only the answers of the last DAYS days against the limit.",
+        ),
+    ] = None,
+    max_user_epsilon: Annotated[
+        float,
+        typer.Option(
+            "--max-user-epsilon",
+            metavar="E",
+            help="Limit of the same total for all your clicks together, per user (replace).",
+        ),
+    ] = float("inf"),
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            show_default=False,
+            help="Folder of ledger and models; default ~/.local/state/fedrec/recommend.",
+        ),
+    ] = None,
+    categories: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--category",
+            metavar="NAME",
+            show_default=False,
+            help="Only items in it; may be repeated.",
+        ),
+    ] = None,
+    candidates: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            show_default=False,
+            help=(
+                "Items to request, at least k plus the length of a history; read ones "
+                "are removed here."
+            ),
+        ),
+    ] = None,
+    local: Annotated[
+        bool,
+        typer.Option("--local", help="Rank on this device: nothing is sent, nothing is spent."),
+    ] = False,
+    last: Annotated[
+        bool,
+        typer.Option(
+            "--last",
+            help="Send the last query again, free of charge, even if the history has changed.",
+        ),
+    ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Print every byte that was sent, and what was not sent."),
+    ] = False,
+    demo: Annotated[
+        bool,
+        typer.Option(
+            "--demo",
+            help=(
+                "Serve RUN_DIR, or the newest run in ./runs, and ask on behalf of a made-up reader."
+            ),
+        ),
+    ] = False,
+    ca: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE", show_default=False, help="Certificate authority of the server (PEM)."
+        ),
+    ] = "",
+    pin: Annotated[
+        str,
+        typer.Option(
+            metavar="HEX",
+            show_default=False,
+            help="SHA-256 of the server's certificate; any other is refused.",
+        ),
+    ] = "",
+    certificate: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="Your certificate, where the server asks for one (PEM).",
+        ),
+    ] = "",
+    key: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE", show_default=False, help="Private key of your certificate (PEM)."
+        ),
+    ] = "",
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, help="Seconds to wait for an answer.")
+    ] = 10.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Ask a server for recommendations without telling it what you read.
+
+    The query has a few noised numbers, made on this device from the latest clicks. Until the
+    history changes the same numbers are sent again, which costs nothing. A ledger is charged
+    before anything is sent; queries beyond the limit are refused.
+
+    Examples:
+
+    \b
+      fedrec recommend --demo
+      fedrec recommend --history read.txt --server grpcs://example.org:7443
+    """
+    from fedrec.cli import recommend as asking
+    from fedrec.cli import recommend_demo
+    from fedrec_client.serving_link import Trust
+
+    if run and not demo:
+        raise SettingsError(
+            f"{run} is given without --demo",
+            "To ask a running server: --server URL --history FILE.",
+        )
+    trust = Trust(ca, pin, certificate, key)
+    device = asking.Device(
+        server,
+        state or asking.default_state(),
+        epsilon,
+        limit,
+        delta,
+        renew_every,
+        max_user_epsilon,
+        trust,
+        timeout,
+    )
+    choices = asking.Choices(k, tuple(categories or ()), candidates, local, last, explain)
+    words, content = (
+        recommend_demo.run(run, device, choices) if demo else asking.run(history, device, choices)
+    )
+    typer.echo(json.dumps(content) if as_json else words)

@@ -1,0 +1,149 @@
+"""What a party's own folder says of it: whether its process runs, since when, and how far it came.
+
+Read only, also while it runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedrec.cli.disclosure.aggregator import ledger_by
+from fedrec.errors import FedRecError
+from fedrec.privacy.accounting import GaussianEvent, compose, epsilon_of, mu_for
+from fedrec.privacy.guarantee import Guarantee
+from fedrec_aggregator.chain import Charge, Released
+from fedrec_aggregator.settings import AggregatorSettings
+from fedrec_client.ledger import read_entries
+from fedrec_client.settings import ClientSettings
+from fedrec_server.runs import run_folder
+
+_START_SLACK_S = 120.0
+"""A process that started so much after its file was written last is another one, with the number of
+the first."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """told: what its file says. since_s: when it started, or when the file was written last. here:
+    its folder is on this machine."""
+
+    running: bool
+    told: dict[str, Any]
+    since_s: float | None = None
+    why: str = ""
+    here: bool = True
+
+
+@dataclass(frozen=True)
+class Kept:
+    """How far a party came, by its ledger or its notes; None where they do not say."""
+
+    round: int | None = None
+    users: int | None = None
+    epsilon_left: float | None = None
+    last_success_s: float | None = None
+    phase: str = ""
+
+
+def process(state: Path, name: str) -> Process:
+    """The process that wrote `name` in a state folder."""
+    path = state / name
+    if not state.is_dir():
+        return Process(False, {}, None, "it has no state folder on this machine", here=False)
+    try:
+        told, written_s = json.loads(path.read_text()), path.stat().st_mtime
+        pid = int(told["pid"])
+    except FileNotFoundError:
+        return Process(False, {}, None, "it is not running: it never started, or was stopped")
+    except (OSError, ValueError, KeyError, TypeError):
+        return Process(False, {}, None, f"{path} cannot be read")
+    started_s = _started_s(pid)
+    if started_s is None or started_s > written_s + _START_SLACK_S:
+        return Process(
+            False,
+            told,
+            written_s,
+            "its process is gone without having been stopped: see its log, and start it again",
+        )
+    return Process(True, told, started_s)
+
+
+def kept_by_aggregator(settings: AggregatorSettings) -> Kept:
+    """Users, the last round released, and what its limit leaves."""
+    with suppress(FedRecError):
+        links, users = ledger_by(settings)
+        if not links:
+            return Kept()
+        last = next((link for link in reversed(links) if isinstance(link.entry, Released)), None)
+        left = _left(
+            settings.limit, [link.entry.event for link in links if isinstance(link.entry, Charge)]
+        )
+        round, at_s = (
+            (last.entry.round, last.time_s)
+            if last and isinstance(last.entry, Released)
+            else (None, None)
+        )
+        return Kept(round, sum(users.values()), left, at_s)
+    return Kept()
+
+
+def kept_by_server(state: Path) -> Kept:
+    """The last round that is kept of the newest training, when, and whether its model is there."""
+    with suppress(OSError, ValueError, KeyError, TypeError, IndexError, FedRecError):
+        folder = run_folder(state)
+        phase = "finished" if (folder / "model" / "manifest.json").exists() else ""
+        lines = folder / "rounds.jsonl"
+        if not lines.exists():
+            return Kept(phase=phase)
+        last = json.loads(lines.read_text().splitlines()[-1])
+        return Kept(int(last["round"]), int(last["enrolled"]), None, lines.stat().st_mtime, phase)
+    return Kept()
+
+
+def kept_by_client(settings: ClientSettings) -> Kept:
+    """The last round charged, and what is left for each user."""
+    path = Path(settings.state) / "ledger.sqlite"
+    if settings.privacy.unit != "user" or not path.exists():
+        return Kept()
+    with suppress(FedRecError):
+        entries = read_entries(path)
+        left = _left(settings.privacy.limit, [event for entry in entries for event in entry.events])
+        return Kept(entries[-1].round if entries else None, None, left)
+    return Kept()
+
+
+def _left(limit: Guarantee | None, events: list[GaussianEvent]) -> float:
+    """Epsilon of the largest run that still fits; charges of other units than the limit's count as
+    the limit's."""
+    if limit is None or not limit.private:
+        return math.inf
+    left = mu_for(limit.epsilon, limit.delta) ** 2 - (compose(events) if events else 0.0) ** 2
+    return epsilon_of(left**0.5, limit.delta) if left > 0 else 0.0
+
+
+def _started_s(pid: int) -> float | None:
+    """When the process with this number started, unix time; None where there is none that is
+    alive."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        boot_s = next(
+            float(line.split()[1])
+            for line in Path("/proc/stat").read_text().splitlines()
+            if line.startswith("btime")
+        )
+        return None if fields[0] == "Z" else boot_s + float(fields[19]) / os.sysconf("SC_CLK_TCK")
+    except FileNotFoundError:
+        if Path("/proc/stat").exists():
+            return None
+    try:  # not Linux: whether it is there must do
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass
+    return 0.0

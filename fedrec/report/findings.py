@@ -1,0 +1,370 @@
+"""From a finished run to what its report says."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.data.interactions import Interactions
+from fedrec.evaluation.controls import Verdict
+from fedrec.evaluation.neighbours import nearest
+from fedrec.factorization.model import Model, ranker_of
+from fedrec.federation.messages import Question
+from fedrec.federation.releases import noise_stds
+from fedrec.privacy.guarantee import non_private
+from fedrec.report import wording
+from fedrec.report.content import (
+    BucketBars,
+    BudgetLine,
+    Convergence,
+    CurvePoint,
+    Fact,
+    Method,
+    NeighbourCard,
+    NeighbourList,
+    Opinion,
+    PrivacyCurve,
+    Promise,
+    ReportContent,
+    Series,
+)
+from fedrec.report.departures import departed, departed_in_shares
+from fedrec.run import statement
+from fedrec.run.finished import BY_RULE, Run, promise_in_short, versions
+from fedrec.run.outcomes import Outcome
+from fedrec.sharing import promises
+from fedrec.storage import Checkpoints
+
+
+def report_content(run: Run) -> ReportContent:
+    """Everything the report shows; what a run does not have is left out."""
+    questions = list(_questions(run))
+    trusted = run.main.prepared.plan.aggregation == "trusted"
+    departures, example = (
+        departed(run, questions) if trusted else departed_in_shares(run, questions)
+    )
+    metric = _headline(run)
+    return ReportContent(
+        title=(
+            f"The {run.scenario.recipe} recipe on "
+            f"{'planted data' if not run.scenario.data.path else run.dataset.provenance.format}"
+        ),
+        data=_data(run),
+        facts=_facts(run, metric),
+        promises=(_promise(run),),
+        methods=tuple(_methods(run)),
+        curve=_curve(run, metric),
+        lists_curve=_curve(run, _ndcg(run)) if metric == "rmse" and run.outcome.ranking else None,
+        buckets=tuple(_buckets(run)),
+        budget=tuple(_budget(run, questions)),
+        convergence=_convergence(run, metric),
+        departures=departures,
+        example=example,
+        neighbours=tuple(_neighbours(run)),
+        verdicts=(*run.outcome.verdicts, *shortcomings(run, of_main=False)),
+        seeded=run.scenario.privacy.noise == "seeded",
+        by_popularity=shortcomings_by_popularity(run, sorted(run.outcomes)),
+        settings=json.dumps(run.scenario.model_dump(mode="json"), indent=2),
+        versions=versions(),
+    )
+
+
+def shortcomings(run: Run, *, of_main: bool) -> tuple[Verdict, ...]:
+    """Verdicts below "better" at every epsilon but the main one, or there too, and of the published
+    recipe; each says its epsilon."""
+    chosen = [
+        ("", run.trained[e], outcome)
+        for e, outcome in sorted(run.outcomes.items())
+        if of_main or e != run.scenario.privacy.epsilon
+    ]
+    chosen += [
+        (f"{BY_RULE}, ", trained, outcome)
+        for _, (trained, outcome) in sorted(run.published.items())
+    ]
+    return tuple(
+        replace(
+            verdict,
+            metric=f"{name}{promise_in_short(trained.prepared.plan.guarantee)}: {verdict.metric}",
+        )
+        for name, trained, outcome in chosen
+        for verdict in outcome.verdicts
+        if verdict.outcome != "better"
+    )
+
+
+def shortcomings_by_popularity(run: Run, epsilons: Sequence[float]) -> tuple[str, ...]:
+    """What is not better in every group of items at these epsilons; each says its epsilon."""
+    return tuple(
+        f"{promise_in_short(run.trained[e].prepared.plan.guarantee)}: {found.sentence}"
+        for e in epsilons
+        for found in run.outcomes[e].by_popularity
+        if not found.better
+    )
+
+
+_SHOWN: Mapping[str, tuple[str, ...]] = {
+    "ratings": ("rmse", "mae", "ndcg@{k}"),
+    "clicks": ("ndcg@{k}", "recall@{k}"),
+}
+"""Metrics of the table by kind of data; the first is the page's headline."""
+
+
+def _named(metric: str) -> str:
+    """As people write it: RMSE, MAE, NDCG@20, recall@20."""
+    return metric if metric.startswith("recall") else metric.upper()
+
+
+def _headline(run: Run) -> str:
+    return _SHOWN[run.split.train.kind][0].format(k=max(run.scenario.evaluation.cutoffs))
+
+
+def _ndcg(run: Run) -> str:
+    return f"ndcg@{max(run.scenario.evaluation.cutoffs)}"
+
+
+def _data(run: Run) -> str:
+    train, split, sizes = run.split.train, run.split, run.sizes
+    events = f"{sizes.events:,} {train.kind} of {sizes.users:,} users on {train.num_items:,} items"
+    return f"trained on {events}; {split.kind} split, seed {split.seed}; tested on {sizes.tests:,}"
+
+
+def _facts(run: Run, metric: str) -> tuple[Fact, ...]:
+    metrics = [metric, _ndcg(run)] if metric == "rmse" and run.outcome.ranking else [metric]
+    return (*(_measured(run, name) for name in metrics), _sent(run), _received(run), *_noise(run))
+
+
+def _measured(run: Run, metric: str) -> Fact:
+    rivals = [
+        (name, value)
+        for name, outcome in run.rivals.items()
+        if (value := outcome.metrics().get(metric)) is not None
+    ]
+    beside = ", ".join(f"{name}: {value:.4f}" for name, value in rivals[-2:])
+    ranked = run.outcome.ranking.users if run.outcome.ranking else 0
+    if metric != "rmse" and ranked < run.sizes.able:
+        beside += f"; a sample of {ranked:,} of {run.sizes.able:,} users"
+    return Fact(f"Test {_named(metric)}", f"{run.outcome.metrics()[metric]:.4f}", beside)
+
+
+def _sent(run: Run) -> Fact:
+    up, rounds = sum(r.bytes_up for r in run.main.rounds), len(run.main.rounds)
+    if run.cast.runtime == "loopback" or run.cast.partitioned:
+        return Fact("Sent by a client", f"{up / 1000:.1f} kB", f"in {rounds} rounds, on average")
+    really = (
+        f"in {rounds} rounds, on average, as {run.cast.clients} clients really sent it "
+        f"({run.cast.runtime})"
+    )
+    return Fact("Sent for a user", f"{up / 1000:.1f} kB", really)
+
+
+def _received(run: Run) -> Fact:
+    terms, rounds = run.terms_bytes, len(run.main.rounds)
+    words = (
+        f"the catalogue, {wording.size(terms)}, and {rounds} questions; arrays that a client has "
+        "are not sent again"
+    )
+    return Fact(
+        "Received by a client",
+        wording.size(terms + sum(r.bytes_down for r in run.main.rounds)),
+        words,
+    )
+
+
+def _noise(run: Run) -> Iterator[Fact]:
+    plan, noise = run.main.prepared.plan, run.scenario.privacy.noise
+    if plan.guarantee.private:
+        warning = (
+            ": an experiment, whoever knows the seed can remove it"
+            if noise == "seeded"
+            else ", from the operating system"
+        )
+        yield Fact("Noise", noise, f"on {len(plan.releases)} sums over all users{warning}")
+
+
+def _promise(run: Run) -> Promise:
+    plan = run.main.prepared.plan
+    said = run.main.opinions()
+    others = (
+        Opinion("exact Gaussian (GDP), of the noise drawn", said.gdp, exact=True),
+        Opinion("privacy loss distribution (PLD), of the noise drawn", said.pld),
+        Opinion("Renyi (RDP), of the noise drawn", said.rdp),
+    )
+    return Promise(
+        plan.guarantee,
+        covers=statement.COVERS,
+        second_opinions=others if plan.guarantee.private else (),
+        compared=statement.compared(plan.guarantee),
+        not_covered=(*statement.NOT_COVERED, *run.split.not_covered),
+        spent=tuple(statement.spent_words(run.budget)),
+        against=tuple((one.against, one.promise) for one in promises.stated(plan)),
+        warnings=(promises.NOT_REVIEWED, promises.SIMULATED)
+        if plan.aggregation == "three-party"
+        else (),
+    )
+
+
+def _methods(run: Run) -> Iterator[Method]:
+    nothing, k = non_private(run.scenario.privacy.delta), max(run.scenario.evaluation.cutoffs)
+    for name, outcome in run.rivals.items():
+        yield Method(
+            name, nothing, _shown(outcome, k, run.split.train.kind), note=run.limits.get(name, "")
+        )
+    rows = [(BY_RULE, e, t, o) for e, (t, o) in sorted(run.published.items())]
+    rows += [
+        (f"fedrec {run.scenario.recipe}", e, t, run.outcomes[e])
+        for e, t in sorted(run.trained.items())
+    ]
+    for name, epsilon, trained, outcome in rows:
+        up, down = (
+            round(sum(r.bytes_up for r in trained.rounds)),
+            run.terms_bytes + sum(r.bytes_down for r in trained.rounds),
+        )
+        ours = epsilon == run.scenario.privacy.epsilon and trained is run.main
+        yield Method(
+            name,
+            trained.prepared.plan.guarantee,
+            _shown(outcome, k, run.split.train.kind),
+            up,
+            down,
+            ours=ours,
+        )
+
+
+def _shown(outcome: Outcome, k: int, kind: str) -> dict[str, float]:
+    metrics, names = outcome.metrics(), [name.format(k=k) for name in _SHOWN[kind]]
+    return {
+        _named(name): float(value) for name in names if (value := metrics.get(name)) is not None
+    }
+
+
+def _curve(run: Run, metric: str) -> PrivacyCurve | None:
+    privacy = run.scenario.privacy
+    points = _points(run.outcomes, metric)
+    if len(points) < 2:
+        return None
+    rivals = [(name, o.metrics().get(metric)) for name, o in run.rivals.items()]
+    baselines = tuple((name, float(value)) for name, value in rivals if value is not None)
+    lines = {f"fedrec {run.scenario.recipe}": points}
+    if run.published:
+        lines[BY_RULE] = _points({e: outcome for e, (_, outcome) in run.published.items()}, metric)
+    unit, neighbours = privacy.unit, run.main.prepared.plan.guarantee.neighbours
+    return PrivacyCurve(
+        _named(metric),
+        lines,
+        baselines,
+        privacy.delta,
+        unit,
+        neighbours,
+        lower_is_better=metric == "rmse",
+    )
+
+
+def _points(outcomes: dict[float, Outcome], metric: str) -> tuple[CurvePoint, ...]:
+    return tuple(
+        CurvePoint(e, float(o.metrics()[metric] or 0))
+        for e, o in sorted(outcomes.items())
+        if math.isfinite(e)
+    )
+
+
+def _buckets(run: Run) -> Iterator[BucketBars]:
+    shown = {
+        str(e_name): outcome for e_name, outcome in [*run.rivals.items(), (_ours(run), run.outcome)]
+    }
+    if run.outcome.ratings:
+        bars = {
+            name: tuple(b.rmse for b in o.rating_buckets)
+            for name, o in shown.items()
+            if o.rating_buckets and name != "global mean"
+        }
+        yield BucketBars("RMSE", bars)
+    if run.outcome.ranking:
+        k = max(run.scenario.evaluation.cutoffs)
+        ranked = {name: o.ranking for name, o in shown.items() if o.ranking}
+        yield BucketBars(
+            f"recall@{k}",
+            {n: tuple(b[k].recall_capped for b in r.buckets) for n, r in ranked.items()},
+            lower_is_better=False,
+        )
+
+
+def _ours(run: Run) -> str:
+    return "fedrec, private" if run.main.prepared.plan.guarantee.private else "fedrec, no privacy"
+
+
+def _budget(run: Run, questions: list[Question]) -> Iterator[BudgetLine]:
+    plan = run.main.prepared.plan
+    if not plan.guarantee.private:
+        return
+    stds = {name: std for question in questions for name, std in noise_stds(question, plan).items()}
+    for release in plan.releases:
+        yield BudgetLine(release.name, release.share, stds[release.name])
+
+
+def _convergence(run: Run, metric: str) -> Convergence | None:
+    rounds = [r for r in run.main.rounds if math.isfinite(r.validation)]
+    if len(rounds) < 2:
+        return None
+    line = Series(
+        _ours(run), tuple(float(r.round + 1) for r in rounds), tuple(r.validation for r in rounds)
+    )
+    return Convergence(f"validation {'RMSE' if metric == 'rmse' else 'NDCG@20'}", (line,))
+
+
+def _questions(run: Run) -> Iterator[Question]:
+    """Every question of the main training again, from its checkpoints: they are public."""
+    recipe, plan_folder = (
+        run.main.prepared.recipe,
+        run.folder / f"epsilon-{run.scenario.privacy.epsilon:g}",
+    )
+    states = [recipe.begin(), *Checkpoints(plan_folder / "checkpoints").all()]
+    for state in states:
+        if (question := recipe.ask(state)) is not None:
+            yield question
+
+
+def _neighbours(run: Run) -> Iterator[NeighbourCard]:
+    titles = run.dataset.catalogue.titles or run.dataset.catalogue.item_ids
+    counts = run.sizes.counts
+    popular = np.argsort(-counts, kind="stable")
+    queries = popular[
+        np.unique(
+            np.geomspace(1, max(len(popular) // 3, 1), run.scenario.run.examples).astype(np.int64)
+            - 1
+        )
+    ]
+    models: dict[str, Model] = {_ours(run): run.main.model, **run.rival_models}
+    found = {
+        name: nearest(_taste(model, run.split.train), queries) for name, model in models.items()
+    }
+    for q, query in enumerate(queries):
+        lists = [
+            NeighbourList(
+                n, tuple((titles[j], s) for j, s in zip(f[q].items, f[q].similarities, strict=True))
+            )
+            for n, f in found.items()
+        ]
+        yield NeighbourCard(titles[query], f"{counts[query]:,} in train", tuple(lists))
+
+
+def _taste(model: Model, history: Interactions) -> npt.NDArray[np.float64]:
+    """Item vectors in which cosine is the correlation of scores over people: centred, in the metric
+    of users' covariance.
+
+    What is the same for everybody, an item's bias or a user's, then says nothing, and the scale of
+    a factor does not matter.
+    """
+    ranker = ranker_of(model)
+    V = np.asarray(ranker.item_vectors, np.float64)
+    if history.num_users < 2:  # one person has no covariance
+        return np.asarray(V - V.mean(axis=0))
+    some = history.users_subset(np.arange(min(history.num_users, 2_000)))
+    moments, axes = np.linalg.eigh(
+        np.atleast_2d(np.cov(np.asarray(ranker.user_vectors(some), np.float64), rowvar=False))
+    )
+    return np.asarray((V - V.mean(axis=0)) @ (axes * np.sqrt(np.maximum(moments, 0))))

@@ -1,0 +1,187 @@
+"""Meaning of a news run for a person: user-level epsilon at the run's own numbers of clicks and
+labels, and measured linkage.
+
+Linkage is measured with the run's bundle and the client's code: every test person makes two queries
+on the same history, each with noise of its own, and `news.linkage` says how many of the second are
+matched to their first. Nothing here is private: it reads histories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedrec.data.impressions import Impressions
+from fedrec.news import person
+from fedrec.news.linkage import Answers, Linkage, linkage
+from fedrec.news.person_plans import training_costs
+from fedrec.news.variant import of
+from fedrec.randomness import Streams
+from fedrec.report.content import TextTable
+from fedrec.report.wording import power
+from fedrec.run.account_news import served_person
+from fedrec.run.news_run import serving_guarantee
+from fedrec.serving.asking import ask
+from fedrec.serving.bundle import Bundle
+from fedrec.settings import Scenario
+
+MOST_PEOPLE = 5_000
+"""More would take long: the matcher looks at every pair."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """One person's data in training: clicks of the history that count, and impressions that were
+    answered."""
+
+    clicks: int
+    labels: int
+
+
+@dataclass(frozen=True)
+class ForAPerson:
+    """training: (who, extent, epsilon per user), empty where it is promised per user; serving,
+    linked: by epsilon of an answer.
+
+    serving: see `served_person`.
+    """
+
+    delta: float
+    training: tuple[tuple[str, Extent, float], ...]
+    serving: dict[float, dict[str, dict[str, float]]]
+    linked: dict[float, Linkage]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        training = [
+            {"who": who, "clicks": x.clicks, "labels": x.labels, "epsilon": epsilon}
+            for who, x, epsilon in self.training
+        ]
+        serving = [{"epsilon": epsilon, "clicks": found} for epsilon, found in self.serving.items()]
+        linked = [{"epsilon": epsilon, **found.as_dict()} for epsilon, found in self.linked.items()]
+        return {"unit": person.UNIT, "neighbours": person.NEIGHBOURS, "delta": self.delta} | {
+            "training": training,
+            "serving": serving,
+            "linkage": linked,
+        }
+
+
+def for_a_person(
+    scenario: Scenario, train: Impressions, test: Impressions, bundle: Bundle | None
+) -> ForAPerson:
+    """Of a finished run; without linkage where its model cannot be served."""
+    served = [e for e in scenario.news.serving_epsilons if e < float("inf")]
+    linked = (
+        {}
+        if bundle is None
+        else {e: linked_queries(bundle, test, epsilon=e, seed=scenario.seed) for e in served}
+    )
+    return ForAPerson(
+        scenario.privacy.delta,
+        tuple(_training(scenario, train)),
+        {e: served_person(scenario, e) for e in served},
+        linked,
+    )
+
+
+def extents(data: Impressions, history: int) -> dict[str, Extent]:
+    """Of the person in the middle, and of one with a full history and the most labels."""
+    clicks = (data.last_clicks(history) >= 0).sum(1)
+    labels = np.bincount(data.users, minlength=data.num_users)
+    return {
+        "the median": Extent(int(np.median(clicks)), int(np.median(labels))),
+        "the most that this run asks": Extent(history, int(labels.max(initial=0))),
+    }
+
+
+def linked_queries(bundle: Bundle, asked: Impressions, *, epsilon: float, seed: int) -> Linkage:
+    """Of two fresh answers at `epsilon` per click on each of at most `MOST_PEOPLE` histories."""
+    streams, history = Streams(seed), asked.last_clicks(bundle.about.history)
+    if len(history) > MOST_PEOPLE:
+        history = history[
+            np.sort(
+                streams.numpy("linkage-people").choice(len(history), MOST_PEOPLE, replace=False)
+            )
+        ]
+    guarantee = serving_guarantee(epsilon, bundle.about.delta)
+    one, two = (
+        ask(bundle, history, guarantee=guarantee, key=streams.key(f"linkage/{epsilon:g}", round=k))
+        for k in (0, 1)
+    )
+    return linkage(Answers(one.raw, one.noise_std), Answers(two.raw, two.noise_std))
+
+
+def _training(scenario: Scenario, train: Impressions) -> Iterator[tuple[str, Extent, float]]:
+    if of(scenario).unit == person.UNIT:
+        return
+    costs = training_costs(scenario, users=train.num_users)
+    for who, extent in extents(train, scenario.news.history).items():
+        yield (
+            who,
+            extent,
+            person.epsilon_of_person(
+                costs, scenario.privacy.delta, clicks=extent.clicks, labels=extent.labels
+            ),
+        )
+
+
+def tables(found: ForAPerson) -> Iterator[TextTable]:
+    """For the report."""
+    rows = [
+        (
+            (
+                f"training, {who}: {_count(x.clicks, 'click')} in the history, "
+                f"{_count(x.labels, 'label')}"
+            ),
+            f"{epsilon:.4g}",
+        )
+        for who, x, epsilon in found.training
+    ]
+    for epsilon, by_clicks in found.serving.items():
+        for answers, words in ((1, "one answer"), (10, "10 fresh answers")):
+            clicks = max(by_clicks, key=int)
+            rows.append(
+                (
+                    f"serving at ε = {epsilon:g} per click, {words} on {clicks} clicks",
+                    f"{by_clicks[clicks][str(answers)]:.4g}",
+                )
+            )
+    lead = (
+        "A click is not a person. Had all of one person’s clicks been exchanged for others, no "
+        "outcome would have become more than "
+        f"e to the power of this ε times as likely, up to a probability of {power(found.delta)}. "
+        "A large ε hides nobody."
+    )
+    if rows:
+        yield TextTable(
+            "What this means for a person",
+            lead,
+            ("all releases together", f"ε per {person.UNIT} ({person.NEIGHBOURS})"),
+            tuple(rows),
+        )
+    if found.linked:
+        lead = (
+            "Measured, not promised: everybody in the test makes two queries on one history, "
+            "each with fresh noise. "
+            "Somebody who sees all of them says which two are of one person, by likelihood."
+        )
+        yield TextTable(
+            "Who is known again",
+            lead,
+            ("two answers of one person", "matched", "95% interval", "by chance"),
+            tuple(_linked(found)),
+        )
+
+
+def _linked(found: ForAPerson) -> Iterator[tuple[str, ...]]:
+    for epsilon, one in found.linked.items():
+        low, high = one.interval()
+        among = f"served at ε = {epsilon:g} per click (replace), among {one.people:,} people"
+        yield among, f"{one.rate:.1%}", f"{low:.1%} to {high:.1%}", f"{one.chance:.2%}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"

@@ -1,0 +1,116 @@
+"""The report as one HTML file that needs nothing else: no script, no font, no picture from
+anywhere."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from fedrec.report import charts, dots, wording
+from fedrec.report.content import BucketBars, NeighbourCard, ReportContent
+
+_EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"  # so that no line ends in "δ ="
+_CONTENTS = "<!-- contents -->"
+_MARKS = {"better": "✓", "not clearly better": "≈", "no better": "✗", "cannot be compared": "?"}
+
+
+def write(path: Path, content: ReportContent) -> None:
+    """Write the page in UTF-8, whole or not at all.
+
+    Raises OSError where the file cannot be written."""
+    draft = path.with_name(path.name + ".part")
+    draft.write_text(render(content), encoding="utf-8")
+    draft.replace(path)
+
+
+def render(content: ReportContent) -> str:
+    """The page as text. Everything that comes from data is escaped."""
+    rows = wording.hex_rows(content.example) if content.example else []
+    page = (
+        _environment()
+        .get_template("page.html")
+        .render(
+            content=content,
+            style=Markup(stylesheet()),
+            curves=[
+                (curve, charts.privacy_curve(curve, name=name))
+                for name, curve in (("curve", content.curve), ("lists-curve", content.lists_curve))
+                if curve
+            ],
+            convergence_chart=charts.convergence(content.convergence)
+            if content.convergence
+            else "",
+            bucket_charts=[_bucket_chart(chart, at) for at, chart in enumerate(content.buckets)],
+            largest_share=max((part.share for part in content.budget), default=1.0) or 1.0,
+            hex_rows=rows,
+            shown_bytes=min(len(content.example.payload), wording.HEX_WIDTH * len(rows))
+            if content.example
+            else 0,
+            marks=_MARKS,
+            nan=math.nan,
+        )
+    )
+    return page.replace(_CONTENTS, _contents(page))
+
+
+def _contents(page: str) -> str:
+    """Links to the page's sections, from their headings."""
+    parts = "".join(
+        f'<li><a href="#{anchor}">{title}</a></li>'
+        for anchor, title in re.findall(r'<h2 id="([\w-]+)">([^<]*)</h2>', page)
+    )
+    return f'<nav aria-label="Contents"><ul class="contents">{parts}</ul></nav>' if parts else ""
+
+
+def _bucket_chart(chart: BucketBars, at: int) -> dict[str, object]:
+    return {
+        "metric": chart.metric,
+        "lower_is_better": chart.lower_is_better,
+        "svg": dots.bucket_dots(chart, name=f"buckets-{at}"),
+    }
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=_loader(),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters: dict[str, Any] = {
+        "unit": wording.unit,
+        "power": wording.power,
+        "guarantee": lambda promise: wording.guarantee(promise).replace(" = ", _EQUALS),
+        "unbroken": lambda words: words.replace(" = ", _EQUALS),
+        "in_plain_words": wording.in_plain_words,
+        "opinion": wording.opinion,
+        "number": wording.number,
+        "size": wording.size,
+        "common_titles": _common_titles,
+        "first_upper": lambda words: words[:1].upper() + words[1:],
+    }
+    environment.filters.update(filters)
+    return environment
+
+
+def _loader() -> PackageLoader:
+    return PackageLoader("fedrec.report", package_path="")
+
+
+def stylesheet() -> str:
+    """The page's style, for every page that has its charts."""
+    # only to read a file beside the template, wherever the package is installed
+    environment = Environment(autoescape=True)
+    return _loader().get_source(environment, "page.css")[0]
+
+
+def _common_titles(card: NeighbourCard) -> set[str]:
+    seen = Counter(title for entry in card.lists for title in {title for title, _ in entry.items})
+    return {title for title, count in seen.items() if count > 1}

@@ -1,0 +1,1 @@
+"""Runs on one machine: simulate, account, plan, and what a run keeps."""

@@ -1,0 +1,380 @@
+"""Budget of one set of people: what all runs on their data have cost together, in a file that
+outlives run folders.
+
+A line for each charge, written durably before the noise is drawn; lines form a SHA-256 chain, whose
+head is also kept in a small file beside it. All charges of one file add up, whatever run, scenario
+or folder they came from. By default a file is named by the SHA-256 of the files that hold people's
+rows and lies in the user's state folder: a copy of the data, other public files beside it, another
+output folder and a deleted run are the same people. `privacy.budget_file` names another: for
+several versions of the same people's data, or a folder that several users share.
+
+Seeded experiments are listed and not added: they are no releases, since whoever knows the seed can
+remove their noise, and two of one seed can remove each other's. Trainings without noise are listed
+too: no sum covers them. Invented data has no people and no file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from fedrec.data.dataset import FileDigest, digest_file
+from fedrec.errors import BudgetExceededError, RunError
+from fedrec.operations.ledger_files import HeadFile, broken
+from fedrec.privacy.accounting import GaussianEvent
+from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit, compared
+from fedrec.privacy.mixtures import epsilon_of_events
+from fedrec.privacy.padding import PaddedEvent
+from fedrec.privacy.selection import PureEvent
+from fedrec.settings_tables.privacy import PrivacySettings
+
+Event = GaussianEvent | PureEvent | PaddedEvent
+Noise = Literal["system", "seeded"]
+
+_GENESIS = hashlib.sha256(b"fedrec data budget 1").hexdigest()
+_EVENTS_IN = {"behaviors.tsv", "ratings.dat", "ratings.csv", "u.data"}
+_ROUNDING = 1e-9  # relative, as in `fedrec.privacy.ledger`
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One charge of a training: its events all protect the same unit.
+
+    `head` closes the chain so far."""
+
+    number: int
+    time_s: float
+    training: str
+    noise: Noise
+    events: tuple[Event, ...]
+    head: str
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What one unit has paid: private releases of `trainings` runs composed exactly; experiments
+    and trainings without noise counted."""
+
+    unit: Unit
+    neighbours: Neighbours
+    delta: float
+    epsilon: float
+    trainings: int
+    experiments: int
+    without_noise: int
+
+    @property
+    def words(self) -> str:
+        """For a terminal and a report."""
+        said = (
+            f"epsilon {self.epsilon:.4g} at delta {self.delta:g} "
+            f"{compared(self.unit, self.neighbours)} in {_counted(self.trainings)}"
+        )
+        if self.experiments:
+            said += (
+                f"; not counted: {_counted(self.experiments)} with seeded noise, which must not "
+                "be released"
+            )
+        if self.without_noise:
+            said += (
+                f"; not counted: {_counted(self.without_noise)} without noise, which no sum covers"
+            )
+        return said
+
+
+@dataclass(frozen=True)
+class DataBudget:
+    """The file at `path`, and the limit that a charge must not pass (infinite epsilon: none)."""
+
+    path: Path
+    limit: Guarantee
+    clock: Callable[[], float] = field(default=time.time, compare=False)
+
+    def entries(self) -> tuple[Entry, ...]:
+        """All charges, oldest first.
+
+        Raises RunError where the file is damaged or older than its head file says."""
+        if not self.path.exists():
+            HeadFile(self.path).agree([_GENESIS]) if HeadFile(self.path).path.exists() else None
+            return ()
+        with self._locked() as file:
+            return self._read(file)
+
+    def spent(self) -> tuple[Spent, ...]:
+        """By unit and neighbours, at the limit's delta."""
+        entries, found = self.entries(), list[Spent]()
+        for unit, neighbours in dict.fromkeys(
+            (e.events[0].unit, e.events[0].neighbours) for e in entries
+        ):
+            mine = [
+                e
+                for e in entries
+                if (e.events[0].unit, e.events[0].neighbours) == (unit, neighbours)
+            ]
+            counted = [e for e in mine if e.noise == "system" and _private(e.events)]
+            events = [event for e in counted for event in e.events]
+            sorts = (
+                counted,
+                [e for e in mine if e.noise == "seeded" and _private(e.events)],
+                [e for e in mine if not _private(e.events)],
+            )
+            found.append(
+                Spent(
+                    unit,
+                    neighbours,
+                    self.limit.delta,
+                    epsilon_of_events(events, self.limit.delta),
+                    *map(_trainings, sorts),
+                )
+            )
+        return tuple(found)
+
+    def require_room(self, events: Sequence[Event]) -> None:
+        """Raises BudgetExceededError where a training that draws all of these would pass the
+        limit."""
+        self._require_room(self.entries(), events)
+
+    def charge(self, training: str, noise: Noise, events: Sequence[Event]) -> None:
+        """Durably, before noise is drawn. An experiment, or a training without noise, is written
+        once: repeated, its bytes are the same.
+
+        Raises BudgetExceededError past the limit, RunError where the line cannot be written.
+        """
+        if not events:
+            return
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if self._own else 0o777)
+            with self._locked() as file:
+                entries = self._read(file)
+                listed = noise == "seeded" or not _private(events)
+                if listed and any(
+                    (e.training, e.noise, _private(e.events)) == (training, noise, _private(events))
+                    for e in entries
+                ):
+                    return
+                if noise == "system":
+                    self._require_room(entries, events)
+                content = _content(len(entries) + 1, float(self.clock()), training, noise, events)
+                head = _next_head(entries[-1].head if entries else _GENESIS, content)
+                file.write(f"{json.dumps({**content, 'head': head}, sort_keys=True)}\n")
+                file.flush()
+                os.fsync(file.fileno())
+                HeadFile(self.path).write(content["number"], head)
+        except OSError as failure:
+            raise RunError(
+                f"{self.path} cannot be written: {failure.strerror or failure}",
+                (
+                    "No noise was drawn. Free space or correct permissions, or name another "
+                    "file: --set privacy.budget_file=PATH."
+                ),
+            ) from None
+
+    def _require_room(self, entries: Sequence[Entry], events: Sequence[Event]) -> None:
+        if not self.limit.private or not events:
+            return
+        same = (events[0].unit, events[0].neighbours)
+        before = [
+            event
+            for e in entries
+            if e.noise == "system" and _private(e.events)
+            for event in e.events
+        ]
+        mine = [event for event in before if (event.unit, event.neighbours) == same]
+        spent, after = (
+            epsilon_of_events(some, self.limit.delta) for some in (mine, [*mine, *events])
+        )
+        if after > self.limit.epsilon * (1 + _ROUNDING):
+            raise BudgetExceededError(
+                f"the data would have paid epsilon {after:.4g} {compared(*same)}, {spent:.4g} of "
+                "it before; "
+                f"privacy.max_total_epsilon is {self.limit.epsilon:g}",
+                f"{self.path} lists what was spent. Ask for less, or decide on a larger limit.",
+            )
+
+    @contextmanager
+    def _locked(self) -> Iterator[IO[str]]:
+        """One process at a time, for the moment of a charge."""
+
+        def opened(path: str, flags: int) -> int:
+            return os.open(path, flags, 0o600 if self._own else 0o666)
+
+        with open(self.path, "a+", encoding="utf-8", opener=opened) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield file
+
+    @property
+    def _own(self) -> bool:
+        """Whether it is this user's alone; who may write a named file, its owner says."""
+        return self.path.parent == default_folder()
+
+    def _read(self, file: IO[str]) -> tuple[Entry, ...]:
+        file.seek(0)
+        lines = file.read().splitlines(keepends=True)
+        # a crash while it was written: no noise was drawn for it
+        if lines and not lines[-1].endswith("\n"):
+            file.truncate(len("".join(lines[:-1]).encode()))
+            lines.pop()
+        entries = tuple(_verified(lines, self.path))
+        HeadFile(self.path).agree([_GENESIS, *(entry.head for entry in entries)])
+        return entries
+
+
+def budget_of(privacy: PrivacySettings, files: Iterable[FileDigest]) -> DataBudget | None:
+    """The budget of the data in these files; None where there are none, as the data is invented,
+    and no file is named."""
+    read = tuple(files)
+    people = sorted(file.rows or file.sha256 for file in read if not file.public)
+    limit = Guarantee(privacy.max_total_epsilon, privacy.delta)
+    if privacy.budget_file:
+        return DataBudget(Path(privacy.budget_file), limit)
+    if not people:
+        return None
+    budget = DataBudget(_named_by(people), limit)
+    _take_over(_named_by(sorted(file.sha256 for file in read)), budget.path)
+    return budget
+
+
+def _named_by(digests: Sequence[str]) -> Path:
+    name = hashlib.sha256("\n".join(digests).encode()).hexdigest()
+    return default_folder() / f"{name[:32]}.jsonl"
+
+
+def _take_over(older: Path, budget: Path) -> None:
+    """Charges of the file that earlier versions named by all files, public ones too. A crash in
+    between takes them over twice."""
+    kept = older.with_name(f"{older.name}.moved")
+    if older == budget or (kept.exists() and not older.exists()):
+        return
+    before = DataBudget(older, Guarantee(math.inf, 0.5))
+    if not before.entries():
+        return
+    try:
+        with before._locked() as file:
+            for entry in before._read(file):
+                taking = replace(before, path=budget, clock=partial(float, entry.time_s))
+                taking.charge(entry.training, entry.noise, entry.events)
+            for path in (older, HeadFile(older).path):
+                path.rename(path.with_name(f"{path.name}.moved"))
+    except OSError as failure:
+        raise RunError(
+            f"{older} cannot be moved: {failure.strerror or failure}",
+            "Correct the permissions of its folder.",
+        ) from None
+
+
+def default_folder() -> Path:
+    """Of this user of this machine."""
+    return (
+        Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
+        / "fedrec"
+        / "budgets"
+    )
+
+
+def files_of(path: str) -> tuple[FileDigest, ...]:
+    """Digests of the files at `path`, a folder's in all its folders; none for an empty path, which
+    is invented data. In a folder with files of events by their official names, others are public.
+    """
+    if not path:
+        return ()
+    root = Path(path)
+    files = [root] if root.is_file() else sorted(p for p in root.rglob("*") if p.is_file())
+    events = [p for p in files if p.name in _EVENTS_IN or p.suffix == ".inter"] or files
+    return tuple(digest_file(file, public=file not in events) for file in files)
+
+
+def _private(events: Sequence[Event]) -> bool:
+    return all(math.isfinite(e.epsilon if isinstance(e, PureEvent) else e.mu) for e in events)
+
+
+def _trainings(entries: Iterable[Entry]) -> int:
+    """A training has the name of its folder, where another may train after it: one for each time
+    that the first release of a name was charged."""
+    firsts = dict[str, str]()
+    return sum(
+        any(e.name == firsts.setdefault(entry.training, entry.events[0].name) for e in entry.events)
+        for entry in entries
+    )
+
+
+def _counted(trainings: int) -> str:
+    return f"{trainings} training{'' if trainings == 1 else 's'}"
+
+
+def _content(
+    number: int, time_s: float, training: str, noise: Noise, events: Sequence[Event]
+) -> dict[str, Any]:
+    unit, neighbours = events[0].unit, events[0].neighbours
+    if any((e.unit, e.neighbours) != (unit, neighbours) for e in events):
+        raise ValueError("events of different units cannot be charged together")
+    return {
+        "number": number,
+        "time_s": time_s,
+        "training": training,
+        "noise": noise,
+        "unit": unit,
+        "neighbours": neighbours,
+        "events": [_event_as_json(e) for e in events],
+    }
+
+
+def _event_as_json(event: Event) -> list[Any]:
+    if isinstance(event, PureEvent):
+        return [
+            event.name,
+            "epsilon",
+            event.epsilon.hex(),
+            "" if event.told is None else event.told.hex(),
+        ]
+    # padding hides a little more: without it the price is an upper bound
+    return [event.name, "mu", event.mu.hex(), ""]
+
+
+_EVENTS: Mapping[str, Callable[..., Event]] = {"epsilon": PureEvent, "mu": GaussianEvent}
+"""By the word in a row of `_event_as_json`."""
+
+
+def _event(written: Sequence[str], unit: Unit, neighbours: Neighbours) -> Event:
+    name, kind, value, told = written
+    numbers = [float.fromhex(number) for number in (value, told) if number]
+    event: Event = _EVENTS[kind](name, *numbers, unit=unit, neighbours=neighbours)
+    return event
+
+
+def _next_head(head: str, content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps([head, content], sort_keys=True).encode()).hexdigest()
+
+
+def _verified(lines: Iterable[str], path: Path) -> Iterator[Entry]:
+    head = _GENESIS
+    for expected, line in enumerate(lines, start=1):
+        try:
+            content = json.loads(line)
+            claimed = content.pop("head")
+            events = tuple(
+                _event(event, content["unit"], content["neighbours"]) for event in content["events"]
+            )
+            entry = Entry(
+                content["number"],
+                content["time_s"],
+                content["training"],
+                content["noise"],
+                events,
+                claimed,
+            )
+            head = _next_head(head, content)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise broken(path, expected) from None
+        if claimed != head or entry.number != expected or not events:
+            raise broken(path, expected)
+        yield entry

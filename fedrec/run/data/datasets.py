@@ -1,0 +1,192 @@
+"""From a scenario's data and split tables to a data set and a checked split."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Protocol
+
+from fedrec.data.dataset import Dataset, with_events
+from fedrec.data.features import PublicFeatures
+from fedrec.data.interactions import Interactions
+from fedrec.data.kinds import KINDS, assumed
+from fedrec.data.partitions import is_partitioned
+from fedrec.data.planted import DEMO, SHAPES, PlantedShape, planted, shape_of_sizes
+from fedrec.data.public_sources import with_public_users, with_similar_items, with_users_made_public
+from fedrec.data.read import read
+from fedrec.data.splits import Fold, Split, users_without_history
+from fedrec.data.subsets import subset
+from fedrec.errors import DataError, SettingsError
+from fedrec.factorization.facts import PublicFacts
+from fedrec.randomness import Streams
+from fedrec.run.data.dividing import DIVISIONS, Events
+from fedrec.settings import Scenario
+from fedrec.settings_tables.data import DataSettings
+
+
+def load_dataset(scenario: Scenario) -> Dataset:
+    """Read the scenario's data, or plant it. Raises DataError or SettingsError."""
+    data = scenario.data
+    dataset = (
+        as_kind(read(data.path, data.format, **reader_options(data)), data)
+        if data.path
+        else _planted(data, scenario.seed)
+    )
+    dataset = subset(dataset, users=data.keep_users, items=data.keep_items)
+    return (
+        _with_public_sources(dataset, scenario)
+        if data.features
+        else replace(dataset, features=PublicFeatures({}))
+    )
+
+
+def _with_public_sources(dataset: Dataset, scenario: Scenario) -> Dataset:
+    """What [collective] adds to the features; users made public are private no more."""
+    chosen = scenario.collective
+    if chosen.users_share:
+        key = Streams(scenario.split.seed).key("public-users")
+        dataset = with_users_made_public(dataset, share=chosen.users_share, key=key)
+    if chosen.users_file:
+        without = scenario.data.model_copy(update={"features_path": ""})
+        public = read(chosen.users_file, chosen.users_format, **reader_options(without))
+        dataset = with_public_users(
+            dataset, as_kind(public, scenario.data), same_ids=chosen.users_ids == "same"
+        )
+    return (
+        with_similar_items(dataset, Path(chosen.similar_file)) if chosen.similar_file else dataset
+    )
+
+
+def words_of_data(dataset: Dataset, split: Split) -> list[str]:
+    """What a person should know of how the data was read and divided: rows resolved, guesses, and
+    what `given` trains on."""
+    report = dataset.provenance.report
+    counted = {
+        "repeated rows of one user and item merged": report.duplicates_resolved,
+        "ratings off the scale moved onto it": report.out_of_range_clipped,
+        "ratings off the scale dropped": report.out_of_range_dropped,
+    }
+    words = [f"{count:,} {what}" for what, count in counted.items() if count]
+    words += report.notes if dataset.provenance.format != "planted" else ()
+    if dataset.given_test is not None:
+        kept = len(split.validation.targets)
+        own = "of the data's own" if dataset.given_validation is not None else "kept back"
+        words.append(
+            f"trained on {len(split.train):,} of {len(dataset.interactions):,} given "
+            f"training rows; {kept:,} validation rows {own}"
+        )
+        tested, unknown = users_without_history(split.test.history, split.test.targets)
+        if unknown:
+            words.append(
+                f"{unknown:,} of {tested:,} test users have no training rows: they get the list "
+                "for nobody in particular"
+            )
+    return words
+
+
+class Known(Protocol):
+    """What training and choices may see of a split, sealed or not."""
+
+    @property
+    def train(self) -> Interactions:
+        """Events to learn from."""
+
+    @property
+    def validation(self) -> Fold:
+        """What choices are made by."""
+
+
+def public_facts(scenario: Scenario, dataset: Dataset, split: Known) -> PublicFacts:
+    """What everybody knows before training: the sizes of the training set among it."""
+    train = split.train
+    features = dataset.features if dataset.features.bags else None
+    return PublicFacts(
+        train.num_users,
+        train.num_items,
+        train.kind,
+        train.value_range,
+        features,
+        Streams(scenario.seed),
+    )
+
+
+def load_split(scenario: Scenario, dataset: Dataset) -> Split:
+    """Divide the data as the scenario says; every kind checks itself for leaks.
+
+    `not_covered` has the data's part too."""
+    events = Events(dataset.interactions, dataset.given_test, dataset.given_validation)
+    split = DIVISIONS[scenario.split.kind].divide(events, scenario.split)
+    return replace(split, not_covered=(*dataset.provenance.not_covered, *split.not_covered))
+
+
+def as_kind(dataset: Dataset, data: DataSettings) -> Dataset:
+    """Its events as the scenario wants them (`Interactions.as_chosen`).
+
+    Raises DataError where no rating reaches the threshold of clicks."""
+    chosen = with_events(
+        dataset, lambda events: events.as_chosen(data.kind, threshold=data.click_threshold)
+    )
+    if not len(chosen.interactions) and len(dataset.interactions):
+        low, high = dataset.interactions.value_range
+        raise DataError(
+            f"no rating is {data.click_threshold:g} or more, so none counts as a click",
+            f"The scale is {low:g} to {high:g}: choose a lower click_threshold.",
+        )
+    return chosen
+
+
+def _planted(data: DataSettings, seed: int) -> Dataset:
+    spoken = [name for name in ("columns", "features_path", "separator") if getattr(data, name)]
+    if data.format not in {"auto", "planted"} or spoken:
+        raise SettingsError(
+            f"data.{(*spoken, 'format')[0]} speaks of data, but there is no data.path",
+            "Set data.path.",
+        )
+    return planted(planted_shape(data), seed=seed)
+
+
+def planted_shape(data: DataSettings) -> PlantedShape:
+    """Of the preset, or of one's own sizes.
+
+    Raises SettingsError on an unknown preset or impossible sizes."""
+    kind = assumed(data.kind)
+    if data.planted is not None:
+        try:
+            return shape_of_sizes(**data.planted.model_dump(), kind=kind)
+        except ValueError as failure:
+            raise SettingsError(
+                f"data.planted: {failure}",
+                "Change users, items or events: no user sees over 30% of the items.",
+            ) from None
+    preset = data.preset or DEMO
+    if preset not in SHAPES:
+        near = get_close_matches(preset, SHAPES, n=1)
+        meant = f"Did you mean {near[0]!r}? " if near else ""
+        raise SettingsError(
+            f"data.preset {preset!r} is unknown", f"{meant}Use one of: {', '.join(SHAPES)}."
+        )
+    return replace(SHAPES[preset], kind=kind)
+
+
+def reader_options(data: DataSettings) -> dict[str, object]:
+    """Only what differs from the reader's own defaults: a format refuses options that mean nothing
+    to it."""
+    options: dict[str, object] = dict(data.columns)
+    if data.duplicates != "auto":
+        options["duplicates"] = data.duplicates
+    elif not (KINDS[assumed(data.kind)].rated or is_partitioned(data.path)):
+        # of a table of ratings too: what counts is whether, not how often
+        options["duplicates"] = "last"
+    for name in ("separator", "validation", "test"):
+        if value := getattr(data, name):
+            options[name] = value
+    if data.header != "auto":
+        options["header"] = data.header
+    if data.out_of_range != "refuse":
+        options["out_of_range"] = data.out_of_range
+    if data.rating_range is not None:
+        options["rating_range"] = data.rating_range
+    if data.features_path:
+        options["item_features"] = data.features_path
+    return options

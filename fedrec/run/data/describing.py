@@ -1,0 +1,153 @@
+"""`fedrec data ...`: formats, a first look at a data set, planted data in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrec.data.impressions import Impressions
+from fedrec.data.mind import is_mind
+from fedrec.data.planted import write_parquet
+from fedrec.data.read import formats as readers
+from fedrec.errors import SettingsError
+from fedrec.run.data.datasets import load_dataset, planted_shape
+from fedrec.run.data.news import load_news
+from fedrec.settings import NEWS_FORMATS, Scenario
+from fedrec.settings_tables.data import DataSettings, PlantedSettings
+
+
+def formats() -> str:
+    """A line for every format."""
+    known = {name: reader.summary for name, reader in readers().items()}
+    news = {name: f'{summary} (recipe = "privaterec")' for name, summary in NEWS_FORMATS.items()}
+    return "\n".join(f"{name:24} {summary}" for name, summary in (known | news).items())
+
+
+def keys_of_news(path: str, overrides: Sequence[str]) -> list[str]:
+    """What a scenario must say beside the overrides for `path` to be read as news: nothing, where
+    neither looks like news."""
+    named = any(
+        f"data.format={name}" in override.replace('"', "")
+        for override in overrides
+        for name in NEWS_FORMATS
+    )
+    looks = not any(override.startswith("data.format=") for override in overrides) and is_mind(
+        Path(path)
+    )
+    return (
+        ["recipe=privaterec", "privacy.unit=click", *(["data.format=mind"] if looks else [])]
+        if named or looks
+        else []
+    )
+
+
+def describe(scenario: Scenario) -> dict[str, Any]:
+    """Sizes, scale and features of a data set; nothing about any single user."""
+    return _describe_news(scenario) if scenario.learns_news else _describe_events(scenario)
+
+
+def _describe_news(scenario: Scenario) -> dict[str, Any]:
+    data = load_news(scenario)
+    about = {
+        "format": scenario.data.format,
+        "news": len(data.news),
+        "categories": len(set(data.news.categories) - {""}),
+    }
+    parts = {"train": data.log.train, "validation": data.log.validation, "test": data.log.test}
+    return about | {name: _describe_impressions(part) for name, part in parts.items()}
+
+
+def _describe_impressions(part: Impressions) -> dict[str, Any]:
+    clicks = np.diff(np.concatenate([[0], np.cumsum(part.clicked)])[part.candidate_ptr])
+    shown, histories = np.diff(part.candidate_ptr), np.diff(part.history_ptr)
+    medians = (
+        {"median shown": float(np.median(shown)), "median history": float(np.median(histories))}
+        if len(part)
+        else {}
+    )
+    several = {"without a click": int((clicks == 0).sum()), "with several": int((clicks > 1).sum())}
+    return {"users": part.num_users, "impressions": len(part), **several, **medians}
+
+
+def _describe_events(scenario: Scenario) -> dict[str, Any]:
+    dataset = load_dataset(scenario)
+    events = dataset.interactions
+    per_user, per_item = (
+        np.diff(events.user_ptr),
+        np.bincount(events.items, minlength=events.num_items),
+    )
+    return {
+        "format": dataset.provenance.format,
+        "kind": events.kind,
+        "events": len(events),
+        "users": events.num_users,
+        "items": events.num_items,
+        "density": round(len(events) / max(events.num_users * events.num_items, 1), 6),
+        "median events per user": float(np.median(per_user)),
+        "median events per item": float(np.median(per_item)),
+        "scale": list(events.value_range),
+        "mean value": round(float(np.mean(events.values, dtype=np.float64)), 5)
+        if len(events)
+        else None,
+        "given validation events": len(dataset.given_validation)
+        if dataset.given_validation is not None
+        else 0,
+        "given test events": len(dataset.given_test) if dataset.given_test is not None else 0,
+        "features": {name: len(bag.vocabulary) for name, bag in dataset.features.bags.items()},
+        "rows resolved": {
+            name: count
+            for name, count in vars(dataset.provenance.report).items()
+            if name != "notes"
+        },
+        **({"notes": notes} if (notes := dataset.provenance.report.notes) else {}),
+    }
+
+
+def table(described: dict[str, Any]) -> str:
+    """The same for a terminal: a line for each figure."""
+    return "\n".join(f"{name:>24}  {_words(value)}" for name, value in described.items())
+
+
+def _words(value: object) -> str:
+    if isinstance(value, dict):
+        return (
+            ", ".join(
+                f"{name.replace('_', ' ')} {_words(part)}"
+                for name, part in value.items()
+                if part != ()
+            )
+            or "none"
+        )
+    if isinstance(value, list):  # the scale
+        return " to ".join(f"{part:g}" for part in value)
+    if isinstance(value, tuple):  # notes
+        return "; ".join(value)
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
+
+
+def plant(
+    folder: Path, preset: str, seed: int, *, users: int = 0, items: int = 0, events: int = 0
+) -> list[str]:
+    """Write a planted data set, of a preset or of sizes of one's own; returns the files."""
+    if seed < 0:
+        raise SettingsError(f"--seed {seed} is negative", "Give 0 or more.")
+    sizes = {"users": users, "items": items, "events": events}
+    if any(sizes.values()):
+        if preset or not all(sizes.values()):
+            raise SettingsError(
+                "--users, --items and --events go together, and without --preset",
+                "Give all three of them.",
+            )
+        data = DataSettings(planted=PlantedSettings(**sizes))
+    else:
+        data = DataSettings(preset=preset)
+    return [str(file) for file in write_parquet(folder, planted_shape(data), seed=seed)]

@@ -1,0 +1,148 @@
+"""One part, read and divided as the scenario says; and a cache of divided parts that holds so many
+bytes at most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from fedrec.data.dataset import Catalogue, Dataset
+from fedrec.data.features import PublicFeatures
+from fedrec.data.interactions import Interactions
+from fedrec.data.partitions import PartitionedData, open_partitions
+from fedrec.data.splits import Split
+from fedrec.errors import SettingsError
+from fedrec.run.data.dividing import DIVISIONS, Events, require_one_validation
+from fedrec.run.data.partitioning import require_partitionable
+from fedrec.settings import Scenario
+
+CACHE_BYTES = 512 << 20
+"""Divided parts that one worker keeps."""
+
+
+@dataclass(frozen=True)
+class PartSplit:
+    """The users of part `index`, divided; train and folds number them anew, in the part's order."""
+
+    index: int
+    split: Split
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of its arrays; parts that train and folds share count once."""
+        folds = (self.split.validation, self.split.test)
+        arrays = {
+            id(events): events
+            for events in (
+                self.split.train,
+                *(f.history for f in folds),
+                *(f.targets for f in folds),
+            )
+        }
+        return sum(
+            12 * len(events)
+            + 8 * len(events.user_ptr)
+            + (8 * len(events) if events.times is not None else 0)
+            for events in arrays.values()
+        )
+
+
+@dataclass
+class Parts:
+    """The parts of the scenario's data; crosses to other machines without what it has read."""
+
+    scenario: Scenario
+    cache_bytes: int = CACHE_BYTES
+    _kept: dict[int, PartSplit] = field(default_factory=dict, repr=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"scenario": self.scenario, "cache_bytes": self.cache_bytes, "_kept": {}}
+
+    @cached_property
+    def data(self) -> PartitionedData:
+        """What the manifest says."""
+        return open_partitions(self.scenario.data.path)
+
+    def read(self, index: int) -> PartSplit:
+        """A part, divided, from memory where it is kept.
+
+        Raises DataError where its file is missing or damaged."""
+        if index in self._kept:
+            return self._kept[index]
+        part = self.data.read_part(index)
+        kind, threshold = self.scenario.data.kind, self.scenario.data.click_threshold
+        events, test, validation = (
+            None if e is None else e.as_chosen(kind, threshold=threshold)
+            for e in (part.events, part.test, part.validation)
+        )
+        assert events is not None
+        found = PartSplit(index, without_times(self._divided(events, test, validation)))
+        # what is kept stays: every pass reads all parts in turn, and whoever drops the oldest for
+        # the newest has dropped each part before it comes again
+        if sum(kept.size_bytes for kept in self._kept.values()) + found.size_bytes <= (
+            self.cache_bytes
+        ):
+            self._kept[index] = found
+        return found
+
+    def _divided(
+        self, events: Interactions, test: Interactions | None, validation: Interactions | None
+    ) -> Split:
+        chosen = self.scenario.split
+        return DIVISIONS[chosen.kind].divide(
+            Events(events, test, validation, some_users=True), chosen
+        )
+
+    def require_usable(self) -> None:
+        """Raises SettingsError where the scenario asks for what no part can decide, or for a split
+        that the data does not have."""
+        require_partitionable(self.scenario)
+        chosen, given_parts = self.scenario.split, self.data.given
+        division = DIVISIONS[chosen.kind]
+        if division.cut and chosen.cuts is None:
+            raise SettingsError(
+                "split.kind = temporal reads its cuts off all events, which no partition knows",
+                "Give public times: split.cuts = [FIRST, SECOND].",
+            )
+        if chosen.own_test != bool(given_parts):
+            came = "comes with its own test rows" if given_parts else "has no test rows of its own"
+            raise SettingsError(
+                f"this data {came}", f"{'Set' if given_parts else 'Change'} split.kind = given."
+            )
+        require_one_validation("validation" in given_parts, chosen)
+        if division.timed and not self.data.timed:
+            raise SettingsError(
+                f"split.kind = {chosen.kind} needs times, and this data has none",
+                "Choose the random or the held-out-users split.",
+            )
+
+    def public(self) -> Dataset:
+        """The data set without its users: catalogue, features, provenance."""
+        data = self.data
+        empty = Interactions(
+            np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), data.num_items,
+            data.value_range, data.kind,
+            user_words=np.zeros(0, np.uint64), item_words=data.item_words,
+        )  # fmt: skip
+        chosen = self.scenario.data
+        events = empty.as_chosen(chosen.kind, threshold=chosen.click_threshold)
+        features = data.features if self.scenario.data.features else PublicFeatures({})
+        return Dataset(events, Catalogue(data.item_ids, data.titles, ()), features, data.provenance)
+
+
+def without_times(split: Split) -> Split:
+    """The same split without times: nothing asks for them once events are divided."""
+    seen = dict[int, Interactions]()
+
+    def bare(events: Interactions) -> Interactions:
+        return seen.setdefault(id(events), replace(events, times=None))
+
+    folds = (
+        replace(fold, history=bare(fold.history), targets=bare(fold.targets))
+        for fold in (split.validation, split.test)
+    )
+    train = bare(split.train)
+    validation, test = folds
+    return replace(split, train=train, validation=validation, test=test, cuts=None)

@@ -1,0 +1,152 @@
+"""One round: devices of a part report (map), reports are summed (merge), the ledger is charged and
+noise is drawn once (finish)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+
+from fedrec.data.kinds import Kind
+from fedrec.federation.coding import coded
+from fedrec.federation.messages import Question, Release
+from fedrec.federation.personal import Limits, with_limits
+from fedrec.federation.protocol import Invitation
+from fedrec.federation.releases import Charge, release
+from fedrec.federation.rounds import State, told_before, train
+from fedrec.federation.sums import ExactSums
+from fedrec.federation.wire import invitation_bytes
+from fedrec.in_process.loopback import Loopback
+from fedrec.privacy.calibration import Plan
+from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams, SystemStreams
+from fedrec.recipes import client_recipe, client_steps
+from fedrec.run.job import Carried, Job, Runtime
+from fedrec.run.partitions.parts import PartSplit
+from fedrec.run.partitions.protocol import Engine, Told
+from fedrec.storage import Checkpoints
+
+
+@dataclass
+class RoundSums:
+    """Integer sums of reports, and the bytes that these devices have sent."""
+
+    sums: ExactSums
+    bytes_up: int
+
+    def merge(self, other: RoundSums) -> None:
+        """See `protocol.Sums`."""
+        self.sums.merge(other.sums)
+        self.bytes_up += other.bytes_up
+
+
+@dataclass(frozen=True)
+class RoundTask:
+    """A question to the devices of a part. recipe: what `recipes.client_steps` reads. limits: of
+    users who announced their own (`federation.personal`)."""
+
+    recipe: str
+    kind: Kind
+    question: Question
+    plan: Plan
+    limits: Limits = field(default_factory=dict)
+
+    def map(self, part: PartSplit) -> RoundSums:
+        """Each user's bounded report, checked against its radius as an aggregator does, and
+        summed."""
+        steps = client_steps(self.recipe, self.kind)
+        if self.limits:
+            promised = self.plan.guarantee
+            steps = {n: with_limits(s, self.limits, promised) for n, s in steps.items()}
+        # which draws nothing here
+        devices = Loopback(
+            part.split.train, steps, self.plan, SystemStreams(), Ledger(self.plan.guarantee)
+        )
+        sums = ExactSums(self.question.blocks)
+        for reports in devices.checked(self.question):
+            sums.add(reports)
+        return RoundSums(sums, devices.bytes_up)
+
+
+def finish(
+    question: Question,
+    sums: RoundSums,
+    plan: Plan,
+    ledger: Ledger,
+    *,
+    noise: Streams | SystemStreams,
+    charge: Charge | None,
+) -> tuple[Release, Ledger]:
+    """Charge what the round costs, then draw its noise, once.
+
+    Raises BudgetExceededError before any is drawn."""
+    return release(question, sums.sums.blocks, plan, ledger, noise=noise, charge=charge)
+
+
+@dataclass
+class EngineLink:
+    """A way to all devices of a partitioned data set, as `federation.rounds.Link`."""
+
+    engine: Engine
+    recipe: str
+    kind: Kind
+    plan: Plan
+    noise: Streams | SystemStreams
+    ledger: Ledger
+    charge: Charge | None
+    told: Told
+    limits: Limits
+    bytes_up: int = 0
+
+    def answer(self, question: Question) -> Release:
+        """One round over all parts."""
+        task = RoundTask(self.recipe, self.kind, question, self.plan, self.limits)
+        sums = self.engine.reduce(task, self.told)
+        answer, self.ledger = finish(
+            question, sums, self.plan, self.ledger, noise=self.noise, charge=self.charge
+        )
+        self.bytes_up += sums.bytes_up
+        return answer
+
+
+def over(engine: Engine, told: Told) -> Runtime:
+    """The runtime of a partitioned data set: the same state machine, messages and noise as
+    `runtimes.loopback`."""
+
+    def carry(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
+        plan, ledger = job.prepared.plan, Ledger(job.limit)
+        for name in released:
+            ledger = ledger.add(plan.event(name))
+        link = EngineLink(
+            engine,
+            client_recipe(job.scenario),
+            job.facts.kind,
+            plan,
+            job.noise,
+            ledger,
+            job.charge,
+            told,
+            job.scenario.privacy.limits,
+        )
+        started, sent = time.perf_counter(), 0
+        before = told_before(job.prepared.recipe, state, Checkpoints(job.folder / "checkpoints").at)
+        for done in train(job.prepared.recipe, link, state):
+            question = done.question
+            names = tuple(release.name for release in question.releases)
+            down = invitation_bytes(
+                Invitation(job.run, plan, question, coded(question.public, before))
+            )
+            seconds, up = time.perf_counter() - started, link.bytes_up - sent
+            yield Carried(
+                question.round,
+                question.step,
+                names,
+                up,
+                down,
+                seconds,
+                done.state,
+                done.answer.noise_std,
+            )
+            started, sent, before = time.perf_counter(), link.bytes_up, question.public
+
+    return carry

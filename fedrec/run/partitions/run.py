@@ -1,0 +1,397 @@
+"""`fedrec simulate` over partitioned data: training, evaluation, baselines and controls, none of
+which needs the data in one place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from fedrec.data.dataset import Dataset
+from fedrec.data.interactions import Interactions
+from fedrec.data.kinds import KINDS
+from fedrec.data.partitions import is_partitioned
+from fedrec.data.splits import Fold, Split
+from fedrec.errors import DataError, SettingsError
+from fedrec.evaluation.controls import SHUFFLED
+from fedrec.evaluation.item_item import ITEM_ITEM, MOST_EVENTS, item_item
+from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.model import Model
+from fedrec.randomness import Streams
+from fedrec.run.console import progress_bar, stage
+from fedrec.run.data.budget import budget_of
+from fedrec.run.finished import BY_RULE, Run, RunSizes
+from fedrec.run.outcomes import MOST_SCORES, Outcome, judged_by
+from fedrec.run.partitions.baselines import CountTask, Sizes, bias_methods
+from fedrec.run.partitions.evaluation import TestTask, outcomes
+from fedrec.run.partitions.in_this_process import InThisProcess
+from fedrec.run.partitions.methods import (
+    ItemItemMethod,
+    Method,
+    ModelMethod,
+    PopularityMethod,
+)
+from fedrec.run.partitions.parts import Parts
+from fedrec.run.partitions.protocol import Engine, Task
+from fedrec.run.partitions.rounds import over
+from fedrec.run.run_folder import open_folder
+from fedrec.run.run_output import write_run
+from fedrec.run.run_training import OnRound, Work, epsilons_of, train_one
+from fedrec.run.runtime_choice import RuntimeChoice
+from fedrec.run.training import Trained
+from fedrec.settings import Scenario
+from fedrec.storage import write_json
+from fedrec_simulations.experiments.ceiling import ALS, als_model
+
+_VALIDATED = 1_000
+"""Users of the first part by whom progress is measured after each round."""
+
+
+def run(
+    scenario: Scenario,
+    *,
+    name: str,
+    cast: RuntimeChoice,
+    resume: bool = False,
+    quiet: bool = False,
+    on_round: OnRound | None = None,
+    opened: Engine | None = None,
+) -> dict[str, Any]:
+    """What `simulate.run` does, over parts. opened: an engine over them, in the place of `cast`'s.
+
+    Raises SettingsError where the data is not partitioned or the scenario needs it whole."""
+    console, started = Console(stderr=True, quiet=quiet), time.perf_counter()
+    if not scenario.data.path or not is_partitioned(scenario.data.path):
+        what = scenario.data.path or "planted data"
+        raise SettingsError(
+            f"--runtime {cast.runtime} needs data in partitions, and {what} is not",
+            "Run fedrec data partition, and give its folder as data.path.",
+        )
+    if scenario.privacy.shares == "real":
+        raise SettingsError(
+            f"privacy.shares has no effect with --runtime {cast.runtime}",
+            "Leave one of the two out.",
+        )
+    parts = Parts(scenario)
+    parts.require_usable()
+    with (
+        open_folder(scenario, name, cast, resume=resume) as folder,
+        closing(opened or _engine(cast, parts)) as engine,
+    ):
+        work = _Passes(engine, console)
+        sizes: Sizes = work.reduce("counting", CountTask())
+        _require_events(sizes, scenario)
+        dataset = parts.public()
+        first = _some_users(parts, sizes, console)
+        first = replace(first, not_covered=(*dataset.provenance.not_covered, *first.not_covered))
+        described = {"kind": scenario.split.kind, "seed": scenario.split.seed}
+        write_json(
+            folder / "data.json",
+            {
+                "provenance": dataset.provenance.describe(),
+                "split": {
+                    **described,
+                    "events": {
+                        "train": sizes.train,
+                        "validation": sizes.validation,
+                        "test": sizes.test,
+                    },
+                },
+                "parts": [vars(part) for part in parts.data.parts],
+            },
+        )
+        return _trained(
+            scenario,
+            cast,
+            folder,
+            dataset,
+            first,
+            sizes,
+            work,
+            started=started,
+            quiet=quiet,
+            on_round=on_round,
+        )
+
+
+def _trained(
+    scenario: Scenario, cast: RuntimeChoice, folder: Any, dataset: Dataset, some: Split,
+    sizes: Sizes, work: _Passes, *,
+    started: float, quiet: bool, on_round: OnRound | None,
+) -> dict[str, Any]:  # fmt: skip
+    """Train at every epsilon, evaluate everything in one pass, and write the run."""
+    events = dataset.interactions
+    features = dataset.features if dataset.features.bags else None
+    facts = PublicFacts(
+        sizes.users,
+        events.num_items,
+        events.kind,
+        events.value_range,
+        features,
+        Streams(scenario.seed),
+    )
+    if scenario.compare.published and not facts.rated:
+        raise SettingsError(
+            "compare.published is for ratings, but this data holds clicks", "Leave it out."
+        )
+    budget = budget_of(scenario.privacy, dataset.provenance.files)
+    given = Work(
+        facts, replace(some, train=events, validation=Fold(events, events)), folder, work.console,
+        over(work.engine, lambda done, of: None),
+        budget, on_round, _validation(work, sizes, facts.kind),
+    )  # fmt: skip
+    trained = {e: train_one(scenario.with_epsilon(e), given, folder) for e in epsilons_of(scenario)}
+    theirs = dict[float, Trained]()
+    if scenario.compare.published:
+        rule = scenario.as_published(features=facts.features is not None)
+        theirs = {
+            e: train_one(rule.with_epsilon(e), given, folder / "published")
+            for e in epsilons_of(scenario)
+        }
+    rivals, models, limits = _rivals(scenario, some, sizes, dataset, work)
+    own = {f"epsilon {e:g}": t.model for e, t in trained.items()} | {
+        f"published {e:g}": t.model for e, t in theirs.items()
+    }
+    found = _tested(scenario, {**rivals, **_of_models(own)}, sizes, events.kind, some, work)
+    shown = {name: found[name] for name in rivals}
+    k, published = max(scenario.evaluation.cutoffs), dict[float, tuple[Trained, Outcome]]()
+    for e, t in theirs.items():
+        published[e] = (
+            t,
+            judged_by(
+                found[f"published {e:g}"],
+                {**shown, SHUFFLED: found[f"{SHUFFLED}, published {e:g}"]},
+                k=k,
+            ),
+        )
+    outcome = {
+        e: judged_by(
+            found[f"epsilon {e:g}"],
+            {
+                **shown,
+                **({BY_RULE: published[e][1]} if e in published else {}),
+                SHUFFLED: found[f"{SHUFFLED}, epsilon {e:g}"],
+            },
+            k=k,
+        )
+        for e in trained
+    }
+    kept = {
+        name: rival
+        for name, rival in shown.items()
+        if scenario.compare.baselines or name in {ALS, ITEM_ITEM}
+    }
+    whole = RunSizes(
+        sizes.users, sizes.train, sizes.test, sizes.able, sizes.counts, work.engine.parts
+    )
+    done = Run(
+        scenario,
+        cast,
+        folder,
+        dataset,
+        some,
+        trained,
+        outcome,
+        kept,
+        models,
+        published,
+        budget,
+        limits,
+        whole,
+    )
+    return write_run(done, facts, work.console, started=started, quiet=quiet)
+
+
+class _Passes:
+    """An engine, with a line of progress and the time left for each pass over all parts."""
+
+    def __init__(self, engine: Engine, console: Console) -> None:
+        self.engine, self.console = engine, console
+
+    def reduce(self, words: str, task: Task, *, only: int | None = None) -> Any:
+        with self.counted(words) as told:
+            return self.engine.reduce(task, told, only=only)
+
+    @contextmanager
+    def counted(self, words: str) -> Iterator[Callable[[int, int], None]]:
+        with progress_bar(self.console) as progress:
+            task = progress.add_task(words, total=self.engine.parts)
+            yield lambda done, of: progress.update(
+                task, completed=done, total=of, description=f"{words}, part {done}/{of}"
+            )
+
+
+def _engine(cast: RuntimeChoice, parts: Parts) -> Engine:
+    if cast.runtime == "ray":
+        from fedrec.run.partitions.on_ray import OnRay
+
+        return OnRay.start(parts, cast.address, ship=cast.ship)
+    return InThisProcess(parts)
+
+
+def _require_events(sizes: Sizes, scenario: Scenario) -> None:
+    empty = [name for name in ("train", "validation", "test") if not getattr(sizes, name)]
+    needed = [name for name in empty if name != "validation" or not scenario.split.own_test]
+    if needed:
+        raise DataError(
+            (
+                f"{sizes.train + sizes.validation + sizes.test} events leave no "
+                f"{' and no '.join(needed)} in a {scenario.split.kind} split"
+            ),
+            "Use more data, or another split or seed.",
+        )
+
+
+def _validation(work: _Passes, sizes: Sizes, kind: str) -> Callable[[Model], float]:
+    """The error of a model on validation, for users of the first part."""
+
+    def validate(model: Model) -> float:
+        one: Mapping[str, Method] = {"model": ModelMethod(model)}
+        rated, listed = (one, {}) if KINDS[kind].rated else ({}, one)
+        task = TestTask(
+            rated, listed, sizes.counts, (20,), 1.0, validation=True, most_users=_VALIDATED
+        )
+        found = outcomes(task, work.engine.reduce(task, lambda done, of: None, only=0))["model"]
+        if found.ratings is not None:
+            return found.ratings.rmse
+        return found.ranking.at[20].ndcg if found.ranking else float("nan")
+
+    return validate
+
+
+def _of_models(models: Mapping[str, Model]) -> dict[str, Method]:
+    """Each beside its control with users exchanged."""
+    methods: dict[str, Method] = {name: ModelMethod(model) for name, model in models.items()}
+    return methods | {
+        f"{SHUFFLED}, {name}": ModelMethod(model, exchanged=True) for name, model in models.items()
+    }
+
+
+def _tested(
+    scenario: Scenario,
+    methods: Mapping[str, Method],
+    sizes: Sizes,
+    kind: str,
+    some: Split,
+    work: _Passes,
+) -> dict[str, Outcome]:
+    """One pass over all test events for all methods.
+
+    Held-out users' ratings are not predicted by others', as in one process."""
+    ranking = KINDS[kind].ranked(scenario.evaluation.ranking)
+    biases = {
+        name
+        for name, method in methods.items()
+        if not isinstance(method, ModelMethod | PopularityMethod | ItemItemMethod)
+    }
+    rated = {
+        name: m
+        for name, m in methods.items()
+        if KINDS[kind].rated and not isinstance(m, PopularityMethod | ItemItemMethod)
+    }
+    if some.test.users is not None:
+        rated = {name: m for name, m in rated.items() if not name.startswith(SHUFFLED)}
+    listed = {name: m for name, m in methods.items() if ranking and name not in biases}
+    most = MOST_SCORES[kind] // max(len(sizes.counts), 1)
+    task = TestTask(
+        rated,
+        listed,
+        sizes.counts,
+        scenario.evaluation.cutoffs,
+        min(1.0, most / max(sizes.able, 1)),
+    )
+    return outcomes(task, work.reduce("evaluating", task))
+
+
+def _rivals(
+    scenario: Scenario, some: Split, sizes: Sizes, dataset: Dataset, work: _Passes
+) -> tuple[dict[str, Method], dict[str, Model], dict[str, str]]:
+    """Everything without privacy; what learns from more than sums learns from some users, which its
+    limits say."""
+    methods, models, limits = dict[str, Method](), dict[str, Model](), dict[str, str]()
+    ranking = KINDS[some.train.kind].ranked(scenario.evaluation.ranking)
+    if some.train.rated:
+        with work.counted("baselines") as told:
+            methods |= dict(
+                bias_methods(work.engine, sizes, dataset.interactions.value_range, told)
+            )
+    if ranking:
+        methods["popularity"] = PopularityMethod(sizes.counts)
+    if not scenario.compare.als:
+        return methods, models, limits
+    fewer = (
+        f"learned from {some.train.num_users:,} users" if some.train.num_users < sizes.users else ""
+    )
+    if ranking:
+        with stage(work.console, "item-item without privacy"):
+            similar = item_item(some.train, some.validation)
+        methods[ITEM_ITEM] = ItemItemMethod(similar)
+        limits |= (
+            {ITEM_ITEM: words}
+            if (words := ", ".join(filter(None, (similar.limits, fewer))))
+            else {}
+        )
+    with stage(work.console, "ALS without privacy"):
+        models[ALS] = als_model(some, scenario, ranking=ranking)
+    methods[ALS] = ModelMethod(models[ALS])
+    limits |= {ALS: fewer} if fewer else {}
+    return methods, models, limits
+
+
+def _some_users(parts: Parts, sizes: Sizes, console: Console) -> Split:
+    """The users of the first parts, about as many as have `MOST_EVENTS` events together: parts are
+    random samples of users."""
+    with stage(console, "reading users for references"):
+        read, events = list[Split](), 0
+        for index in range(len(parts.data.parts)):
+            read.append(
+                Parts(parts.scenario, cache_bytes=0).read(index).split
+                if index
+                else parts.read(index).split
+            )
+            events += len(read[-1].train)
+            if events >= MOST_EVENTS:
+                break
+        if len(read) == 1:
+            return read[0]
+        folds = (
+            Fold(
+                _joined([getattr(s, name).history for s in read]),
+                _joined([getattr(s, name).targets for s in read]),
+                _users(read, name),
+            )
+            for name in ("validation", "test")
+        )
+        validation, test = folds
+        return replace(
+            read[0],
+            train=_joined([s.train for s in read]),
+            validation=validation,
+            test=test,
+            train_users=None,
+        )
+
+
+def _users(read: Sequence[Split], name: str) -> Any:
+    """Held-out users have numbers of their own: any, as long as each is another."""
+    if getattr(read[0], name).users is None:
+        return None
+    return np.arange(sum(getattr(split, name).history.num_users for split in read), dtype=np.int32)
+
+
+def _joined(parts: Sequence[Interactions]) -> Interactions:
+    first = parts[0]
+    lengths = np.concatenate([[0], *(np.diff(part.user_ptr) for part in parts)])
+    return replace(
+        first,
+        user_ptr=np.cumsum(lengths).astype(np.int64),
+        items=np.concatenate([part.items for part in parts]),
+        values=np.concatenate([part.values for part in parts]),
+        times=None,
+        user_words=np.concatenate([np.asarray(part.user_words) for part in parts]),
+    )

@@ -1,0 +1,74 @@
+"""Where a run keeps everything: named by its scenario, so that the same run finds its folder
+again. One process at a time works in it."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedrec.errors import RunError
+from fedrec.run.runtime_choice import RuntimeChoice
+from fedrec.settings import Scenario
+from fedrec.storage import finite, read_json, write_json, writing
+
+RESULT = "result.json"
+SETTINGS = "settings.json"
+_ELSEWHERE = "Choose another folder: --set run.directory=..."
+
+
+@contextmanager
+def open_folder(
+    scenario: Scenario, name: str, cast: RuntimeChoice, *, resume: bool
+) -> Iterator[Path]:
+    """The scenario's run folder for this cast, fresh, or as an interrupted run left it where
+    `resume`; nobody else's until the block ends.
+
+    Raises RunError where there is nothing to resume, where the folder belongs to another scenario
+    or another process is at work in it, or where it cannot be written.
+    """
+    folder = Path(scenario.run.directory) / f"{name}-{scenario.digest()[:10]}{cast.suffix}"
+    settings = finite(scenario.model_dump(mode="json"))  # as it will be read
+    if resume and not (folder / SETTINGS).exists():
+        raise RunError(
+            f"there is no run to resume in {folder}",
+            "Run the command without --resume; the scenario must be the same.",
+        )
+    # a folder may have been moved
+    if resume and {**read_json(folder / SETTINGS), "run": None} != {**settings, "run": None}:
+        raise RunError(
+            f"{folder} belongs to another scenario",
+            "Resume with the same file and the same --set values.",
+        )
+    with _locked(folder):
+        if not resume:
+            _empty(folder, settings)
+        yield folder
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """By a file beside the folder, which outlives it; the system lets go when a process ends."""
+    with writing(folder, _ELSEWHERE):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        file = open(folder.with_name(f".{folder.name}.lock"), "a")  # noqa: SIM115 - closed below
+    with file:
+        with writing(folder, _ELSEWHERE):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(
+                    f"another process is running this scenario in {folder}",
+                    f"Wait for it. {_ELSEWHERE}",
+                ) from None
+        yield
+
+
+def _empty(folder: Path, settings: object) -> None:
+    with writing(folder, _ELSEWHERE):
+        if folder.exists():
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True, mode=0o700)  # it holds private data
+        write_json(folder / SETTINGS, settings)

@@ -1,0 +1,113 @@
+"""Statement of what a run's guarantee compares, covers and leaves out, in the words that every
+file, page and terminal repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fedrec.federation.personal import weight
+from fedrec.privacy.calibration import Plan
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.run.data.budget import DataBudget, Spent
+from fedrec.sharing import promises
+
+COVERS = "the released model and nothing else: model/ and serving.safetensors"
+NOT_COVERED = (
+    (
+        "metrics, verdicts, baselines and validation errors, on this page and in every file: "
+        "measured on the data without noise"
+    ),
+    "counts of users, items and events: exact",
+)
+NOT_PRIVATE = (
+    "A guarantee covers its model alone. The numbers beside it are measured on the data without "
+    "noise: they are not private."
+)
+
+
+def compared(guarantee: Guarantee) -> str:
+    """The two data sets that the guarantee cannot tell apart."""
+    if guarantee.neighbours == "replace":
+        return (
+            "the data set's file as it is, and with one click of one history exchanged for another"
+        )
+    what = "one person's rows" if guarantee.unit == "user" else "one rating or click"
+    return (
+        f"the data set's file with and without {what}; the number of users is public and the "
+        "same in both"
+    )
+
+
+def spent(budget: DataBudget | None) -> tuple[Spent, ...]:
+    """What all runs on the data have cost so far."""
+    return () if budget is None else budget.spent()
+
+
+def spent_words(budget: DataBudget | None) -> list[str]:
+    """A line for each unit; none for invented data."""
+    return [one.words for one in spent(budget)]
+
+
+def three_party(plan: Plan) -> dict[str, Any]:
+    """What three aggregators promise, for a file; {} where one trusted aggregator sums."""
+    if plan.aggregation == "trusted":
+        return {}
+    promised = [vars(one) for one in promises.stated(plan)]
+    about = {
+        "calibrated_for": plan.calibrated_for,
+        "promises": promised,
+        "warnings": [promises.NOT_REVIEWED, promises.SIMULATED],
+    }
+    return {"aggregation": plan.aggregation, **about}
+
+
+def three_party_lines(described: Mapping[str, Any]) -> list[str]:
+    """What `three_party` put into a file, for a terminal; [] where one trusted aggregator sums."""
+    if "promises" not in described:
+        return []
+    return [
+        "",
+        *described["warnings"],
+        *(promises.Stated(**one).words for one in described["promises"]),
+    ]
+
+
+def personal(plan: Plan, limits: Mapping[float, float]) -> dict[str, Any]:
+    """What people with limits of their own are promised, for a file; {} where everybody has the
+    run's epsilon."""
+    chosen = [
+        {
+            "epsilon": limit,
+            "share": share,
+            "weight": weight(limit, plan.guarantee),
+            "words": _personal_words(limit, share, plan.guarantee),
+        }
+        for limit, share in sorted(limits.items())
+    ]
+    return {"personal": chosen} if chosen else {}
+
+
+def personal_lines(described: Mapping[str, Any]) -> list[str]:
+    """What `personal` put into a file, for a terminal."""
+    return [f"limits  {one['words']}" for one in described.get("personal", ())]
+
+
+def _personal_words(limit: float, share: float, promised: Guarantee) -> str:
+    own = replace(promised, epsilon=limit)
+    return f"{share:.0%} of users: {own}; their reports count {weight(limit, promised):.3f} of one"
+
+
+def stated(
+    guarantee: Guarantee, budget: DataBudget | None, more: Sequence[str] = ()
+) -> dict[str, Any]:
+    """For guarantee.json and result.json; `more` is what was read off everybody's rows: by the
+    reader, and by the split."""
+    spends = [{**vars(one), "words": one.words} for one in spent(budget)]
+    return {
+        "compared": compared(guarantee),
+        "covers": COVERS,
+        "not_covered": [*NOT_COVERED, *more],
+        "budget": {"file": None if budget is None else str(budget.path), "spent": spends},
+    }

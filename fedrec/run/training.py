@@ -1,0 +1,232 @@
+"""One training at one epsilon, kept in a folder: plan, a checkpoint after every round, one JSON
+line a round."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrec.data.interactions import Interactions
+from fedrec.data.splits import Fold
+from fedrec.evaluation.ranking import evaluate_ranking
+from fedrec.evaluation.ratings import rating_metrics
+from fedrec.evaluation.toplists import dot_product
+from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.model import Model, predict, ranker_of
+from fedrec.federation.releases import Charge, priced
+from fedrec.federation.rounds import State
+from fedrec.privacy.accounting import GaussianEvent, Opinions, opinions
+from fedrec.privacy.ledger import Ledger
+from fedrec.recipes import Prepared, prepare
+from fedrec.run import statement
+from fedrec.run.data.prepaid import charged_ahead
+from fedrec.run.job import Carried, Job, Runtime
+from fedrec.run.loopback import loopback
+from fedrec.settings import Scenario
+from fedrec.storage import Checkpoints, finite, write_bytes, write_json
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One round: what was released, bytes per user up and down, seconds, and the model's error on
+    validation after it.
+
+    `validation` is the RMSE of ratings or NDCG@20 of clicks, measured outside the protocol, from
+    1,000 users at most. `mus` are what the releases cost by the noise that was drawn for them.
+    """
+
+    round: int
+    step: str
+    releases: tuple[str, ...]
+    bytes_up: float
+    bytes_down: int
+    seconds: float
+    validation: float
+    mus: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished training."""
+
+    prepared: Prepared
+    state: State
+    rounds: tuple[RoundRecord, ...]
+
+    @property
+    def model(self) -> Model:
+        """The released model."""
+        return self.prepared.recipe.model(self.state)
+
+    @property
+    def costs(self) -> tuple[GaussianEvent, ...]:
+        """Every release that was made, by the noise that was drawn for it and the norm that reports
+        were held to."""
+        promised = self.prepared.plan.guarantee
+        made = ((name, mu) for r in self.rounds for name, mu in zip(r.releases, r.mus, strict=True))
+        return tuple(
+            GaussianEvent(name, mu, promised.unit, promised.neighbours) for name, mu in made
+        )
+
+    def opinions(self) -> Opinions:
+        """Epsilon of all that was drawn, at the plan's delta, by three accountants."""
+        return opinions(self.costs, self.prepared.plan.guarantee.delta)
+
+
+class Training:
+    """A training that can stop after any round and go on from its folder to the same bytes,
+    whichever runtime carries it."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        facts: PublicFacts,
+        data: Interactions,
+        validation: Fold,
+        folder: Path,
+        *,
+        runtime: Runtime = loopback,
+        charge: Charge | None = None,
+        budget: Path | None = None,
+        validate: Callable[[Model], float] | None = None,
+    ) -> None:
+        """budget: the file that `charge` writes; without it every start is charged.
+
+        validate: of a model, where `data` and `validation` are not in memory; such a runtime
+        charges each release itself."""
+        self.prepared = prepare(scenario, facts)
+        self._job, self._runtime = (
+            Job(scenario, facts, data, self.prepared, folder, charge),
+            runtime,
+        )
+        self._validation, self._folder, self._measured = validation, folder, validate
+        self._budget = budget
+        self._checkpoints, self._records = (
+            Checkpoints(folder / "checkpoints"),
+            folder / "rounds.jsonl",
+        )
+
+    def run(self) -> Generator[RoundRecord, None, None]:
+        """Train to the end, yielding after every round; `result` is there afterwards.
+
+        Raises BudgetExceededError where what was drawn costs more than the plan promises.
+        """
+        plan = self.prepared.plan
+        write_json(self._folder / "plan.json", plan.content() | statement.three_party(plan))
+        state = self._checkpoints.latest() or self.prepared.recipe.begin()
+        records = self._known(int(state["round"]))
+        released = [name for record in records for name in record.releases]
+        self._spent = Ledger(self._job.limit)
+        rounds_of = self._runtime
+        with self._charged_ahead(), closing(rounds_of(self._job, state, released)) as rounds:
+            for carried in rounds:
+                record = self._record(carried, state)
+                state = carried.state
+                records.append(record)
+                self._keep(state, records)
+                yield record
+        self.result = Trained(self.prepared, state, tuple(records))
+
+    def unreleased(self) -> list[GaussianEvent]:
+        """Every release of the plan that no kept round has made."""
+        kept = Checkpoints(self._folder / "checkpoints").latest()
+        made = {
+            name
+            for record in self._known(0 if kept is None else int(kept["round"]))
+            for name in record.releases
+        }
+        return [
+            self.prepared.plan.event(release.name)
+            for release in self.prepared.plan.releases
+            if release.name not in made
+        ]
+
+    @property
+    def charges_each(self) -> bool:
+        """Whether each release is charged right before its noise is drawn; by parties of their own
+        all together before the first."""
+        return self._runtime is loopback or self._measured is not None
+
+    def _charged_ahead(self) -> AbstractContextManager[None]:
+        """All that is left, for parties whose aggregator draws each release once as long as it has
+        its folder."""
+        charge, left = self._job.charge, self.unreleased()
+        if charge is None or self.charges_each or not left:
+            return nullcontext()
+        if self._budget is None:
+            charge(left)
+            return nullcontext()
+        parties = 3 if self._job.scenario.privacy.aggregation == "three-party" else 1
+        resumable = len([*self._folder.glob("aggregator*/ledger.sqlite")]) == parties
+        return charged_ahead(self._budget, self._folder, lambda: charge(left), resumable=resumable)
+
+    def _record(self, done: Carried, before: State) -> RoundRecord:
+        question, plan = self.prepared.recipe.ask(before), self.prepared.plan
+        assert question is not None
+        events = priced(question, done.noise_std, plan)
+        for event in events:
+            self._spent = self._spent.add(event)
+        mus = tuple(event.mu for event in events)
+        up = done.bytes_up / max(self._job.facts.num_users, 1)
+        return RoundRecord(
+            done.round,
+            done.step,
+            done.releases,
+            up,
+            done.bytes_down,
+            done.seconds,
+            self._validate(done.state),
+            mus,
+        )
+
+    def _keep(self, state: State, records: list[RoundRecord]) -> None:
+        """Records first: a crash in between leaves one line too many, which resuming drops."""
+        lines = "".join(json.dumps(finite(asdict(record))) + "\n" for record in records)
+        write_bytes(self._records, lines.encode())
+        self._checkpoints.save(state, round=int(state["round"]))
+
+    def _known(self, rounds: int) -> list[RoundRecord]:
+        if not self._records.exists():
+            return []
+        rows = [json.loads(line) for line in self._records.read_text().splitlines()]
+        return [_record_of(row) for row in rows][:rounds]
+
+    def _validate(self, state: State) -> float:
+        fold, model = self._validation, self.prepared.recipe.model(state)
+        if self._measured is not None:
+            return self._measured(model)
+        some = np.arange(min(fold.targets.num_users, 1_000))
+        history, targets = fold.history.users_subset(some), fold.targets.users_subset(some)
+        if targets.rated:
+            return rating_metrics(predict(model, history, targets), targets).rmse
+        counts = np.bincount(self._job.data.items, minlength=self._job.data.num_items)
+        ranker = ranker_of(model)
+        scores = dot_product(
+            np.asarray(ranker.user_vectors(history), np.float32),
+            np.asarray(ranker.item_vectors, np.float32),
+        )
+        return (
+            evaluate_ranking(
+                scores, history=history, targets=targets, train_counts=counts, cutoffs=(20,)
+            )
+            .at[20]
+            .ndcg
+        )
+
+
+def _record_of(row: dict[str, Any]) -> RoundRecord:
+    """What `finite` wrote: numbers that are not finite are strings."""
+    return RoundRecord(
+        **{
+            **row,
+            "releases": tuple(row["releases"]),
+            "validation": float(row["validation"]),
+            "mus": tuple(map(float, row["mus"])),
+        }
+    )
