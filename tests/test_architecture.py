@@ -55,7 +55,7 @@ def test_what_only_an_import_or_an_unreached_definition_names_is_unreached() -> 
         (
             "fedrec.privacy.clipping",
             "from ..factorization import ssp",
-            "fedrec.factorization.ssp, which fedrec.privacy may not",
+            "fedrec.factorization.am_ssp.recipe, which fedrec.privacy may not",
         ),
         ("fedrec.privacy.clipping", "import uvicorn", "imports uvicorn"),
         ("fedrec.federation.wire", "def f():\n    import httpx", "imports httpx"),
@@ -107,7 +107,11 @@ def test_what_only_an_import_or_an_unreached_definition_names_is_unreached() -> 
             "from fedrec.privacy import calibration",
             "modules import each other",
         ),
-        ("fedrec.factorization.ssp", "from pydantic import BaseModel", "imports pydantic"),
+        (
+            "fedrec.factorization.am_ssp.recipe",
+            "from pydantic import BaseModel",
+            "imports pydantic",
+        ),
         ("fedrec_server.main", "import typer", "imports typer"),
         ("fedrec.federation.protocol", "import grpc", "imports grpc"),
         (

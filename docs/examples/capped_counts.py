@@ -5,7 +5,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 import fedrec
-from fedrec.factorization.click_model import ClickModel
+from fedrec.factorization.default_clicks.model import ClickModel
 from fedrec.federation.messages import Question, Release, ReleaseSpec
 from fedrec.federation.reports import RealBlock, block, bounded
 

@@ -36,11 +36,11 @@ from scipy import sparse
 from fedrec.arrays import Float64s
 from fedrec.data.interactions import order_by_item
 from fedrec.errors import SettingsError
+from fedrec.factorization.am_ssp.model import PublishedModel
+from fedrec.factorization.am_ssp.recipe import PublishedRecipe
 from fedrec.factorization.item_statistics import ItemStatistics, item_statistics
 from fedrec.factorization.least_squares import project_psd, solve_packed, solve_rows
 from fedrec.factorization.local_stage import LocalStageModel
-from fedrec.factorization.ssp import PublishedRecipe
-from fedrec.factorization.ssp_model import PublishedModel
 from fedrec.federation.messages import Question, Release
 from fedrec.federation.rounds import State
 from fedrec.numerics.packed import pack, unpack

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
-from fedrec.factorization import default
-from fedrec.factorization.default_settings import settings_for
+from fedrec.factorization.default_ratings import recipe as default
+from fedrec.factorization.default_ratings.settings import settings_for
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.rounds import State, train
 from fedrec.in_process.loopback import Loopback

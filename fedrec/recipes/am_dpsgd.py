@@ -9,7 +9,7 @@ from typing import Literal
 
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import SettingsError
-from fedrec.factorization import am_dpsgd, click_descent, noisy_descent
+from fedrec.factorization.descent import am_dpsgd, click_descent, noisy_descent
 from fedrec.federation.rounds import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.recipes import dp_gd, fast_dpmf

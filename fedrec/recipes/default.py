@@ -10,11 +10,14 @@ from typing import Literal
 
 from fedrec.data.kinds import KINDS, Kind, assumed
 from fedrec.errors import SettingsError
-from fedrec.factorization import click_settings, clicks, default, public_people
-from fedrec.factorization.click_model import ClickModel, ItemItemModel
-from fedrec.factorization.default_directions import public_content
-from fedrec.factorization.default_model import DefaultModel
-from fedrec.factorization.default_settings import settings_for
+from fedrec.factorization import public_people
+from fedrec.factorization.default_clicks import recipe as clicks
+from fedrec.factorization.default_clicks import settings as click_settings
+from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel
+from fedrec.factorization.default_ratings import recipe as default
+from fedrec.factorization.default_ratings.directions import public_content
+from fedrec.factorization.default_ratings.model import DefaultModel
+from fedrec.factorization.default_ratings.settings import settings_for
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.rounds import ClientStep, State
 from fedrec.preparing import Prepared, RecipeFacts

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from fedrec.data.kinds import Kind
-from fedrec.factorization import dp_bias
+from fedrec.factorization.simple import dp_bias
 from fedrec.federation.rounds import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.registry import NoSettings, RecipeSpec

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Literal
 
 from fedrec.data.kinds import Kind
-from fedrec.factorization import ssp, ssp_client, ssp_settings
+from fedrec.factorization.am_ssp import client as ssp_client
+from fedrec.factorization.am_ssp import recipe as ssp
+from fedrec.factorization.am_ssp import settings as ssp_settings
 from fedrec.factorization.collective import CollectiveRecipe
 from fedrec.federation.rounds import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts

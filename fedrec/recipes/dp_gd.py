@@ -10,8 +10,8 @@ from scipy import sparse
 
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import SettingsError
-from fedrec.factorization import click_descent, noisy_descent, weighted_descent
-from fedrec.factorization.ssp_model import PublishedModel
+from fedrec.factorization.am_ssp.model import PublishedModel
+from fedrec.factorization.descent import click_descent, noisy_descent, weighted_descent
 from fedrec.federation.rounds import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.recipes import fast_dpmf

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 from fedrec.data.kinds import Kind
-from fedrec.factorization import clicks, dp_item_item
+from fedrec.factorization.default_clicks import recipe as clicks
+from fedrec.factorization.simple import dp_item_item
 from fedrec.federation.rounds import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.registry import NoSettings, RecipeSpec

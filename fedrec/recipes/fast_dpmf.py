@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from fedrec.data.kinds import Kind
-from fedrec.factorization import noisy_descent
+from fedrec.factorization.descent import noisy_descent
 from fedrec.factorization.local_stage import LocalStageModel
 from fedrec.federation.rounds import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts

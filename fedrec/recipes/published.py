@@ -9,8 +9,12 @@ from typing import Literal
 
 from fedrec.data.kinds import KINDS, Kind, assumed
 from fedrec.errors import SettingsError
-from fedrec.factorization import gradient, ssp, ssp_client, ssp_model, ssp_settings
-from fedrec.factorization.optimizers import Adam, GradientDescent
+from fedrec.factorization.am_ssp import client as ssp_client
+from fedrec.factorization.am_ssp import gradient
+from fedrec.factorization.am_ssp import model as ssp_model
+from fedrec.factorization.am_ssp import recipe as ssp
+from fedrec.factorization.am_ssp import settings as ssp_settings
+from fedrec.factorization.am_ssp.optimizers import Adam, GradientDescent
 from fedrec.factorization.published_choices import Choice, choice_for
 from fedrec.federation.rounds import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts

@@ -22,9 +22,9 @@ import numpy as np
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import RunError, SettingsError
+from fedrec.factorization.am_ssp.recipe import PublishedRecipe
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.released import load
-from fedrec.factorization.ssp import PublishedRecipe
 from fedrec.federation.rounds import Recipe, State
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedrec.data.interactions import Interactions
 from fedrec.errors import RefusedError
-from fedrec.factorization.default_client import UNITS
+from fedrec.factorization.default_ratings.client import UNITS
 from fedrec.federation.checked_grid import on_checked_grid
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Answer, Refusal

@@ -14,7 +14,7 @@ from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.errors import SettingsError
-from fedrec.factorization.am_dpsgd import EncoderSettings, feature_rows
+from fedrec.factorization.descent.am_dpsgd import EncoderSettings, feature_rows
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.reports import squared_norms
 from fedrec.federation.rounds import RoundDone, train

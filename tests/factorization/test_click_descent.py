@@ -11,7 +11,7 @@ import pytest
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.errors import SettingsError
-from fedrec.factorization.click_descent import CLICK_WEIGHT
+from fedrec.factorization.descent.click_descent import CLICK_WEIGHT
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.rounds import train
 from fedrec.in_process.loopback import Loopback

@@ -16,10 +16,13 @@ from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.errors import SettingsError
-from fedrec.factorization import click_choices, click_settings, clicks, gram_pairs, item_item
-from fedrec.factorization.click_choices import Clicked, again_by_counts
-from fedrec.factorization.click_model import ClickModel
-from fedrec.factorization.clicks import ClickRecipe
+from fedrec.factorization.default_clicks import choices as click_choices
+from fedrec.factorization.default_clicks import gram_pairs, item_item
+from fedrec.factorization.default_clicks import recipe as clicks
+from fedrec.factorization.default_clicks import settings as click_settings
+from fedrec.factorization.default_clicks.choices import Clicked, again_by_counts
+from fedrec.factorization.default_clicks.model import ClickModel
+from fedrec.factorization.default_clicks.recipe import ClickRecipe
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import Question
 from fedrec.federation.rounds import RoundDone, State, train

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedrec.factorization import closed_form
+from fedrec.factorization.am_ssp import closed_form
 from fedrec.factorization.item_statistics import ItemStatistics
 from fedrec.numerics.packed import pack
 

@@ -14,10 +14,10 @@ from scipy.optimize import minimize
 
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
-from fedrec.factorization import convex_client
-from fedrec.factorization.convex_client import Catalogue
-from fedrec.factorization.convex_losses import Logistic, Loss, Quadratic
-from fedrec.factorization.convex_ssp import Population
+from fedrec.factorization.convex import client as convex_client
+from fedrec.factorization.convex.client import Catalogue
+from fedrec.factorization.convex.losses import Logistic, Loss, Quadratic
+from fedrec.factorization.convex.recipe import Population
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.least_squares import solve_clicks
 from fedrec.federation.rounds import RoundDone, train

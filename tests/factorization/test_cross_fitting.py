@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fedrec.data.interactions import Interactions
-from fedrec.factorization.cross_fitting import cross_fit
+from fedrec.factorization.default_ratings.cross_fitting import cross_fit
 
 
 def ratings_of(sizes: list[int], items: int, rng: np.random.Generator) -> Interactions:

@@ -10,8 +10,8 @@ from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import dot_product, same_for_everyone
-from fedrec.factorization.default import DefaultRecipe
-from fedrec.factorization.default_directions import COUNT_SLOPES, directions_told
+from fedrec.factorization.default_ratings.directions import COUNT_SLOPES, directions_told
+from fedrec.factorization.default_ratings.recipe import DefaultRecipe
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import ranker_of
 from fedrec.federation.rounds import train

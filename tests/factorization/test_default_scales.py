@@ -4,8 +4,8 @@ does not."""
 import numpy as np
 import pytest
 
-from fedrec.factorization.default_client import units_of
-from fedrec.factorization.default_scales import StepScales
+from fedrec.factorization.default_ratings.client import units_of
+from fedrec.factorization.default_ratings.scales import StepScales
 from fedrec.federation.messages import Release
 
 ENERGY, SIZES = 0.03, ((1.0, 1.0),)

@@ -9,10 +9,10 @@ from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.encoders import items
 from fedrec.encoders.items import EncoderParameters, ItemInputs
 from fedrec.errors import SettingsError
-from fedrec.factorization import gradient
-from fedrec.factorization.gradient import Constant, Descent
+from fedrec.factorization.am_ssp import gradient
+from fedrec.factorization.am_ssp.gradient import Constant, Descent
+from fedrec.factorization.am_ssp.optimizers import Adam, GradientDescent, Optimizer
 from fedrec.factorization.item_statistics import ItemStatistics
-from fedrec.factorization.optimizers import Adam, GradientDescent, Optimizer
 from fedrec.numerics.packed import pack
 
 Floats = npt.NDArray[np.floating]

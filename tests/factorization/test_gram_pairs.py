@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fedrec.factorization.gram_pairs import denoised, stands_out
+from fedrec.factorization.default_clicks.gram_pairs import denoised, stands_out
 
 K, STD = 60, 1.0
 EDGE = STD * math.sqrt(2 * K)

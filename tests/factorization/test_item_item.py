@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrec.data.interactions import Interactions
-from fedrec.factorization import gram_pairs, item_item
-from fedrec.factorization.click_model import ClickModel, ItemItemModel
-from fedrec.factorization.clicks_client import user_vectors
-from fedrec.factorization.content_directions import subspaces, tells
-from fedrec.factorization.gram_pairs import (
+from fedrec.factorization.default_clicks import gram_pairs, item_item
+from fedrec.factorization.default_clicks.client import user_vectors
+from fedrec.factorization.default_clicks.content_directions import subspaces, tells
+from fedrec.factorization.default_clicks.gram_pairs import (
     Chance,
     Pairs,
     beyond,
@@ -26,7 +25,8 @@ from fedrec.factorization.gram_pairs import (
     denoised_diagonal,
     shared,
 )
-from fedrec.factorization.item_item import ItemItem, ease, head_size
+from fedrec.factorization.default_clicks.item_item import ItemItem, ease, head_size
+from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel
 
 K = 40
 

@@ -13,9 +13,16 @@ from scipy import integrate
 
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
-from fedrec.factorization.blocked_sgd import Diffusion, Pass, Rows, blocks_of, descend, settle
 from fedrec.factorization.model import predict
-from fedrec.factorization.posterior import (
+from fedrec.factorization.sampling.blocked_sgd import (
+    Diffusion,
+    Pass,
+    Rows,
+    blocks_of,
+    descend,
+    settle,
+)
+from fedrec.factorization.sampling.posterior import (
     PosteriorSettings,
     Scaling,
     guarantee_for,

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from fedrec.data.planted import PlantedShape, planted
-from fedrec.factorization import prior_widths
-from fedrec.factorization.cross_fitting import CrossFit
-from fedrec.factorization.default import DefaultRecipe
-from fedrec.factorization.default_client import step_scales
-from fedrec.factorization.default_scales import StepScales
+from fedrec.factorization.default_ratings import prior_widths
+from fedrec.factorization.default_ratings.client import step_scales
+from fedrec.factorization.default_ratings.cross_fitting import CrossFit
+from fedrec.factorization.default_ratings.prior_widths import rescaled, widths
+from fedrec.factorization.default_ratings.recipe import DefaultRecipe
+from fedrec.factorization.default_ratings.scales import StepScales
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.prior_widths import rescaled, widths
 from fedrec.federation.rounds import train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger

@@ -17,7 +17,7 @@ from fedrec.data.planted import SHAPES, planted
 from fedrec.data.public_sources import PUBLIC_USERS, with_users_made_public
 from fedrec.errors import SettingsError
 from fedrec.factorization import public_people
-from fedrec.factorization.default_settings import settings_for
+from fedrec.factorization.default_ratings.settings import settings_for
 from fedrec.factorization.earlier import beside_known
 from fedrec.factorization.empirical_bayes import expected_counts
 from fedrec.factorization.facts import PublicFacts

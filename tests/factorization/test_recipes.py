@@ -22,7 +22,8 @@ from fedrec.data.planted import SHAPES, planted
 from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import Scores, dot_product, same_for_everyone
-from fedrec.factorization import click_choices, clicks
+from fedrec.factorization.default_clicks import choices as click_choices
+from fedrec.factorization.default_clicks import recipe as clicks
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import predict
 from fedrec.federation.messages import Question

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from fedrec.errors import RunError
-from fedrec.factorization.click_model import ClickModel
-from fedrec.factorization.default_model import DefaultModel
+from fedrec.factorization.default_clicks.model import ClickModel
+from fedrec.factorization.default_ratings.liked import LikedRanker
+from fedrec.factorization.default_ratings.model import DefaultModel
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.liked import LikedRanker
 from fedrec.factorization.model import Model, ranker_of
 from fedrec.factorization.released import load, save
 from fedrec.federation.rounds import train
@@ -94,7 +94,7 @@ def test_a_model_is_saved_with_its_ranker_of_any_kind(kind: str, tmp_path: Path)
 def test_a_damaged_or_foreign_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="cannot be read"):
         load(tmp_path)
-    from fedrec.factorization.ssp_model import PublishedModel
+    from fedrec.factorization.am_ssp.model import PublishedModel
 
     save(tmp_path, PublishedModel(np.ones((2, 2), np.float32), 3.0, 1.0, 1.0), about={})
     manifest = json.loads((tmp_path / "manifest.json").read_text())

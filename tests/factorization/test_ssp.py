@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 from fedrec.data.interactions import Interactions
-from fedrec.factorization import gradient, ssp, ssp_client, ssp_settings
+from fedrec.factorization.am_ssp import client as ssp_client
+from fedrec.factorization.am_ssp import gradient
+from fedrec.factorization.am_ssp import recipe as ssp
+from fedrec.factorization.am_ssp import settings as ssp_settings
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import predict
 from fedrec.federation.rounds import train

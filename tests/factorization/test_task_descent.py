@@ -14,8 +14,8 @@ from scipy import stats
 
 from fedrec.budget import weights
 from fedrec.data.multitask import TaskData, TaskShape, planted_tasks
-from fedrec.factorization import task_descent
-from fedrec.factorization.task_descent import TaskDescent, TaskDescentSettings
+from fedrec.factorization.tasks import descent as task_descent
+from fedrec.factorization.tasks.descent import TaskDescent, TaskDescentSettings
 from fedrec.federation.reports import within_radius
 from fedrec.federation.rounds import RoundDone, train
 from fedrec.in_process.loopback import Loopback

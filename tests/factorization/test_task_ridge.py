@@ -16,8 +16,8 @@ from scipy import stats
 
 from fedrec.budget.allocation import Adaptive, Allocation
 from fedrec.data.multitask import TaskData, TaskShape, planted_tasks
-from fedrec.factorization import task_ridge
-from fedrec.factorization.task_ridge import TaskRidge, TaskRidgeSettings
+from fedrec.factorization.tasks import ridge as task_ridge
+from fedrec.factorization.tasks.ridge import TaskRidge, TaskRidgeSettings
 from fedrec.federation.messages import Question, ReleaseSpec
 from fedrec.federation.reports import squared_norms, within_radius
 from fedrec.federation.rounds import State, train

@@ -17,8 +17,8 @@ import pytest
 from fedrec.cli.main import guarded
 from fedrec.cli.recommend_demo import example_history, served_run
 from fedrec.data.interactions import Interactions
-from fedrec.factorization.default_model import DefaultModel
-from fedrec.factorization.liked import LikedRanker
+from fedrec.factorization.default_ratings.liked import LikedRanker
+from fedrec.factorization.default_ratings.model import DefaultModel
 from fedrec.factorization.model import ranker_of
 from fedrec.factorization.released import arrays_of, model_of
 from fedrec.operations.addresses import free_port

@@ -17,11 +17,11 @@ from scipy import stats
 from fedrec.data.features import PublicFeatures, bag_of
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
-from fedrec.factorization.click_model import ClickModel
-from fedrec.factorization.default_model import DefaultModel
-from fedrec.factorization.liked import LikedRanker
+from fedrec.factorization.am_ssp.model import PublishedModel
+from fedrec.factorization.default_clicks.model import ClickModel
+from fedrec.factorization.default_ratings.liked import LikedRanker
+from fedrec.factorization.default_ratings.model import DefaultModel
 from fedrec.factorization.model import Model
-from fedrec.factorization.ssp_model import PublishedModel
 from fedrec.privacy.accounting import delta_of
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fedrec.errors import SettingsError
-from fedrec.factorization import default
-from fedrec.factorization.default_settings import DefaultSettings, settings_for
+from fedrec.factorization.default_ratings import recipe as default
+from fedrec.factorization.default_ratings.settings import DefaultSettings, settings_for
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee

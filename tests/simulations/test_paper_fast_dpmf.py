@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedrec.errors import SettingsError
-from fedrec.factorization.posterior import PosteriorSettings
+from fedrec.factorization.sampling.posterior import PosteriorSettings
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_simulations.bench import sgld
 from fedrec_simulations.experiments.papers import fast_dpmf

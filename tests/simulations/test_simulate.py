@@ -21,7 +21,7 @@ import pytest
 from fedrec.cli.main import guarded
 from fedrec.errors import BudgetExceededError
 from fedrec.evaluation.ratings import rating_metrics
-from fedrec.factorization.default_model import DefaultModel
+from fedrec.factorization.default_ratings.model import DefaultModel
 from fedrec.factorization.model import predict
 from fedrec.federation.rounds import State
 from fedrec.run import outcomes

@@ -120,10 +120,10 @@ def test_a_row_is_of_the_code_that_its_own_recipe_runs() -> None:
         )
         for name in codes
     }
-    assert "fedrec.factorization.default" in modules["default"]
+    assert "fedrec.factorization.default_ratings.recipe" in modules["default"]
     assert "fedrec.recipes.am_dpsgd" in modules["am-dpsgd"]
     for name in ("am-dpsgd", "item-mean"):
-        assert "fedrec.factorization.default" not in modules[name]
+        assert "fedrec.factorization.default_ratings.recipe" not in modules[name]
         assert {"fedrec.evaluation.ratings", "fedrec.run.data.sealed"} <= modules[name]
 
 

@@ -26,9 +26,9 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Split
 from fedrec.errors import SettingsError
 from fedrec.evaluation.ratings import rating_metrics
-from fedrec.factorization import default
-from fedrec.factorization.default_directions import public_content
-from fedrec.factorization.default_settings import DefaultSettings, settings_for
+from fedrec.factorization.default_ratings import recipe as default
+from fedrec.factorization.default_ratings.directions import public_content
+from fedrec.factorization.default_ratings.settings import DefaultSettings, settings_for
 from fedrec.factorization.empirical_bayes import ItemPosterior, regress
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model, predict

@@ -33,10 +33,10 @@ from scipy import sparse
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.encoders import items as encoder
 from fedrec.encoders.items import EncoderParameters, ItemInputs
-from fedrec.factorization import gradient
-from fedrec.factorization.gradient import Constant, Descent
+from fedrec.factorization.am_ssp import gradient
+from fedrec.factorization.am_ssp.gradient import Constant, Descent
+from fedrec.factorization.am_ssp.optimizers import Adam, GradientDescent, Optimizer
 from fedrec.factorization.item_statistics import ItemStatistics
-from fedrec.factorization.optimizers import Adam, GradientDescent, Optimizer
 
 
 @dataclass(frozen=True)

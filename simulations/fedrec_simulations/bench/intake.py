@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.factorization.default_settings import settings_for
+from fedrec.factorization.default_ratings.settings import settings_for
 from fedrec.federation.messages import BlockReports, Question, ReleaseSpec, Reports
 from fedrec.federation.protocol import Opening, Phase
 from fedrec.federation.report_batches import Batch, pack_reports

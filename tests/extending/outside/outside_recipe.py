@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedrec.factorization.click_model import ClickModel
+from fedrec.factorization.default_clicks.model import ClickModel
 from fedrec.federation.messages import Question, Release, ReleaseSpec
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.federation.rounds import State

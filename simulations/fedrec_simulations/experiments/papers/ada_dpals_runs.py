@@ -31,9 +31,9 @@ from fedrec.data.splits import Split
 from fedrec.evaluation.neighbours import neighbour_lists, overlap
 from fedrec.evaluation.popularity import popularity_buckets
 from fedrec.evaluation.ratings import rating_metrics
+from fedrec.factorization.am_ssp.model import PublishedModel
 from fedrec.factorization.least_squares import solve_rows
 from fedrec.factorization.model import Model, predict
-from fedrec.factorization.ssp_model import PublishedModel
 from fedrec.randomness import Streams
 from fedrec.run.data.datasets import public_facts
 from fedrec.run.data.sealed import SealedSplit, load_sealed

@@ -24,9 +24,10 @@ from fedrec.budget.allocation import Adaptive
 from fedrec.data.interactions import Interactions
 from fedrec.data.multitask import TaskData, TaskShape, planted_tasks
 from fedrec.data.splits import random_split
-from fedrec.factorization import task_descent, task_ridge
-from fedrec.factorization.task_descent import TaskDescent, TaskDescentSettings
-from fedrec.factorization.task_ridge import TaskRidge, TaskRidgeSettings
+from fedrec.factorization.tasks import descent as task_descent
+from fedrec.factorization.tasks import ridge as task_ridge
+from fedrec.factorization.tasks.descent import TaskDescent, TaskDescentSettings
+from fedrec.factorization.tasks.ridge import TaskRidge, TaskRidgeSettings
 from fedrec.federation.rounds import ClientStep, Recipe, State, train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.guarantee import Guarantee

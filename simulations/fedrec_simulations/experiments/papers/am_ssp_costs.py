@@ -22,10 +22,10 @@ from fedrec.arrays import Float32s, Float64s, Integers
 from fedrec.data.interactions import Interactions, order_by_item
 from fedrec.encoders import items as encoder
 from fedrec.encoders.items import EncoderGradient, EncoderParameters, ItemInputs
-from fedrec.factorization import gradient
-from fedrec.factorization.gradient import Constant, Descent
+from fedrec.factorization.am_ssp import gradient
+from fedrec.factorization.am_ssp.gradient import Constant, Descent
+from fedrec.factorization.am_ssp.optimizers import GradientDescent
 from fedrec.factorization.item_statistics import ItemStatistics, item_statistics
-from fedrec.factorization.optimizers import GradientDescent
 
 EXAMPLES, ITEMS, DIMENSION = 1_000_000, 1_000, 64
 """D and m of Figures 5 and 6; they do not name d, which the panel c = d needs: 64 is the paper's

@@ -23,9 +23,9 @@ import numpy as np
 
 from fedrec.data.splits import Fold
 from fedrec.evaluation.ratings import rating_metrics
-from fedrec.factorization.blocked_sgd import Diffusion, Pass, Rows, blocks_of, descend
 from fedrec.factorization.model import Model, predict
-from fedrec.factorization.posterior import PosteriorSettings, guarantee_for, sample
+from fedrec.factorization.sampling.blocked_sgd import Diffusion, Pass, Rows, blocks_of, descend
+from fedrec.factorization.sampling.posterior import PosteriorSettings, guarantee_for, sample
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams
 from fedrec.run.data.datasets import public_facts

@@ -22,7 +22,7 @@ from fedrec.data.splits import Fold, Split, check_no_leak
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
-from fedrec.factorization.posterior import PosteriorSettings, guarantee_for, sample
+from fedrec.factorization.sampling.posterior import PosteriorSettings, guarantee_for, sample
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams

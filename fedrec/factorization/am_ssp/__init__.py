@@ -1,0 +1,1 @@
+"""AM-SSP: alternating minimisation with item encoders fitted to noised sufficient statistics."""

@@ -1,0 +1,1 @@
+"""Convex sufficient statistics perturbation on clicks."""

@@ -1,0 +1,1 @@
+"""Default recipe on ratings: biases, content and factors by whitened item steps."""

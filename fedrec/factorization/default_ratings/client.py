@@ -1,0 +1,273 @@
+"""Device side of the default recipe: reports of joint L2 norm at most 1, and the local solve; that
+of pairs is `clicks_client`'s.
+
+Guarantee (user, add/remove): `federation.reports.bounded` scales one user's whole report of a
+release to norm 1, whatever the data (one rating or three thousand), and cuts it to the grid towards
+zero; removing the user removes that report and nothing else, since a device computes from released
+arrays and its own events alone. Sensitivity 1 for every release.
+
+Units: ratings are mapped so that their public scale becomes [-2, 2]. A user's ratings are modelled
+as x_uj = mean + b_j + phi_j' w_u + e with w_u ~ N(0, I) and e ~ N(0, noise + variance_j); the
+device's posterior mean of w_u is exact. It never leaves the device but inside a report.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.arrays import Float64s, Int64s
+from fedrec.data.interactions import Interactions
+from fedrec.factorization.default_ratings.cross_fitting import CrossFit, cross_fit
+from fedrec.factorization.least_squares import solve_users
+from fedrec.federation.messages import Question, Reports
+from fedrec.federation.reports import RealBlock, bounded
+from fedrec.numerics import segments
+from fedrec.numerics.threads import map_ranges
+
+UNITS = (
+    "unit_users",
+    "unit_ratio",
+    "unit_residual",
+    "unit_excess",
+    "unit_gain",
+    "unit_lift",
+    "unit_known",
+)
+"""Public numbers that a step's scales are divided by."""
+PRIOR_RATINGS = 3.0
+"""A user's own mean is shrunk as if it had this many more ratings at the global mean."""
+
+
+def scaled(mine: Interactions) -> Float64s:
+    """(n,) values on the scale [-2, 2]."""
+    low, high = mine.value_range
+    return (np.asarray(mine.values, np.float64) - (low + high) / 2) * (4 / (high - low))
+
+
+def posterior_means(
+    mine: Interactions, phi: Float64s, targets: Float64s, variance: Float64s
+) -> Float64s:
+    """(num_users, D): (I + sum phi phi' / v)^-1 sum phi t / v over the user's own items; phi (m,
+    D), targets (n,), variance (m,).
+
+    A user with fewer items than directions is solved in the space of items, Phi' (Phi Phi' + V)^-1
+    t, which is the same.
+    """
+    few = np.diff(mine.user_ptr) < phi.shape[1]
+    w, short, long = (
+        np.zeros((mine.num_users, phi.shape[1])),
+        np.flatnonzero(few),
+        np.flatnonzero(~few),
+    )
+    map_ranges(
+        lambda start, stop: _solve_among_items(
+            short[start:stop], mine.user_ptr, mine.items, phi, targets, variance, w
+        ),
+        len(short),
+    )
+    if len(long):
+        theirs, events = mine.users_subset(long), np.repeat(~few, np.diff(mine.user_ptr))
+        w[long] = solve_users(
+            theirs, phi, ridge=1.0, targets=targets[events], weights=1 / variance[theirs.items]
+        )
+    return w
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
+def _solve_among_items(
+    users: npt.NDArray[np.int64],
+    user_ptr: npt.NDArray[np.int64],
+    items: npt.NDArray[np.int32],
+    phi: Float64s,
+    targets: Float64s,
+    variance: Float64s,
+    w: Float64s,
+) -> None:
+    """w[k] of each of `users`, by Cholesky of the n x n matrix Phi Phi' + V; sequential per user,
+    whatever the batch."""
+    for k in users:
+        first = user_ptr[k]
+        n = user_ptr[k + 1] - first
+        X, L, a = np.empty((n, phi.shape[1])), np.empty((n, n)), np.empty(n)
+        for e in range(n):
+            X[e], a[e] = phi[items[first + e]], targets[first + e]
+        for e in range(n):
+            for f in range(e + 1):
+                total = 0.0
+                for c in range(X.shape[1]):
+                    total += X[e, c] * X[f, c]
+                if e == f:
+                    total += variance[items[first + e]]
+                for g in range(f):
+                    total -= L[e, g] * L[f, g]
+                L[e, f] = math.sqrt(total) if e == f else total / L[f, f]
+            for f in range(e):
+                a[e] -= L[e, f] * a[f]
+            a[e] /= L[e, e]
+        for e in range(n - 1, -1, -1):
+            a[e] /= L[e, e]
+            for f in range(e):
+                a[f] -= L[e, f] * a[e]
+        for e in range(n):
+            for c in range(X.shape[1]):
+                w[k, c] += a[e] * X[e, c]
+
+
+def report_counts(question: Question, mine: Interactions) -> Reports:
+    """Blocks "counts", 1 on each item, and "mean", the user's mean on [-1, 1]: of squared norms 1 -
+    q and at most q."""
+    share = float(question.public["mean_energy"])
+    n = np.diff(mine.user_ptr)
+    means = np.clip(_means(mine, scaled(mine)) / 2, -1, 1)
+    one = np.ones((mine.num_users, 1))
+    per_event = np.repeat(np.sqrt((1 - share) / np.maximum(n, 1)), n)
+    blocks = [
+        RealBlock(per_event, one),
+        RealBlock(np.sqrt(share) * np.where(n > 0, means, 0.0), one),
+    ]
+    return bounded(mine.user_ptr, mine.items, blocks, question.releases, scaling="clip")
+
+
+def report_biases(question: Question, mine: Interactions) -> Reports:
+    """Blocks "residuals", omega x, and "weights", omega kappa, for ratings x from which the user
+    took its own shrunk mean."""
+    omega, kappa = np.asarray(question.public["omega"], np.float64), float(question.public["kappa"])
+    x = scaled(mine) - float(question.public["mean"])
+    own = segments.sums(mine.user_ptr, x) / (np.diff(mine.user_ptr) + PRIOR_RATINGS)
+    x = x - np.repeat(own, np.diff(mine.user_ptr))
+    w, one = omega[mine.items], np.ones((mine.num_users, 1))
+    return bounded(
+        mine.user_ptr,
+        mine.items,
+        [RealBlock(w * x, one), RealBlock(w * kappa, one)],
+        question.releases,
+    )
+
+
+def report_tastes(question: Question, mine: Interactions) -> Reports:
+    """Block "tastes": z z' with z the weighted residuals on the items asked for, scaled to norm 1.
+
+    It needs no item to be named."""
+    omega, columns = (
+        np.asarray(question.public["omega"], np.float64),
+        np.asarray(question.public["items"], np.int64),
+    )
+    place = np.full(mine.num_items, -1)
+    place[columns] = np.arange(len(columns))
+    residuals = omega[mine.items] * _residuals(question, mine)
+    z, asked = np.zeros((mine.num_users, len(columns))), place[mine.items] >= 0
+    z[mine.users[asked], place[mine.items[asked]]] = residuals[asked]
+    return bounded(
+        np.zeros_like(mine.user_ptr),
+        mine.items[:0],
+        [RealBlock(np.ones(mine.num_users), z)],
+        question.releases,
+    )
+
+
+def report_steps(question: Question, mine: Interactions) -> Reports:
+    """Block "step": omega times the cross-fitted residual of each item, times [alpha, first d
+    coordinates of w without the item's fold].
+
+    Block "scales": what tells the server how long a step to take, averages over the user's own
+    ratings: see `step_scales`.
+    """
+    public = {name: np.asarray(question.public[name], np.float64) for name in ("omega", "variance")}
+    alpha, energy = float(question.public["alpha"]), float(question.public["scales_energy"])
+    n, d, spec = np.diff(mine.user_ptr), int(question.public["width"]), question.blocks[0]
+    phi, *seen = _model(question, mine)
+    fit, owners = (
+        cross_fit(mine, phi, *seen, width=d, folds=spec.folds),
+        spec.owners(mine.user_ptr, mine.items),
+    )
+    plain = cross_fit(mine, phi[:, :1], *seen, width=0, folds=spec.folds).residuals
+    coefficients = public["omega"][mine.items] * fit.residuals
+    vectors = np.column_stack([np.full(len(fit.vectors), alpha), fit.vectors])
+    norms = np.sqrt(
+        segments.sums(mine.user_ptr, coefficients**2 * segments.row_squares(vectors)[owners])
+    )
+    radius = question.releases[0].radius
+    scales = step_scales(
+        mine.user_ptr, fit, plain, owners, public["variance"][mine.items], norms
+    ) / units_of(question.public, d)
+    scales *= (n > 0)[:, None]
+    weights = np.minimum(np.sqrt(n / float(question.public["most_ratings"])), 1)
+    lengths = np.sqrt(segments.row_squares(scales))
+    beside = math.sqrt(energy) * weights / np.maximum(lengths, 1)  # longer ones are cut to 1
+    left_over = np.sqrt(1 - (beside * lengths) ** 2)
+    factors = np.divide(left_over, norms, out=np.zeros_like(norms), where=norms > 0)
+    blocks = [
+        RealBlock(radius * coefficients * np.repeat(factors, n), vectors),
+        RealBlock(radius * beside, scales),
+    ]
+    return bounded(mine.user_ptr, mine.items, blocks, question.releases, scaling="clip")
+
+
+def units_of(public: Mapping[str, npt.NDArray[np.generic]], d: int) -> Float64s:
+    """(d + 6,) units of `step_scales`, the same for all d directions."""
+    *plain, direction = (float(public[name]) for name in UNITS)
+    return np.array([*plain, *[direction] * d])
+
+
+def step_scales(
+    user_ptr: Int64s,
+    fit: CrossFit,
+    plain: Float64s,
+    owners: Int64s,
+    variance: Float64s,
+    norms: Float64s,
+) -> Float64s:
+    """(num_users, d + 6): one, sqrt(n) over the report's norm, means of r^2, of (1 - h) r^2 -
+    variance, of g p, of g^2, and of w^2 (d of them), where g = p - r is what tastes add to a
+    prediction and p, `plain`, what the user's own mean leaves.
+
+    r, 1 - h, w: cross-fitted residual, noise's share and vector of a rating, the vector being
+    number `owners` (n,). (1 - h) r^2 is expected to be the noise's variance, whatever it is.
+    """
+    n = np.maximum(np.diff(user_ptr), 1)
+    squares = fit.residuals**2
+    ratio = np.divide(np.sqrt(n), norms, out=np.zeros_like(norms), where=norms > 0)
+    added = plain - fit.residuals
+    columns = squares, fit.noise_share * squares - variance, added * plain, added**2
+    means = [segments.sums(user_ptr, column) / n for column in columns]
+    lengths = segments.owned_sums(user_ptr, owners, fit.vectors**2) / n[:, None]
+    return np.column_stack([np.ones(len(n)), ratio, *means, lengths])
+
+
+def _model(question: Question, mine: Interactions) -> tuple[Float64s, Float64s, Float64s]:
+    """phi (m, D), what mean and biases leave of the user's ratings (n,), and the variance (m,) of
+    an item's noise."""
+    public = {
+        name: np.asarray(question.public[name], np.float64)
+        for name in ("phi", "bias", "variance", "mean")
+    }
+    return (
+        public["phi"],
+        scaled(mine) - public["mean"] - public["bias"][mine.items],
+        public["variance"],
+    )
+
+
+def _residuals(question: Question, mine: Interactions) -> Float64s:
+    """(n,) what the current model leaves of the user's ratings."""
+    phi, targets, variance = _model(question, mine)
+    return targets - event_products(mine, posterior_means(mine, phi, targets, variance), phi)
+
+
+def event_products(mine: Interactions, w: Float64s, phi: Float64s) -> Float64s:
+    """(n,) w_u . phi_j of every event, in blocks of bounded memory."""
+    out, users = np.empty(len(mine)), mine.users
+    for start in range(0, len(mine), 1 << 17):
+        part = slice(start, start + (1 << 17))
+        out[part] = segments.row_products(w[users[part]], phi[mine.items[part]])
+    return out
+
+
+def _means(mine: Interactions, values: Float64s) -> Float64s:
+    n = np.diff(mine.user_ptr)
+    return np.asarray(segments.sums(mine.user_ptr, values) / np.maximum(n, 1), np.float64)

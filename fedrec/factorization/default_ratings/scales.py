@@ -1,0 +1,147 @@
+"""Scales of a step of the default recipe, which decide its length: what the model expects of them,
+and what a release says.
+
+A step divides sums of residuals by counts times second moments of user vectors. Were they taken
+from a model fitted elsewhere, a direction that users' ratings hardly determine would be divided by
+far too little, and the step would overshoot: users report them (`default_client.step_scales`), and
+each number is the posterior mean of its expectation and its observation.
+
+Guarantee: post-processing of a release.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedrec.arrays import Float64s
+from fedrec.factorization.default_ratings.client import UNITS
+from fedrec.federation.messages import Release
+
+MOST = 4.0
+"""A user's averages count in proportion to the root of its number of ratings, up to so many times
+the typical number."""
+_TRUST = 0.5
+"""Standard deviation of what is expected of a scale, over its size."""
+_ALIKE = 0.3
+"""The same for a single direction, once all directions' common factor is known."""
+_ADDED = 0.4
+"""Of what the model expects tastes to add: a unit of what they are found to add. A longer vector is
+cut: its slope stays, its weight falls.
+
+Validation RMSE with 2, .7, .3, .15 (means of two draws): planted, 25 ratings a user, 2,000 users:
+2,000 items at epsilon 1 .8289, .8271, .8250, .8230, 500 items at .5 .8143, .8134, .8120, .8107;
+MovieLens 100K at 5 .9175, .9175, .9178, .9186.
+"""
+_LENGTH = math.sqrt(7)
+"""Six averages of at most about 1 and a vector of at most about 1: their joint length."""
+
+
+@dataclass(frozen=True)
+class StepScales:
+    """noise, noise_std: variance of a rating about the model, and how well it is known. residual:
+    mean square of a left-out residual.
+
+    ratio: mean over raters of sqrt(n) over the norm of the report before it is scaled to 1. known:
+    (d,) mean squares of user vectors. users: sum of the users' weights in these means. added: mean
+    square of what tastes add to a prediction from the user's own mean. slope, slope_std: of
+    ratings, less that prediction, on what tastes add: 1 where they add as much as they should.
+    """
+
+    noise: float
+    noise_std: float
+    residual: float
+    ratio: float
+    known: Float64s
+    users: float
+    added: float
+    slope: float
+    slope_std: float
+
+    @staticmethod
+    def expected(
+        noise: float,
+        known: Float64s,
+        added: float,
+        *,
+        stds: tuple[float, float],
+        alpha: float,
+        users: int,
+        sizes: Sequence[tuple[float, float]],
+    ) -> StepScales:
+        """From the model alone. stds: of the noise and of the slope. sizes: of users over the
+        typical one, and how many users have them."""
+        weight = sum(share * math.sqrt(min(size / MOST, 1.0)) for size, share in sizes)
+        ratio = 1 / math.sqrt(noise * (alpha**2 + float(known.sum())))
+        return StepScales(noise, stds[0], noise, ratio, known, users * weight, added, 1.0, stds[1])
+
+    @property
+    def units(self) -> dict[str, float]:
+        """What the device divides its averages by (`default_client.UNITS`), so that most users'
+        vectors are shorter than 1."""
+        added, known = _ADDED * self.added, 2 * float(np.linalg.norm(self.known))
+        lengths = 1.0, 3 * self.ratio, 3 * self.residual, 2 * self.noise, added, added, known
+        return {name: _LENGTH * length for name, length in zip(UNITS, lengths, strict=True)}
+
+    @property
+    def _sizes(self) -> Float64s:
+        """(d + 5,) what is expected of the averages; of the excess of noise, the noise; of the
+        gain, its spread."""
+        return np.array(
+            [self.ratio, self.residual, self.noise, 1.5 * self.added, self.added, *self.known]
+        )
+
+    def after(self, answer: Release, name: str, *, units: Float64s, energy: float) -> StepScales:
+        """With what the users' sums say. units: as devices had them. energy: the block's share of a
+        report's squared norm."""
+        sums = answer.values[name][0] * units / math.sqrt(energy)
+        stds = answer.noise_std[name] * units / math.sqrt(energy)
+        users, _ = _posterior(sums[0], stds[0], self.users, 0.2 * self.users)
+        users = max(users, 0.1 * self.users)
+        # users differ: a mean of squares over so many of them has this error besides the noise
+        means, stds = (
+            sums[1:] / users,
+            np.hypot(stds[1:] / users, math.sqrt(2 / users) * self._sizes),
+        )
+        ratio, _ = _posterior(means[0], stds[0], self.ratio, _TRUST * self.ratio)
+        residual, _ = _posterior(means[1], stds[1], self.residual, _TRUST * self.residual)
+        excess, noise_std = _posterior(means[2], stds[2], 0.0, self.noise_std)
+        noise = float(np.clip(self.noise + excess, 0.02, 2.0))
+        added, _ = _posterior(means[4], stds[4], self.added, _TRUST * self.added)
+        added = max(added, 0.1 * self.added)
+        slope, slope_std = _posterior(
+            means[3] / added, math.hypot(stds[3], stds[4]) / added, 1.0, self.slope_std
+        )
+        length = float(np.linalg.norm(self.known))
+        common, _ = _posterior(
+            float(self.known @ means[5:]) / length**2,
+            float(np.linalg.norm(self.known * stds[5:])) / length**2,
+            1.0,
+            _TRUST,
+        )
+        around = max(common, 0.1) * self.known
+        known = [
+            _posterior(m, s, k, _ALIKE * k)[0]
+            for m, s, k in zip(means[5:], stds[5:], around, strict=True)
+        ]
+        return StepScales(
+            noise,
+            math.hypot(noise_std, 0.03),
+            max(residual, noise / 2),
+            max(ratio, 0.1 * self.ratio),
+            np.maximum(known, 0.1 * around),
+            users,
+            added,
+            slope,
+            slope_std,
+        )
+
+
+def _posterior(observed: float, std: float, expected: float, trust: float) -> tuple[float, float]:
+    """Mean and standard deviation of a number expected with one standard deviation, `trust`, and
+    observed with another."""
+    gain = trust**2 / (trust**2 + std**2)
+    return expected + gain * (observed - expected), math.sqrt(gain) * std

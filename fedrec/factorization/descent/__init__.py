@@ -1,0 +1,1 @@
+"""Noisy gradient descent: DP-GD, Ada-DPGD and AM-DPSGD."""

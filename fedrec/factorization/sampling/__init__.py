@@ -1,0 +1,1 @@
+"""Posterior sampling of Fast DPMF, and the stochastic gradient kernel beneath it."""

@@ -1,0 +1,1 @@
+"""Simple private baselines: biases, item-item weights, and popularity."""

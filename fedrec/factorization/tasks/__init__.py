@@ -1,0 +1,1 @@
+"""Linear tasks of Ada-DPALS: ridge regression and descent with adaptive weights."""
