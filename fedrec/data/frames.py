@@ -138,7 +138,7 @@ def _read(
         raise DataError(f"the {path} holds no rows", "Give a frame with a row for each event.")
     names = columns.names()
     try:
-        chosen, notes = complete(typed(frame, names), path, names)
+        chosen, notes, _ = complete(typed(frame, names), path, names)
     except pl.exceptions.PolarsError as failure:
         cause = f"the {path} cannot be read: {str(failure).splitlines()[0]}"
         raise DataError(
