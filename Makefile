@@ -58,6 +58,7 @@ release:
 # planted bugs, each in a copy of the tree: the named test must fail; the last line counts survivors.
 # MUTANTS="--only releases" or "--sample 0.1 --seed abc" runs some of them
 mutants: install
+	$(BIN)/python tests/mutants/run.py --check
 	$(BIN)/python tests/mutants/run.py $(MUTANTS)
 
 lint: install

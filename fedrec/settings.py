@@ -263,8 +263,8 @@ class Scenario(Table):
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def as_published(self, *, features: bool) -> Scenario:
-        """The same scenario with the papers' recipe: AM-SSP with features, without any Ada-DPALS,
-        whose item vectors are free."""
+        """This scenario with the papers' recipe: AM-SSP with features, without any Ada-DPALS, whose
+        item vectors are free."""
         encoder = self.model.encoder if features else "id"
         return self.model_copy(
             update={
@@ -274,7 +274,7 @@ class Scenario(Table):
         )
 
     def with_epsilon(self, epsilon: float) -> Scenario:
-        """The same scenario at another epsilon."""
+        """This scenario at another epsilon."""
         return self.model_copy(
             update={"privacy": self.privacy.model_copy(update={"epsilon": epsilon})}
         )

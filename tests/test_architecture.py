@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture import choices, graph, measure, reach
+from tests.architecture import choices, docstrings, graph, measure, reach
 
 ROOT = Path(__file__).parents[1]
 TREE = graph.sources()
+# packages whose docstrings are still to be mended
+UNMENDED = ("fedrec_simulations",)
 
 
 def found(**added: str) -> list[str]:
@@ -195,6 +197,21 @@ def test_the_measure_of_the_tree_counts_bodies_without_docstrings() -> None:
     text = 'def f():\n    """Says."""\n    x = 1\n    return x\n'
     assert list(measure.functions({"fedrec.planted": text})) == [(2, "fedrec.planted.f")]
     assert measure.statements(text) == 3
+
+
+def test_a_docstring_names_its_subject() -> None:
+    mended = {name: text for name, text in TREE.items() if not name.startswith(UNMENDED)}
+    assert docstrings.unfinished(mended) == []
+
+
+def test_a_docstring_that_asks_or_begins_in_mid_sentence_is_found() -> None:
+    modules = {
+        "fedrec.asks": '"""How noise is drawn."""',
+        "fedrec.held": '"""Draws."""\nclass A:\n    def f(self):\n        """Of the class."""',
+        "fedrec.fine": '"""Draws, as printed."""\ndef f():\n    """Whether it ends."""',
+    }
+    found = docstrings.unfinished(modules)
+    assert found == ["fedrec.asks: 'How noise is drawn.'", "fedrec.held.A.f: 'Of the class.'"]
 
 
 def test_only_the_command_line_prints() -> None:

@@ -1,4 +1,4 @@
-"""What everybody knows before a run."""
+"""Public facts, which everybody knows before a run."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ class PublicFacts:
 
     @property
     def rated(self) -> bool:
-        """As `Interactions.rated`, of the data that is learned from."""
+        """Whether the data that is learned from is rated, as `Interactions.rated` says."""
         return KINDS[self.kind].rated

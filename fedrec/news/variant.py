@@ -183,7 +183,7 @@ def find(name: str) -> NewsVariant | None:
 
 
 def names() -> tuple[str, ...]:
-    """Of all variants.
+    """Names of all variants.
 
     >>> names()[:3]
     ('additive', 'local', 'central')
@@ -196,7 +196,7 @@ def names() -> tuple[str, ...]:
 
 
 def require(name: str) -> NewsVariant:
-    """As `find`. Raises SettingsError where there is no such variant.
+    """Finds a variant as `find` does. Raises SettingsError where there is no such variant.
 
     >>> require("additive").unit
     'click'
@@ -214,7 +214,7 @@ def of(scenario: Scenario) -> NewsVariant:
 
 
 def rounds_of(scenario: Scenario) -> InRounds:
-    """Of the scenario's variant.
+    """Rounds of the scenario's variant.
 
     Raises SettingsError where it does not train in rounds on devices."""
     if (found := of(scenario).in_rounds) is None:
@@ -265,6 +265,6 @@ def promised(scenario: Scenario) -> Guarantee:
 
 
 def promise(scenario: Scenario) -> Guarantee:
-    """The same, with what is not established of it."""
+    """The guarantee of `promised`, with what is not established of it."""
     found, note = promised(scenario), of(scenario).not_established
     return replace(found, established=False, note=note) if note else found

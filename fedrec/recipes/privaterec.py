@@ -37,7 +37,7 @@ def build(scenario: Scenario, facts: RecipeFacts) -> NoReturn:
 
 
 def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
-    """Of a variant whose questions an aggregator sums.
+    """Client steps of a variant whose questions an aggregator sums.
 
     Raises SettingsError for another one, whose devices answer no aggregator."""
     summed = of(scenario).summed

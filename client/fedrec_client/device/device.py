@@ -196,7 +196,7 @@ class Device:
         )
 
     def _read_terms(self, sha256: str, header: Header) -> RunTerms:
-        """Of the run; the ledger pins their digest with the first round that it charges."""
+        """Terms of the run; the ledger pins their digest with the first round that it charges."""
         if self._terms is None or self._terms.digest != sha256:
             terms = read_terms(self._service.content(sha256))
             if terms.digest != sha256:
@@ -251,7 +251,7 @@ def _require_rows(header: Header, items: int) -> None:
 
 
 def _named(digest: str, quorum: int) -> bytes:
-    """As `federation.wire.report_digest`."""
+    """Digest that reports name, as `federation.wire.report_digest` makes it."""
     named = bytes.fromhex(digest)
     return (
         hashlib.sha256(b"fedrec/quorum" + named + quorum.to_bytes(8, "big")).digest()

@@ -1,5 +1,5 @@
-"""What one person has spent, in a file: a line for each round, written durably before a report
-leaves, in a SHA-256 chain.
+"""Ledger of what one person has spent, in a file: a line for each round, written durably before a
+report leaves, in a SHA-256 chain.
 
 A line that was cut off by a crash is dropped: nothing left for it. A changed or missing line is
 noticed; a whole file that was put back is not, as nothing else on the device knows better.

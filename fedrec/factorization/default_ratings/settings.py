@@ -1,4 +1,4 @@
-"""What the default recipe for ratings chooses before it has asked anybody: functions of public
+"""Settings that the default recipe for ratings chooses before it asks anybody: functions of public
 sizes and of the promise."""
 
 from __future__ import annotations

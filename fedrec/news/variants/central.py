@@ -65,7 +65,7 @@ def steps_of(scenario: Scenario) -> Mapping[str, ClientStep]:
 
 
 def plan_of(scenario: Scenario) -> Plan:
-    """Of all releases, for whoever aggregates."""
+    """Plan of all releases, for whoever aggregates."""
     plan, privacy = central.plan_of(promised(scenario), settings_of(scenario)), scenario.privacy
     return (
         plan

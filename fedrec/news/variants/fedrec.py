@@ -37,7 +37,7 @@ def device(scenario: Scenario, data: Impressions, passes: int, noise: DeviceNois
 
 
 def everything(scenario: Scenario, passes: int) -> Costs:
-    """Of bare gradients: of the history and of every label."""
+    """Costs of bare gradients, to the history and to every label."""
     gradients = (GaussianEvent("gradient", math.inf, "click", "replace"),) * passes
     return Costs(gradients, gradients)
 

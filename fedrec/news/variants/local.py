@@ -62,7 +62,7 @@ def randomised_devices(data: Impressions, scenario: Scenario, noise: DeviceNoise
 
 
 def plan_of(scenario: Scenario, passes: int) -> attention.Plan:
-    """Of one answer.
+    """Plan of one answer.
 
     Laplace answers are pure, so their epsilons add up to the promised one; Gaussian ones compose
     exactly."""
