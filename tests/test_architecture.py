@@ -14,7 +14,14 @@ from tests.architecture import choices, docstrings, graph, measure, reach
 ROOT = Path(__file__).parents[1]
 TREE = graph.sources()
 # packages whose docstrings are still to be mended
-UNMENDED = ("fedrec_simulations",)
+UNMENDED = (
+    "fedrec_simulations",
+    "fedrec.api",
+    "fedrec.auditing",
+    "fedrec.cli.commands",
+    "fedrec.report",
+    "fedrec.run",
+)
 
 
 def found(**added: str) -> list[str]:
