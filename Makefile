@@ -68,6 +68,7 @@ lint: install
 
 docs: install
 	$(BIN)/fedrec docs docs/reference.md --results docs/results
+	$(BIN)/python -m benchmarks --page
 
 # the documentation site, into site/; ends with an error if one of its links is dead
 docs-site: install

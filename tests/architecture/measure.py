@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tests.architecture.choices import NAMES, choices
-from tests.architecture.graph import ROOT, Sources, circles, edges, read, sources
+from tests.architecture.graph import BENCHMARKS, ROOT, Sources, circles, edges, read, sources
 
 LONG_FUNCTION, LONG_MODULE = 60, 400
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -52,7 +52,7 @@ def modules(tree: Sources) -> Iterator[tuple[int, str]]:
 
 def figures(of: Sources, each: bool) -> Iterator[str]:
     """The table, a line for each figure."""
-    for where, tree in (("src", of), ("tests", tests())):
+    for where, tree in (("src", of), ("benchmarks", sources(BENCHMARKS)), ("tests", tests())):
         lines = sum(count for count, _ in modules(tree))
         stated = sum(statements(text) for text in tree.values())
         yield f"{where}: files {len(tree)}, lines {lines}, statements {stated}"

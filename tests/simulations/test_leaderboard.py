@@ -527,7 +527,7 @@ def test_the_command_line_writes_rows_and_draws_them(
         ("bench submit", 2, "submit needs run folders"),
         ("bench submit nowhere", 6, "holds no finished run"),
         ("bench leaderboard nowhere", 3, "nowhere is no folder"),
-        ("bench kernels x", 2, "kernels takes no names"),
+        ("bench quality x", 2, "quality takes no names"),
         ("bench leaderboard --protocol ml-1m", 2, "--protocol is not for leaderboard"),
         ("bench leaderboard --quick", 2, "--data and --quick are not for leaderboard"),
     ],

@@ -12,7 +12,6 @@ import pytest
 from fedrec.errors import SettingsError
 from fedrec.factorization.sampling.posterior import PosteriorSettings
 from fedrec.privacy.guarantee import Guarantee
-from fedrec_simulations.bench import sgld
 from fedrec_simulations.experiments.papers import fast_dpmf
 from fedrec_simulations.experiments.papers.starts import Start
 from tests.simulations.paper_rows import paper_rows
@@ -68,14 +67,3 @@ def test_an_unknown_figure_and_missing_data_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(SettingsError, match=words):
             paper_rows(f"fast-dpmf/{name}", tmp_path, data=data)
-
-
-def test_the_benchmark_reports_every_figure_that_is_promised() -> None:
-    pytest.importorskip("threadpoolctl")
-    found = sgld.run(quick=True)
-    for rates in found["ratings_per_second"].values():
-        assert rates["sgd"]["wall"] > 0
-        assert rates["sgld"]["per_core"] > 0
-    curve = found["error_against_seconds"]["ours"]
-    assert curve[-1]["rmse"] < curve[0]["rmse"]
-    assert found["predictions_per_second"]["pairs"]["wall"] > 0

@@ -13,8 +13,8 @@ from fedrec.settings import Scenario, load
 from fedrec.shipped import shipped
 from fedrec_server import news, rounds
 from fedrec_server.public import PublicData
-from fedrec_simulations.bench.runtimes import CASTS, carried, families, reduced
 from fedrec_simulations.runtimes.deployment_files import NOT_FOR_PARTIES, toml
+from tests.simulations.carried import CASTS, carried, families, reduced
 
 TINY = (
     "data.preset=",

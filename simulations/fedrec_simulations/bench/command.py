@@ -19,22 +19,19 @@ from fedrec_simulations.bench.options import Bench
 app = typer.Typer(rich_markup_mode=None)
 
 _OF = {
-    "--endurance": (Bench.serving, Bench.nodes),
     "--jobs": (
         Bench.paper,
         Bench.study,
         Bench.search,
         Bench.sizes,
         Bench.simple,
-        Bench.plan,
-        Bench.runtimes,
     ),
     "--only": (Bench.study, Bench.search, Bench.news_paper),
     "--likes": (Bench.study, Bench.search),
     "--seeds": (Bench.study, Bench.sizes, Bench.simple, Bench.news_paper),
-    "--users": (Bench.sizes, Bench.simple, Bench.plan, Bench.scale),
-    "--items": (Bench.sizes, Bench.simple, Bench.plan),
-    "--epsilons": (Bench.sizes, Bench.simple, Bench.plan),
+    "--users": (Bench.sizes, Bench.simple),
+    "--items": (Bench.sizes, Bench.simple),
+    "--epsilons": (Bench.sizes, Bench.simple),
     "--set": (Bench.paper, Bench.simple),
     "--html": (Bench.paper,),
     "--protocol": (Bench.submit,),
@@ -77,13 +74,12 @@ def _epsilons(text: str) -> list[float]:
     return found
 
 
-@app.command(short_help="Measure speed and quality; print one JSON object.", help=options.HELP)
+@app.command(short_help="Measure quality; print one JSON object.", help=options.HELP)
 def bench(
     what: options.What,
     names: options.Names = None,
     data: options.Data = None,
     quick: options.Quick = False,
-    endurance: options.Endurance = 0.0,
     jobs: options.Jobs = 1,
     only: options.Only = None,
     likes: options.Likes = False,
@@ -100,7 +96,6 @@ def bench(
 ) -> None:
     """See `options.HELP`."""
     flags: dict[str, object] = {
-        "--endurance": endurance,
         "--jobs": jobs > 1,
         "--only": only,
         "--likes": likes,
@@ -145,7 +140,7 @@ def bench(
         as_json,
         grid,
     )
-    result = _measured(what, names or [""], data or [], some, endurance, html)
+    result = _measured(what, names or [""], data or [], some, html)
     from fedrec.storage import finite, write_json
 
     if output:
@@ -183,7 +178,7 @@ def _check(what: Bench, names: Sequence[str], data: Sequence[str], flags: set[st
             raise SettingsError(
                 f"{flag} is not for {what.value}", f"It is for: {', '.join(_OF[flag])}."
             )
-    if len(data) > 1 and what not in {Bench.simple, Bench.plan, Bench.cluster}:
+    if len(data) > 1 and what is not Bench.simple:
         raise SettingsError(
             f"{what.value} takes one --data, found {len(data)}", "Measure one at a time."
         )
@@ -194,14 +189,11 @@ def _measured(
     names: Sequence[str],
     data: Sequence[str],
     some: _Told,
-    endurance: float,
     html: Path | None,
 ) -> dict[str, Any]:
     """One JSON object."""
-    # these compare against BLAS on all cores
-    if what not in {Bench.kernels, Bench.als, Bench.encoder}:
-        one_blas_thread()
-    from fedrec_simulations.bench.verbs import endure, paper, run, told
+    one_blas_thread()
+    from fedrec_simulations.bench.verbs import paper, run, told
 
     path = "".join(data[:1])
     shared: dict[str, Any] = {"quick": some.quick, "jobs": some.jobs, "silent": some.silent}
@@ -238,8 +230,6 @@ def _measured(
         )
     if what is Bench.sizes:
         return told("sizes", output=some.output, seeds=some.seeds, **some.grid, **shared)
-    if what is Bench.runtimes:
-        return told("runtimes", output=some.output, **shared)
     if what is Bench.simple:
         return told(
             "simple",
@@ -250,17 +240,7 @@ def _measured(
             **some.grid,
             **shared,
         )
-    if what is Bench.plan:
-        return told("plan", data=data, output=some.output, **some.grid, **shared)
-    if what is Bench.scale:
-        return told("scale", users=some.grid["users"], quick=some.quick, silent=some.silent)
-    if what is Bench.cluster:
-        return told("cluster", data=data, quick=some.quick, silent=some.silent)
-    return (
-        endure(what.value, endurance, quick=some.quick)
-        if endurance
-        else run(what.value, data=path, quick=some.quick)
-    )
+    return run(what.value, data=path, quick=some.quick)
 
 
 def _submit(runs: list[Path], output: Path | None, protocol: str, system: str) -> str:

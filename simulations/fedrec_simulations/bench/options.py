@@ -12,30 +12,16 @@ import typer
 class Bench(StrEnum):
     """What can be measured."""
 
-    kernels = "kernels"
-    als = "als"
-    encoder = "encoder"
-    readers = "readers"
     ablation = "ablation"
     quality = "quality"
     clicks = "clicks"
     news = "news"
     news_paper = "news-paper"
-    intake = "intake"
-    enrolment = "enrolment"
-    nodes = "nodes"
-    device = "device"
     cohorts = "cohorts"
     sharing = "sharing"
-    sharing_intake = "sharing-intake"
-    processes = "processes"
-    runtimes = "runtimes"
-    grid = "grid"
-    sgld = "sgld"
     paper = "paper"
     study = "study"
     search = "search"
-    serving = "serving"
     serving_basis = "serving-basis"
     serving_lists = "serving-lists"
     serving_news = "serving-news"
@@ -43,45 +29,20 @@ class Bench(StrEnum):
     linkage = "linkage"
     sizes = "sizes"
     simple = "simple"
-    plan = "plan"
-    cluster = "cluster"
-    scale = "scale"
-    sums = "sums"
-    leaves = "leaves"
     submit = "submit"
     leaderboard = "leaderboard"
-    light_device = "light-device"
-    light_devices = "light-devices"
 
 
-HELP = """Measure speed as ratios to a reference in the same run, quality as means over seeds; print
-one JSON object.
-
-Kernels and readers: kernels, als, encoder and readers need `pip install 'fedrec[bench]'`. sgld
-compares blocked SGD and SGLD with LIBMF.
-
-Parties: intake measures the aggregator's service with two client processes. enrolment measures the
-cost of enrolling a user where a million are enrolled. nodes measures what a thousand idle clients
-cost the server, device what one idle client costs its own machine. sharing measures what three
-aggregators cost beside a trusted one, sharing-intake how many users a second they take. leaves
-measures the intake of 1, 2 and 10 leaf aggregators, and kills a leaf and the root. light-device
-times a round of one light device, light-devices a round of ten thousand.
-
-Runtimes: processes times a whole training in separate processes beside the loopback. runtimes times
-every shipped scenario on every runtime. grid times Flower's messages in this process, and on Ray's
-actors where `fedrec[ray]` is installed. cluster times a training on 1, 2 and 4 nodes of Ray, kills
-a worker and adds a node. scale says what a training on a billion planted ratings takes, from a
-sample of their parts. sums compares the sums of a round with Dask, Ray Data and Spark, where
-these are installed.
+HELP = """Measure quality as means over seeds; print one JSON object.
 
 Quality: quality, ablation, news and news-paper read MovieLens 1M; clicks reads a folder of click
 lists with train and test. cohorts measures what it costs the model to ask a share of the users in
-every round. sizes trains the default recipe on planted ratings of many sizes, and looks for sizes
-at which it is worse than item biases, a smaller epsilon or fewer users. simple compares it with
-simple private methods on the data given, or on ten planted shapes (--data planted). plan compares
-what `fedrec plan` predicts with trainings on the data given.
+every round, sharing what three aggregators cost beside a trusted one. sizes trains the default
+recipe on planted ratings of many sizes, and looks for sizes at which it is worse than item biases,
+a smaller epsilon or fewer users. simple compares it with
+simple private methods on the data given, or on ten planted shapes (--data planted).
 
-Serving: serving puts load on a real `fedrec serve`. serving-basis, serving-lists, serving-news and
+Serving: serving-basis, serving-lists, serving-news and
 serving-attention measure what private queries lose on MovieLens 1M. linkage measures how often two
 noised answers of one person are matched.
 
@@ -91,14 +52,12 @@ seconds make one row at a time whatever --jobs says. study trains every system a
 five seeds on one data set; docs/study.md is made of its output. search tries the same number of
 settings, on validation ratings, for every line of the study on one model.
 
-Interrupted, paper, study, search, news-paper, sizes, simple, plan and runtimes go on from their
+Interrupted, paper, study, search, news-paper, sizes and simple go on from their
 finished rows when the same command is given again.
 
 Examples:
 
 \b
-  fedrec bench kernels --quick
-  fedrec bench serving --endurance 60
   fedrec bench paper ada-dpals/figure5
   fedrec bench paper dp-cmf/figure1 --data ml-1m --jobs 2 --html figure1.html
   fedrec bench study --data ml-1m --jobs 2 --output study-ml-1m.json
@@ -114,12 +73,9 @@ What = Annotated[
     typer.Argument(
         metavar="WHAT",
         show_choices=False,
-        help="Speed: kernels, als, encoder, readers, intake, enrolment, nodes, device, processes, "
-        "runtimes, grid, sgld, serving, sharing-intake, cluster, scale, sums, leaves, "
-        "light-device, light-devices. Quality: ablation, quality, clicks, news, news-paper, paper, "
+        help="Quality: ablation, quality, clicks, news, news-paper, paper, "
         "study, search, serving-basis, serving-lists, serving-news, serving-attention, linkage, "
-        "sizes, simple, plan, "
-        "cohorts, sharing. Leaderboard: submit, leaderboard.",
+        "sizes, simple, cohorts, sharing. Leaderboard: submit, leaderboard.",
     ),
 ]
 Names = Annotated[
@@ -137,27 +93,12 @@ Data = Annotated[
     typer.Option(
         metavar="PATH",
         show_default=False,
-        help=(
-            "Data of the quality benchmarks: MovieLens 1M, or click lists; of simple, plan and "
-            "cluster, may be repeated."
-        ),
+        help=("MovieLens 1M, or click lists; of simple, may be repeated."),
     ),
 ]
 Quick = Annotated[
     bool,
     typer.Option("--quick", help="Smaller shapes and fewer repeats: a smoke test, not a figure."),
-]
-Endurance = Annotated[
-    float,
-    typer.Option(
-        min=0,
-        metavar="SECONDS",
-        show_default=False,
-        help=(
-            "Of serving: swaps, cuts and bad messages under load instead. Of nodes: between "
-            "rounds, 300 where not given."
-        ),
-    ),
 ]
 Jobs = Annotated[
     int,
@@ -165,7 +106,7 @@ Jobs = Annotated[
         min=1,
         metavar="N",
         help=(
-            "Of paper, study, search, sizes, simple, plan, runtimes: rows at a time, in processes "
+            "Of paper, study, search, sizes, simple: rows at a time, in processes "
             "that share the cores."
         ),
     ),
@@ -201,10 +142,7 @@ Users = Annotated[
     typer.Option(
         metavar="N,N",
         show_default=False,
-        help=(
-            "Of sizes: the users of the grid. Of simple and plan: also on so many users. Of scale: "
-            "people."
-        ),
+        help=("Of sizes: the users of the grid. Of simple: also on so many users."),
     ),
 ]
 Items = Annotated[
@@ -212,9 +150,7 @@ Items = Annotated[
     typer.Option(
         metavar="M,M",
         show_default=False,
-        help=(
-            "Of sizes: the items of the grid. Of simple and plan: also on so many most rated items."
-        ),
+        help=("Of sizes: the items of the grid. Of simple: also on so many most rated items."),
     ),
 ]
 Epsilons = Annotated[
@@ -222,7 +158,7 @@ Epsilons = Annotated[
     typer.Option(
         metavar="E,E",
         show_default=False,
-        help="Of sizes, simple and plan: epsilons of the grid, e.g. 1,5,inf.",
+        help="Of sizes and simple: epsilons of the grid, e.g. 1,5,inf.",
     ),
 ]
 Overrides = Annotated[

@@ -10,8 +10,7 @@ from fedrec.storage import read_json, write_bytes
 from fedrec_simulations.bench.sections import SECTIONS, Section
 
 INTRODUCTION = """Made by `fedrec docs docs/reference.md --results docs/results` from the files in
-docs/results, which these commands write. Speeds were measured on two cores of a shared machine (AMD
-EPYC, AVX-512): read the ratios, which come from one run each, not the times. Every ε is at δ =
+docs/results, which these commands write. Every ε is at δ =
 10⁻⁵. Of ratings and clicks it is per user (add/remove), with the privacy loss distribution (PLD)
 and Renyi (RDP) as second opinions. The tables of news state the unit and neighbours of each line:
 their epsilons do not compare."""

@@ -8,29 +8,12 @@ from pathlib import Path
 from typing import Any
 
 BENCHES: Mapping[str, tuple[str, bool]] = {
-    "kernels": ("bench.kernels", False),
-    "sums": ("bench.sums", True),
-    "leaves": ("bench.leaves", False),
-    "light-device": ("bench.light_device", False),
-    "light-devices": ("bench.light_devices", False),
-    "als": ("bench.als", False),
-    "encoder": ("bench.encoder", False),
-    "readers": ("bench.readers", False),
     "ablation": ("bench.ablation", True),
     "quality": ("bench.quality", True),
     "clicks": ("bench.clicks", True),
     "news": ("experiments.news", True),
-    "intake": ("bench.intake", False),
-    "enrolment": ("bench.enrolment", False),
-    "nodes": ("bench.nodes", False),
-    "device": ("bench.device", False),
     "cohorts": ("bench.cohorts", False),
     "sharing": ("bench.sharing", True),
-    "sharing-intake": ("bench.sharing_intake", False),
-    "processes": ("bench.processes", True),
-    "grid": ("bench.grid", False),
-    "sgld": ("bench.sgld", False),
-    "serving": ("bench.serving", False),
     "serving-basis": ("bench.serving_utility", True),
     "serving-lists": ("bench.serving_lists", True),
     "serving-news": ("bench.serving_news", True),
@@ -43,12 +26,8 @@ TOLD = {
     "study": "experiments.study.measure",
     "search": "experiments.study.search",
     "news-paper": "experiments.news_paper",
-    "runtimes": "bench.runtimes",
     "sizes": "bench.sizes",
     "simple": "bench.simple",
-    "plan": "bench.plan",
-    "cluster": "bench.cluster",
-    "scale": "bench.scale",
 }
 """By name: modules whose `run(tell=...)` says after every row how far it is."""
 
@@ -61,17 +40,6 @@ def run(what: str, *, data: str, quick: bool) -> dict[str, Any]:
     return dict(
         import_module(f"fedrec_simulations.{module}").run(*([data] if reads else []), quick=quick)
     )
-
-
-def endure(what: str, seconds: float, *, quick: bool) -> dict[str, Any]:
-    """`fedrec bench serving --endurance SECONDS`, or of nodes: one JSON object."""
-    if what == "nodes":
-        from fedrec_simulations.bench import nodes
-
-        return nodes.run(seconds=seconds, quick=quick)
-    from fedrec_simulations.bench import serving_endurance
-
-    return serving_endurance.run(seconds, quick=quick)
 
 
 def paper(

@@ -3,7 +3,7 @@ upper bound.
 
 Ratings: variational ALS, whose ridges are posteriors' and hence need no tuning. Clicks, and lists
 of what people rate: Hu, Koren and Volinsky 2008, the same iteration as the package `implicit`
-(`fedrec bench als` compares them).
+(`python -m benchmarks als` compares them).
 """
 
 from __future__ import annotations

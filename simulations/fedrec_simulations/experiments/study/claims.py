@@ -234,9 +234,9 @@ CLAIMS = (
         "Fig. 3",
         "AM-SSP trains a hundred times faster than AM-DPSGD",
         withdrawn(
-            "`fedrec bench encoder` extrapolates an epoch of per-example gradients by Opacus; the "
-            "paper's Alg. 6 shares an item's passes, which Opacus cannot, and `fedrec bench paper "
-            "am-ssp/figure6` times our own of it"
+            "`python -m benchmarks encoder` extrapolates an epoch of per-example gradients by "
+            "Opacus; the paper's Alg. 6 shares an item's passes, which Opacus cannot, and `fedrec "
+            "bench paper am-ssp/figure6` times our own of it"
         ),
         "held in part: 3.5 times",
         (

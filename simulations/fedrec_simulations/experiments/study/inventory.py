@@ -94,7 +94,7 @@ PAPERS: dict[str, tuple[Shown, ...]] = {
             "cache misses",
             (),
             "of C-SGD and GraphChi by hardware counters, which not every machine grants; "
-            "`fedrec bench sgld` times our sampler beside LIBMF",
+            "`python -m benchmarks sgld` times our sampler beside LIBMF",
         ),
     ),
     "privaterec": (
