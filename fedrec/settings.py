@@ -24,7 +24,6 @@ from fedrec.settings_keys import apply, load_content
 from fedrec.settings_tables.collective import CollectiveSettings
 from fedrec.settings_tables.data import DataSettings
 from fedrec.settings_tables.evaluation import CompareSettings, EvaluationSettings
-from fedrec.settings_tables.figure import FigureSettings
 from fedrec.settings_tables.model import ModelSettings
 from fedrec.settings_tables.news import NewsSettings
 from fedrec.settings_tables.privacy import PrivacySettings
@@ -101,7 +100,6 @@ class Scenario(Table):
     news: NewsSettings = NewsSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     compare: CompareSettings = CompareSettings()
-    figure: FigureSettings = FigureSettings()
     run: RunSettings = RunSettings()
     own: dict[str, Any] = Field(
         default_factory=dict, description="settings of a recipe that an extension registers"
@@ -254,9 +252,8 @@ class Scenario(Table):
         )
 
     def digest(self) -> str:
-        """SHA-256 of everything but where results and budgets go, what is allowed, and what a
-        figure varies around it."""
-        left_out: dict[str, Any] = {"run": True, "figure": True, "privacy": self.unsaid}
+        """SHA-256 of everything but where results and budgets go and what is allowed."""
+        left_out: dict[str, Any] = {"run": True, "privacy": self.unsaid}
         content = self.model_dump(
             mode="json", exclude=left_out if self.own else {**left_out, "own": True}
         )

@@ -145,6 +145,16 @@ def test_what_only_an_import_or_an_unreached_definition_names_is_unreached() -> 
             "fedrec.news.topics.f: draws",
         ),
         ("fedrec_client.answering", "def f(rng): return rng.laplace(0, 1)", "no discrete noise"),
+        (
+            "fedrec.run.simulate",
+            "from fedrec_research.trials import rows_of",
+            "imports fedrec_research.trials, which fedrec_simulations may not",
+        ),
+        (
+            "fedrec.cli.main",
+            "def f():\n    import fedrec_research.command",
+            "which fedrec.cli may not",
+        ),
         ("fedrec.attic", "x = 1", "in no room"),
         (
             "fedrec.run.simulate",
@@ -160,6 +170,14 @@ def test_what_only_an_import_or_an_unreached_definition_names_is_unreached() -> 
 )
 def test_a_planted_violation_is_found(module: str, text: str, said: str) -> None:
     assert any(said in line for line in found(**{module.replace(".", "__"): text}))
+
+
+def test_no_test_of_the_product_needs_research() -> None:
+    """Their texts name it in planted violations alone."""
+    needing = re.compile(r"^\s*(from|import) (fedrec_research|research)\b", re.MULTILINE)
+    assert not [
+        path.name for path in (ROOT / "tests").rglob("*.py") if needing.search(path.read_text())
+    ]
 
 
 def test_a_door_to_noise_that_no_longer_returns_its_price_is_found() -> None:

@@ -14,6 +14,7 @@ from fedrec.data.dataset import Dataset
 from fedrec.data.kinds import KINDS
 from fedrec.data.splits import Split
 from fedrec.errors import SettingsError
+from fedrec.evaluation.als import ALS, als_model
 from fedrec.evaluation.item_item import ITEM_ITEM, MOST_EVENTS, evenly, item_item
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
@@ -29,8 +30,7 @@ from fedrec.run.runtime_choice import LOOPBACK, RuntimeChoice
 from fedrec.run.training import Trained
 from fedrec.settings import Scenario
 from fedrec.storage import write_json
-from fedrec_simulations.experiments.ceiling import ALS, als_model
-from fedrec_simulations.leaderboard import record
+from fedrec.run import code_version
 
 
 def run(
@@ -53,9 +53,7 @@ def run(
     console, started = Console(stderr=True, quiet=quiet), time.perf_counter()
     with open_folder(scenario, name, cast, resume=resume) as folder:
         done, facts = _run(scenario, cast, folder, console, given, on_round)
-        result = write_run(done, facts, console, started=started, quiet=quiet)
-        record.finish(folder)
-    return result
+        return write_run(done, facts, console, started=started, quiet=quiet)
 
 
 def _run(
@@ -67,7 +65,7 @@ def _run(
     on_round: OnRound | None,
 ) -> tuple[Run, PublicFacts]:
     """Train at every epsilon, and evaluate everything."""
-    record.begin(folder)
+    code_version.note(folder)
     with stage(console, "reading data"):
         dataset = given or load_dataset(scenario)
         split = load_split(scenario, dataset)
@@ -86,7 +84,6 @@ def _run(
     )
     work = Work(facts, split, folder, console, runtime, budget, on_round)
     trained = {e: train_one(scenario.with_epsilon(e), work, folder) for e in epsilons_of(scenario)}
-    record.trained(folder)  # before the test rows are read
     rivals, models, limits = rivals_of(scenario, split, console)
     published = _published(scenario, work, rivals)
     with stage(console, "evaluating"):
@@ -188,7 +185,9 @@ def rivals_of(
             )
     if scenario.compare.als:
         with stage(console, "ALS without privacy"):
-            models[ALS] = als_model(split, scenario, ranking=ranking)
+            models[ALS] = als_model(
+                split.train, split.validation, seed=scenario.seed, ranking=ranking
+            )
             rivals[ALS] = _evaluate(scenario, models[ALS], split, None)
         learned = evenly(split.train, most_events=MOST_EVENTS).num_users
         if ranking and split.train.rated and learned < split.train.num_users:

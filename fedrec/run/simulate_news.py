@@ -45,7 +45,7 @@ from fedrec.serving.model_bundles import write_bundle
 from fedrec.serving.news_bundles import news_bundle
 from fedrec.settings import Scenario
 from fedrec.storage import finite, write_arrays, write_bytes, write_json
-from fedrec_simulations.leaderboard import record
+from fedrec.run import code_version
 
 
 def run(
@@ -67,7 +67,6 @@ def run(
         done, content, result = _run(scenario, folder, console, runtime)
         result = {**result, "runtime": cast.described, "seconds": time.perf_counter() - started}
         write_json(folder / RESULT, result)
-        record.finish(folder)
     if not quiet:
         print_methods(Console(), content)
         _print(done)
@@ -82,7 +81,7 @@ def _run(
     from fedrec.report.news_person import for_a_person
     from fedrec.report.page import write
 
-    record.begin(folder)
+    code_version.note(folder)
     with stage(console, "reading data"):
         data = load_news(scenario)
         catalogue = catalogue_of(scenario, data)
@@ -160,7 +159,6 @@ def _finish(
             done, guarantee=with_sound_delta(done.guarantee, users, allowed=allowed)
         )
         seconds[epsilon] = time.perf_counter() - started
-    record.trained(folder)  # before the test impressions are read
     with stage(console, "evaluating"):
         outcomes = {e: _evaluate(scenario, t, data.log.test) for e, t in trained.items()}
         baselines = _baselines(scenario, data, catalogue) if scenario.compare.baselines else {}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-ROLES = ("server", "client", "aggregator", "simulations")
+ROLES = ("server", "client", "aggregator", "simulations", "research")
 PACKAGES = (ROOT / "fedrec", *(ROOT / role / f"fedrec_{role}" for role in ROLES))
 BENCHMARKS = (ROOT / "benchmarks",)
 """Not installed."""

@@ -61,8 +61,6 @@ BAD = [
     "data describe --help"),
     Bad("data split log.csv", 2, "Missing option '--output'", "fedrec data split --help",
     "data split --help"),
-    Bad("bench qualty", 2, "'qualty' is not one of", "Did you mean quality?", "bench --help"),
-    Bad("bench paper am-ssp/99", 2, "no '99'", "figure1"),
     Bad("recommend", 2, "no history is given", "--history FILE"),
     Bad("recommend --history hist.txt --server http://x --epsilon -1", 2, "--epsilon is -1",
     "above 0"),

@@ -60,7 +60,7 @@ sys.exit(code)
 ONE_MACHINE = """
 fedrec.run.account fedrec.auditing.command fedrec.run.data.describing fedrec.run.simulate
 fedrec.run.data.split_files fedrec.run.runtime_choice fedrec.serving.exporting fedrec.cli.disclosure.overview
-fedrec_simulations.bench.command fedrec.testing
+fedrec.testing
 """
 PARTIES = """
 fedrec_aggregator.main fedrec_client.main fedrec_client.flower fedrec_client.participant fedrec_server.main fedrec_server.flower

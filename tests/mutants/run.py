@@ -40,14 +40,13 @@ sys.path.insert(0, str(ROOT))  # a script's own folder comes first otherwise
 from tests.mutants import patterns  # noqa: E402
 
 # the folders that hold packages, and those that hold other modules
-SOURCES = (".", "aggregator", "client", "device", "server", "cli", "simulations", "transport")
+SOURCES = (".", "aggregator", "client", "server", "simulations")
 ROOTS = (*SOURCES, "research", "benchmarks", "tests")
 PACKAGES = (
     "fedrec",
     "fedrec_aggregator",
-    "fedrec.transport",
-    "fedrec.cli",
     "fedrec_client",
+    "fedrec_research",
     "fedrec_server",
     "fedrec_simulations",
 )

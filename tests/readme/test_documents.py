@@ -218,7 +218,6 @@ def test_the_reference_page_describes_every_key_verb_and_format() -> None:
     for verb in (
         "simulate",
         "account",
-        "bench",
         "data formats",
         "data describe",
         "data split",
