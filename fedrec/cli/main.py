@@ -65,7 +65,6 @@ VERBS = (
     "fedrec.cli.parties:app",
     "fedrec.cli.serving:app",
     "fedrec.cli.operating:app",
-    "fedrec.cli.commands.faults:app",
     "fedrec.cli.ledgers.verbs:app",
     "fedrec.cli.commands.pages:app",
 )

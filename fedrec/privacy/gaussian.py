@@ -103,18 +103,6 @@ def add_row_by_row(sums: Int64s, *, step: float, std: float, keys: Sequence[byte
     return np.concatenate(rows) if rows else np.zeros(sums.shape)
 
 
-def add_to_symmetric(
-    sums: Int64s, *, step: float, std: float, key: bytes, isometric: bool
-) -> Float64s:
-    """(r, w(w+1)/2) packed upper triangles to real values; std / sqrt(2) off the diagonal where
-    `isometric`."""
-    return np.asarray(
-        (sums + symmetric_noise(sums.shape, step=step, std=std, key=key, isometric=isometric))
-        * step,
-        np.float64,
-    )
-
-
 def _diagonal(packed: int) -> npt.NDArray[np.bool_]:
     width = (math.isqrt(8 * packed + 1) - 1) // 2
     row, column = np.triu_indices(width)

@@ -48,7 +48,6 @@ BAD = [
     Bad("account --jsn", 2, "--json", "fedrec account --help", f"account {SMALL} --json"),
     Bad("account --sett a=b", 2, "--set", "fedrec account --help", "account --help"),
     Bad("audit --quik", 2, "Did you mean --quick", "fedrec audit --help", "audit --help"),
-    Bad("faults --seeds 1", 2, "No such option: --seeds", "fedrec faults --help", "faults --help"),
     Bad("simulate --clients 0", 2, "0 is not in the range", "fedrec simulate --help",
     "simulate --help"),
     Bad("simulate --clients two", 2, "'two' is not a valid integer", "fedrec simulate --help",

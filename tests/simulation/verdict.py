@@ -31,7 +31,7 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared
 from fedrec.storage import Checkpoints
-from fedrec_simulations.faults.auditor import (
+from tests.simulation.auditor import (
     CHARGED_FIRST,
     COUNTED_ONCE,
     REASONS,
@@ -41,8 +41,14 @@ from fedrec_simulations.faults.auditor import (
     Collected,
     Round,
 )
-from fedrec_simulations.faults.reading import ReleaseBook, client_book, exact_sums, release_book
-from fedrec_simulations.faults.script import AGGREGATOR
+from tests.simulation.reading import (
+    ReleaseBook,
+    client_book,
+    exact_sums,
+    release_book,
+    within_radius,
+)
+from tests.simulation.script import AGGREGATOR, ONE, Topology
 
 EXACT_PLUS_NOISE = "what is released is the exact sum and noise that was drawn for it alone"
 COHORT = "nothing is released for fewer users than the minimum cohort"
@@ -104,6 +110,8 @@ class Verdict:
     auditor: Auditor
     noise: RecordedNoise
     limit: Guarantee
+    topology: Topology = ONE
+    may_stop: bool = False
     complete: set[str] = field(default_factory=set)
     released: int = 0
     unexplained: int = 0
@@ -115,8 +123,9 @@ class Verdict:
         try:
             book = release_book(self._aggregator)
         except ValueError as failure:
-            return [Broken(LEDGER_KEPT, str(failure))]
+            return [*self.auditor.broken, Broken(LEDGER_KEPT, str(failure))]
         found = [
+            *self.auditor.broken,
             *self._about_rounds(book),
             *self._about_budgets(book, clients),
             *self._about_the_disk(book),
@@ -173,6 +182,12 @@ class Verdict:
                 f"{name} was released from attempt {entry['attempt']}, which nobody saw opened",
             )
             return
+        if self.topology.leaves:  # where nobody sees who was counted: everybody was there
+            collected.counted = {
+                token: within_radius(report, collected.releases)
+                for token, report in self.auditor.sent_in[where].items()
+            }
+            collected.rejected = Counter(entry["rejected"])
         if entry["reported"] != len(collected.counted):
             yield Broken(
                 COUNTED_ONCE,
@@ -245,13 +260,13 @@ class Verdict:
     ) -> bytes | None:
         """The recorded key with which the exact sum gives what was released."""
         for key in (key for name, key in self.noise.draws if name == drawn_as):
-            if block.form.matrix:
-                noised = gaussian.add_to_symmetric(
-                    total, step=block.step, std=std, key=key, isometric=isometric
-                )
-            else:
-                noised = gaussian.add_to_rows(total, step=block.step, std=std, key=key)
-            if noised.tobytes() == release.values[block.name].tobytes():
+            how = {"step": block.step, "std": std, "key": key}
+            noise = (
+                gaussian.symmetric_noise(total.shape, isometric=isometric, **how)
+                if block.form.matrix
+                else gaussian.row_noise(total.shape, **how)
+            )
+            if ((total + noise) * block.step).tobytes() == release.values[block.name].tobytes():
                 return key
         return None
 
@@ -270,6 +285,12 @@ class Verdict:
                 )
         if self._passes_limit(mu for *_, mu in charges):
             yield Broken(CHARGED_ONCE, "the aggregator's charges pass its limit")
+        for leaf in self.topology.intakes if self.topology.leaves else ():
+            if any(
+                entry["kind"] in {"charge", "released"}
+                for entry in release_book(self.auditor.folder / leaf).entries
+            ):
+                yield Broken(CHARGED_ONCE, f"{leaf} charged or released something")
         for client in clients:
             spent = client_book(self.auditor.folder / client)
             names = Counter((entry.run, name) for entry in spent for name, _ in entry.releases)

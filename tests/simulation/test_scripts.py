@@ -13,20 +13,26 @@ from fedrec.errors import ProtocolError
 from fedrec.federation.protocol import Receipt
 from fedrec_aggregator.collection import Collection
 from fedrec_aggregator.core import Aggregator
-from fedrec_simulations.faults import auditor, simulator
-from fedrec_simulations.faults.command import run, smallest
-from fedrec_simulations.faults.script import (
-    _MESSAGES,
-    _STEPS,
+from tests.simulation import auditor, simulator
+from tests.simulation.many import run, smallest
+from tests.simulation.script import (
     AGGREGATOR,
+    MESSAGES,
+    ONE,
+    STEPS,
+    THREE,
+    TREE,
+    TREES,
     Kind,
     Operation,
     Script,
     Setup,
+    Topology,
+    role_of,
     script,
     shortened,
 )
-from fedrec_simulations.faults.simulator import Outcome, simulate
+from tests.simulation.simulator import Outcome, simulate
 
 PARTIES = (AGGREGATOR, "server-0", "client-0", "client-1")
 TWO = Setup(clients=2)
@@ -41,18 +47,17 @@ def steps_of(party: str) -> range:
 
 
 def test_a_seed_gives_the_same_script_and_the_same_trace() -> None:
-    for seed in (2, 17):
-        assert script(seed) == script(seed)
-        assert simulate(script(seed)).trace == simulate(script(seed)).trace
+    for seed, topology in ((17, ONE), (2, TREES)):
+        assert script(seed, topology) == script(seed, topology)
+        traces = [simulate(script(seed, topology)).trace for _ in range(2)]
+        assert traces[0] == traces[1]
     assert len({script(seed) for seed in range(50)}) == 50
 
 
 @pytest.mark.slow
 def test_every_kind_of_fault_strikes_in_the_first_fifty_seeds() -> None:
-    struck = Counter(
-        operation.kind for seed in range(50) for operation in simulate(script(seed)).struck
-    )
-    assert set(struck) == set(Kind)
+    scripts = [script(seed, of) for of, seeds in ((ONE, 50), (TREE, 10)) for seed in range(seeds)]
+    assert {one.kind for each in scripts for one in simulate(each).struck} == set(Kind)
 
 
 def test_without_faults_the_model_is_the_loopbacks() -> None:
@@ -112,7 +117,8 @@ def test_a_disk_that_fails_once_at_the_aggregator_or_the_server_ends_in_the_loop
 def test_a_client_whose_disk_failed_once_takes_part_in_the_last_round_all_the_same(
     kind: Kind,
 ) -> None:
-    for at in range(14):
+    # a write has a step before it and one after it: every write is met
+    for at in range(0, 14, 2):
         outcome = struck_by(Operation("client-0", at, kind, 1))
         told = [line for line in outcome.trace if "server-0 > client-0: ask" in line]
         assert (at, outcome.broken) == (at, ())
@@ -171,15 +177,18 @@ def test_a_defect_that_its_caller_takes_for_a_no_is_noticed(
     assert {one.rule for one in outcome.broken} == {auditor.DEFECTS}
 
 
-def test_the_scripts_reach_every_message_and_step_of_a_training() -> None:
+@pytest.mark.parametrize("topology", [ONE, TREE, THREE, TREES], ids=str)
+def test_the_scripts_reach_every_message_and_step_of_a_training(topology: Topology) -> None:
     """Without this, what is added to the protocol is never struck."""
-    taken = struck_by().steps
-    for (sender, receiver), messages in _MESSAGES.items():
-        ways = [taken[way] for way in taken if way.startswith(sender) and f"> {receiver}" in way]
-        assert max(ways) <= messages <= 1.5 * max(ways), (sender, receiver)
-    for role, steps in _STEPS.items():
-        counted = max(taken[party] for party in PARTIES if party.startswith(role))
-        assert counted <= steps <= 1.2 * counted, role
+    setup = Setup(clients=2 if topology == ONE else 3, topology=topology, checked=True)
+    most = Counter[Any]()
+    for where, taken in simulate(Script(setup, ())).steps.items():
+        key = tuple(map(role_of, where.split(" > "))) if ">" in where else role_of(where)
+        most[key] = max(most[key], taken)
+    for way, messages in MESSAGES[topology].items():
+        assert most[way] <= messages <= 1.5 * most[way], way
+    for role, steps in STEPS[topology].items():
+        assert most[role] <= steps <= 1.2 * most[role], role
 
 
 def test_a_client_that_hangs_past_the_deadline_costs_its_users_their_part_and_nothing_else() -> None:  # fmt: skip
@@ -256,5 +265,5 @@ def test_a_broken_rule_is_told_with_the_smallest_script_that_breaks_it(
 def test_the_command_tells_what_struck_and_shows_a_run() -> None:
     said = run(runs=3, seed=1, show=True)
     assert str(script(1)) in said
-    assert "3 runs (seeds 1 to 3)" in said
+    assert "3 runs with one aggregator (seeds 1 to 3)" in said
     assert "every rule held in each" in said

@@ -6,7 +6,7 @@ whether it arrived.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -16,8 +16,8 @@ import numpy as np
 from fedrec.errors import FedRecError, RefusedError, UnreachableError
 from fedrec.federation.protocol import Answer, LedgerGrowth, Opening, RoundStatus
 from fedrec.federation.wire import pack_answer
-from fedrec_simulations.faults.machine import Clock, Crash, Fate, Machine
-from fedrec_simulations.faults.script import AGGREGATOR, Kind, Operation
+from tests.simulation.machine import Clock, Crash, Fate, Machine
+from tests.simulation.script import Kind, Operation
 
 WAIT_S = 5.0
 """How long a caller waits for an answer that does not come."""
@@ -40,6 +40,7 @@ class Message:
     receiver: str
     name: str
     arguments: tuple[Any, ...] = ()
+    named: Mapping[str, Any] = field(default_factory=dict)
     altered: bool = False
 
     @property
@@ -129,10 +130,10 @@ class Network:
     watcher: Watcher
     turn: Callable[[str], None] = lambda server: None
     trace: list[str] = field(default_factory=list)
+    busy: list[str] = field(default_factory=list)  # whoever handles a message now
     _carried: int = 0
     _late: list[tuple[int, Message]] = field(default_factory=list)
     _batches: list[Message] = field(default_factory=list)
-    _handling: list[str] = field(default_factory=list)
 
     def call(self, message: Message) -> Any:
         """The answer. Raises UnreachableError where none comes, and what the receiver raises."""
@@ -152,7 +153,7 @@ class Network:
         due = [
             one
             for one in self._late
-            if everything or (one[0] <= self._carried and one[1].receiver not in self._handling)
+            if everything or (one[0] <= self._carried and one[1].receiver not in self.busy)
         ]
         for one in due:
             if one in self._late:
@@ -219,7 +220,7 @@ class Network:
         if process is None:
             self._nothing_heard(message, "nobody is there")
             raise AssertionError("unheard")
-        self._handling.append(message.receiver)
+        self.busy.append(message.receiver)
         try:
             host.machine.step()
             answer = self._handled(process, message)
@@ -230,7 +231,7 @@ class Network:
             self.end(message.receiver)
             raise _silence(message.receiver) from None
         finally:
-            self._handling.remove(message.receiver)
+            self.busy.remove(message.receiver)
         self._say(f"{message.way}: {message.name}{f' ({note})' if note else ''}: {_told(answer)}")
         if isinstance(answer, Exception):
             raise answer
@@ -323,8 +324,7 @@ def _changed_array(arrays: dict[str, Any], amount: float) -> dict[str, Any]:
 
 
 def _silence(receiver: str) -> UnreachableError:
-    who = "the aggregator" if receiver == AGGREGATOR else receiver
-    return UnreachableError(f"{who} does not answer", "Start it, and go on.")
+    return UnreachableError(f"{receiver} does not answer", "Start it, and go on.")
 
 
 def _told(answer: Any) -> str:
@@ -341,5 +341,7 @@ def _told(answer: Any) -> str:
     if isinstance(answer, LedgerGrowth):
         return f"{len(answer.entries_sha256)} entries to {answer.head.number}"
     if isinstance(answer, bytes):
-        return answer.decode() if answer.startswith(b"{") else f"{len(answer)} bytes"
+        return (
+            answer.decode(errors="replace") if answer.startswith(b"{") else f"{len(answer)} bytes"
+        )
     return str(answer)

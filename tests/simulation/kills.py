@@ -1,4 +1,4 @@
-"""`fedrec faults --kill N`: kill -9 of real processes at random moments, and what must hold of what
+"""`python -m tests.simulation --kill N`: kill -9 of real processes at random moments, and what must hold of what
 they leave.
 
 One deployment after the other trains twice, serves and is asked, while its processes are killed:

@@ -18,6 +18,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.errors import FedRecError
 from fedrec.federation.round_driver import Patience
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, guarantee_of, prepare
 from fedrec.serving import model_bundles
 from fedrec.serving.export_factorization import factorization_bundle
@@ -32,18 +33,20 @@ from fedrec_server.rounds import Progress, run_rounds
 from fedrec_server.runs import Runs, TrainingRun, run_folder
 from fedrec_server.schedule import Schedule
 from fedrec_server.trainings import Trainings
-from fedrec_simulations.faults.auditor import DEFECTS, Auditor, Broken
-from fedrec_simulations.faults.machine import Clock, Crash, Fate, Machine, simulated_disks
-from fedrec_simulations.faults.network import Host, Network, Process
-from fedrec_simulations.faults.parties import (
+from tests.simulation.auditor import DEFECTS, Auditor, Broken
+from tests.simulation.machine import Clock, Crash, Fate, Machine, simulated_system
+from tests.simulation.network import Host, Network, Watcher
+from tests.simulation.parties import (
     AggregatorProcess,
     BroadcastAfar,
     ClientProcess,
-    ReleaseDeskAfar,
+    client_way,
+    server_way,
 )
-from fedrec_simulations.faults.script import AGGREGATOR, Kind, Operation, Script, Setup
-from fedrec_simulations.faults.verdict import RecordedNoise, Trained, Verdict
-from fedrec_simulations.faults.visitor import Visitor
+from tests.simulation.script import AGGREGATOR, ONE, Kind, Operation, Script, Setup
+from tests.simulation.three_party_verdict import ThreePartyVerdict
+from tests.simulation.verdict import RecordedNoise, Trained, Verdict
+from tests.simulation.visitor import Visitor
 
 USERS, ITEMS = 7, 5
 DELTA = 1e-5
@@ -129,34 +132,34 @@ def population() -> Interactions:
 
 
 @cache
-def scenario(steps: int) -> Scenario:
+def scenario(steps: int, parties: int = 1, checked: bool = False) -> Scenario:
     """The smallest training that has a round of counts and rounds of statistics."""
-    return load(
-        None,
-        [
-            "recipe=published",
-            "model.dimension=2",
-            f"model.steps={steps}",
-            "model.encoder=id",
-            "privacy.epsilon=5",
-        ],
-    )
+    sets = [
+        "recipe=published",
+        "model.dimension=2",
+        f"model.steps={steps}",
+        "model.encoder=id",
+        "privacy.epsilon=5",
+    ]
+    if parties == 3:
+        checks = "checked" if checked else "trusted-sites"
+        sets += ["privacy.aggregation=three-party", f"privacy.hostile_clients={checks}"]
+    return load(None, sets)
 
 
 @cache
-def _prepared(steps: int, num_users: int) -> Prepared:
-    chosen = scenario(steps)
+def _prepared(training: tuple[int, int, bool], num_users: int) -> Prepared:
+    chosen = scenario(*training)
     return prepare(chosen, _public().facts(num_users=num_users, seed=chosen.seed))
 
 
-def _trained(run: str, folder: Path, steps: int, min_share: float) -> Trained:
+def _trained(run: str, folder: Path, setup: Setup, min_share: float) -> Trained:
     """A client may lie about how many users it has; the plan is the same then, and the training is
     for that many."""
     notes = folder / "run.json"
     num_users = int(read_json(notes)["num_users"]) if notes.exists() else 0
-    return Trained(
-        run, _prepared(steps, num_users or USERS), population(), folder, num_users, min_share
-    )
+    prepared = _prepared(setup.training, num_users or USERS)
+    return Trained(run, prepared, population(), folder, num_users, min_share)
 
 
 @cache
@@ -170,20 +173,27 @@ class _World:
 
     def __init__(self, script: Script, folder: Path) -> None:
         self.script, self.setup, self.folder = script, script.setup, folder
-        self.fate, self.clock, self.noise = Fate(script), Clock(), RecordedNoise(0)
-        self.limit, limits = (
-            Guarantee(self.setup.max_epsilon, DELTA),
-            Limits(min_cohort=self.setup.min_cohort),
-        )
+        self.fate, self.clock, self.topology = Fate(script), Clock(), script.setup.topology
+        self.limit = Guarantee(self.setup.max_epsilon, DELTA)
+        limits = Limits(min_cohort=self.setup.min_cohort)
         persons = tuple(f"{name}-person" for name in self.setup.server_names)
-        parties = (AGGREGATOR, *self.setup.client_names, *self.setup.server_names, *persons)
-        self.machines = {party: Machine(party, self.fate, self.clock) for party in parties}
-        self.auditor = Auditor(
-            folder, self.clock.of(AGGREGATOR), limits.max_round_s, limits.min_cohort
-        )
-        self.network = Network(self.fate, self.clock, {}, self.machines, self.auditor, self._turn)
+        parties = (*self.topology.aggregators, *self.setup.client_names, *self.setup.server_names)
+        self.machines = {
+            party: Machine(party, self.fate, self.clock) for party in (*parties, *persons)
+        }
+        self.verdict: Verdict | ThreePartyVerdict
+        if self.topology.parties == 3:
+            noise, self.verdict = Streams(0), ThreePartyVerdict(folder, self.setup)
+            watcher: Watcher = self.verdict
+        else:
+            noise = RecordedNoise(0)
+            watcher = Auditor(
+                folder, self.clock.of(AGGREGATOR), limits.max_round_s, limits.min_cohort
+            )
+            self.verdict = Verdict(watcher, noise, self.limit, self.topology)
+        self.network = Network(self.fate, self.clock, {}, self.machines, watcher, self._turn)
         self.network.hosts |= {
-            AGGREGATOR: Host(self.machines[AGGREGATOR], lambda: self._aggregator(limits))
+            name: self._aggregator(name, limits, noise) for name in self.topology.aggregators
         }
         self.network.hosts |= {
             name: self._client(name, *bounds)
@@ -197,58 +207,37 @@ class _World:
 
     def outcome(self) -> Outcome:
         defects = list[Broken]()
-        with simulated_disks(self._machine_of):
+        servers = self.servers.values()
+        with simulated_system(self._machine_of):
             try:
                 self._run()
             except Exception as failure:  # whatever it is: a party must not fail like this
                 defects.append(Broken(DEFECTS, f"{type(failure).__name__}: {failure}"))
             finally:
-                for host in self.network.hosts.values():
-                    host.stop()
-                for server in self.servers.values():
-                    server.stop()
-        verdict = Verdict(self.auditor, self.noise, self.limit)
+                for each in (*self.network.hosts.values(), *servers):
+                    each.stop()
+        entries = [(server, entry) for server in servers for entry in server.entries]
         runs = [
-            _trained(
-                entry.run, server.folder / "runs" / entry.run, self.setup.steps, server.min_share
-            )
-            for server in self.servers.values()
-            for entry in server.entries
+            _trained(entry.run, server.folder / "runs" / entry.run, self.setup, server.min_share)
+            for server, entry in entries
         ]
-        served = [one for server in self.servers.values() for one in server.visitor.judge()]
-        judged = [*verdict.judge(self.setup.client_names, runs), *served]
-        broken = [
-            *defects,
-            *self.auditor.broken,
-            *judged,
-            *self._endings_that_should_not_be(defects),
-        ]
-        finished = {
-            entry.run
-            for server in self.servers.values()
-            for entry in server.entries
-            if entry.finished_s
-        }
+        broken = [*defects, *self.verdict.judge(self.setup.client_names, runs)]
+        broken += [one for server in servers for one in server.visitor.judge()]
+        broken += self._endings_that_should_not_be(defects)
+        finished = {entry.run for _, entry in entries if entry.finished_s}
+        endings = {run: said for server in servers for run, said in server.endings().items()}
+        starts = [each.starts for each in (*self.network.hosts.values(), *servers)]
         return Outcome(
             self.script,
-            {
-                run: self._told(ending)
-                for server in self.servers.values()
-                for run, ending in server.endings().items()
-            },
-            frozenset(verdict.complete & finished),
-            verdict.released,
+            {run: self._told(said) for run, said in endings.items()},
+            frozenset(self.verdict.complete & finished),
+            self.verdict.released,
             tuple(self.fate.struck),
-            sum(max(0, starts - 1) for starts in self._starts()),
+            sum(max(0, number - 1) for number in starts),
             dict(self.fate.taken),
             tuple(broken),
             tuple(self._told(line) for line in self.network.trace),
         )
-
-    def _starts(self) -> list[int]:
-        return [host.starts for host in self.network.hosts.values()] + [
-            server.starts for server in self.servers.values()
-        ]
 
     def _told(self, words: str) -> str:
         """Without the place of this run's folder, which is another every time."""
@@ -289,12 +278,20 @@ class _World:
                 other.advance()
 
     def _tick(self) -> None:
-        process = self.network.hosts[AGGREGATOR].process
-        if isinstance(process, AggregatorProcess):
-            try:
-                process.core.tick()
-            except Crash:
-                self.network.end(AGGREGATOR)
+        for name in self.topology.aggregators:
+            host = self.network.hosts[name]
+            # of several, one that is down comes back with time: others wait for it, unasked
+            process = host.process if self.topology == ONE else host.running()
+            if isinstance(process, AggregatorProcess) and name not in self.network.busy:
+                self.network.busy.append(name)
+                try:
+                    process.core.tick()
+                except Crash as crash:
+                    if crash.party != name:
+                        raise
+                    self.network.end(name)
+                finally:
+                    self.network.busy.remove(name)
 
     def _endings_that_should_not_be(self, defects: Sequence[Broken]) -> Iterator[Broken]:
         # a limit of 5 has room for one training; of two runs at once each may have a part of it
@@ -311,7 +308,8 @@ class _World:
             # nor can a run end without those who left, where the aggregator wants more than are
             # there
             too_few = self._there()[1] < self.setup.min_cohort
-            if server.finished < room and not misled and not too_few and not defects:
+            excused = misled or too_few or self.verdict.may_stop
+            if server.finished < room and not excused and not defects:
                 yield Broken(ENDS, f"{server.run}: {server.ending}")
 
     # --- who is there ---
@@ -319,31 +317,36 @@ class _World:
     def _machine_of(self, path: Path) -> Machine:
         return self.machines[path.relative_to(self.folder).parts[0]]
 
-    def _aggregator(self, limits: Limits) -> Process:
-        return AggregatorProcess(
-            self.folder / AGGREGATOR,
-            self.machines[AGGREGATOR],
-            limit=self.limit,
-            limits=limits,
-            noise=self.noise,
+    def _aggregator(self, name: str, limits: Limits, noise: Streams) -> Host:
+        machine = self.machines[name]
+        return Host(
+            machine,
+            lambda: AggregatorProcess(
+                self.folder / name,
+                machine,
+                self.network,
+                self.topology,
+                limit=self.limit,
+                limits=limits,
+                noise=noise,
+            ),
         )
 
     def _client(self, name: str, first: int, last: int) -> Host:
         data, machine = population().users_subset(np.arange(first, last)), self.machines[name]
         users = LocalUsers(data, _public().items, tuple(f"user-{k}" for k in range(first, last)))
-
-        def begin() -> Process:
-            return ClientProcess(
+        way = client_way(name, self.network, self.topology, self.setup.tries)
+        return Host(
+            machine,
+            lambda: ClientProcess(
                 self.folder / name,
                 machine,
-                self.network,
                 users,
+                way,
                 limit=self.limit,
                 users_per_batch=self.setup.users_per_batch,
-                tries=self.setup.tries,
-            )
-
-        return Host(machine, begin)
+            ),
+        )
 
 
 def _shards(setup: Setup) -> list[tuple[int, int]]:
@@ -431,7 +434,8 @@ class _Server:
                 self.min_share,
                 users / int(read_json(run_folder(self.folder) / "run.json")["num_users"]),
             )
-        runs, desk = Runs(self.folder), ReleaseDeskAfar(self.name, self._network, self._setup.tries)
+        runs = Runs(self.folder)
+        desk = server_way(self.name, self._network, self._setup.topology, self._setup.tries)
         last = runs.last
         # the first training is asked for by a start, each further one by --again; after the last, a
         # start finds nothing to do
@@ -440,14 +444,14 @@ class _Server:
         trainings = Trainings(
             runs,
             schedule,
-            guarantee_of(scenario(self._setup.steps)),
+            guarantee_of(scenario(*self._setup.training)),
             desk.budget,
             name=self.run,
             clock=clock,
         )
         for entry in trainings.each(sleep):
             yield from run_rounds(
-                scenario(self._setup.steps),
+                scenario(*self._setup.training),
                 _public(),
                 desk,
                 BroadcastAfar(self.name, self._network, self._setup.client_names),

@@ -1,4 +1,4 @@
-"""Who is killed when by `fedrec faults --kill`, and which end is a defect; deployments of real
+"""Who is killed when by `python -m tests.simulation --kill`, and which end is a defect; deployments of real
 processes are the command's."""
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from fedrec_simulations.faults import kills
-from fedrec_simulations.faults.kills import PERSON, Assault, Tally
+from tests.simulation import kills
+from tests.simulation.kills import PERSON, Assault, Tally
 
 pytestmark = pytest.mark.processes
 

@@ -18,7 +18,7 @@ from fedrec_client.serving_link import Left, Query, Reply
 from fedrec_server.runs import Runs
 from fedrec_server.serving.settings import RankingTable
 from fedrec_server.serving.store import Model, found, load
-from fedrec_simulations.faults.auditor import Broken
+from tests.simulation.auditor import Broken
 
 SERVED_WHOLE = (
     "whoever serves a server's folder finds a whole bundle of a training that it knows, and at "

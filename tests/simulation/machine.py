@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from fedrec import storage
-from fedrec_simulations.faults.script import Kind, Operation, Script
+from fedrec.randomness import Streams
+from tests.simulation.script import Kind, Operation, Script
 
 
 class Crash(BaseException):
@@ -64,6 +65,10 @@ class Clock:
         self.now_s += seconds
         self.passed()
 
+    def beat(self, seconds: float) -> None:
+        """Let time pass by steps of some size, for whoever looks again and again."""
+        self.wait(max(seconds, 0.5))
+
     def of(self, party: str) -> Callable[[], float]:
         """That party's clock."""
         return lambda: self.now_s + self.offsets_s[party]
@@ -73,8 +78,8 @@ class Clock:
 class Machine:
     """One party's computer.
 
-    `missed`: messages to come that find nobody. `full`, `doubtful`: writes to come that fail.
-    `gone`: for good."""
+    `missed`: messages to come that find nobody. `full`, `doubtful`: writes to come that fail. `lies`:
+    how the sums to come are none, 0 to 1 each. `gone`: for good."""
 
     party: str
     fate: Fate
@@ -83,6 +88,7 @@ class Machine:
     full: int = 0
     doubtful: int = 0
     gone: bool = False
+    lies: list[float] = field(default_factory=list)
 
     def step(self) -> None:
         """A moment at which something may happen to this party.
@@ -99,6 +105,8 @@ class Machine:
                     self.doubtful += 1
                 case Kind.CRASH:
                     ends, self.missed = True, int(operation.amount)
+                case Kind.LIE:
+                    self.lies.append(operation.amount)
                 case Kind.LEAVE:
                     ends = self.gone = True
         if ends:
@@ -122,6 +130,7 @@ class Machine:
     def repair(self) -> None:
         """What an operator does: room on the disk, the right time, the process running."""
         self.missed = self.full = self.doubtful = 0
+        self.lies.clear()
         self.clock.offsets_s[self.party] = 0
 
 
@@ -185,12 +194,13 @@ class _System:
 
 
 @contextmanager
-def simulated_disks(machine_of: Callable[[Path], Machine]) -> Iterator[None]:
-    """Every file that `fedrec.storage` writes is written by the machine that its path belongs
-    to."""
-    below = vars(storage)
-    real, below["os"] = below["os"], _System(machine_of)
+def simulated_system(machine_of: Callable[[Path], Machine]) -> Iterator[None]:
+    """Every file that `fedrec.storage` writes is written by the machine that its path belongs to,
+    and random bytes are the same in each simulation."""
+    disks, real = vars(storage)["os"], os.urandom
+    vars(storage)["os"] = _System(machine_of)
+    os.urandom = Streams(0).numpy("system").bytes
     try:
         yield
     finally:
-        below["os"] = real
+        vars(storage)["os"], os.urandom = disks, real

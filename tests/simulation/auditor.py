@@ -19,8 +19,8 @@ from fedrec.federation.messages import BlockSpec, ReleaseSpec
 from fedrec.federation.protocol import Opening, Phase, Receipt, Refusal, RoundStatus
 from fedrec.federation.wire import read_header
 from fedrec.privacy.calibration import Plan
-from fedrec_simulations.faults.network import Message
-from fedrec_simulations.faults.reading import (
+from tests.simulation.network import Message
+from tests.simulation.reading import (
     UserReport,
     client_book,
     digest_of,
@@ -29,7 +29,7 @@ from fedrec_simulations.faults.reading import (
     release_book,
     within_radius,
 )
-from fedrec_simulations.faults.script import AGGREGATOR
+from tests.simulation.script import AGGREGATOR
 
 Round = tuple[str, int]
 
@@ -105,6 +105,9 @@ class Auditor:
     _hashes: dict[Round, str] = field(default_factory=dict)
     _asked: dict[tuple[str, str, int], str] = field(default_factory=dict)
     _reports: dict[bytes, UserReport] = field(default_factory=dict)
+    sent_in: defaultdict[Round, dict[bytes, UserReport]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     # that each client was told, damaged ones too
     _quorums: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
 
@@ -184,6 +187,7 @@ class Auditor:
         )
         for one in self._read(run, round, batch):
             known = self._reports.setdefault(one.id, one)
+            self.sent_in[run, round][one.token] = one
             self._require(
                 _same(known, one),
                 ONE_ANSWER,
