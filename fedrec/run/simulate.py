@@ -18,6 +18,7 @@ from fedrec.evaluation.als import ALS, als_model
 from fedrec.evaluation.item_item import ITEM_ITEM, MOST_EVENTS, evenly, item_item
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
+from fedrec.run import code_version
 from fedrec.run.console import stage
 from fedrec.run.data.budget import budget_of
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
@@ -30,7 +31,6 @@ from fedrec.run.runtime_choice import LOOPBACK, RuntimeChoice
 from fedrec.run.training import Trained
 from fedrec.settings import Scenario
 from fedrec.storage import write_json
-from fedrec.run import code_version
 
 
 def run(

@@ -29,7 +29,7 @@ from fedrec.news.trained import Catalogue, TrainedNews, public_table
 from fedrec.news.variant import of, promised
 from fedrec.privacy.guarantee import with_sound_delta
 from fedrec.randomness import Streams
-from fedrec.run import statement
+from fedrec.run import code_version, statement
 from fedrec.run.console import progress_bar, stage
 from fedrec.run.data.budget import DataBudget, budget_of, files_of
 from fedrec.run.data.news import NewsData, catalogue_of, load_news
@@ -45,7 +45,6 @@ from fedrec.serving.model_bundles import write_bundle
 from fedrec.serving.news_bundles import news_bundle
 from fedrec.settings import Scenario
 from fedrec.storage import finite, write_arrays, write_bytes, write_json
-from fedrec.run import code_version
 
 
 def run(

@@ -17,10 +17,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from fedrec_simulations.experiments.progress import Tell
-from fedrec_simulations.experiments.row_queue import result_of, silent
-from fedrec_simulations.experiments.rows import Row
-from fedrec_simulations.experiments.trials import Trial
 
 from fedrec.errors import FedRecError
 from fedrec.registry import require
