@@ -40,8 +40,8 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Interval of the mean of independent values: the t quantile of n - 1 degrees of freedom times the
-    standard error."""
+    """Interval of the mean of independent values: the t quantile of n - 1 degrees of freedom times
+    the standard error."""
     mean, error = mean_and_error(values)
     return Interval(
         mean,
