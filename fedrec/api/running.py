@@ -145,9 +145,7 @@ def simulate(
     _require_one_source(resolved, data)
     if resolved.learns_news:
         require("news", f'recipe "{resolved.recipe}"')
-        from fedrec.run.simulate_news import run as run_news
-
-        return _simulation(run_news(resolved, name=name, resume=resume, quiet=not progress))
+        return _simulation(run(resolved, name=name, resume=resume, quiet=not progress))
     if data is not None:
         name = f"{name}-{_digest_of(data)}"
 

@@ -16,7 +16,7 @@ from fedrec.news import topics
 from fedrec.news.sensitivity import opened
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.randomness import Streams, SystemStreams
+from fedrec.randomness import Streams
 from fedrec.settings import Scenario
 
 DEFAULT_TOPICS = 32
@@ -92,11 +92,6 @@ class TrainedNews:
     def bytes_up(self) -> float:
         """Mean bytes a client sends over the whole training."""
         return sum(part.bytes for part in self.sent)
-
-
-def noise_of(scenario: Scenario) -> Streams | SystemStreams:
-    """Where noise comes from."""
-    return Streams(scenario.seed) if scenario.privacy.noise == "seeded" else SystemStreams()
 
 
 def topics_of(scenario: Scenario, catalogue: Catalogue) -> TopicTable:

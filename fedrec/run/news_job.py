@@ -1,20 +1,18 @@
-"""Job of a runtime for news: one training with its private clicks, and the shards of its
-clients."""
+"""Job of a runtime for news: one training with its private clicks, and the runtime that needs no
+other process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from fedrec.data.impressions import Impressions
-from fedrec.errors import SettingsError
+from fedrec.news.checkpoints import Kept
 from fedrec.news.trained import Catalogue, Progress, TrainedNews
-from fedrec.news.variant import promise, promised
+from fedrec.news.variant import promise, promised, train_news
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.randomness import Streams, SystemStreams
+from fedrec.randomness import Streams, SystemStreams, noise_from
 from fedrec.settings import Scenario
 
 
@@ -36,11 +34,7 @@ class NewsJob:
     @property
     def noise(self) -> Streams | SystemStreams:
         """Where the aggregator's noise comes from."""
-        return (
-            Streams(self.scenario.seed)
-            if self.scenario.privacy.noise == "seeded"
-            else SystemStreams()
-        )
+        return noise_from(self.scenario.privacy.noise, self.scenario.seed)
 
     @property
     def limit(self) -> Guarantee:
@@ -51,35 +45,10 @@ class NewsJob:
         return Guarantee(epsilon, guarantee.delta, guarantee.unit, guarantee.neighbours)
 
 
-NewsRuntime = Callable[[NewsJob], Generator[Progress | TrainedNews, None, None]]
-"""Carries a job from where its folder is; the last thing it yields is the trained model.
+def loopback(job: NewsJob) -> Generator[Progress | TrainedNews, None, None]:
+    """The runtime `loopback`: everybody in this process."""
+    from fedrec.news.local_clients import LocalClients  # brings torch
 
-Closing it ends all parties."""
-
-
-@dataclass(frozen=True)
-class NewsShard:
-    """What one client holds: consecutive users, named as the loopback names them, so that seeded
-    noise is the same."""
-
-    name: str
-    first_user: int
-    clicks: Impressions
-
-    @property
-    def user_ids(self) -> tuple[str, ...]:
-        """Users are named by their number among all."""
-        return tuple(str(self.first_user + k) for k in range(self.clicks.num_users))
-
-
-def news_shards(train: Impressions, clients: int) -> list[NewsShard]:
-    """All users, divided evenly. Raises SettingsError where a client would have none."""
-    if clients > train.num_users:
-        raise SettingsError(
-            f"{clients} clients cannot share {train.num_users} users", "Give fewer --clients."
-        )
-    users = np.array_split(np.arange(train.num_users), clients)
-    return [
-        NewsShard(f"client-{k}", int(mine[0]), train.users_subset(mine))
-        for k, mine in enumerate(users, start=1)
-    ]
+    kept = Kept(job.folder)
+    clients = LocalClients(job.scenario, job.catalogue, job.train, kept)
+    yield from train_news(job.scenario, job.catalogue, clients, kept=kept)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedrec.data.clicklog import ClickLogProtocol
+from fedrec.data.clicklog import liked_in
 from fedrec.errors import RunError, SettingsError
 from fedrec.federation.protocol import ReleaseDesk
 from fedrec.operations import logs
@@ -134,9 +134,7 @@ class FlowerRounds:
             if isinstance(done, TrainedNews):
                 trainings.runs.planned(done.guarantee, None)
                 origin = trainings.origin(self.scenario.privacy.delta, spent=done.spent)
-                liked = (
-                    ClickLogProtocol().liked if self.scenario.data.format == "click-log" else 0.0
-                )
+                liked = liked_in(self.scenario.data.format)
                 if origin is not None:
                     trainings.export = partial(
                         news_bundle, done.recommender, catalogue.news, origin, liked=liked

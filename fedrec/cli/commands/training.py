@@ -154,10 +154,8 @@ def simulate(
         if as_json:
             typer.echo(json.dumps(result))
         return
-    if settings.learns_news:
-        from fedrec.run.simulate_news import run
-    else:
-        from fedrec.run.simulate import run
+    from fedrec.run.simulate import run
+
     result = run(settings, name=name, resume=resume, quiet=as_json, cast=cast)
     if as_json:
         typer.echo(json.dumps(result))

@@ -39,11 +39,11 @@ from fedrec.run.partitions.methods import (
 from fedrec.run.partitions.parts import Parts
 from fedrec.run.partitions.protocol import Engine, Task
 from fedrec.run.partitions.rounds import over
+from fedrec.run.ratings import FinishedRun
 from fedrec.run.run_folder import open_folder
-from fedrec.run.run_output import write_run
-from fedrec.run.run_training import OnRound, Work, epsilons_of, train_one
 from fedrec.run.runtime_choice import RuntimeChoice
-from fedrec.run.training import Trained
+from fedrec.run.training import OnRound, Trained, Work, epsilons_of, train_one
+from fedrec.run.workload import Setting, write_run
 from fedrec.settings import Scenario
 from fedrec.storage import write_json
 from fedrec_simulations.experiments.ceiling import ALS, als_model
@@ -204,7 +204,8 @@ def _trained(
         limits,
         whole,
     )
-    return write_run(done, facts, work.console, started=started, quiet=quiet)
+    setting = Setting(scenario, cast, folder, work.console, budget)
+    return write_run(FinishedRun(done, facts), setting, started=started, quiet=quiet)
 
 
 class _Passes:

@@ -102,7 +102,7 @@ def news_trial(data: str, method: Method, served: Sequence[float], seed: int) ->
 
 def _made(data: str, method: Method, seed: int, served: Sequence[float]) -> Row:
     """The whole run of one scenario."""
-    from fedrec.run.simulate_news import run as simulate
+    from fedrec.run.simulate import run as simulate
 
     return dict(simulate(scenario_of(data, method, seed, served), name=method.variant, quiet=True))
 
