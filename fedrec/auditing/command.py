@@ -108,27 +108,19 @@ def run(
     twice is the same audit; but the attack on the whole command takes the noise that the scenario
     asks for. given: a data set in memory, in the place of the scenario's.
     """
-    if whole:
-        return Audit(tuple(_whole(scenario, _QUICK_RUNS if quick else 0)))
-    effort = QUICK if quick else Effort()
-    if scenario.learns_news:
-        return Audit(tuple(_news(scenario, effort)))
-    return Audit(tuple(_factorisation(scenario, effort, given or load_dataset(scenario))))
-
-
-def _whole(scenario: Scenario, runs: int) -> Iterator[Finding]:
-    if scenario.learns_news:
+    runs = _QUICK_RUNS if quick else 0
+    if whole and scenario.learns_news:
         from fedrec.auditing.whole_news import whole_news_findings  # brings torch
 
-        yield from whole_news_findings(scenario, runs=runs)
-    else:
-        yield whole_finding(scenario, runs=runs)
+        return Audit(tuple(whole_news_findings(scenario, runs=runs)))
+    if whole:
+        return Audit((whole_finding(scenario, runs=runs),))
+    effort = QUICK if quick else Effort()
+    if scenario.learns_news:
+        from fedrec.auditing.news_attacks import news_findings  # brings torch
 
-
-def _news(scenario: Scenario, effort: Effort) -> Iterator[Finding]:
-    from fedrec.auditing.news_attacks import news_findings  # brings torch
-
-    yield from news_findings(scenario, effort)
+        return Audit(tuple(news_findings(scenario, effort)))
+    return Audit(tuple(_factorisation(scenario, effort, given or load_dataset(scenario))))
 
 
 def _factorisation(scenario: Scenario, effort: Effort, dataset: Dataset) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams, SystemStreams, noise_from
-from fedrec.settings import Scenario
+from fedrec.settings import NewsScenario
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class LocalClients:
     """Everybody's clicks in this process: the same messages' content, without messages. kept: where
     answers are that are given once, whatever stops the training."""
 
-    scenario: Scenario
+    scenario: NewsScenario
     catalogue: Catalogue
     train: Impressions
     kept: Kept = NOTHING

@@ -35,20 +35,19 @@ from fedrec.report.content import ReportContent
 from fedrec.report.news import report_content
 from fedrec.report.news_person import for_a_person
 from fedrec.run import statement
-from fedrec.run.account_news import releases_of
+from fedrec.run.account import releases_of
 from fedrec.run.console import progress_bar, stage
 from fedrec.run.data.budget import DataBudget, files_of
 from fedrec.run.data.news import NewsData, catalogue_of, load_news
 from fedrec.run.job import Runtime
-from fedrec.run.news_job import NewsJob, loopback
-from fedrec.run.news_run import _NOISED, NewsOutcome, NewsRun, serving_guarantee
+from fedrec.run.news_run import _NOISED, NewsJob, NewsOutcome, NewsRun, loopback, serving_guarantee
 from fedrec.run.runtime_choice import RuntimeChoice
 from fedrec.run.training import epsilons_of
 from fedrec.run.workload import Setting, cautions
 from fedrec.serving.bundle import FILE, read
 from fedrec.serving.exporting import Export, Origin
 from fedrec.serving.news_bundles import news_bundle
-from fedrec.settings import Scenario
+from fedrec.settings import NewsScenario, Scenario
 from fedrec.storage import finite, write_arrays, write_bytes, write_json
 
 
@@ -61,7 +60,7 @@ class News:
     catalogue: Catalogue
 
     @staticmethod
-    def require_carried(scenario: Scenario, cast: RuntimeChoice) -> None:
+    def require_carried(scenario: NewsScenario, cast: RuntimeChoice) -> None:
         """See `Workload`."""
         news = scenario.news
         if cast.runtime == "loopback":
@@ -172,7 +171,7 @@ def _train(job: NewsJob, runtime: Runtime[NewsJob, Any], console: Console) -> Tr
     raise AssertionError("a training ended without a model")
 
 
-def _evaluate(scenario: Scenario, trained: TrainedNews, test: Impressions) -> NewsOutcome:
+def _evaluate(scenario: NewsScenario, trained: TrainedNews, test: Impressions) -> NewsOutcome:
     delta, streams = scenario.privacy.delta, Streams(scenario.seed)
 
     def scores(asked: Impressions, epsilon: float) -> npt.NDArray[np.float32]:
@@ -190,7 +189,7 @@ def _evaluate(scenario: Scenario, trained: TrainedNews, test: Impressions) -> Ne
 
 
 def _baselines(
-    scenario: Scenario, data: NewsData, catalogue: Catalogue
+    scenario: NewsScenario, data: NewsData, catalogue: Catalogue
 ) -> dict[str, ImpressionMetrics]:
     """Popularity, counted without noise, and public rows of every kind without any training,
     directions at every serving epsilon."""

@@ -31,7 +31,7 @@ from fedrec.run.training import Trained, Work, epsilons_of, train_one
 from fedrec.run.workload import Setting, cautions
 from fedrec.serving.exporting import Export
 from fedrec.serving.model_bundles import bundle_of
-from fedrec.settings import Scenario
+from fedrec.settings import RecipeScenario, Scenario
 from fedrec.storage import finite, write_bytes, write_json
 from fedrec_simulations.experiments.ceiling import ALS, als_model
 
@@ -45,7 +45,7 @@ class Ratings:
     facts: PublicFacts
 
     @staticmethod
-    def require_carried(scenario: Scenario, cast: RuntimeChoice) -> None:
+    def require_carried(scenario: RecipeScenario, cast: RuntimeChoice) -> None:
         """See `Workload`."""
         if scenario.privacy.shares == "real" and cast.runtime != "loopback":
             raise SettingsError(
@@ -95,9 +95,10 @@ class Ratings:
         scenario, split, console = setting.scenario, self.split, setting.console
         rivals, models, limits = rivals_of(scenario, split, console)
         published = _published(scenario, self._work(setting), rivals)
+        beside = {e: {BY_RULE: outcome} for e, (_, outcome) in published.items()}
         with stage(console, "evaluating"):
             outcomes = {
-                e: _evaluate(scenario, t.model, split, rivals | _beside(published, e))
+                e: _evaluate(scenario, t.model, split, rivals | beside.get(e, {}))
                 for e, t in trained.items()
             }
         shown = {
@@ -270,13 +271,6 @@ def _published(
         for e in epsilons_of(scenario)
     }
     return {e: (t, _evaluate(theirs, t.model, work.split, rivals)) for e, t in trained.items()}
-
-
-def _beside(
-    published: Mapping[float, tuple[Trained, Outcome]], epsilon: float
-) -> dict[str, Outcome]:
-    """The published recipe at the same epsilon, for verdicts."""
-    return {BY_RULE: published[epsilon][1]} if epsilon in published else {}
 
 
 def _evaluate(

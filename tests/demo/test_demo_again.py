@@ -40,7 +40,7 @@ def test_two_trainings_by_real_parties_the_second_from_the_first_are_those_of_on
         trainings = Trainings(
             runs,
             Schedule(there.server, again=training > 0),
-            guarantee_of(trial.scenario),
+            guarantee_of(trial.scenario.privacy),
             noise="seeded",
             name="demo",
         )

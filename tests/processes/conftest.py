@@ -25,7 +25,7 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.run.job import Job, loopback
-from fedrec.run.news_job import NewsJob
+from fedrec.run.news_run import NewsJob
 from fedrec.settings import load
 from fedrec.storage import read_json
 from fedrec_aggregator.ledger import ReleaseLedger

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fedrec.errors import SettingsError
-from fedrec.report.news_published import published_rows
+from fedrec.report.news import published_rows
 from fedrec_simulations.experiments import news_paper
 from fedrec_simulations.experiments.trials import Trial
 

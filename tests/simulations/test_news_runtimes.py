@@ -18,7 +18,7 @@ from fedrec.news.trained import Catalogue, TrainedNews
 from fedrec.news.variant import require as variant_named
 from fedrec.run.job import shards
 from fedrec.run.news import News
-from fedrec.run.news_job import NewsJob, loopback
+from fedrec.run.news_run import NewsJob, loopback
 from fedrec.run.runtime_choice import Name, RuntimeChoice
 from fedrec.settings import Scenario, load
 

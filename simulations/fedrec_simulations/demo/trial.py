@@ -9,8 +9,7 @@ from pathlib import Path
 
 from fedrec.cli import recommend as asking
 from fedrec.cli.supervisor import Supervisor
-from fedrec.factorization.earlier import Earlier
-from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.facts import Earlier, PublicFacts
 from fedrec.factorization.released import save
 from fedrec.federation.rounds import State
 from fedrec.privacy.accounting import epsilon_of, mu_for

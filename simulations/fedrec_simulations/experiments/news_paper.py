@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.errors import SettingsError
-from fedrec.report.news_published import TABLES, PublishedRow
+from fedrec.report.news import TABLES, PublishedRow
 from fedrec.storage import finite
 from fedrec_simulations.experiments.intervals import interval
 from fedrec_simulations.experiments.news import Method, news_trial

@@ -440,7 +440,7 @@ class _Server:
         trainings = Trainings(
             runs,
             schedule,
-            guarantee_of(scenario(self._setup.steps)),
+            guarantee_of(scenario(self._setup.steps).privacy),
             desk.budget,
             name=self.run,
             clock=clock,

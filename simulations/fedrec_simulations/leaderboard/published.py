@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from fedrec.report.news_published import TABLES, PublishedRow
+from fedrec.report.news import TABLES, PublishedRow
 from fedrec_simulations.leaderboard.protocol import Protocol
 from fedrec_simulations.leaderboard.rows import FORMAT, Row
 

@@ -35,7 +35,7 @@ def parties_of(job: AnyJob, catalogue: Catalogue | None, clients: int) -> Partie
     """Of a job of ratings and clicks, whose catalogue this is, or of one of news."""
     if isinstance(job, Job) and catalogue is not None:
         return RatingsParties(job, catalogue, clients)
-    from fedrec.run.news_job import NewsJob
+    from fedrec.run.news_run import NewsJob
     from fedrec_simulations.runtimes.news import NewsParties  # brings torch
 
     assert isinstance(job, NewsJob)

@@ -28,7 +28,7 @@ from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
 from fedrec.run.job import Shard, shards
-from fedrec.run.news_job import NewsJob
+from fedrec.run.news_run import NewsJob
 from fedrec.storage import read_json
 from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.flower import Answering

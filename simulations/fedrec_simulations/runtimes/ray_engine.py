@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
@@ -35,7 +34,6 @@ from fedrec.cli.supervisor import Supervisor
 from fedrec.data.dataset import Catalogue
 from fedrec.errors import RunError
 from fedrec.extras import require
-from fedrec.federation.protocol import Broadcast
 from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
 from fedrec.run.job import AnyJob, Runtime
@@ -46,9 +44,9 @@ from fedrec_client.flower import ASK, JOIN, TELL, client_app
 from fedrec_client.last_arrays import HELD, HeldArrays
 from fedrec_client.opened import open_participant
 from fedrec_server.aggregation import desk_and_budget
-from fedrec_server.flower import server_app
-from fedrec_server.rounds import run_rounds
+from fedrec_server.flower import FlowerBroadcast, server_app
 from fedrec_server.settings import ServerSettings
+from fedrec_server.workload import workload_of
 from fedrec_simulations.runtimes.deployment_files import ANY_PORT, PartyFiles
 from fedrec_simulations.runtimes.in_process import parties_of
 from fedrec_simulations.runtimes.parties import SLOWEST_ROUND_S
@@ -156,14 +154,18 @@ def serve(
         replace(settings.whom_to_wait_for(), sleep=sleep),
         replace(settings.patience(), sleep=sleep),
     )
-    carry = _news(scenario, settings) if scenario.learns_news else _ratings(scenario, settings)
+    work = workload_of(scenario, settings.public)
 
-    def rounds(broadcast: Broadcast) -> None:
+    def rounds(broadcast: FlowerBroadcast) -> None:
         with ExitStack() as stack:
             desk, _ = desk_and_budget(
-                scenario, settings, Metrics("server", __version__), Retry(sleep=sleep), stack
+                scenario.privacy,
+                settings,
+                Metrics("server", __version__),
+                Retry(sleep=sleep),
+                stack,
             )
-            for _ in carry(
+            for _ in work.steps(
                 desk,
                 broadcast,
                 Path(settings.state),
@@ -186,21 +188,6 @@ def serve(
         )
     finally:
         over.set()  # where the engine gave up, the rounds still wait for it
-
-
-def _ratings(scenario: Scenario, settings: ServerSettings) -> Callable[..., Iterator[object]]:
-    return partial(run_rounds, scenario, settings.public.read())
-
-
-def _news(scenario: Scenario, settings: ServerSettings) -> Callable[..., Iterator[object]]:
-    from fedrec_server.news import run_news  # brings torch
-    from fedrec_server.public_news import read_public_news
-
-    return partial(
-        run_news,
-        scenario,
-        read_public_news(Path(settings.public.path), settings.public.format, scenario),
-    )
 
 
 def play(server: ServerApp, nodes: ClientApp, folder: Path, *, num_nodes: int, actors: int) -> None:
