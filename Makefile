@@ -5,14 +5,14 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo recommend test test-rest test-all rehearsal ways release mutants lint docs docs-site proto clean
+.PHONY: install demo recommend test test-rest test-research test-all rehearsal ways release mutants lint docs docs-site proto clean
 install: $(VENV)/.installed
 
 # torch is a build that only pip's own configured index offers, so it is named by its exact version
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml research/pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "fedrec needs Python 3.11 or newer: $(PYTHON) was not found."; echo "Install it, or name another: make $(MAKECMDGOALS) PYTHON=python3"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench,news,faiss,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench,news,faiss,dev]' --editable ./research
 	@touch $@
 
 demo: install
@@ -26,7 +26,7 @@ recommend: install
 FIRST := not (processes or browser or slow) or threat
 # not reordered: files that start processes hold few tests, take longest and would come last
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
-test test-rest mutants: export PYTHONDONTWRITEBYTECODE =  # every process would compile all sources again
+test test-rest test-research mutants: export PYTHONDONTWRITEBYTECODE =  # every process would compile all sources again
 
 test: install
 	$(PYTEST) -m "$(FIRST)"
@@ -34,8 +34,12 @@ test: install
 test-rest: install
 	$(PYTEST) -m "not ($(FIRST))"
 
+# figures of papers, the study and measurements of quality: research/
+test-research: install
+	$(PYTEST) research/tests
+
 test-all:
-	@status=0; for part in test test-rest; do $(MAKE) --no-print-directory $$part || status=1; done; exit $$status
+	@status=0; for part in test test-rest test-research; do $(MAKE) --no-print-directory $$part || status=1; done; exit $$status
 
 # docs/deploy.md carried out on four hosts (network namespaces: needs root and iproute2), from a wheel in a clean environment
 rehearsal: install
@@ -58,6 +62,7 @@ release:
 # planted bugs, each in a copy of the tree: the named test must fail; the last line counts survivors.
 # MUTANTS="--only releases" or "--sample 0.1 --seed abc" runs some of them
 mutants: install
+	$(BIN)/python tests/mutants/run.py --check
 	$(BIN)/python tests/mutants/run.py $(MUTANTS)
 
 lint: install
@@ -66,7 +71,9 @@ lint: install
 	$(BIN)/mypy
 
 docs: install
-	$(BIN)/fedrec docs docs/reference.md --results docs/results
+	$(BIN)/fedrec docs docs/reference.md
+	$(BIN)/fedrec research pages
+	$(BIN)/python -m benchmarks --page
 
 # the documentation site, into site/; ends with an error if one of its links is dead
 docs-site: install

@@ -1,5 +1,5 @@
-"""Built into every wheel: the scenarios of simulations/, so that an installed `fedrec bench paper`
-finds those of its figures."""
+"""Built into every wheel: the scenarios of simulations/, so that an installed fedrec finds them by
+name."""
 
 from pathlib import Path
 from typing import Any

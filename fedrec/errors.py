@@ -1,5 +1,4 @@
-"""What can go wrong, as a tree; every leaf knows its cause, its remedy and the exit code of a
-command.
+"""Errors, as a tree; every leaf knows its cause, its remedy and the exit code of a command.
 
     FedRecError                 1
       SettingsError             2   a scenario key or a flag is not what it must be
@@ -90,7 +89,7 @@ class MalformedRowError(DataError):
         self.path, self.line, self.expected, self.found = path, line, expected, found
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """As above, from its own parts."""
+        """Pickled by its own parts."""
         return type(self), (self.path, self.line, self.expected, self.found, self.remedy)
 
 
@@ -151,7 +150,7 @@ class RefusedError(ProtocolError):
         self.code = code
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """As above, with its code."""
+        """Pickled with its code."""
         return type(self), (self.code, self.cause, self.remedy)
 
 

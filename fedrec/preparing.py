@@ -1,5 +1,5 @@
-"""From a scenario's words to objects: the recipe that it names, prepared for public facts, and what
-of it runs on devices."""
+"""Objects for a scenario's words: the recipe that it names, prepared for public facts, and what of
+it runs on devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a scenario's [collective] table and public features to what recipes take: the sides of
+"""Public input of recipes, from a scenario's [collective] table and public features: the sides of
 DP-CMF, metadata and public people."""
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ Build = TypeVar("Build", bound=Callable[..., Any])
 
 
 class NoSettings(BaseModel):
-    """Of a recipe without settings."""
+    """Settings of a recipe that has none."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -169,7 +169,7 @@ def find(name: str) -> RecipeSpec | None:
 
 
 def require(name: str) -> RecipeSpec:
-    """As `find`. Raises SettingsError where there is no such recipe.
+    """Finds a recipe as `find` does. Raises SettingsError where there is no such recipe.
 
     >>> require("dp-bias").name
     'dp-bias'

@@ -24,7 +24,6 @@ from fedrec.settings_keys import apply, load_content
 from fedrec.settings_tables.collective import CollectiveSettings
 from fedrec.settings_tables.data import DataSettings
 from fedrec.settings_tables.evaluation import CompareSettings, EvaluationSettings, RunSettings
-from fedrec.settings_tables.figure import FigureSettings
 from fedrec.settings_tables.model import ModelSettings
 from fedrec.settings_tables.news import NewsSettings
 from fedrec.settings_tables.privacy import PrivacySettings
@@ -168,7 +167,6 @@ class Scenario(Table):
     news: NewsSettings = NewsSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     compare: CompareSettings = CompareSettings()
-    figure: FigureSettings = FigureSettings()
     run: RunSettings = RunSettings()
     own: dict[str, Any] = Field(
         default_factory=dict, description="settings of a recipe that an extension registers"
@@ -321,17 +319,16 @@ class Scenario(Table):
         )
 
     def digest(self) -> str:
-        """SHA-256 of everything but where results and budgets go, what is allowed, and what a
-        figure varies around it."""
-        left_out: dict[str, Any] = {"run": True, "figure": True, "privacy": self.unsaid}
+        """SHA-256 of everything but where results and budgets go and what is allowed."""
+        left_out: dict[str, Any] = {"run": True, "privacy": self.unsaid}
         content = self.model_dump(
             mode="json", exclude=left_out if self.own else {**left_out, "own": True}
         )
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def as_published(self, *, features: bool) -> Scenario:
-        """The same scenario with the papers' recipe: AM-SSP with features, without any Ada-DPALS,
-        whose item vectors are free."""
+        """This scenario with the papers' recipe: AM-SSP with features, without any Ada-DPALS, whose
+        item vectors are free."""
         encoder = self.model.encoder if features else "id"
         return self.model_copy(
             update={
@@ -341,7 +338,7 @@ class Scenario(Table):
         )
 
     def with_epsilon(self, epsilon: float) -> Scenario:
-        """The same scenario at another epsilon."""
+        """This scenario at another epsilon."""
         return self.model_copy(
             update={"privacy": self.privacy.model_copy(update={"epsilon": epsilon})}
         )

@@ -7,7 +7,6 @@ In the repository they lie in simulations/; a built wheel carries them as fedrec
 
 from __future__ import annotations
 
-import re
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -36,12 +35,11 @@ def path_of(name: str) -> Path:
     near = get_close_matches(bare, known, n=1)
     meant = f"Did you mean {near[0]}? " if near else ""
     here = "a folder, and" if Path(name).is_dir() else "there is no such file, and"
-    shown = ", ".join(scenario for scenario in known if not re.search("_(figure|table)", scenario))
     raise SettingsError(
         f"{name}: {here} no scenario of this name comes with fedrec",
         (
             f"{meant}Give a scenario file, or one of: "
-            f"{shown or 'none, for this installation lacks them'}; `fedrec scenarios` lists all."
+            f"{', '.join(known) or 'none, for this installation lacks them'}; `fedrec scenarios` lists all."
         ),
     )
 

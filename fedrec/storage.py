@@ -77,7 +77,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def finite(content: Any) -> Any:
-    """The same structure with "inf" and "nan" as strings, so that any JSON parser reads it."""
+    """The structure with "inf" and "nan" as strings, so that any JSON parser reads it."""
     if isinstance(content, Mapping):
         return {str(k): finite(v) for k, v in content.items()}
     if isinstance(content, list | tuple):

@@ -216,7 +216,7 @@ def _sums(
 
 
 def _widened(question: Question) -> Question:
-    """The same releases with each block repeated until a test of its noise has enough numbers."""
+    """The question with each block repeated until a test of its noise has enough numbers."""
     releases = tuple(
         replace(
             spec,

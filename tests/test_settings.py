@@ -21,26 +21,15 @@ def test_every_shipped_scenario_is_valid() -> None:
         assert isinstance(load(path), Scenario)
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in SCENARIOS if not load(path).figure.seeds], ids=lambda path: path.name
-)
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.name)
 def test_a_scenario_s_name_says_which_recipe_it_runs(path: Path) -> None:
-    """Figures of papers are named for their figure; the others run the default, unless the name has
-    a method."""
+    """They run the default, unless the name has a method."""
     scenario, expected = (
         load(path),
         {"ssp2": "published", "privaterec": "privaterec", "convex": "convex-ssp"},
     )
     [recipe] = {recipe for word, recipe in expected.items() if word in path.stem} or {"default"}
     assert scenario.recipe == recipe
-
-
-def test_the_scenario_of_ssp2_has_the_settings_of_the_paper_s_figure_at_its_epsilon() -> None:
-    ssp2, figure = (
-        {path.name: load(path) for path in SCENARIOS}[name]
-        for name in ("ml1m_ssp2.toml", "am_ssp_figure1.toml")
-    )
-    assert (ssp2.model, ssp2.privacy.epsilon) == (figure.model, figure.privacy.epsilon)
 
 
 def test_the_demo_has_no_baseline_whose_settings_nobody_tuned() -> None:
@@ -161,8 +150,7 @@ def test_the_digest_sees_every_choice_but_not_where_results_go() -> None:
 def test_noise_is_the_systems_unless_a_scenario_asks_for_an_experiment() -> None:
     assert load(None).privacy.noise == "system"
     for path in SCENARIOS:
-        published = "[figure]" in path.read_text()
-        assert load(path).privacy.noise == ("seeded" if published else "system"), path.name
+        assert load(path).privacy.noise == "system", path.name
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""What an aggregator's ledger says, as a chain of hashes: an entry cannot be changed, dropped or
-put back in time unseen.
+"""Chain of hashes over an aggregator's ledger: an entry cannot be changed, dropped or put back in
+time unseen.
 
 The hash of an entry is SHA-256 of the hash before it and of the SHA-256 of its own canonical JSON
 (`federation.ledger_heads`), in which its number stands. Whoever has seen a head can tell later

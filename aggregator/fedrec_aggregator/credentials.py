@@ -1,5 +1,5 @@
-"""Who calls: by client certificate, by bearer token over TLS, or (on loopback, for a trial) by what
-the caller says.
+"""Credentials of callers: by client certificate, by bearer token over TLS, or (on loopback, for a
+trial) by what the caller says.
 
 A certificate of the settings' authority names its holder in a subject alternative name, the URI
 `fedrec:client:<name>` or `fedrec:server:<name>`; where the settings name pins, it must also be of
@@ -61,7 +61,7 @@ class Roster:
 
     @staticmethod
     def of(settings: AggregatorSettings) -> Roster:
-        """As the operator listed them; a token for a client lists it too."""
+        """Callers as the operator listed them; a token for a client lists it too."""
         three = settings.three_party
         by_pin = {} if three is None else {peer.pin: str(peer.place) for peer in three.peers}
         if settings.leaf is not None:

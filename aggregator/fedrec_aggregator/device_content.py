@@ -1,5 +1,5 @@
-"""What light devices read, as a server published it: from a folder, or over HTTPS with every digest
-checked and kept."""
+"""Content that light devices read, as a server published it: from a folder, or over HTTPS with
+every digest checked and kept."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class FolderContent:
         self._folder = folder / "v1"
 
     def told(self) -> bytes:
-        """As the protocol's."""
+        """Implements `Content.told`."""
         return self._read("round") or b"{}"
 
     def content(self, sha256: str) -> bytes | None:
-        """As the protocol's."""
+        """Implements `Content.content`."""
         return self._read(f"content/{sha256}") if _DIGEST.fullmatch(sha256) else None
 
     def _read(self, name: str) -> bytes | None:
@@ -76,11 +76,11 @@ class HttpsContent:
         self._kept, self._lock = OrderedDict[str, bytes](), Lock()
 
     def told(self) -> bytes:
-        """As the protocol's."""
+        """Implements `Content.told`."""
         return self._fetched("round") or b"{}"
 
     def content(self, sha256: str) -> bytes | None:
-        """As the protocol's; bytes of another digest are none."""
+        """Implements `Content.content`; bytes of another digest are none."""
         if not _DIGEST.fullmatch(sha256):
             return None
         with self._lock:

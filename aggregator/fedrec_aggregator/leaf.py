@@ -51,7 +51,7 @@ class LeafAggregator(Aggregator):
     # --- the clients' side ---
 
     def enroll(self, sender: str, tokens: Sequence[bytes], *, max_users: int | None = None) -> int:
-        """As an aggregator's, of its own range.
+        """Enrols as an aggregator does, within its own range.
 
         Raises RefusedError (`FORBIDDEN`) on pseudonyms of another leaf."""
         require_in_range(self.name, self.range, tokens)
@@ -74,7 +74,7 @@ class LeafAggregator(Aggregator):
         round: int = 0,
         ended: bool = False,
     ) -> LeafStanding:
-        """As `leaves.LeafDesk`."""
+        """Implements `LeafDesk.visit`."""
         self._root.extend(since, growth)
         collection = self._rounds.get((run, round))
         if collection is not None:
@@ -86,7 +86,7 @@ class LeafAggregator(Aggregator):
         return self._standing(collection)
 
     def open(self, opening: Opening, plan: Plan) -> LeafStanding:
-        """As `leaves.LeafDesk`.
+        """Implements `LeafDesk.open`.
 
         Raises RefusedError (`STALE_LEDGER`) on an attempt before the last: the root's ledger went
         back."""
@@ -120,7 +120,7 @@ class LeafAggregator(Aggregator):
         return self._standing(collection)
 
     def freeze(self, run: str, round: int, *, digest: str, attempt: int, epoch: str) -> bytes:
-        """As `leaves.LeafDesk`."""
+        """Implements `LeafDesk.freeze`."""
         collection = self._rounds.get((run, round))
         if collection is None or (collection.digest, collection.attempt, self.epoch) != (
             digest,
@@ -221,7 +221,7 @@ class RootHeads:
 
     @property
     def head(self) -> LedgerHead:
-        """As far as the root told it."""
+        """Head of the chain, as far as the root told it."""
         with self._lock:
             return LedgerHead(len(self._entries), self._hashes[-1])
 
@@ -242,7 +242,7 @@ class RootHeads:
                 self._hashes.append(next_hash(self._hashes[-1], entry))
 
     def growth(self, since: LedgerHead) -> LedgerGrowth:
-        """Of all that was told. Raises RefusedError as `LeafAggregator.growth`."""
+        """Growth of all that was told. Raises RefusedError as `LeafAggregator.growth`."""
         with self._lock:
             if since.number >= len(self._hashes) or len(self._entries) == 0:
                 cause = (

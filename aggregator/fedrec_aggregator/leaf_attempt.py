@@ -40,7 +40,7 @@ class LeafAttempt:
 
     @property
     def standings(self) -> list[LeafStanding]:
-        """Of the leaves that were opened."""
+        """Standings of the leaves that were opened."""
         return [part.standing for part in self.parts.values() if part.standing is not None]
 
     @property

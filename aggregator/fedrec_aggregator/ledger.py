@@ -401,7 +401,7 @@ class ReleaseLedger:
 
     @property
     def _name(self) -> str:
-        """For messages."""
+        """Name of the file, for messages."""
         return str(self.folder / "ledger.sqlite")
 
     def _connected(self) -> Any:

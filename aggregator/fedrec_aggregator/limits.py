@@ -1,5 +1,5 @@
-"""What the operator of an aggregator allows: every bound that keeps one peer from holding memory,
-time or the others' privacy."""
+"""Limits that the operator of an aggregator sets: every bound that keeps one peer from holding
+memory, time or the others' privacy."""
 
 from __future__ import annotations
 

@@ -47,12 +47,13 @@ class OutputStore:
         """Of rounds that are open, for the entry of their release; a crash forgets them."""
 
     def attempt(self, run: str, round: int) -> int:
-        """As the protocol's."""
+        """Implements `Store.attempt`."""
         known = self._ledger.attempt(run, round)
         return 0 if known is None else known.attempt
 
     def begin(self, run: str, round: int, attempt: int, digest: bytes) -> None:
-        """As the protocol's. Raises RefusedError (`WRONG_QUESTION`, `ROUND_CLOSED`), RunError."""
+        """Implements `Store.begin`. Raises RefusedError (`WRONG_QUESTION`, `ROUND_CLOSED`),
+        RunError."""
         with self._lock:
             known = self._ledger.attempt(run, round)
             if known is not None and known.digest != digest.hex():
@@ -71,13 +72,13 @@ class OutputStore:
             self._read.clear()
 
     def charge(self, run: str, question: Question, plan: Plan) -> None:
-        """As the protocol's.
+        """Implements `Store.charge`.
 
         Raises BudgetExceededError, UnitMismatchError, RefusedError (`BUDGET`), RunError."""
         self._ledger.charge(run, question.round, plan, [spec.name for spec in question.releases])
 
     def keep(self, run: str, round: int, output: Kept) -> None:
-        """As the protocol's. Raises RunError."""
+        """Implements `Store.keep`. Raises RunError."""
         with self._lock:
             if self.published(run, round):
                 raise RunError(
@@ -89,7 +90,7 @@ class OutputStore:
             self._read[run, round] = output
 
     def kept(self, run: str, round: int) -> Kept | None:
-        """As the protocol's.
+        """Implements `Store.kept`.
 
         Raises RunError where the file is missing after it was published, or damaged."""
         with self._lock:
@@ -102,13 +103,13 @@ class OutputStore:
             return found
 
     def abandon(self, run: str, round: int) -> None:
-        """As the protocol's. Raises RunError where it was published."""
+        """Implements `Store.abandon`. Raises RunError where it was published."""
         with self._lock:
             self._read.pop((run, round), None)
             self._ledger.discard(run, round)
 
     def publish(self, run: str, round: int) -> None:
-        """As the protocol's; again is nothing. Raises RunError."""
+        """Implements `Store.publish`; again is nothing. Raises RunError."""
         with self._lock:
             if self.published(run, round):
                 return
@@ -130,7 +131,7 @@ class OutputStore:
             self._ledger.publish(status, sha256, bytes_in=0)
 
     def published(self, run: str, round: int) -> bool:
-        """As the protocol's."""
+        """Implements `Store.published`."""
         return self._ledger.released(run, round) is not None
 
 

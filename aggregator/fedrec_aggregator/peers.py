@@ -69,18 +69,18 @@ class PeerCore(Protocol):
         """Where it is in a round."""
 
     def held(self, run: str, round: int, attempt: int) -> bytes:
-        """As `PeerDesk.held`."""
+        """Answers `PeerDesk.held`."""
 
     def key(self, run: str, round: int, attempt: int, *, caller: int) -> bytes:
-        """As `PeerDesk.key`, for the aggregator `caller`."""
+        """Answers `PeerDesk.key` for the aggregator `caller`."""
 
     def explicit(
         self, run: str, round: int, attempt: int, first: int, last: int, *, caller: int
     ) -> bytes:
-        """As `PeerDesk.explicit`, for the aggregator `caller`."""
+        """Answers `PeerDesk.explicit` for the aggregator `caller`."""
 
     def openings(self, run: str, round: int, attempt: int) -> bytes:
-        """As `PeerDesk.openings`."""
+        """Answers `PeerDesk.openings`."""
 
 
 @dataclass(frozen=True)
@@ -93,24 +93,24 @@ class CoreAsPeer:
     caller: int
 
     def standing(self, run: str, round: int) -> tuple[Standing, bool]:
-        """As the protocol's."""
+        """Implements `PeerDesk.standing`."""
         said = self._core.standing(run, round)
         return replace(said, held=None), said.held is not None
 
     def held(self, run: str, round: int, attempt: int) -> bytes:
-        """As the protocol's."""
+        """Implements `PeerDesk.held`."""
         return self._core.held(run, round, attempt)
 
     def key(self, run: str, round: int, attempt: int) -> bytes:
-        """As the protocol's."""
+        """Implements `PeerDesk.key`."""
         return self._core.key(run, round, attempt, caller=self.caller)
 
     def explicit(self, run: str, round: int, attempt: int, first: int, last: int) -> bytes:
-        """As the protocol's."""
+        """Implements `PeerDesk.explicit`."""
         return self._core.explicit(run, round, attempt, first, last, caller=self.caller)
 
     def openings(self, run: str, round: int, attempt: int) -> bytes:
-        """As the protocol's."""
+        """Implements `PeerDesk.openings`."""
         return self._core.openings(run, round, attempt)
 
     @property
@@ -183,7 +183,7 @@ class HeardPeer:
         return heard if isinstance(heard, FedRecError) else None
 
     def standing(self, run: str, round: int) -> Standing:
-        """As it was heard. Raises UnreachableError where nothing was."""
+        """The standing that was heard. Raises UnreachableError where nothing was."""
         heard = self._standings.get((run, round))
         if not isinstance(heard, Standing):
             cause = heard.cause if heard is not None else "it was not asked yet"
@@ -194,7 +194,7 @@ class HeardPeer:
         return heard
 
     def key(self, run: str, round: int, attempt: int) -> bytes:
-        """As it was heard. Raises UnreachableError where it was not."""
+        """The key that was heard. Raises UnreachableError where it was not."""
         found = self._keys.get((run, round, attempt))
         if found is None:
             raise UnreachableError(
@@ -203,7 +203,7 @@ class HeardPeer:
         return found
 
     def openings(self, run: str, round: int, attempt: int) -> bytes:
-        """As they were heard. Raises UnreachableError where they were not."""
+        """The openings that were heard. Raises UnreachableError where there were none."""
         found = self._openings.get((run, round, attempt))
         if found is None:
             raise UnreachableError(
@@ -213,7 +213,7 @@ class HeardPeer:
         return found
 
     def explicit(self, run: str, round: int, attempt: int, first: int, last: int) -> bytes:
-        """As it was heard. Raises UnreachableError where it was not."""
+        """The piece that was heard. Raises UnreachableError where it was not."""
         piece, content = self._explicit.get((run, round), ((), b""))
         if piece != (attempt, first, last):
             raise UnreachableError(

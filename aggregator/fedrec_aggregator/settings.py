@@ -1,4 +1,4 @@
-"""What the operator of an aggregator decides, in one TOML file. Unknown keys are refused."""
+"""Settings of the operator of an aggregator, in one TOML file. Unknown keys are refused."""
 
 from __future__ import annotations
 

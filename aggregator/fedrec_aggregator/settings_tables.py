@@ -229,7 +229,8 @@ class TrafficSettings(Table):
 
 
 class LimitSettings(Table):
-    """As `fedrec_aggregator.limits.Limits`, which says what each bound is for."""
+    """Limits in the settings file; `fedrec_aggregator.limits.Limits` says what each bound is
+    for."""
 
     min_cohort: int = Field(100, ge=1)
     max_users_per_sender: int = Field(100_000, ge=1)
@@ -242,5 +243,5 @@ class LimitSettings(Table):
     allow_not_established: bool = False
 
     def limits(self) -> Limits:
-        """For the core."""
+        """Limits as the core takes them."""
         return Limits(**self.model_dump())

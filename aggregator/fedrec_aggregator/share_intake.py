@@ -49,8 +49,8 @@ class ThreePartyAttempt:
 
 
 class ShareIntake:
-    """Of aggregator `place`, whose rules are `party`, applied one at a time under `turn`. attempts:
-    those in memory, which their owner begins and ends."""
+    """Intake of shares at aggregator `place`, whose rules are `party`, applied one at a time under
+    `turn`. attempts: those in memory, which their owner begins and ends."""
 
     def __init__(
         self,

@@ -16,7 +16,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedrec.errors import FedRecError, PrivacyError, ProtocolError, RefusedError, UnreachableError
+from fedrec.errors import (
+    FedRecError,
+    PrivacyError,
+    ProtocolError,
+    RefusedError,
+    RunError,
+    UnreachableError,
+)
 from fedrec.federation.protocol import (
     AttemptNonce,
     LedgerGrowth,
@@ -289,6 +296,10 @@ class ThreePartyAggregator(Aggregator):
                 # before it can give up an output, it must know that no peer published its own
                 raise refused(Refusal.BUSY, failure.cause, failure.remedy) from None
             except RefusedError:
+                raise
+            except RunError:
+                if self._store.attempt(*key) == opening.attempt:
+                    self._forget_round(*key)  # it is on disk all the same: the one before is over
                 raise
             except ProtocolError as failure:
                 raise refused(Refusal.ROUND_CLOSED, failure.cause, failure.remedy) from None

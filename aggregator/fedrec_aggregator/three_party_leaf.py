@@ -60,7 +60,7 @@ class LeafOfThreeAggregator(ThreePartyAggregator):
     # --- the clients' side ---
 
     def enroll(self, sender: str, tokens: Sequence[bytes], *, max_users: int | None = None) -> int:
-        """As an aggregator's, of its own range.
+        """Enrols as an aggregator does, within its own range.
 
         Raises RefusedError (`FORBIDDEN`) on pseudonyms of another leaf."""
         require_in_range(self.name, self.range, tokens)
@@ -83,14 +83,14 @@ class LeafOfThreeAggregator(ThreePartyAggregator):
         round: int = 0,
         ended: bool = False,
     ) -> LeafStanding:
-        """As `leaves.LeafDesk`."""
+        """Implements `LeafDesk.visit`."""
         self._root.extend(since, growth)
         if ended:
             self._forget_attempt(run, round)
         return self._where(run, round)
 
     def open(self, opening: Opening, plan: Plan) -> LeafStanding:
-        """As `leaves.LeafDesk`; shares are of one attempt, and go on in no other.
+        """Implements `LeafDesk.open`; shares are of one attempt, and go on in no other.
 
         Raises RefusedError (`STALE_LEDGER`) on an attempt before the last: the root's ledger went
         back; `ROUND_CLOSED` on one that was begun here before and is lost."""
@@ -120,8 +120,8 @@ class LeafOfThreeAggregator(ThreePartyAggregator):
         return self._where(*key)
 
     def freeze(self, run: str, round: int, *, digest: str, attempt: int, epoch: str) -> bytes:
-        """As `leaves.LeafDesk`: its term. Raises RefusedError also with `BUSY`: the three leaves
-        have not agreed yet; `ROUND_CLOSED`: nothing comes of the attempt here."""
+        """Implements `LeafDesk.freeze`: its term. Raises RefusedError also with `BUSY`: the three
+        leaves have not agreed yet; `ROUND_CLOSED`: nothing comes of the attempt here."""
         known = self._shares.get((run, round))
         if known is None or (known.digest, known.number, self.epoch) != (digest, attempt, epoch):
             cause = (

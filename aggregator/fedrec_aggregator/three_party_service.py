@@ -99,8 +99,8 @@ class ThreePartyCalls:
 
 
 def _place(call: Call) -> int:
-    """Of the peer that calls. Raises RefusedError (`FORBIDDEN`) for a leaf's root, which is no
-    peer."""
+    """Place of the peer that calls. Raises RefusedError (`FORBIDDEN`) for a leaf's root, which is
+    no peer."""
     if call.caller not in {"1", "2", "3"}:
         raise refused(Refusal.FORBIDDEN, f"aggregator {call.caller!r} is no peer of this one")
     return int(call.caller) - 1

@@ -1,5 +1,5 @@
-"""What peers use of this process at once: calls and bytes, bounded for each peer and for all
-together.
+"""Limits on what peers use of this process at once: calls and bytes, bounded for each peer and for
+all together.
 
 Used on the event loop alone, so there is no lock. What is over a bound is refused as BUSY before
 anything is read; the caller comes back. Servers have bounds of their own, so that no crowd of

@@ -1,5 +1,5 @@
-"""From a question to bounded reports, whatever the question: checked before private data is
-touched, silent where it fails.
+"""Bounded reports to a question, whatever the question: checked before private data is touched,
+silent where it fails.
 
 The server is not trusted. What it learns of a client is when and whether it refuses, and how many
 users were counted; so neither may depend on an event:

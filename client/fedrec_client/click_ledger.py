@@ -1,5 +1,5 @@
-"""What each click of this site has cost in trainings of news: written durably before an answer
-leaves, refused past the limit.
+"""Ledger of what each click of this site has cost in trainings of news: written durably before an
+answer leaves, refused past the limit.
 
 Every user of a site answers alike, so one list of runs states what a click of each has cost, by
 role (`privacy.click_accounting`): as part of a history, or as a label. A run is charged in whole
@@ -108,8 +108,8 @@ class ClickLedger:
 
     @property
     def person_epsilon(self) -> float:
-        """Of all runs, per user (replace): for a person with a full history and as many labels as
-        any user of this site, at the delta."""
+        """Epsilon of all runs, per user (replace): for a person with a full history and as many
+        labels as any user of this site, at the delta."""
         return epsilon_of_events(
             of_person([(entry.price, entry.bound) for entry in self.runs]), self.limit.delta
         )

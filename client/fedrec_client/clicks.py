@@ -55,7 +55,7 @@ class Clicks:
 
     @staticmethod
     def of(items: Sequence[str]) -> Clicks:
-        """Of plain ids, oldest first."""
+        """Clicks on plain ids, oldest first."""
         return Clicks(tuple(Click(item, line=line) for line, item in enumerate(items, start=1)))
 
 
@@ -140,7 +140,7 @@ def _number(path: Path, line: int, what: str, text: str) -> float:
 
 
 def _seconds(path: Path, line: int, text: str) -> float:
-    """Of a number, or of an ISO date or instant; UTC without a zone."""
+    """Seconds of a number, or of an ISO date or instant; UTC without a zone."""
     if _is_number(text):
         return float(text)
     try:

@@ -1,5 +1,5 @@
-"""What left this device, byte by byte, what stayed, and what it cost: for the person whose clicks
-they are."""
+"""Explanation for the person whose clicks they are: what left this device, byte by byte, what
+stayed, and what it cost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def promise(answered: Answered, recommender: Recommender) -> str:
 
 
 def cost(answered: Answered, recommender: Recommender) -> str:
-    """Of this call."""
+    """Cost of this call, in words."""
     if answered.answer is None:
         return "nothing"
     if not answered.fresh:

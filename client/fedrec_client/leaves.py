@@ -41,7 +41,7 @@ class Leaves:
         return sum(self._all(lambda leaf: self._enrolled(leaf, tokens), needed=len(self.desks)))
 
     def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
-        """As every leaf knows that answers.
+        """The growth that every leaf knows that answers.
 
         Raises RefusedError (`STALE_LEDGER`) where one says so, UnreachableError where none answers.
         """
@@ -81,7 +81,7 @@ class LeafDelivery(Delivery):
     _away: dict[int, UnreachableError] = field(default_factory=dict, init=False)
 
     def hand_in(self, *, users_per_batch: int, batch_bytes: int) -> None:
-        """As for one aggregator; users of a leaf that is away are not.
+        """Hands in as to one aggregator; users of a leaf that is away are not handed in.
 
         Raises UnreachableError at the end where one is."""
         assert self.leaves is not None

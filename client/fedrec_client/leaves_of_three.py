@@ -99,7 +99,7 @@ class RangesDelivery(Delivery):
             raise failures[0]
 
     def _part(self, way: ThreeWay, users: npt.NDArray[np.int64]) -> SharedDelivery:
-        """Of the users of one range."""
+        """Delivery of the users of one range."""
         keep, before = self.keep, self.batches
         return SharedDelivery(
             self.run,

@@ -1,5 +1,5 @@
-"""What each user of this site has spent, in all runs together: written durably before a report
-leaves, refused past the limit.
+"""Ledger of what each user of this site has spent, in all runs together: written durably before a
+report leaves, refused past the limit.
 
 Every user of a site answers the same questions, so each has spent the same, and one list of entries
 states the spend of each of them. An entry is a round: the releases it was charged for, composed
@@ -323,7 +323,8 @@ class ClientLedger:
             )
 
     def _require_room(self, run: str, plan: Plan, weight: float) -> None:
-        """For every release of the plan that is not charged yet, this question's among them."""
+        """Requires room for every release of the plan that is not charged yet, this question's
+        among them."""
         charged = {
             name for entry in self._entries if entry.run == run for name, _ in entry.releases
         }
@@ -406,11 +407,11 @@ class _HeadOfThree:
     place: int
 
     def ledger_head(self) -> LedgerHead:
-        """As the protocol's."""
+        """Implements `HeadMemory.ledger_head`."""
         return self.ledger._seen_of.get(self.place, LedgerHead())
 
     def keep_ledger_head(self, head: LedgerHead) -> None:
-        """As the protocol's. Raises RunError where it cannot be written."""
+        """Implements `HeadMemory.keep_ledger_head`. Raises RunError where it cannot be written."""
         self.ledger._keep_of_three(self.place, head)
 
 

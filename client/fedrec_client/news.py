@@ -367,7 +367,8 @@ class NewsParticipant:
     # --- what both have in common ---
 
     def _noise(self, known: _Run, question: str = "") -> DeviceNoise:
-        """Of a rehearsal with a seed: what one process would draw for users of these names."""
+        """Noise of the devices; of a rehearsal with a seed, what one process would draw for users
+        of these names."""
         if self._seed is not None:
             return DeviceNoise(Streams(self._seed), self.users.user_ids)
         secret = derive(

@@ -65,7 +65,7 @@ def open_participant(
 def _desk(
     settings: ClientSettings, retry: Retry | None, stack: ExitStack
 ) -> ReportDesk | ThreeWay | Leaves | LeavesOfThree:
-    """Of the one aggregator, of leaves, of three, or of their leaves."""
+    """Desk of the one aggregator, of leaves, of three, or of their leaves."""
 
     def way(one: AggregatorAccess) -> Access:
         return Access(**one.called_by(settings.name))

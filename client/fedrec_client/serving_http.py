@@ -37,7 +37,7 @@ class HttpServer:
     _client: httpx.Client | None = None
 
     def newest(self) -> str:
-        """As the protocol's."""
+        """Implements `Server.newest`."""
         found = patiently(lambda: self._json("GET", "/v1/models", b""))
         spoken(found.get(FIELD), who=f"the server at {self.access.address}")
         version = found.get("newest")
@@ -50,7 +50,7 @@ class HttpServer:
         return version
 
     def bundle(self, version: str) -> Iterator[bytes]:
-        """As the protocol's."""
+        """Implements `Server.bundle`."""
         try:
             with self._open().stream("GET", f"/v1/models/{version}/bundle") as response:
                 if response.status_code != httpx.codes.OK:
@@ -60,7 +60,7 @@ class HttpServer:
             raise self._lost(failure) from None
 
     def recommend(self, query: Query) -> Reply:
-        """As the protocol's."""
+        """Implements `Server.recommend`."""
         coefficients = [float(number) for number in query.sent]
         content: dict[str, Any] = {
             "version": query.version,
@@ -81,7 +81,7 @@ class HttpServer:
             raise _unexpected(self.access, "gives no items and scores") from None
 
     def close(self) -> None:
-        """As the protocol's."""
+        """Implements `Server.close`."""
         if self._client is not None:
             self._client.close()
 

@@ -1,5 +1,5 @@
-"""What one person's clicks have cost in private serving, with every noised answer that was paid
-for.
+"""Ledger of what one person's clicks have cost in private serving, with every noised answer that
+was paid for.
 
 An answer and its price are written in one transaction, and only what has been written leaves. So
 there is no moment at which a crash loses an answer that was paid for, or lets one out that was not;
@@ -111,8 +111,8 @@ class ServingLedger:
         return tuple(answer for answer in self._answers if self._counts(answer))
 
     def epsilon_of_person(self, clicks: int | None = None) -> float:
-        """Of what counts against the limit now, per user (replace): for a person with so many
-        clicks, or whatever the histories."""
+        """Epsilon of what counts against the limit now, per user (replace): for a person with so
+        many clicks, or whatever the histories."""
         found = self.counting
         if clicks is None:
             return epsilon_of_events(
@@ -126,7 +126,7 @@ class ServingLedger:
 
     @property
     def epsilon_of_all_time(self) -> float:
-        """Of every answer there was, at the limit's delta."""
+        """Epsilon of every answer there was, at the limit's delta."""
         return epsilon_of_events([answer.event for answer in self._answers], self.limit.delta)
 
     @property

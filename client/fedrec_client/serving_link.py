@@ -106,15 +106,15 @@ class GrpcServer:
     _channel: grpc.Channel | None = None
 
     def newest(self) -> str:
-        """As the protocol's."""
+        """Implements `Server.newest`."""
         return patiently(lambda: next(self._pieces(NEWEST))[0])
 
     def bundle(self, version: str) -> Iterator[bytes]:
-        """As the protocol's."""
+        """Implements `Server.bundle`."""
         yield from (data for _, data in self._pieces(version))
 
     def recommend(self, query: Query) -> Reply:
-        """As the protocol's."""
+        """Implements `Server.recommend`."""
         request = pb.RecommendRequest(
             version=int(query.version, 16),
             coefficients=query.sent.tolist(),
@@ -124,7 +124,7 @@ class GrpcServer:
         return patiently(lambda: self._recommend(request))
 
     def close(self) -> None:
-        """As the protocol's."""
+        """Implements `Server.close`."""
         if self._channel is not None:
             self._channel.close()
 

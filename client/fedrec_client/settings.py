@@ -1,4 +1,4 @@
-"""What the person who runs a client decides, in one TOML file: data, limit, whom to trust, where
+"""Settings of the person who runs a client, in one TOML file: data, limit, whom to trust, where
 things are kept.
 
 Relative paths start at the file's folder. `EXAMPLE` is a complete file with mutual TLS.
@@ -175,7 +175,7 @@ class ClientPrivacy(Table):
 
     @property
     def limit(self) -> Guarantee:
-        """The same as a guarantee."""
+        """The limit as a guarantee."""
         return Guarantee(
             self.max_epsilon,
             self.delta,

@@ -97,7 +97,7 @@ class SuperNode:
 
     @property
     def pid(self) -> int:
-        """Of the child; 0 while none runs."""
+        """Process id of the child; 0 while none runs."""
         child = self._child
         return child.pid if child and self._address else 0
 

@@ -151,7 +151,7 @@ class SharedDelivery(Delivery):
     _ticket: bytes = field(default=b"", init=False)
 
     def hand_in(self, *, users_per_batch: int, batch_bytes: int) -> None:
-        """As for one aggregator, under one ticket. Raises as `ThreeWay.ticket` too."""
+        """Hands in as to one aggregator, under one ticket. Raises as `ThreeWay.ticket` too."""
         assert self.three is not None
         self._ticket = self.three.ticket(self.run, self.question.round, self.digest)
         self.keep_attempt(self._ticket)

@@ -80,7 +80,7 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Of the child; 0 while there is none."""
+        """Process id of the child; 0 while there is none."""
         return self._child.pid if self._child is not None and self._child.poll() is None else 0
 
     def answer(self, message: Message, _context: Context) -> Message:

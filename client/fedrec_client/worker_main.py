@@ -62,12 +62,12 @@ class Counted:
         return self._participant.name
 
     def join(self, terms: Terms) -> Answer:
-        """As the participant's."""
+        """Joins as the participant does."""
         self._work()
         return self._counted(self._participant.join(terms))
 
     def answer(self, invitation: Invitation) -> Answer:
-        """As the participant's, and how long it took."""
+        """Answers as the participant does, and counts how long it took."""
         self._work(invitation.question.round)
         began = time.monotonic()
         answer = self._counted(self._participant.answer(invitation))
@@ -77,7 +77,8 @@ class Counted:
         return answer
 
     def tell(self, ask: Ask) -> Reply:
-        """As the participant's; an answer to the server counts as one to an aggregator does."""
+        """Tells as the participant does; an answer to the server counts as one to an aggregator
+        does."""
         self._work(ask.round)
         told = self._participant.tell(ask)
         self._metrics.decided("refused" if told.answer.refusal else "answered")
@@ -122,7 +123,7 @@ class Sent:
         return Sent(self._send, getattr(self._metrics, name), (*self._path, name))
 
     def __call__(self, *values: Any, **named: Any) -> Any:
-        """As the `Metrics` here."""
+        """Calls the `Metrics` here, and sends the call."""
         self._send(("metrics", self._path, values, named))
         return self._metrics(*values, **named)
 

@@ -1,5 +1,7 @@
-"""Clicks of made-up people with tastes, as a data frame: what the examples use in the place of your
-own."""
+"""Made-up clicks of people with tastes, as a data frame, for who has no table at hand.
+
+python made_up.py      writes clicks.csv: 2,000 readers, 400 books of four genres
+"""
 
 import numpy as np
 import polars as pl
@@ -24,3 +26,16 @@ def clicks(
             "clicked_at": 1_700_000_000 + rng.permutation(len(user)),
         }
     )
+
+
+def table() -> pl.DataFrame:
+    """Columns reader, book and time; a book is named by its genre."""
+    made = clicks(users=2_000, items=400)
+    genres = pl.Series(["mystery", "romance", "history", "poetry"])
+    genre, number = made["item_id"] // 100, made["item_id"] % 100
+    books = genres.gather(genre) + "-" + number.cast(pl.String)
+    return pl.DataFrame({"reader": made["user_id"], "book": books, "time": made["clicked_at"]})
+
+
+if __name__ == "__main__":
+    table().write_csv("clicks.csv")

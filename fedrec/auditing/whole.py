@@ -18,6 +18,10 @@ the rest is the sum over i of d_i' R^-1 z_i: the likelihood ratio of Gaussians, 
 means +- mu^2 / 2, where mu^2 = sum |A - B|^2 / std^2: what a plan promises of a person at the full
 radius of every release. `bounds.separation_bound` makes an epsilon of the scores.
 
+The spread. Of every block the standard deviation that was drawn over the one that was planned is
+told, over all runs; a block that is off by more than a twentieth, and two standard errors, refutes
+the claim whatever epsilon the test finds: a difference between two people may hardly touch it.
+
 Public to both runs: catalogue, scale, and the number of users, which is that of the file with the
 person.
 """
@@ -27,6 +31,7 @@ from __future__ import annotations
 import itertools
 import math
 import tempfile
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -59,6 +64,8 @@ guess."""
 _RIDGE = 1e-6  # of a number's declared noise variance: below, noise counts as none
 # runs; and times 1 / mu^2, which is what keeps the error of an estimated mu in proportion
 _LEAST_RUNS, _EFFORT = 1_000, 1_000
+_OFF = 0.05
+"""Of a block's standard deviation: what is left when it was measured exactly."""
 _TRAININGS = 40  # on each side: other runs release the same questions again
 
 Asked = tuple[Question, Release, tuple[Int64s, ...], tuple[Int64s, ...]]
@@ -89,6 +96,52 @@ class Seen:
 
     z: Float64s
     d: Float64s
+    name: str = "noise"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Of one block's noise over all runs: the standard deviation that was drawn over the planned
+    one, and how many numbers it was measured on."""
+
+    ratio: float
+    numbers: int
+
+    @property
+    def right(self) -> bool:
+        """Whether it is off by at most a twentieth and two standard errors: noise as planned fails
+        this with probability below 1e-6, at 1,000 numbers or more."""
+        return abs(self.ratio - 1) <= _OFF + 2 / math.sqrt(2 * self.numbers)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Of runs with and without the person, those left out that the covariance was measured on; and
+    the spread of each block's noise over all runs."""
+
+    inside: Float64s
+    outside: Float64s
+    spreads: Mapping[str, Spread]
+
+    def finding(self, attack: str, variant: str, claim: Guarantee, note: str) -> Finding:
+        """The bound of these scores; refuted where a block's noise is not as planned."""
+        bound = separation_bound(self.inside, self.outside, delta=claim.delta)
+        wrong = [name for name, spread in self.spreads.items() if not spread.right]
+        shown = {name: f"{name} {spread.ratio:.3f}" for name, spread in self.spreads.items()}
+        told = f"noise drawn over planned: {', '.join(shown.values())}"
+        if wrong:
+            told = f"NOISE IS NOT AS PLANNED: {', '.join(shown[name] for name in wrong)}; {told}"
+        return Finding(
+            attack,
+            variant,
+            claim,
+            bound.epsilon,
+            bound.by,
+            bound.confidence,
+            bound.draws,
+            refuted=bool(wrong),
+            note=f"{note}; {told}",
+        )
 
 
 def whole_finding(scenario: Scenario, *, runs: int = 0) -> Finding:
@@ -110,18 +163,7 @@ def whole_finding(scenario: Scenario, *, runs: int = 0) -> Finding:
             "whole command", scenario.recipe, claim, math.inf, "exact", 1.0, refuted=True, note=note
         )
     scores = likelihood_ratios(prepared, inside, outside, runs=runs or runs_for(claim))
-    bound = separation_bound(*scores, delta=claim.delta)
-    note = "from two files to all releases"
-    return Finding(
-        "whole command",
-        scenario.recipe,
-        claim,
-        bound.epsilon,
-        bound.by,
-        bound.confidence,
-        bound.draws,
-        note=note,
-    )
+    return scores.finding("whole command", scenario.recipe, claim, "from two files to all releases")
 
 
 def runs_for(claim: Guarantee) -> int:
@@ -130,25 +172,27 @@ def runs_for(claim: Guarantee) -> int:
     return max(_LEAST_RUNS, math.ceil(_EFFORT / mu_for(claim.epsilon, claim.delta) ** 2))
 
 
-def likelihood_ratios(
-    prepared: Trainable, inside: World, outside: World, *, runs: int
-) -> tuple[Float64s, Float64s]:
-    """Scores of runs with and without the person, those left out that the covariance was measured
-    on."""
+def likelihood_ratios(prepared: Trainable, inside: World, outside: World, *, runs: int) -> Scores:
+    """Scores of so many runs on each side."""
     sides = [_runs(prepared, inside, outside, member=member, runs=runs) for member in (True, False)]
     return scores_of(sides[0], sides[1], runs=runs)
 
 
-def scores_of(
-    inside: Iterator[list[Seen]], outside: Iterator[list[Seen]], *, runs: int
-) -> tuple[Float64s, Float64s]:
+def scores_of(inside: Iterator[list[Seen]], outside: Iterator[list[Seen]], *, runs: int) -> Scores:
     """The same of runs however made, the first quarter of which measures the noise."""
     learn = max(2, runs // 4)
-    learnt = [
-        (run, sign)
-        for side, sign in ((inside, -0.5), (outside, 0.5))
-        for run in islice(side, learn)
-    ]
+    squares = defaultdict[str, float](float)
+    numbers = Counter[str]()
+
+    def measured(side: Iterator[list[Seen]], sign: float) -> Iterator[list[Seen]]:
+        for run in side:
+            for block in run:
+                squares[block.name] += float(((block.z + sign * block.d) ** 2).sum())
+                numbers[block.name] += len(block.z)
+            yield run
+
+    signed = [(measured(side, sign), sign) for side, sign in ((inside, -0.5), (outside, 0.5))]
+    learnt = [(run, sign) for side, sign in signed for run in islice(side, learn)]
     # a recipe may ask otherwise where its releases say otherwise
     forms = {_form(run) for run, _ in learnt}
     covariances = {
@@ -157,9 +201,12 @@ def scores_of(
     }
     scores = [
         np.array([_score(run, covariances.get(_form(run), np.eye(len(run)))) for run in side])
-        for side in (inside, outside)
+        for side, _ in signed
     ]
-    return scores[0], scores[1]
+    spreads = {
+        name: Spread(math.sqrt(squares[name] / count), count) for name, count in numbers.items()
+    }
+    return Scores(scores[0], scores[1], spreads)
 
 
 def _form(run: Sequence[Seen]) -> tuple[int, ...]:
@@ -261,6 +308,7 @@ def _seen(prepared: Trainable, run: Sequence[Asked]) -> list[Seen]:
                     Seen(
                         ((answer.values[block.name] - (A + B) / 2) / std).ravel(),
                         ((A - B) / std).ravel(),
+                        f"{spec.name}/{block.name}",
                     )
                 )
     return found

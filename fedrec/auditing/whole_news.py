@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from fedrec.arrays import Float64s
 from fedrec.auditing import one_click, whole
-from fedrec.auditing.bounds import lower_bound, separation_bound
+from fedrec.auditing.bounds import lower_bound
 from fedrec.auditing.finding import Finding
 from fedrec.auditing.whole import Seen, Trainable, World
 from fedrec.data.impressions import Impressions, News
@@ -41,7 +41,6 @@ from fedrec.news.trained import Catalogue, topics_of
 from fedrec.news.variant import of, promise, promised, rounds_of
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.click_accounting import plan_training
-from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams, noise_from
 from fedrec.run.data.news import catalogue_of, load_news
 from fedrec.settings import NewsScenario, Scenario
@@ -60,6 +59,9 @@ class Side:
     scenario: Scenario
     catalogue: Catalogue
     train: Impressions
+
+
+_FROM = "from two folders of files"
 
 
 def whole_news_findings(scenario: Scenario, *, runs: int = 0) -> Iterator[Finding]:
@@ -85,7 +87,7 @@ def whole_news_findings(scenario: Scenario, *, runs: int = 0) -> Iterator[Findin
     if found.summed is not None:
         inside, outside = _sides(scenario, "user")
         scores = whole.likelihood_ratios(*_summed(inside, outside), runs=count)
-        yield _finding("whole command", claim, variant, *scores)
+        yield scores.finding("whole command", variant, claim, _FROM)
         return
     for role in ("history", "label"):
         inside, outside = _sides(scenario, role)
@@ -101,7 +103,7 @@ def whole_news_findings(scenario: Scenario, *, runs: int = 0) -> Iterator[Findin
                 bound.by,
                 bound.confidence,
                 bound.draws,
-                note="from two folders of files",
+                note=_FROM,
             )
             continue
         release = {"reports": _reports, "attention": _attention, "gradients": _gradients}[
@@ -110,19 +112,8 @@ def whole_news_findings(scenario: Scenario, *, runs: int = 0) -> Iterator[Findin
         seen = [
             list(release(inside, outside, member=member, runs=count)) for member in (True, False)
         ]
-        yield _finding(
-            name, claim, variant, *whole.scores_of(*(iter(side) for side in seen), runs=count)
-        )
-
-
-def _finding(
-    name: str, claim: Guarantee, variant: str, inside: Float64s, outside: Float64s
-) -> Finding:
-    bound = separation_bound(inside, outside, delta=claim.delta)
-    note = "from two folders of files"
-    return Finding(
-        name, variant, claim, bound.epsilon, bound.by, bound.confidence, bound.draws, note=note
-    )
+        scores = whole.scores_of(*(iter(side) for side in seen), runs=count)
+        yield scores.finding(name, variant, claim, _FROM)
 
 
 # --- files ---

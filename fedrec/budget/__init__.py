@@ -1,1 +1,1 @@
-"""How a user's budget is divided over items: private counts, weights, sampling."""
+"""Division of a user's budget over items: private counts, weights, sampling."""

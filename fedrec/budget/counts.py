@@ -1,4 +1,5 @@
-"""How often is each item rated? Bounded reports of the users, and what to make of the noisy sums.
+"""Counts of how often each item is rated: bounded reports of the users, and estimates from the
+noisy sums.
 
 A user sends one number for each of its items; the sum over users is released with noise
 (`fedrec.privacy`).

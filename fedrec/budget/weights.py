@@ -1,5 +1,5 @@
-"""How a user's budget is divided over its items: one weight per event, n^-mu of the item's noisy
-count.
+"""Weights that divide a user's budget over its items: one weight per event, n^-mu of the item's
+noisy count.
 
 Guarantee (user, add/remove). Every function returns `UserWeights` whose `bound` holds for each user
 k on its own: sum over its events e of w_e^2 <= bound^2. A report that adds w_e x_e to the row of
@@ -136,8 +136,7 @@ def am_ssp_as_printed(
 
 
 def uniform(interactions: Interactions, *, budget: float) -> UserWeights:
-    """The same weight sqrt(budget / n_k) on each of a user's n_k items: mu = 0, no counts
-    needed."""
+    """Equal weights sqrt(budget / n_k) on a user's n_k items: mu = 0, no counts needed."""
     return _per_user(
         interactions, np.ones(interactions.num_items), math.sqrt(budget), only_down=False
     )

@@ -65,9 +65,7 @@ VERBS = (
     "fedrec.cli.parties:app",
     "fedrec.cli.serving:app",
     "fedrec.cli.operating:app",
-    "fedrec.cli.commands.faults:app",
     "fedrec.cli.ledgers.verbs:app",
-    "fedrec_simulations.bench.command:app",
     "fedrec.cli.commands.pages:app",
 )
 """Where this package's verbs are, in the order of --help."""
@@ -84,7 +82,7 @@ def _fedrec(
         typer.echo(f"fedrec {__version__}, messages of version {PROTOCOL}")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
-    elif context.invoked_subcommand != "bench":  # which decides for itself
+    else:
         one_blas_thread()
 
 

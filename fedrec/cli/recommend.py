@@ -1,5 +1,5 @@
-"""What `fedrec recommend` prints: the list, what is promised, what it cost, and where asked for
-every byte that left."""
+"""Output of `fedrec recommend`: the list, what is promised, what it cost, and where asked for every
+byte that left."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class Device:
 
 
 def default_state() -> Path:
-    """Of this user of this machine, for all servers: clicks that several servers ask about are the
-    same clicks."""
+    """State folder of this user of this machine, for all servers: clicks that several servers ask
+    about are the same clicks."""
     return (
         Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
         / "fedrec"
@@ -99,7 +99,7 @@ def asked(recommender: Recommender, clicks: Clicks, choices: Choices) -> Answere
 
 
 def text(answered: Answered, recommender: Recommender, choices: Choices) -> str:
-    """For a terminal."""
+    """The output for a terminal."""
     lines = [f"{'':>4}  {'title':{_TITLE}}  {'score':>9}"]
     lines += [
         f"{rank:4}  {_cut(item.title)}  {item.score:9.3f}"
@@ -128,7 +128,7 @@ def facts(answered: Answered, recommender: Recommender) -> list[str]:
 
 
 def as_dict(answered: Answered, recommender: Recommender, choices: Choices) -> dict[str, Any]:
-    """For a program."""
+    """The output for a program."""
     ledger, answer, about = recommender.ledger, answered.answer, answered.bundle.about
     content: dict[str, Any] = {
         "items": [asdict(item) for item in answered.items],
@@ -175,7 +175,7 @@ def as_dict(answered: Answered, recommender: Recommender, choices: Choices) -> d
 
 
 def titles(answered: Answered) -> list[str]:
-    """Of the list, cut to a column."""
+    """Titles of the list, cut to a column."""
     return [_cut(item.title) for item in answered.items]
 
 

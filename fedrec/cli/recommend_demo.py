@@ -1,5 +1,5 @@
-"""From a finished run to a private recommendation in one command: a server, a made-up reader, a
-question, and what of it left."""
+"""Demo from a finished run to a private recommendation in one command: a server, a made-up reader,
+a question, and what of it left."""
 
 from __future__ import annotations
 

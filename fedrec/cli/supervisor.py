@@ -60,7 +60,7 @@ class Supervisor:
         self._children[name] = _Child(verb, log, ends, _started(verb, log))
 
     def pid(self, name: str) -> int:
-        """Of the process that plays a party now."""
+        """Id of the process that plays a party now."""
         return self._children[name].process.pid
 
     def has_finished(self, name: str) -> bool:
@@ -72,7 +72,7 @@ class Supervisor:
         return [(name, child.log) for name, child in self._children.items()]
 
     def fallen(self) -> list[tuple[str, Path]]:
-        """Of those, whose process has ended in another way than well."""
+        """Names and logs of the parties whose process has ended in another way than well."""
         return [
             (name, child.log)
             for name, child in self._children.items()
@@ -100,7 +100,7 @@ class Supervisor:
 
     @property
     def restarts(self) -> int:
-        """Of all parties together."""
+        """Restarts of all parties together."""
         return sum(child.starts - 1 for child in self._children.values())
 
     def wait_for(self, found: Callable[[], Found | None], *, what: str, timeout_s: float) -> Found:

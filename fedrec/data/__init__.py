@@ -1,2 +1,2 @@
-"""What the system learns from: private interactions, public features, readers, generators,
+"""Data that the system learns from: private interactions, public features, readers, generators,
 splits."""

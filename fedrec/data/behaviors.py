@@ -51,7 +51,8 @@ def read_behaviors(path: Path, news: News) -> Impressions:
 
 
 def read_growing(path: Path, news: News, *, unknown: Unknown) -> tuple[News, Impressions]:
-    """As above, and the catalogue with the news that were added to it at its end.
+    """Impressions as `read_behaviors` reads them, and the catalogue with the news that were added
+    to it at its end.
 
     unknown "drop": such news leave histories and candidates, and impressions that show nothing else
     leave with them.

@@ -93,7 +93,7 @@ class Provenance:
     not_covered: tuple[str, ...] = ()
 
     def describe(self) -> dict[str, object]:
-        """The same as plain values, for a run's record."""
+        """These facts as plain values, for a run's record."""
         return asdict(self)
 
 

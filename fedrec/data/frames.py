@@ -29,8 +29,8 @@ _CHUNK = 1 << 20
 
 
 def polars_frame(frame: Any, *, what: str = "frame") -> pl.DataFrame:
-    """The same rows in polars: of polars, pandas, anything with the Arrow C stream (pyarrow), or a
-    mapping of columns.
+    """The rows as a polars frame, from polars, pandas, anything with the Arrow C stream (pyarrow),
+    or a mapping of columns.
 
     Raises DataError where it is none of them.
     """
@@ -138,7 +138,7 @@ def _read(
         raise DataError(f"the {path} holds no rows", "Give a frame with a row for each event.")
     names = columns.names()
     try:
-        chosen, notes = complete(typed(frame, names), path, names)
+        chosen, notes, _ = complete(typed(frame, names), path, names)
     except pl.exceptions.PolarsError as failure:
         cause = f"the {path} cannot be read: {str(failure).splitlines()[0]}"
         raise DataError(
@@ -199,8 +199,8 @@ def _items(frame: pl.DataFrame, id_column: str, separator: str) -> ItemTable:
 def _digests(
     given: Mapping[str, pl.DataFrame], columns: TableColumns, *_: object
 ) -> tuple[FileDigest, ...]:
-    """Of the named columns, as CSV; and of users and items alone in a fixed order, by which the
-    budget of a data set finds its people again."""
+    """Digests of the named columns, as CSV, and of users and items alone in a fixed order, by which
+    the budget of a data set finds its people again."""
     found = list[FileDigest]()
     for part, frame in given.items():
         ids = _read(frame, Path(part), columns)[0].select(pl.col("user", "item").cast(pl.String))

@@ -139,8 +139,8 @@ class Interactions:
         )
 
     def as_chosen(self, kind: str, *, threshold: float) -> Interactions:
-        """The same where its kind is chosen or "auto"; of ratings those of at least `threshold`,
-        where clicks are chosen (Liang et al. 2018 take 4 stars).
+        """These interactions where their kind is chosen or "auto"; the ratings of at least
+        `threshold` where clicks are chosen (Liang et al. 2018 take 4 stars).
 
         Raises SettingsError where ratings are chosen, but these are clicks."""
         if kind not in KINDS or kind == self.kind:

@@ -46,7 +46,7 @@ class ItemTable:
         return PublicFeatures(bags if any(bag.tells for bag in bags.values()) else {})
 
     def unnamed(self, item_ids: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Of the items with events those that the table does not name, and a note on them.
+        """The items with events that the table does not name, and a note on them.
 
         Raises DataError where it names none."""
         known = set(self.ids)
@@ -92,7 +92,7 @@ def item_table(
     separator: str,
     min_items: int = 1,
 ) -> ItemTable:
-    """The same of rows in memory, the header first; `path` names them in errors."""
+    """A table from rows in memory, the header first; `path` names them in errors."""
     header, *rows = rows_with_header
     names = [_untyped(field) for field in header]
     if id_column not in names:
@@ -177,8 +177,8 @@ def rows_of_frame(frame: pl.DataFrame, ids: str) -> Iterator[list[str]]:
 
 
 def item_layout(path: Path) -> Layout:
-    """Of a public table with a header: tabs where the suffix is not one of a table, as in RecBole's
-    `.item`."""
+    """Layout of a public table with a header: tabs where the suffix is not one of a table, as in
+    RecBole's `.item`."""
     return layout_of(
         path, separator="" if suffix_of(path) in SEPARATORS else "tab", header="yes", wanted=()
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import polars as pl
 
-from fedrec.data.times import seconds_of
+from fedrec.data.times import times_of
 from fedrec.errors import DataError, RunError
 from fedrec.storage import write_bytes
 
@@ -177,7 +177,13 @@ def _id(name: str) -> pl.Expr:
 
 
 def _seconds(column: pl.Series, what: str) -> pl.Series:
-    seconds, _ = seconds_of(column)
+    times = times_of(column)
+    seconds = times.seconds
+    if times.other is not None:
+        raise DataError(
+            f"{what} holds times of two units: row {times.other + 1} is not in {times.unit}",
+            "Write all times in one unit, or as ISO times.",
+        )
     if seconds.null_count() or not seconds.is_finite().all():
         raise DataError(
             f"{what} holds a value that is no time", "Seconds since 1970, or ISO times."

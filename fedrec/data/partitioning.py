@@ -1,4 +1,4 @@
-"""From a data set of any size to partitions by user, in bounded memory.
+"""Partitions by user, made of a data set of any size in bounded memory.
 
 Rows are scattered by a hash of their user's id to pieces on disk; then each part is made of its
 pieces alone, with its duplicates and values outside the scale resolved as the format's reader does:

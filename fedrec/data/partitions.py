@@ -163,7 +163,7 @@ class PartitionedData:
 
     @property
     def events(self) -> int:
-        """Of all parts."""
+        """Number of events of all parts."""
         return sum(part.events for part in self.parts)
 
     def read_part(self, index: int) -> Part:

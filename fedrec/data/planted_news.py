@@ -112,7 +112,7 @@ class PlantedNews:
 
 
 def planted_news(shape: PlantedNewsShape, *, seed: int) -> PlantedNews:
-    """The same shape and seed give the same bytes.
+    """Planted news; equal shapes and seeds give equal bytes.
 
     Memory: 4 (users x subcategories x 2 x 18 + 2.25 candidates) bytes and the texts."""
     streams = Streams(seed)

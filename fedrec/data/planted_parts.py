@@ -44,7 +44,7 @@ class PlantedParts:
         return self.shape.users * index // self.parts
 
     def shape_of(self, index: int) -> PlantedShape:
-        """Of one part: its share of users and, up to one, of events."""
+        """Shape of one part: its share of users and, up to one, of events."""
         ends = [self.first_user(index), self.first_user(index + 1)]
         events = [self.shape.events * end // self.shape.users for end in ends]
         return replace(self.shape, users=ends[1] - ends[0], events=events[1] - events[0])

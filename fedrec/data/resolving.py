@@ -1,4 +1,4 @@
-"""From the rows of a file to `Interactions`: what is outside the public scale or written twice is
+"""`Interactions` of the rows of a file: what is outside the public scale or written twice is
 refused, or resolved and counted."""
 
 from __future__ import annotations
@@ -149,7 +149,8 @@ def _in_range(
 
 
 def _repeats(rows: Rows, order: Int64s) -> npt.NDArray[np.bool_]:
-    """For each position of `order` but the first: the same user and item as the position before."""
+    """Whether a position of `order`, the first left out, has the user and item of the position
+    before."""
     users, items = rows.users[order], rows.items[order]
     return np.asarray((users[1:] == users[:-1]) & (items[1:] == items[:-1]))
 

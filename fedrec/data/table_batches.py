@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import polars as pl
 
-from fedrec.data.table_files import complete, read_frame, table_files, typed
+from fedrec.data.table_files import complete, other_unit, read_piece, table_files, typed
 from fedrec.data.tables import AskedTable
 from fedrec.data.text_tables import Layout, open_bytes
 from fedrec.errors import DataError, MalformedRowError
@@ -34,6 +34,7 @@ def _of_parquet(
     file: Path, columns: dict[str, str]
 ) -> Iterator[tuple[pl.DataFrame, tuple[str, ...]]]:
     try:
+        units = _Units()
         rows = int(pl.scan_parquet(file).select(pl.len()).collect().item())
         for start in range(0, rows, _BATCH_ROWS):
             frame = typed(
@@ -43,7 +44,7 @@ def _of_parquet(
                 .collect(),
                 columns,
             )
-            yield _numbered(frame, file, columns, first_line=start + 1)
+            yield _numbered(frame, file, columns, first_line=start + 1, units=units)
     except pl.exceptions.PolarsError as error:
         remedy = (
             f"It must hold the columns {', '.join(columns.values())}; data.columns says which is "
@@ -52,13 +53,27 @@ def _of_parquet(
         raise DataError(f"{file} cannot be read: {str(error).splitlines()[0]}", remedy) from error
 
 
+class _Units:
+    """The unit of a file's times, which every batch of it has."""
+
+    def __init__(self) -> None:
+        self._first = ""
+
+    def take(self, unit: str, path: Path, line: int) -> None:
+        """Raises MalformedRowError where an earlier batch had another; zeros alone have none."""
+        if self._first and unit and unit != self._first:
+            raise other_unit(path, line - 1, self._first, f"times in {unit} from here on")
+        self._first = self._first or unit
+
+
 def _numbered(
-    frame: pl.DataFrame, file: Path, columns: dict[str, str], *, first_line: int
+    frame: pl.DataFrame, file: Path, columns: dict[str, str], *, first_line: int, units: _Units
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     try:
-        frame, notes = complete(frame, file, columns)
+        frame, notes, unit = complete(frame, file, columns)
     except MalformedRowError as bad:
         raise MalformedRowError(file, bad.line + first_line - 1, bad.expected, bad.found) from None
+    units.take(unit, file, first_line)
     return frame.with_columns(
         pl.int_range(first_line, first_line + len(frame), dtype=pl.Int64).alias("line")
     ), notes
@@ -73,15 +88,17 @@ def _of_text(
         piece, line = Path(folder) / layout.path.name.removesuffix(".gz"), layout.first_line
         if layout.header:
             file.readline()
+        units = _Units()
         bare = replace(layout, path=piece, header=False)  # names stay those of the header
         while block := _whole_rows(file.read(_BATCH_BYTES), file, quotes=layout.quotes):
             piece.write_bytes(block)
             try:
-                frame, _, notes = read_frame(piece, columns, bare)
+                frame, notes, unit = read_piece(piece, columns, bare)
             except MalformedRowError as bad:
                 raise MalformedRowError(
                     layout.path, bad.line + line - 1, bad.expected, bad.found
                 ) from None
+            units.take(unit, layout.path, line)
             yield (
                 frame.with_columns(
                     pl.int_range(line, line + len(frame), dtype=pl.Int64).alias("line")

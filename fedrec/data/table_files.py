@@ -17,8 +17,10 @@ from fedrec.data.text_tables import (
     refuse_first_malformed,
     rows_of,
 )
-from fedrec.data.times import seconds_of, time_expected
+from fedrec.data.times import time_expected, times_of
 from fedrec.errors import DataError, MalformedRowError
+
+_ONE_UNIT = "times of one unit"
 
 
 def is_parquet(path: Path) -> bool:
@@ -50,35 +52,57 @@ def read_frame(
 
     Also the line of the first row, and notes on what was guessed.
     """
+    frame, notes, _ = read_piece(path, columns, layout)
+    return frame, 1 if layout is None else layout.first_line, notes
+
+
+def read_piece(
+    path: Path, columns: dict[str, str], layout: Layout | None
+) -> tuple[pl.DataFrame, tuple[str, ...], str]:
+    """The same of a part of a file: columns, notes, and the unit of its times."""
     frame = _read_parquet(path, columns) if layout is None else _read_text(layout, columns)
     if not len(frame):
         raise DataError(f"{path} holds no rows", "Check that the file is whole.")
     notes = () if layout is None else layout.notes
     try:
-        frame, guessed = complete(frame, path, columns)
-    except MalformedRowError:
+        frame, guessed, unit = complete(frame, path, columns)
+    except MalformedRowError as bad:
         if layout is not None:
+            if bad.expected.startswith(_ONE_UNIT):
+                line = bad.line - 1 + layout.first_line
+                raise MalformedRowError(path, line, bad.expected, bad.found) from None
             refuse_first_malformed(layout, columns, "a row is incomplete")
         raise
-    return frame, 1 if layout is None else layout.first_line, notes + guessed
+    return frame, notes + guessed, unit
 
 
 def complete(
     frame: pl.DataFrame, path: Path, columns: Mapping[str, str]
-) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """The columns of `typed` with times in seconds, and what was guessed of them.
+) -> tuple[pl.DataFrame, tuple[str, ...], str]:
+    """The columns of `typed` with times in seconds, what was guessed of them, and their unit.
 
-    Raises MalformedRowError on a row that lacks a value."""
+    Raises MalformedRowError on a row that lacks a value, or has a time of another unit."""
     notes: tuple[str, ...] = ()
+    unit = ""
     written = frame
     if "timestamp" in frame.columns:
-        times, guessed = seconds_of(frame["timestamp"])
-        frame = frame.with_columns(times.alias("timestamp"))
-        notes = (f"{path.name}: {guessed}",) if guessed else ()
+        times = times_of(frame["timestamp"])
+        if times.other is not None:
+            raise other_unit(path, times.other, times.unit, frame["timestamp"][times.other])
+        unit = times.unit
+        frame = frame.with_columns(times.seconds.alias("timestamp"))
+        notes = (f"{path.name}: {times.guessed}",) if times.guessed else ()
     bad = pl.any_horizontal(*(pl.col(role).is_null() | ~_finite(role) for role in columns))
     if (rows := frame.select(bad.alias("bad"))["bad"].arg_true()).len():
         _refuse(written, int(rows[0]), path, columns)
-    return frame, notes
+    return frame, notes, unit
+
+
+def other_unit(path: Path, row: int, unit: str, found: object) -> MalformedRowError:
+    """Where a row's time is of another unit than those before it."""
+    return MalformedRowError(
+        path, row + 1, f"times of one unit (the first are in {unit})", str(found)
+    )
 
 
 def _refuse(frame: pl.DataFrame, row: int, path: Path, columns: Mapping[str, str]) -> NoReturn:

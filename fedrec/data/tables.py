@@ -299,7 +299,7 @@ def _only_inter(path: Path) -> Path:
 
 
 def digests_of(source: Mapping[str, Path], table: ItemTable | None) -> tuple[FileDigest, ...]:
-    """Of every file that was read."""
+    """Digests of every file that was read."""
     files = [digest_file(file) for place in source.values() for file in table_files(place)]
     return (*files, *([] if table is None else [digest_file(table.path, public=True)]))
 

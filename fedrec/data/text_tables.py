@@ -121,7 +121,7 @@ def _require_text(path: Path, lines: Sequence[bytes]) -> None:
 def _layout(
     path: Path, lines: list[str], chosen: str, header: Header, wanted: Collection[str]
 ) -> Layout:
-    """Of the first lines, by the separator that was named, or the one that fits them."""
+    """Layout of the first lines, by the separator that was named, or the one that fits them."""
     notes = list[str]()
     if not chosen:
         usual = SEPARATORS.get(suffix_of(path), "")

@@ -99,7 +99,7 @@ class ItemInputs:
     csr: sparse.csr_matrix
 
     def batch(self, items: Integers) -> ItemInputs:
-        """The same for some items, in the given order (B of Alg. 5). Cost: linear in their
+        """The inputs of some items, in the given order (B of Alg. 5). Cost: linear in their
         non-zeros."""
         C = len(self.categories)
         rows = (np.asarray(items, np.int64)[:, None] * C + np.arange(C)).ravel()
@@ -231,7 +231,7 @@ def pullback(
 
 
 def to_named_arrays(parameters: EncoderParameters, inputs: ItemInputs) -> dict[str, Floats]:
-    """For files: one array per category, `embedding/<category>`, then `dense` and `bias`."""
+    """Arrays for files: one per category, `embedding/<category>`, then `dense` and `bias`."""
     bounds = np.cumsum(inputs.sizes)[:-1]
     tables = np.split(parameters.embeddings, bounds)
     named = {

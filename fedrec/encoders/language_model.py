@@ -122,7 +122,7 @@ def cached_vectors(folder: Path, texts: Sequence[str], encoder: TextEncoder) -> 
 
 
 def _digest_of_folder(folder: Path, length: int) -> str:
-    """Of every file's name and bytes, read a mebibyte at a time."""
+    """Digest of every file's name and bytes, read a mebibyte at a time."""
     digest = hashlib.sha256(str(length).encode())
     for path in sorted(path for path in folder.iterdir() if path.is_file()):
         digest.update(path.name.encode())

@@ -1,4 +1,4 @@
-"""Which news a step needs, each once: text work is done on them, and clicks look vectors up.
+"""The news that a step needs, each once: text work is done on them, and clicks look vectors up.
 
 A step of a few hundred impressions names tens of thousands of news and a few thousand different
 ones.

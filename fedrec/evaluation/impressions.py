@@ -1,5 +1,5 @@
-"""How well the clicked candidates of each impression are ranked: AUC, MRR, nDCG@5 and nDCG@10 as in
-MIND's official evaluation.
+"""Ranking of the clicked candidates of each impression: AUC, MRR, nDCG@5 and nDCG@10 as in MIND's
+official evaluation.
 
 For one impression with clicks C among its candidates, r(c) the rank of a click by score, best
 first:
@@ -180,7 +180,7 @@ def history_swap(
 
 
 def with_swapped_histories(impressions: Impressions, *, rng: np.random.Generator) -> Impressions:
-    """The same impressions, histories passed on along one random cycle through all users, so that
+    """These impressions, with histories passed on along one random cycle through all users, so that
     nobody keeps its own.
 
     Candidates stay, so that the task is the same; the other history may hold one of them. Raises

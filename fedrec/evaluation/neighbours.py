@@ -1,4 +1,4 @@
-"""Which items lie close to a few chosen ones: the look inside a model that a person can judge
+"""Items that lie close to a few chosen ones: the look inside a model that a person can judge
 (Ada-DPALS Table 3)."""
 
 from __future__ import annotations

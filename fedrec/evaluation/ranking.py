@@ -1,5 +1,5 @@
-"""How good the recommended lists are: over the full catalogue, history excluded, and by popularity
-of what was to be found.
+"""Quality of the recommended lists: over the full catalogue, history excluded, and by popularity of
+what was to be found.
 
 With T the targets of a user, h(r) = 1 where rank r is a hit, H(k) = h(1) + ... + h(k):
 
@@ -211,7 +211,7 @@ def exposure_of(lists: Int32s, items: int, *, k: int) -> Int64s:
 def statistics_of(
     exposure: Int64s, train_counts: npt.NDArray[np.integer], *, k: int
 ) -> ListStatistics:
-    """The same from how often each item is listed."""
+    """Statistics of lists, from how often each item is listed."""
     total = int(exposure.sum())
     if total == 0:
         return ListStatistics(k, math.nan, math.nan, math.nan)

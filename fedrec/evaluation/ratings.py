@@ -1,5 +1,4 @@
-"""How far predicted ratings are from given ones: RMSE and MAE, over all events and by popularity of
-the item.
+"""Errors of predicted ratings: RMSE and MAE, over all events and by popularity of the item.
 
 Predictions are aligned with the events of the target `Interactions`, sorted by user, then item.
 """
@@ -62,8 +61,8 @@ def by_popularity(
     *,
     buckets: int = 5,
 ) -> tuple[RatingMetrics, ...]:
-    """The same errors by bucket of the item, rarest first (AM-SSP Fig. 9); `train_counts` (m,) are
-    events in train."""
+    """Errors by bucket of the item, rarest first (AM-SSP Fig. 9); `train_counts` (m,) are events in
+    train."""
     errors = _errors(predictions, targets)
     bucket = popularity_buckets(train_counts, buckets=buckets)[targets.items]
     slices = []

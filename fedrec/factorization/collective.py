@@ -161,15 +161,15 @@ class CollectiveRecipe:
         return item_update(nothing, self._public(V), ridge=self.private.settings.item_ridge)
 
     def _public(self, V: Float64s) -> list[ItemStatistics]:
-        """Of every side; an item's bias, the last coordinate where it has one, explains no public
-        entry."""
+        """Exact statistics of every side; an item's bias, the last coordinate where it has one,
+        explains no public entry."""
         extra = V.shape[1] - self.private.settings.dimension
         vectors = np.ascontiguousarray(V[:, : V.shape[1] - extra])
         return [_with_zeros(exact_statistics(side, vectors), extra) for side in self.sides]
 
 
 def _with_zeros(statistics: ItemStatistics, extra: int) -> ItemStatistics:
-    """The same with `extra` more coordinates of zeros."""
+    """These statistics with `extra` more coordinates of zeros."""
     if not extra:
         return statistics
     full = unpack(np.asarray(statistics.gram), statistics.width)

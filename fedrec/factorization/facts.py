@@ -1,4 +1,5 @@
-"""What everybody knows before a run: sizes, features, and what an earlier training released.
+"""Public facts, which everybody knows before a run: sizes, features, and what an earlier training
+released.
 
 The model of an earlier training is a start of the next one: public, so it costs nothing more.
 What was released before is an observation of every item beside the new one: an item's bias and
@@ -99,5 +100,5 @@ class PublicFacts:
 
     @property
     def rated(self) -> bool:
-        """As `Interactions.rated`, of the data that is learned from."""
+        """Whether the data that is learned from is rated, as `Interactions.rated` says."""
         return KINDS[self.kind].rated

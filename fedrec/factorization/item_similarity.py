@@ -1,4 +1,4 @@
-"""Which items are alike, learned from public users alone (DP-CMF section 4, Curmei et al. 2023).
+"""Similar items, learned from public users alone (DP-CMF section 4, Curmei et al. 2023).
 
 Implicit matrix factorisation of what they rated highly, then for each item the k others with the
 largest inner product or cosine. The paper learns from a variant of ML-20M in which most of the

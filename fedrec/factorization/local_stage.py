@@ -86,7 +86,7 @@ class LocalStageModel:
         return np.column_stack([U, means, np.ones(len(U))])
 
     def arrays(self) -> Mapping[str, npt.NDArray[np.generic]]:
-        """For the released file."""
+        """Arrays for the released file."""
         scalars = {"offset": self.offset, "user_ridge": self.user_ridge, "prior": self.prior}
         return {
             "item_vectors": self.item_vectors,

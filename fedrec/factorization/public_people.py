@@ -1,5 +1,5 @@
-"""What people whose ratings are public teach the default recipe: the recipe itself, trained on them
-alone without noise.
+"""Public people, whose ratings teach the default recipe: the recipe itself, trained on them alone
+without noise.
 
 It leaves a model, which is where the private steps start, and for every number of it an observation
 with a variance: an item that few of them rated is hardly observed. The private observations of

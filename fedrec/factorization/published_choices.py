@@ -1,4 +1,4 @@
-"""What the published recipe takes for ratings where a scenario leaves a value open: AM-SSP with
+"""Values that the published recipe takes for ratings where a scenario leaves them open: AM-SSP with
 features, Ada-DPALS without, by epsilon.
 
 Neither paper prints its settings by epsilon. These were chosen as their authors would have: on

@@ -74,7 +74,7 @@ class VariationalModel:
         return np.column_stack([mean[:, :-1], np.ones(len(mean)), mean[:, -1]]).astype(np.float32)
 
     def arrays(self) -> Mapping[str, npt.NDArray[np.generic]]:
-        """For a file; never released: it is not private."""
+        """Arrays for a file; never released: it is not private."""
         return {"item_vectors": self.item_vectors, "offset": np.array(self.offset)}
 
 
@@ -126,8 +126,8 @@ def _by_user(events: Interactions) -> ItemOrder:
 def _posterior(
     side: _Side, other: Posterior, y: Float32s, *, noise: float, prior: Float64s
 ) -> Posterior:
-    """Of every row: precision prior^-1 + sum_e (x x' + C) / noise, moment sum_e t x / noise, x the
-    other end's (factors, 1)."""
+    """Posterior of every row: precision prior^-1 + sum_e (x x' + C) / noise, moment sum_e t x /
+    noise, x the other end's (factors, 1)."""
     order, (X, C) = side.order, _with_one(other)
     targets = y - other.mean[:, -1].astype(np.float32)[side.others]
     sums = item_statistics(order, X, targets)

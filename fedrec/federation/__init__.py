@@ -1,1 +1,1 @@
-"""What crosses between the parties: reports, questions, releases; and the rounds that use them."""
+"""Messages between the parties: reports, questions, releases; and the rounds that use them."""

@@ -102,7 +102,7 @@ class Announced:
 
     @property
     def nbytes(self) -> int:
-        """Of its numbers."""
+        """Bytes of its numbers."""
         return self.numbers * np.dtype(self.dtype).itemsize
 
 

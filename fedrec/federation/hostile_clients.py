@@ -1,5 +1,5 @@
-"""What checks of hostile clients bound, on which grid, and what they cost: public arithmetic of a
-question and its plan.
+"""Checks of hostile clients, their bounds, grid and cost: public arithmetic of a question and its
+plan.
 
 Where three aggregate, nobody sees a report, so nobody can clip it. `fedrec.sharing.checks` opens
 two things of every user instead. The first is a public constant and costs nothing. The second are
@@ -120,7 +120,7 @@ def matrix_coefficient(release: ReleaseSpec, block: BlockSpec) -> int:
 
 
 def uncheckable(what: str) -> PrivacyError:
-    """Of a matrix block whose coefficient is not the question's alone.
+    """Error for a matrix block whose coefficient is not the question's alone.
 
     Says nothing of any user's numbers."""
     cause = (
@@ -150,7 +150,7 @@ def projection_limit(question: Question) -> int:
 
 
 def too_fine(question: Question) -> PrivacyError:
-    """Of a question whose numbers leave checks no room."""
+    """Error for a question whose numbers leave checks no room."""
     return PrivacyError(
         f"the grid of round {question.round} is too fine to be checked", "Ask on a coarser grid."
     )

@@ -1,5 +1,5 @@
-"""What a root aggregator and its leaves say to each other: who owns which pseudonyms, where a round
-is, and frozen sums.
+"""Messages between a root aggregator and its leaves: who owns which pseudonyms, where a round is,
+and frozen sums.
 
     root                            leaf                               client
     visit(growth)          ->       keeps the chain's hashes

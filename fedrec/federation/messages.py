@@ -1,4 +1,4 @@
-"""What a client sends and what an aggregator returns: integers on a public grid.
+"""Reports of clients and releases of an aggregator: integers on a public grid.
 
 A report is a list of blocks. A block of a user with n rated items is n integer coefficients and one
 integer vector x of length `width`; it stands for the rows `c_j * x` ("linear") or the packed

@@ -48,7 +48,8 @@ def weight(limit: float, promised: Guarantee) -> float:
 
 
 def mean_weight(limits: Limits, promised: Guarantee) -> float:
-    """Of all users, as announced: what sums are divided by, times the number of users."""
+    """Mean weight of all users, as announced: what sums are divided by, times the number of
+    users."""
     return (
         math.fsum(share * weight(limit, promised) for limit, share in limits.items())
         if limits
@@ -83,8 +84,8 @@ def weighted(reports: Reports, weights: Float64s, blocks: Sequence[BlockSpec]) -
 
 
 def with_limits(step: ClientStep, limits: Limits, promised: Guarantee) -> ClientStep:
-    """The same step among people who chose among the limits, for a simulation: a user's is drawn by
-    its id, in the announced shares."""
+    """This step among people who chose among the limits, for a simulation: a user's is drawn by its
+    id, in the announced shares."""
     known = sorted(limits)
     edges, weights = (
         np.cumsum([limits[limit] for limit in known]),

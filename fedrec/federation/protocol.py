@@ -1,5 +1,4 @@
-"""What the parties say to each other, whatever carries it: in one process, over gRPC, or over
-Flower.
+"""Protocol between the parties, whatever carries it: in one process, over gRPC, or over Flower.
 
     server                          aggregator                         client
     join(terms)            ------------------------------------>       translates its data

@@ -1,5 +1,4 @@
-"""What the aggregator does once with the exact sums of a round: noise them, and say what it
-cost."""
+"""Release of the exact sums of a round, which the aggregator makes once: noise, and its price."""
 
 from __future__ import annotations
 
@@ -123,7 +122,7 @@ class PartyStreams:
     party: int
 
     def key(self, name: str, *, round: int = 0) -> bytes:
-        """As the source's, of a name that is this aggregator's alone."""
+        """The source's key for a name that is this aggregator's alone."""
         return self.source.key(f"aggregator-{self.party}/{name}", round=round)
 
 

@@ -1,5 +1,4 @@
-"""From a user's real numbers to a bounded integer report, and back to the certainty that it is
-bounded.
+"""Bounded integer reports of a user's real numbers, and the check that a report is bounded.
 
 Sensitivity. One user's report of a release has joint L2 norm at most `radius`: vectors are scaled
 to norm at most 1 (their length moves into the coefficients), coefficients are scaled so that the

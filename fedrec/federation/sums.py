@@ -178,7 +178,7 @@ def _add_block(spec: BlockSpec, block: BlockReports, order: ItemOrder, total: In
 
 
 def _add_expanded(spec: BlockSpec, block: BlockReports, order: ItemOrder, total: Int64s) -> None:
-    """Of a kind without a compiled loop."""
+    """Adds a block of a kind without a compiled loop."""
     rows, coefficients = (
         spec.form.expand(block.vectors.astype(np.int64)),
         block.coefficients.astype(np.int64),

@@ -211,7 +211,7 @@ def release(weights: Float64s, plan: Plan, *, key: bytes) -> tuple[Float64s, Eve
 
 
 def release_each(weights: Float64s, plan: Plan, *, keys: Sequence[bytes]) -> Float64s:
-    """As `release`, each user's row under a key of its own."""
+    """Releases as `release` does, each user's row under a key of its own."""
     rows = [release(row[None], plan, key=key)[0] for row, key in zip(weights, keys, strict=True)]
     return np.concatenate(rows) if rows else np.zeros(weights.shape)
 

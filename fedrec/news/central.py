@@ -219,7 +219,7 @@ class CentralRecipe:
         }
 
     def model(self, state: State) -> CentralModel:
-        """Of any state but the first."""
+        """The model of any state but the first."""
         population = population_of(state)
         return CentralModel(
             np.asarray(state["W"], np.float64),

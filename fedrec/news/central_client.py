@@ -123,7 +123,7 @@ def population_question(
 def gradient_question(
     t: int, rows: int, width: int, public: Mapping[str, npt.NDArray[np.generic]] | None = None
 ) -> Question:
-    """The same in round t >= 1: z g' of `rows` = B + 1 and `width` = p numbers."""
+    """The question of round t >= 1: z g' of `rows` = B + 1 and `width` = p numbers."""
     block = BlockSpec(
         "gradient", "linear", rows, width, _STEPS["coefficient_step"], _STEPS["vector_step"]
     )

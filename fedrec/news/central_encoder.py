@@ -166,7 +166,7 @@ class EncoderRecipe:
         }
 
     def model(self, state: State) -> EncoderModel:
-        """Of any state but the first."""
+        """The model of any state but the first."""
         parameters = np.asarray(state["points"], np.float64)[0]
         return EncoderModel(
             parameters,

@@ -1,4 +1,4 @@
-"""What a training of news keeps, so that one that is stopped goes on after its last step to the
+"""Checkpoints of a training of news, so that one that is stopped goes on after its last step to the
 same bytes: files, or nothing."""
 
 from __future__ import annotations

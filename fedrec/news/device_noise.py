@@ -33,7 +33,7 @@ class DeviceNoise:
 
     @staticmethod
     def numbered(source: Source, users: int) -> DeviceNoise:
-        """Of users who are named by their numbers."""
+        """Noise of users who are named by their numbers."""
         return DeviceNoise(source, tuple(map(str, range(users))))
 
     def key(self, user: int, purpose: str, *, round: int = 0) -> bytes:

@@ -1,5 +1,5 @@
-"""What a user clicked among what it was shown, told with a randomised answer: over the whole
-impression first.
+"""Labels, what a user clicked among what it was shown, told with a randomised answer: over the
+whole impression first.
 
 Each impression of C candidates is one question with C symbols, or C + 1 where "no click" is
 possible: the null symbol. The answer is randomised response or subset selection

@@ -32,8 +32,8 @@ class Answers:
 
 @dataclass(frozen=True)
 class Linkage:
-    """Of `people` answers, `linked` go to their own person first; `median_rank`: of the own person
-    among all, 1 for the first."""
+    """How many of `people` answers are `linked`, their own person coming first; `median_rank`: of
+    the own person among all, 1 for the first."""
 
     people: int
     linked: int
@@ -57,7 +57,7 @@ class Linkage:
         return float(found.low), float(found.high)
 
     def as_dict(self) -> dict[str, float]:
-        """For JSON."""
+        """These numbers for JSON."""
         low, high = self.interval()
         return {
             "people": self.people,

@@ -1,5 +1,5 @@
-"""What a server may ask of all who hold clicks, whoever carries it: one process for everybody here;
-Flower and real processes elsewhere."""
+"""Clients that hold clicks, as a server may ask all of them, whoever carries it: one process for
+everybody here; Flower and real processes elsewhere."""
 
 from __future__ import annotations
 
@@ -94,6 +94,6 @@ class LocalClients:
 
     @property
     def _noise(self) -> DeviceNoise:
-        """Of users who are named by their numbers."""
+        """Noise of users who are named by their numbers."""
         noise = DeviceNoise.numbered(self._source, self.num_users)
         return replace(noise, kept=self.kept)

@@ -85,8 +85,8 @@ class Devices:
         )
 
     def with_few(self, negatives: int, *, noise: DeviceNoise) -> Devices:
-        """The same with each impression cut to one of its labels, drawn, and so many that are none:
-        the paper's k."""
+        """These devices with each impression cut to one of its labels, drawn, and so many that are
+        none: the paper's k."""
         drawn = np.ones(self.labels.shape)
         for user in np.unique(self.users).tolist():
             rows = self.rows_of(np.array([user]))

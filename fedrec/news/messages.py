@@ -1,5 +1,5 @@
-"""What a server asks of clients that hold clicks, where no aggregator stands between: all of it
-public; and what they tell it.
+"""Messages between a server and clients that hold clicks, where no aggregator stands between; all
+that the server asks is public.
 
 ask     run, round, how many users there are, the number of each client's first user; arrays
         round 0: "topics" (m, B), the public rows

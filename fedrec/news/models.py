@@ -1,4 +1,5 @@
-"""From a scenario's words to a news model of the published kinds, and how a trained one serves."""
+"""News models of the published kinds, made from a scenario's words, and how a trained one
+serves."""
 
 from __future__ import annotations
 

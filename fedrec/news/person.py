@@ -78,7 +78,7 @@ def of_any_history(event: Event, noise_std: float) -> Event:
 
 
 def of_own_history(event: Event, noise_std: float, clicks: int) -> Event:
-    """The same for a person with so many clicks: at most `of_any_history`."""
+    """One served answer's price to a person with so many clicks: at most `of_any_history`."""
     own, any_history = of_person(event, clicks), of_any_history(event, noise_std)
     return any_history if isinstance(own, GaussianEvent) and own.mu > any_history.mu else own  # type: ignore[union-attr]
 

@@ -21,8 +21,8 @@ from fedrec.settings import NewsScenario, Scenario
 
 
 def training_costs(scenario: NewsScenario, *, users: int = 1) -> Costs:
-    """Of the scenario's variant, per click. users: decides how often each answers, where
-    `news.rounds` is given.
+    """Costs of training the scenario's variant, per click. users: decides how often each answers,
+    where `news.rounds` is given.
 
     Raises ValueError for a variant whose promise is per user already.
     """
@@ -30,7 +30,7 @@ def training_costs(scenario: NewsScenario, *, users: int = 1) -> Costs:
 
 
 def answer_costs(scenario: NewsScenario, guarantee: Guarantee, answers: int = 1) -> Costs:
-    """Of so many fresh served answers of a model, each with `guarantee` per click."""
+    """Costs of so many fresh served answers of a model, each with `guarantee` per click."""
     mean = not of(scenario).encoders
     mu, padding = mu_for(guarantee.epsilon, guarantee.delta), 0.0 if mean else scenario.news.padding
     if padding and guarantee.private:

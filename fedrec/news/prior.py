@@ -1,4 +1,4 @@
-"""What public rows alone can do, before anyone has sent anything: rank items by how well they fit
+"""Prior of public rows alone, before anyone has sent anything: it ranks items by how well they fit
 the mean row of a history.
 
     score(a, j) = a' C x_j / ||x_j||,   C (B x p) what best rebuilds the items from their rows:

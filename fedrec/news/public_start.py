@@ -1,5 +1,5 @@
-"""Where the training of a news model starts: from what the public catalogue says by itself. No
-click is looked at, so none is paid for.
+"""Start of the training of a news model: what the public catalogue says by itself. No click is
+looked at, so none is paid for.
 
 - Words start as the mean vector of the news that hold them (`public_words`), as GloVe's do for the
   paper, which needs a file.

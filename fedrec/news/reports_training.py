@@ -370,7 +370,7 @@ class Answers:
         )
 
     def loss(self, scores: Tensor, rows: Int64s) -> Tensor:
-        """Of some rows, given scores (n, C) of their candidates, -inf where absent."""
+        """Loss of some rows, given scores (n, C) of their candidates, -inf where absent."""
         if self.nothing is not None:  # a share of impressions has no click, whatever was shown
             rest = functional.log_softmax(scores, -1) + math.log1p(-math.exp(self.nothing))
             scores = torch.cat([rest, rest.new_full((len(rows), 1), self.nothing)], 1)

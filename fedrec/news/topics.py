@@ -147,8 +147,8 @@ def category_topics(news: News) -> tuple[TopicTable, tuple[str, ...]]:
 
 
 def listed_categories(news: News) -> list[Sequence[str]]:
-    """Of each item: several where its subcategory lists them with `|` between (film genres), else
-    its one category, or none."""
+    """Categories of each item: several where its subcategory lists them with `|` between (film
+    genres), else its one category, or none."""
     pairs = zip(news.categories, news.subcategories, strict=True)
     return [_parts(sub) if "|" in sub else (name,) if name else () for name, sub in pairs]
 

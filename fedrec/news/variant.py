@@ -185,7 +185,7 @@ def find(name: str) -> NewsVariant | None:
 
 
 def names() -> tuple[str, ...]:
-    """Of all variants.
+    """Names of all variants.
 
     >>> names()[:3]
     ('additive', 'local', 'central')
@@ -198,7 +198,7 @@ def names() -> tuple[str, ...]:
 
 
 def require(name: str) -> NewsVariant:
-    """As `find`. Raises SettingsError where there is no such variant.
+    """Finds a variant as `find` does. Raises SettingsError where there is no such variant.
 
     >>> require("additive").unit
     'click'
@@ -216,7 +216,7 @@ def of(scenario: NewsScenario) -> NewsVariant:
 
 
 def rounds_of(scenario: NewsScenario) -> InRounds:
-    """Of the scenario's variant.
+    """Rounds of the scenario's variant.
 
     Raises SettingsError where it does not train in rounds on devices."""
     if (found := of(scenario).in_rounds) is None:
@@ -267,6 +267,6 @@ def promised(scenario: NewsScenario) -> Guarantee:
 
 
 def promise(scenario: NewsScenario) -> Guarantee:
-    """The same, with what is not established of it."""
+    """The guarantee of `promised`, with what is not established of it."""
     found, note = promised(scenario), of(scenario).not_established
     return replace(found, established=False, note=note) if note else found

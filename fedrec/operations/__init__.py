@@ -1,2 +1,1 @@
-"""What keeps a process watched and trusted: logs without values, metrics, development
-certificates."""
+"""Operation of a process: logs without values, metrics, development certificates."""

@@ -1,4 +1,4 @@
-"""Where a party listens or is found: a host and a port."""
+"""Addresses of parties: a host and a port."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What keeps a ledger's file honest: one process at a time, and a small file beside it that
-remembers its newest head.
+"""Guards of a ledger's file: one process at a time, and a small file beside it that remembers its
+newest head.
 
 What is noticed of going back in time: a ledger older than the head file beside it, or without one.
 What is not: the whole folder, or the disk, put back to an earlier state together. So a backup of

@@ -17,7 +17,8 @@ _LARGE_BYTES, _ARENAS = 2**20, 2
 
 
 def keep_little() -> None:
-    """For this process; where the C library is not glibc, nothing happens."""
+    """Makes this process keep little freed memory; where the C library is not glibc, nothing
+    happens."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)

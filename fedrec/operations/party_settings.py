@@ -1,5 +1,5 @@
-"""What the settings files of all parties have in common: TOML, closed tables, paths from the file's
-own folder, one line per mistake."""
+"""Settings files, in what those of all parties have in common: TOML, closed tables, paths from the
+file's own folder, one line per mistake."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a party is doing, as Prometheus gauges of the same names in every party: phase, round, what
-it waits for, who is there.
+"""State of a party, as Prometheus gauges of the same names in every party: phase, round, what it
+waits for, who is there.
 
 A gauge is exported from its first value on. A zero that nobody set would be a false alarm: the
 server, for one, does not know the budget. Labels are the closed sets below; nothing is labelled by

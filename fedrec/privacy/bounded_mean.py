@@ -170,7 +170,7 @@ def report_each(
     name: str,
     keys: Sequence[bytes],
 ) -> Coefficients:
-    """As `report`, each of the n users under a key of its own."""
+    """Reports as `report` does, each of the n users under a key of its own."""
     return _report(
         history,
         topics,

@@ -1,5 +1,5 @@
-"""What each click of one client has cost, role by role: a ledger that is charged before an answer
-leaves, and refuses.
+"""Cost of each click of one client, role by role: a ledger that is charged before an answer leaves,
+and refuses.
 
 A click has one role at a time. In a history it is seen by every report on that history; as a label
 it is seen by the one answer of its impression. Roles are places in a public schedule, so replacing
@@ -108,11 +108,11 @@ class ClickAccountant:
 
     @property
     def epsilon(self) -> float:
-        """Of the dearest click, at the limit's delta."""
+        """Epsilon of the dearest click, at the limit's delta."""
         return max(epsilon_of_events(cohort.events, self.limit.delta) for cohort in self.cohorts)
 
     def charge_history(self, event: Event) -> ClickAccountant:
-        """The same and one more report, which all clicks of the history see.
+        """The accountant after one more report, which all clicks of the history see.
 
         Raises BudgetExceededError past the limit."""
         seen = tuple(
@@ -122,7 +122,7 @@ class ClickAccountant:
         return self._within(replace(self, cohorts=seen), event)
 
     def charge_label(self, impression: int, event: PureEvent) -> ClickAccountant:
-        """The same and the answer of one impression.
+        """The accountant after the answer of one impression.
 
         Raises BudgetExceededError past the limit, and on a second answer."""
         if impression in self.answered:

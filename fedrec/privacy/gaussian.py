@@ -70,7 +70,7 @@ def row_noise(shape: tuple[int, ...], *, step: float, std: float, key: bytes) ->
 def symmetric_noise(
     shape: tuple[int, ...], *, step: float, std: float, key: bytes, isometric: bool
 ) -> Int64s:
-    """The same for rows of packed upper triangles; std / sqrt(2) off the diagonal where
+    """Noise for rows of packed upper triangles; std / sqrt(2) off the diagonal where
     `isometric`."""
     if not isometric or std == 0:
         return row_noise(shape, step=step, std=std, key=key)
@@ -94,25 +94,13 @@ def add_to_rows(sums: Int64s, *, step: float, std: float, key: bytes) -> Float64
 
 
 def add_row_by_row(sums: Int64s, *, step: float, std: float, keys: Sequence[bytes]) -> Float64s:
-    """As `add_to_rows`, each row under a key of its own: what one person draws does not depend on
-    who else is there."""
+    """Adds noise as `add_to_rows` does, each row under a key of its own: what one person draws does
+    not depend on who else is there."""
     rows = [
         add_to_rows(row[None], step=step, std=std, key=key)
         for row, key in zip(sums, keys, strict=True)
     ]
     return np.concatenate(rows) if rows else np.zeros(sums.shape)
-
-
-def add_to_symmetric(
-    sums: Int64s, *, step: float, std: float, key: bytes, isometric: bool
-) -> Float64s:
-    """(r, w(w+1)/2) packed upper triangles to real values; std / sqrt(2) off the diagonal where
-    `isometric`."""
-    return np.asarray(
-        (sums + symmetric_noise(sums.shape, step=step, std=std, key=key, isometric=isometric))
-        * step,
-        np.float64,
-    )
 
 
 def _diagonal(packed: int) -> npt.NDArray[np.bool_]:

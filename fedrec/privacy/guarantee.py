@@ -1,5 +1,4 @@
-"""What is promised to whom: (epsilon, delta) with the unit it protects and the neighbours it
-compares.
+"""Guarantees: (epsilon, delta) with the unit it protects and the neighbours it compares.
 
 "user, add/remove": nobody can tell the output from the one without any single user's data, all of
 it removed. "example, add/remove": the same for one rating or click. "click, replace": one click of

@@ -1,4 +1,4 @@
-"""What has been spent: an immutable list of events with a limit that refuses.
+"""Ledger of what has been spent: an immutable list of events with a limit that refuses.
 
 Noise and its price are one return value (STYLE.md): whoever releases adds the event here, and `add`
 refuses before anything leaves if the limit would be passed.

@@ -1,4 +1,4 @@
-"""What one click has cost: any sequence of Gaussian, pure and padded releases that all saw it.
+"""Cost of one click: any sequence of Gaussian, pure and padded releases that all saw it.
 
 Gaussian and pure releases compose exactly. The Gaussian ones are one release of mu = sqrt(sum
 mu_i^2); the pure ones have finitely many privacy losses l, whose sums have probabilities P(l) by

@@ -74,7 +74,7 @@ class PaddedEvent:
 
     @property
     def unpadded(self) -> GaussianEvent:
-        """The same release if the mask were seen: an upper bound of the price, exact in
+        """The event of this release if the mask were seen: an upper bound of the price, exact in
         composition."""
         return GaussianEvent(self.name, self.mu, self.unit, self.neighbours)
 

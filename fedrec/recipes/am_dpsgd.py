@@ -51,7 +51,8 @@ def client_steps(
 def settings_of(
     scenario: RecipeScenario,
 ) -> tuple[noisy_descent.DescentSettings, am_dpsgd.EncoderSettings]:
-    """As `fast_dpmf.settings_of`; steps of all outer steps together are what is accounted."""
+    """The scenario's values, as in `fast_dpmf.settings_of`; steps of all outer steps together are
+    what is accounted."""
     chosen, epsilon = scenario.model, scenario.privacy.epsilon
     gradients = chosen.encoder_steps or 1
     descent = noisy_descent.DescentSettings(
@@ -74,7 +75,8 @@ def settings_of(
 
 
 def click_settings(scenario: RecipeScenario) -> click_descent.ClickDescentSettings:
-    """As `dp_gd.click_settings`, T gradients between two solves of users, items weighed alike."""
+    """The scenario's values for clicks, as in `dp_gd.click_settings`, with T gradients between two
+    solves of users, items weighed alike."""
     gradients, chosen = scenario.model.encoder_steps or 1, dp_gd.click_settings(scenario)
     return replace(chosen, gradients=gradients, steps=gradients * chosen.steps, exponent=0.0)
 

@@ -95,13 +95,13 @@ _STEPS: Mapping[str, Mapping[str, ClientStep]] = {
 def client_steps(
     scenario: RecipeScenario, kind: Kind | Literal["news"]
 ) -> Mapping[str, ClientStep]:
-    """Of either algorithm."""
+    """Client steps of either algorithm."""
     return _STEPS[kind]
 
 
 def check(scenario: Scenario) -> str:
-    """Of [collective] it takes whose ratings are public and which metadata counts; how much, it
-    finds itself."""
+    """Checks a scenario. [collective] may say whose ratings are public and which metadata counts;
+    how much it counts, the recipe finds itself."""
     sides, compared = scenario.collective, scenario.compare.published
     if found := sides.contradiction() or sides.unknown_to_default():
         return found

@@ -43,7 +43,7 @@ def client_steps(
 
 
 def settings_of(scenario: RecipeScenario) -> noisy_descent.DescentSettings:
-    """As `fast_dpmf.settings_of`."""
+    """The scenario's values, as in `fast_dpmf.settings_of`."""
     chosen, epsilon = scenario.model, scenario.privacy.epsilon
     return noisy_descent.DescentSettings(
         dimension=chosen.dimension or (3 if not chosen.biases else 1 if epsilon < 3 else 2),
@@ -69,7 +69,7 @@ def require_clicks(scenario: RecipeScenario, kind: Kind) -> None:
 def descent_of_clicks(
     settings: click_descent.ClickDescentSettings, facts: RecipeFacts, rows: sparse.csr_matrix
 ) -> Prepared:
-    """Of item vectors that are these rows (m, P) times what is learnt."""
+    """Descent of item vectors that are these rows (m, P) times what is learnt."""
     plan = facts.plan(click_descent.shares(settings))
     recipe = click_descent.ClickDescent(plan, settings, facts, rows)
     return Prepared(recipe, click_descent.client_steps(settings), plan)

@@ -39,7 +39,7 @@ def build(scenario: NewsScenario, facts: RecipeFacts) -> NoReturn:
 
 
 def client_steps(scenario: NewsScenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
-    """Of a variant whose questions an aggregator sums.
+    """Client steps of a variant whose questions an aggregator sums.
 
     Raises SettingsError for another one, whose devices answer no aggregator."""
     summed = of(scenario).summed

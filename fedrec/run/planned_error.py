@@ -9,9 +9,10 @@ away a share of what learning gains, log(s / f), on a logarithmic scale:
     log(rmse / f) = log(s / f) * a * log(1 + exp(b) / (mu n^c))
 
 mu is that of the guarantee (Dong, Roth, Su 2022). a, b and c are fitted to kept runs of the default
-recipe (`fedrec bench plan`, docs/results/plan.json), which are all of one kind of data: ratings of
-films, with public features of films. How far off it was for a data set that it had not been fitted
-to is `OFF`. Without features the same form was off by .024, so that nothing is said of them.
+recipe (`python -m benchmarks plan`, benchmarks/results/plan.json), which are all of one kind of
+data: ratings of films, with public features of films. How far off it was for a data set that it had
+not been fitted to is `OFF`. Without features the same form was off by .024, so that nothing is said
+of them.
 """
 
 from __future__ import annotations

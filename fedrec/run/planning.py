@@ -49,7 +49,7 @@ PARQUET_BYTES = 6.6
 
 RECEIVED = 1.16
 """What planted users make of the model compresses worse than what real ones do, by this in the
-middle of the kept runs (docs/results/plan.json): predictions are divided by it."""
+middle of the kept runs (benchmarks/results/plan.json): predictions are divided by it."""
 
 
 @dataclass

@@ -15,6 +15,7 @@ from fedrec.data.dataset import Dataset, FileDigest
 from fedrec.data.kinds import KINDS
 from fedrec.data.splits import Split
 from fedrec.errors import SettingsError
+from fedrec.evaluation.als import ALS, als_model
 from fedrec.evaluation.item_item import ITEM_ITEM, MOST_EVENTS, evenly, item_item
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
@@ -33,7 +34,6 @@ from fedrec.serving.exporting import Export
 from fedrec.serving.model_bundles import bundle_of
 from fedrec.settings import RecipeScenario, Scenario
 from fedrec.storage import finite, write_bytes, write_json
-from fedrec_simulations.experiments.ceiling import ALS, als_model
 
 
 @dataclass(frozen=True)
@@ -307,7 +307,9 @@ def rivals_of(
             )
     if scenario.compare.als:
         with stage(console, "ALS without privacy"):
-            models[ALS] = als_model(split, scenario, ranking=ranking)
+            models[ALS] = als_model(
+                split.train, split.validation, seed=scenario.seed, ranking=ranking
+            )
             rivals[ALS] = _evaluate(scenario, models[ALS], split, None)
         learned = evenly(split.train, most_events=MOST_EVENTS).num_users
         if ranking and split.train.rated and learned < split.train.num_users:

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from fedrec.data.dataset import Dataset
+from fedrec.run import code_version
 from fedrec.run.console import stage
 from fedrec.run.data.budget import budget_of
 from fedrec.run.ratings import Ratings
@@ -18,7 +19,6 @@ from fedrec.run.training import OnRound
 from fedrec.run.workload import Setting, Workload, write_run
 from fedrec.settings import Scenario
 from fedrec.storage import write_json
-from fedrec_simulations.leaderboard import record
 
 
 def workload_of(scenario: Scenario) -> type[Workload[Any]]:
@@ -50,14 +50,11 @@ def run(
     workload.require_carried(scenario, cast)
     console, started = Console(stderr=True, quiet=quiet), time.perf_counter()
     with open_folder(scenario, name, cast, resume=resume) as folder:
-        record.begin(folder)
+        code_version.note(folder)
         with stage(console, "reading data"):
             data = workload.load(scenario, given)
         write_json(folder / "data.json", data.described())
         budget = budget_of(scenario.privacy, data.files)
         setting = Setting(scenario, cast, folder, console, budget, on_round)
         trained = data.train(setting)
-        record.trained(folder)  # before the test rows are read
-        result = write_run(data.evaluate(setting, trained), setting, started=started, quiet=quiet)
-        record.finish(folder)
-    return result
+        return write_run(data.evaluate(setting, trained), setting, started=started, quiet=quiet)

@@ -42,7 +42,7 @@ class Approximate:
         self._index = _INDEXES[kind](catalogue, effort)
 
     def __call__(self, queries: Sequence[Query]) -> list[Best]:
-        """As `ranking.Ranker`."""
+        """Implements `ranking.Ranker`."""
         return [
             self._exact([query])[0] if query.categories else self._one(query) for query in queries
         ]

@@ -1,5 +1,5 @@
-"""What a device does with its own history: coefficients over public rows, noise, and the query that
-leaves.
+"""Queries that a device makes of its own history: coefficients over public rows, noise, and the
+query that leaves.
 
     a = (1/H) sum of the rows of the history        exact(...): stays on the device
     raw = a + noise of real std `noise_std`         the release, in integers

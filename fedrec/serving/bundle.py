@@ -179,7 +179,7 @@ def write(path: Path, about: About, arrays: Mapping[str, npt.NDArray[np.generic]
 
 
 def sha256_of(path: Path) -> str:
-    """Of the file. Raises RunError where it cannot be read."""
+    """SHA-256 of the file. Raises RunError where it cannot be read."""
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

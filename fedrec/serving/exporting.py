@@ -1,5 +1,5 @@
-"""What bundles of both families share: the run they come from, the public catalogue, and the arrays
-by their names."""
+"""Parts that bundles of both families share: the run they come from, the public catalogue, and the
+arrays by their names."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Origin:
 
     @property
     def training(self) -> dict[str, Any]:
-        """For `About.training`; infinite numbers as strings."""
+        """Values for `About.training`; infinite numbers as strings."""
         return dict(
             finite(
                 {**asdict(self.guarantee), "spent": self.spent}

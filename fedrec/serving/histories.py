@@ -1,5 +1,5 @@
-"""Which of a user's events make the history of H places that a query is made from: a rule that
-anybody may know.
+"""History of H places that a query is made from: a rule, which anybody may know, that chooses a
+user's events.
 
 The latest H items that were clicked, or rated at least `liked`; the place of a click follows from
 when it was made. Where there are no times, the H that come first in one public order of all items.

@@ -65,7 +65,7 @@ class ServingFacts:
         catalogue: PublicItems,
         origin: Origin,
     ) -> ServingFacts:
-        """Of a finished training. Raises SettingsError where it released no counts."""
+        """The facts of a finished training. Raises SettingsError where it released no counts."""
         if "counts" not in state:
             raise SettingsError(
                 "this recipe releases no counts, which a bundle is made with",
@@ -129,7 +129,7 @@ def export(source: Path, output: Path) -> About:
 
 
 def released_of(recipe: TrainableRecipe, state: State, facts: PublicFacts) -> Released:
-    """The same of a training in memory, whose model was not rounded for a file."""
+    """What a training in memory released, whose model was not rounded for a file."""
     empty = _nobody(facts.kind, facts.value_range, facts.num_items)
     return Released.of(
         recipe.model(state),
@@ -140,8 +140,8 @@ def released_of(recipe: TrainableRecipe, state: State, facts: PublicFacts) -> Re
 
 
 def write_bundle(folder: Path, export: Callable[[], Export]) -> dict[str, object]:
-    """For the result: version, coefficients and form of the bundle that was written, or `refused`
-    with the reason."""
+    """Writes a bundle and returns what the result says of it: version, coefficients and form of the
+    bundle that was written, or `refused` with the reason."""
     try:
         about, arrays = export()
     except SettingsError as refusal:

@@ -86,7 +86,7 @@ class Exact:
         self._largest_bias = float(np.abs(catalogue.bias).max(initial=0.0))
 
     def __call__(self, queries: Sequence[Query]) -> list[Best]:
-        """As `Ranker`."""
+        """Implements `Ranker`."""
         U = np.concatenate([self.catalogue.users(query.coefficients[None]) for query in queries])
         pools = [_Pool(query.k, self._slack(u)) for query, u in zip(queries, U, strict=True)]
         for start, scores in self._tiles(U):

@@ -46,7 +46,7 @@ class Sizes:
 
     @staticmethod
     def of(arrays: Mapping[str, npt.NDArray[np.generic]]) -> Sizes | None:
-        """Of a bundle's further arrays; None where there are none.
+        """Sizes in a bundle's further arrays; None where there are none.
 
         Raises KeyError or ValueError where parts lack or do not fit."""
         if f"{_PREFIX}shares" not in arrays:
@@ -71,7 +71,7 @@ class Sizes:
         return Sizes(clicks, shares, mean, covariance, matrix)
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """For a bundle."""
+        """Arrays for a bundle."""
         return {_PREFIX + name: array for name, array in vars(self).items()}
 
     def read(self, values: Float64s, *, noise_std: float) -> Float64s:

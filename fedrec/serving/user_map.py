@@ -1,4 +1,4 @@
-"""From the coefficients of a query to a vector that items are ranked by: the part of a released
+"""Map from the coefficients of a query to a vector that items are ranked by: the part of a released
 model that reads users.
 
     U = A a + c + W2 gelu(W1 a + c1)

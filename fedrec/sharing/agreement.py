@@ -123,7 +123,7 @@ class Agreement:
             attempt.held = attempt.batch.everybody()
 
     def progress(self, run: str, round: int) -> Progress | None:
-        """Of the attempt that is in memory; None where there is none."""
+        """Progress of the attempt that is in memory; None where there is none."""
         attempt = self._attempts.get((run, round))
         if attempt is None:
             return None
@@ -189,7 +189,7 @@ class Agreement:
     def explicit(
         self, run: str, round: int, attempt: int, first: int, last: int, *, caller: int
     ) -> bytes:
-        """As `SharedUsers.explicit`."""
+        """The pieces of `SharedUsers.explicit`, for the aggregator `caller`."""
         current = self._attempts.get((run, round))
         if (
             current is None
@@ -203,7 +203,7 @@ class Agreement:
         return current.batch.explicit(current, first, last, caller=caller)
 
     def openings(self, run: str, round: int, attempt: int) -> bytes:
-        """As `protocol.Peer`, for both others, the same bytes every time.
+        """Implements `protocol.Peer.openings`, for both others, the same bytes every time.
 
         Raises ProtocolError before they are whole."""
         current = self._attempts.get((run, round))

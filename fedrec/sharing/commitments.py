@@ -1,5 +1,5 @@
-"""What ties an attempt at a round together: its ticket, and hashes of shares by which two holders
-know that they hold the same.
+"""Commitments of an attempt at a round: its ticket, and hashes of shares by which two holders know
+that they hold the same.
 
 A ticket is the hash of the run, the round, the question, the three aggregators' names and keys, and
 a nonce of each for this attempt. So two attempts never have one ticket as long as one honest
@@ -107,8 +107,8 @@ def commitment(ticket: bytes, report: bytes, number: int, blind: bytes, content:
 
 
 def batch_digest(ticket: bytes, users: Sequence[Listed]) -> bytes:
-    """Of the users, or ranges, that are summed, in order: what aggregators compare directly with
-    each other."""
+    """Digest of the users, or ranges, that are summed, in order: what aggregators compare directly
+    with each other."""
     return hashlib.sha256(
         b"fedrec/batch" + ticket + b"".join(user.packed for user in users)
     ).digest()

@@ -36,8 +36,8 @@ class _Held:
 
 @dataclass(eq=False)
 class Holding:
-    """Of users whose rows have `length` numbers, at aggregator `aggregator`. folder: of the file;
-    None holds everything in memory."""
+    """Shares of users whose rows have `length` numbers, held at aggregator `aggregator`. folder: of
+    the file; None holds everything in memory."""
 
     aggregator: int
     length: int
@@ -54,7 +54,7 @@ class Holding:
         return len(self._users)
 
     def committed(self, report: bytes) -> Committed | None:
-        """Of a report id; None where it is not held."""
+        """What is committed under a report id; None where it is not held."""
         held = self._users.get(report)
         return None if held is None else held.committed
 

@@ -1,5 +1,5 @@
-"""Which numbers of a report are shared: one row for each user, of a length that the question alone
-decides.
+"""Layout of the numbers of a report that are shared: one row for each user, of a length that the
+question alone decides.
 
 Every block becomes two factors. The row of item j is its coefficient times the vector of its fold,
 so a block is its `rows` coefficients, zero where the user has not the item, and its folds * width
@@ -57,7 +57,7 @@ class Part:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the sums: rows of the block, or of its one matrix; entries of a vector."""
+        """Shape of the sums: rows of the block, or of its one matrix; entries of a vector."""
         return self.left.stop - self.left.start, self.spec.width
 
     def packed(self, sums: UInt64s) -> UInt64s:
@@ -97,12 +97,12 @@ class Checked:
 
     @property
     def noise_std(self) -> float:
-        """Of the client's noise, in whole numbers."""
+        """Standard deviation of the client's noise, in whole numbers."""
         return self.limit / MARGIN
 
 
 def plan_layout(question: Question, plan: Plan) -> Layout:
-    """As the plan says whether clients are checked.
+    """The layout with checks of clients where the plan has them.
 
     Raises PrivacyError where a block has no two factors, or cannot be checked."""
     return checked_layout(question) if checks(plan) else layout(question)

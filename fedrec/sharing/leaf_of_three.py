@@ -52,13 +52,14 @@ class LeafOfThree(Agreement):
         needed: int = 0,
         named: bytes = b"",
     ) -> None:
-        """As `Agreement.open`. needed: 0, since roots enforce the quorum, over all ranges."""
+        """Opens an attempt as `Agreement.open` does. needed: 0, since roots enforce the quorum,
+        over all ranges."""
         first, last = self.range.first, self.range.last
         mine = named_range(named or digest, first, last, attempt)
         super().open(run, question, plan, digest, attempt=attempt, needed=needed, named=mine)
 
     def advance(self, run: str, round: int) -> Standing:
-        """As `Agreement.advance`, until the term is final."""
+        """Advances as `Agreement.advance` does, until the term is final."""
         attempt = self._attempts.get((run, round))
         if attempt is None or not attempt.summed:
             super().advance(run, round)
@@ -67,7 +68,8 @@ class LeafOfThree(Agreement):
         return self.standing(run, round)
 
     def term(self, run: str, round: int, attempt: int) -> RangeTerm | None:
-        """For its own party's root alone, the same whenever it is asked; None before it is final.
+        """The term, for its own party's root alone, the same whenever it is asked; None before it
+        is final.
 
         Raises ProtocolError where nothing comes of the attempt, or it is not in memory."""
         current = self._attempts.get((run, round))

@@ -68,8 +68,9 @@ class OneOfThree(Agreement):
         needed: int,
         named: bytes = b"",
     ) -> None:
-        """As `Agreement.open`. Raises ProtocolError also where something was published;
-        UnreachableError where a peer might have published what is kept here and does not answer.
+        """Opens an attempt as `Agreement.open` does. Raises ProtocolError also where something was
+        published; UnreachableError where a peer might have published what is kept here and does not
+        answer.
         """
         round = question.round
         if self._store.published(run, round):
@@ -118,7 +119,7 @@ class OneOfThree(Agreement):
         )
 
     def advance(self, run: str, round: int) -> Standing:
-        """As `Agreement.advance`, then keep the output, and publish it."""
+        """Advances as `Agreement.advance` does, then keeps the output and publishes it."""
         if self._store.kept(run, round) is None:
             super().advance(run, round)
             attempt = self._attempts.get((run, round))

@@ -1,5 +1,5 @@
-"""What a three-party run promises, against whom: the sentences that plan.json, the report, `fedrec
-account` and docs/privacy.md print.
+"""Promises of a three-party run, against whom each holds: the sentences that plan.json, the report,
+`fedrec account` and docs/privacy.md print.
 
 They stand in one order everywhere. A test compares the page with them, so that no place promises
 more than another.
@@ -40,7 +40,7 @@ class Stated:
 
     @property
     def words(self) -> str:
-        """For a terminal."""
+        """The sentence for a terminal."""
         return (
             f"{self.against}: {self.promise}"
             if self.against == NOT_HIDDEN
@@ -49,7 +49,7 @@ class Stated:
 
 
 def stated(plan: Plan) -> tuple[Stated, ...]:
-    """Of a three-party plan, in the order in which it is printed; empty where one trusted
+    """Promises of a three-party plan, in the order in which it is printed; empty where one trusted
     aggregator sums."""
     if plan.aggregation == "trusted":
         return ()
@@ -64,7 +64,7 @@ def stated(plan: Plan) -> tuple[Stated, ...]:
 def sentences(
     outsiders: str, one_corrupt: str, delta: str, *, checked: bool = False
 ) -> tuple[Stated, ...]:
-    """The same of numbers in words."""
+    """Promises whose numbers are given in words."""
     return (
         Stated(
             "everybody outside, the server included",

@@ -1,4 +1,4 @@
-"""What one of three aggregators says to the other two, and what it must keep: the seams of
+"""Protocol of one of three aggregators with the other two, and what it must keep: the seams of
 `one_of_three`."""
 
 from __future__ import annotations

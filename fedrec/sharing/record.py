@@ -139,7 +139,7 @@ def sent_numbers(aggregator: int) -> tuple[int, ...]:
 
 
 def explicit_bytes(length: int) -> int:
-    """Of one user in what aggregator 1 passes on: blind and explicit share."""
+    """Bytes of one user in what aggregator 1 passes on: blind and explicit share."""
     return BLIND_BYTES + 8 * length
 
 
@@ -194,7 +194,7 @@ def pack_shares(users: Sequence[SharedUser], aggregator: int, ticket: bytes) -> 
 
 
 def user_bytes(aggregator: int, length: int) -> int:
-    """Of one user of `length` numbers in `pack_shares`."""
+    """Bytes of one user of `length` numbers in `pack_shares`."""
     return COMMITTED_BYTES + sum(_sizes(aggregator, length)) + _blind_bytes(aggregator)
 
 

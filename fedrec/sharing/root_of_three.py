@@ -113,24 +113,24 @@ class RangeSums:
         self._terms[listed.range] = known or term
 
     def everybody(self) -> tuple[ListedRange, ...]:
-        """As a `Batch`: of whom the terms are here."""
+        """Implements `Batch.everybody`: the ranges whose terms are here."""
         return tuple(
             self._terms[one].listed for one in sorted(self._terms, key=lambda each: each.first)
         )
 
     def alike(self, lists: Sequence[Sequence[ListedRange]]) -> tuple[ListedRange, ...]:
-        """As a `Batch`, by first pseudonym."""
+        """Implements `Batch.alike`, by first pseudonym."""
         first, *others = lists
         return tuple(sorted(set(first).intersection(*others), key=lambda one: one.range.first))
 
     def count(self, listed: Sequence[ListedRange]) -> int:
-        """As a `Batch`."""
+        """Implements `Batch.count`."""
         return sum(one.people for one in listed)
 
     def go_on(
         self, run: str, attempt: Attempt, theirs: Mapping[int, Standing], peers: Mapping[int, Peer]
     ) -> None:
-        """As a `Batch`: terms of the ranges that all list alike, and of no other."""
+        """Implements `Batch.go_on`: terms of the ranges that all list alike, and of no other."""
         terms = [self._terms[one.range].blocks for one in attempt.alike]
         zeros = tuple(np.zeros(shape, np.uint64) for shape in self.shapes)
         self._total = [
@@ -139,15 +139,15 @@ class RangeSums:
         attempt.summed, attempt.people = attempt.agreed, self.count(attempt.alike)
 
     def told(self, said: Standing) -> Standing:
-        """As a `Batch`: leaves judged already."""
+        """Implements `Batch.told`: leaves judged already."""
         return said
 
     def packed(self) -> tuple[UInt64s, ...]:
-        """As a `Batch`."""
+        """Implements `Batch.packed`."""
         return tuple(self._total)
 
     def close(self) -> None:
-        """As a `Batch`."""
+        """Implements `Batch.close`."""
         self._terms.clear()
 
 

@@ -1,5 +1,5 @@
-"""What one of three aggregators does with the shares of a round: multiply, add, and give away its
-masked part of the noised sums.
+"""Arithmetic of one of three aggregators on the shares of a round: it multiplies, adds, and gives
+away its masked part of the noised sums.
 
 With x = x_0 + x_1 + x_2 and y likewise, x y = sum over i of x_i (y_i + y_(i+1)) + x_(i+1) y_i: each
 of the nine products once, and each of them within reach of one aggregator. Sums over users commute

@@ -106,30 +106,30 @@ class SharedUsers:
     # --- the list of users ---
 
     def everybody(self) -> tuple[Committed, ...]:
-        """As a `Batch`, by report id."""
+        """Implements `Batch.everybody`, by report id."""
         return self.holding.everybody()
 
     def alike(self, lists: Sequence[Sequence[Committed]]) -> tuple[Committed, ...]:
-        """As a `Batch`."""
+        """Implements `Batch.alike`."""
         alike = held_alike(lists)
         return tuple(self.holding.whole(alike))
 
     def count(self, listed: Sequence[Committed]) -> int:
-        """As a `Batch`."""
+        """Implements `Batch.count`."""
         return self.holding.count(listed)
 
     def packed(self) -> tuple[UInt64s, ...]:
-        """As a `Batch`."""
+        """Implements `Batch.packed`."""
         return self.sums.packed()
 
     def close(self) -> None:
-        """As a `Batch`."""
+        """Implements `Batch.close`."""
         self.holding.close()
 
     # --- what peers may know ---
 
     def told(self, said: Standing) -> Standing:
-        """As a `Batch`."""
+        """Implements `Batch.told`."""
         return replace(said, coin=self.coin, opened=self.opened, accepted=self.verdict)
 
     def explicit(self, attempt: Attempt, first: int, last: int, *, caller: int) -> bytes:
@@ -150,7 +150,7 @@ class SharedUsers:
         return self.holding.explicit(attempt.alike[first:last])
 
     def all_openings(self) -> bytes:
-        """As `protocol.Peer.openings`, once they are whole, the same bytes every time."""
+        """The bytes of `protocol.Peer.openings`, once they are whole, the same bytes every time."""
         return b"".join(piece.astype("<u8").tobytes() for piece in self.openings)
 
     # --- after all agreed on the users ---
@@ -158,8 +158,8 @@ class SharedUsers:
     def go_on(
         self, run: str, attempt: Attempt, theirs: Mapping[int, Standing], peers: Mapping[int, Peer]
     ) -> None:
-        """As a `Batch`. The next of: the coin, a piece of the users, the verdict, a refused user's
-        part, the end of the sums."""
+        """Implements `Batch.go_on`. The next of: the coin, a piece of the users, the verdict, a
+        refused user's part, the end of the sums."""
         checked = self.layout.checked if attempt.alike else None  # of a leaf: nobody may be there
         if checked is not None and self.projection is None:
             return self._toss(attempt, theirs, checked)

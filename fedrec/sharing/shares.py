@@ -1,4 +1,4 @@
-"""What a device sends: its numbers as three shares, of which each aggregator gets two.
+"""Shares that a device sends: its numbers as three shares, of which each aggregator gets two.
 
 x = x_0 + x_1 + x_2 modulo 2^64. x_0 and x_1 are what two seeds of the user expand to, x_2 is the
 rest and is sent as it is. Aggregator i holds x_i and x_(i+1) (replicated sharing: Araki, Furukawa,
@@ -28,8 +28,8 @@ SEEDS = 2
 
 @dataclass(frozen=True)
 class Shares:
-    """Of consecutive users. seeds: (n, 2, 32) of the shares 0 and 1. explicit: (n, L) the shares
-    2."""
+    """Shares of consecutive users. seeds: (n, 2, 32) of the shares 0 and 1. explicit: (n, L) the
+    shares 2."""
 
     seeds: UInt8s
     explicit: UInt64s

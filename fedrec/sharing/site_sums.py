@@ -35,14 +35,14 @@ def site_rows(layout: Layout) -> int:
 
 
 class SiteSum:
-    """Of rows that are not shared yet: this must not leave a device."""
+    """Sum of rows that are not shared yet: this must not leave a device."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self._sums = [np.zeros(part.shape, np.uint64) for part in layout.parts]
 
     def add(self, numbers: UInt64s) -> None:
-        """Of (n, length) plain numbers, `layout.plain_numbers`."""
+        """Adds (n, length) plain numbers, `layout.plain_numbers`."""
         for part, sums in zip(self.layout.parts, self._sums, strict=True):
             left, right = (
                 np.ascontiguousarray(numbers[:, where]) for where in (part.left, part.right)

@@ -91,8 +91,8 @@ class ThreeDesk:
         return self._together(begun)
 
     def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
-        """Of all three: as far as the last of them is. Raises RefusedError (`ROUND_UNKNOWN` where
-        one has forgotten the round).
+        """Status of all three: as far as the last of them is. Raises RefusedError (`ROUND_UNKNOWN`
+        where one has forgotten the round).
 
         While it waits, all three are asked again and again: one that has forgotten the round leaves
         the others waiting for ever.

@@ -28,8 +28,8 @@ _PIECE_BYTES = 4_096
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """Of one listener. connections: open at once, of all peers. loopback: limit this machine's own
-    one by one too. head_bytes, request_s: of a request's head."""
+    """Limits of one listener. connections: open at once, of all peers. loopback: limit this
+    machine's own one by one too. head_bytes, request_s: of a request's head."""
 
     connections: int
     connections_per_peer: int

@@ -66,7 +66,7 @@ def memory(settings: ServerSettings) -> SeenLedger:
 
 
 def memories(settings: ServerSettings) -> tuple[SeenLedger, ...]:
-    """Of every aggregator that this server knows."""
+    """Memories of the ledger of every aggregator that this server knows."""
     return _of_three(settings) if settings.aggregators else (memory(settings),)
 
 
@@ -76,7 +76,7 @@ def access(table: AggregatorAccess) -> Access:
 
 
 def least(budgets: Sequence[Budget | None]) -> Budget | None:
-    """Of three aggregators the one whose limit leaves least; None where one does not say."""
+    """The one of three aggregators' budgets that leaves least; None where one does not say."""
     known = [budget for budget in budgets if budget is not None]
     return (
         min(known, key=lambda budget: budget.left_epsilon)

@@ -1,5 +1,5 @@
-"""What one more training costs beside what was spent: said before anybody is asked, and refused
-where it is known not to fit.
+"""Cost of one more training beside what was spent: said before anybody is asked, and refused where
+it is known not to fit.
 
 The aggregator and every client keep ledgers of their own, over all runs and whatever this server
 says; a client's limit is known to the client alone, which refuses to join. What is computed here is

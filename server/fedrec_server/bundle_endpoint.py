@@ -185,7 +185,7 @@ class _Head(io.RawIOBase):
         self._line, self._end_s = line, time.monotonic() + time_s
 
     def readable(self) -> bool:
-        """As of every raw stream."""
+        """Implements `RawIOBase.readable`."""
         return True
 
     def readinto(self, buffer: Any) -> int:

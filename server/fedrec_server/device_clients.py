@@ -74,15 +74,16 @@ class DeviceClients:
     _joined: int = field(default=0, init=False)
 
     def join(self, terms: Terms) -> Sequence[Answer]:
-        """As the broadcast's; of devices, those are there who enrolled and are no client's."""
+        """Implements `Broadcast.join`; of devices, those are there who enrolled and are no
+        client's."""
         self._terms, answers = terms, list(self.clients.join(terms))
         theirs = sum(answer.users for answer in answers if not answer.refusal)
         self._joined = max(0, min(self.users, self.desk.enrolled() - theirs))
         return [*answers, Answer(NAME, self._joined)] if self._joined else answers
 
     def ask(self, invitation: Invitation) -> Sequence[Answer]:
-        """As the broadcast's; when clients have answered, devices are waited for until all have
-        reported or the window is over."""
+        """Implements `Broadcast.ask`; when clients have answered, devices are waited for until all
+        have reported or the window is over."""
         if self._terms is None or not self._joined:
             return self.clients.ask(invitation)
         until_s = self.clock() + self.window_s

@@ -277,9 +277,9 @@ class FleetProxy:
     async def _pulled(
         self, request: Request, body: bytes | None, node: int, place: _Place
     ) -> httpx.Response:
-        """As `_sent`, when there may be a message for the node: an answer without one is returned
-        only to a request that has waited. While it waits it has no place among the requests in
-        progress."""
+        """Sends as `_sent` does, when there may be a message for the node: an answer without one is
+        returned only to a request that has waited. While it waits it has no place among the
+        requests in progress."""
         asked_s = _asked_s(request)
         while True:
             waited = await self._waited(request, node, place, asked_s)

@@ -175,7 +175,7 @@ class FlowerBroadcast:
         return self._asked(invitation, None)
 
     def ask_some(self, invitation: Invitation, clients: Collection[str]) -> Sequence[Answer]:
-        """As `ask`, of these clients alone."""
+        """Asks as `ask` does, of these clients alone."""
         return self._asked(invitation, clients)
 
     def _asked(self, invitation: Invitation, only: Collection[str] | None) -> Sequence[Answer]:

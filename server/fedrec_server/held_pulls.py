@@ -37,7 +37,8 @@ class GoneError(Exception):
 
 @dataclass
 class HeldPulls:
-    """Of one gate, in its event loop. on: whether somebody will `wake`; else nothing is held.
+    """Requests for messages that one proxy holds back, in its event loop. on: whether somebody will
+    `wake`; else nothing is held.
 
     quiet: nodes for which nothing was there when they last asked, and nothing was sent since.
     at_once: requests that are passed on at the same time, so that a message to all nodes is fetched

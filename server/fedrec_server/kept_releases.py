@@ -20,23 +20,23 @@ class KeptReleases:
     folder: Path
 
     def enrolled(self) -> int:
-        """As the desk's."""
+        """Implements `ReleaseDesk.enrolled`."""
         return self.desk.enrolled()
 
     def open_run(self, run: str, plan: Plan) -> None:
-        """As the desk's."""
+        """Implements `ReleaseDesk.open_run`."""
         self.desk.open_run(run, plan)
 
     def open_round(self, opening: Opening) -> RoundStatus:
-        """As the desk's."""
+        """Implements `ReleaseDesk.open_round`."""
         return self.desk.open_round(opening)
 
     def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
-        """As the desk's."""
+        """Implements `ReleaseDesk.status`."""
         return self.desk.status(run, round, wait_s=wait_s)
 
     def close(self, run: str, round: int) -> RoundStatus:
-        """As the desk's."""
+        """Implements `ReleaseDesk.close`."""
         return self.desk.close(run, round)
 
     def release(self, run: str, round: int) -> bytes:

@@ -157,7 +157,7 @@ class Roster:
 
     @property
     def num_users(self) -> int:
-        """Of all clients."""
+        """Number of users of all clients."""
         return sum(self.users.values())
 
     def begin(self) -> None:
@@ -166,7 +166,7 @@ class Roster:
             write_json(self.path, self.users)
 
     def join(self, terms: Terms) -> Sequence[Answer]:
-        """As the broadcast's."""
+        """Implements `Broadcast.join`."""
         answers = self.clients.join(terms)
         if not self.path.exists():
             self.users |= {
@@ -177,11 +177,11 @@ class Roster:
         return answers
 
     def ask(self, invitation: Invitation) -> Sequence[Answer]:
-        """As the broadcast's."""
+        """Implements `Broadcast.ask`."""
         return self.clients.ask(invitation)
 
     def tell(self, ask: Ask) -> list[Reply]:
-        """As the broadcast's."""
+        """Implements `NewsBroadcast.tell`."""
         return self.clients.tell(ask)
 
 

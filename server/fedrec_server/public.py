@@ -1,5 +1,5 @@
-"""What the server knows before a run, all of it public: the catalogue, the scale of values, and
-features of items.
+"""Public data that the server knows before a run: the catalogue, the scale of values, and features
+of items.
 
 It comes from a table of items, from a films file of MovieLens, or from a folder that `write_public`
 made, which gives back the same bytes and so the same content embedding: `public.json`, and the bags
@@ -64,7 +64,7 @@ class PublicData:
         return f"{len(self.items):,} items, {self.kind}"
 
     def without_features(self) -> PublicData:
-        """The same catalogue, nothing known of its items."""
+        """This catalogue, nothing known of its items."""
         return replace(self, features=None)
 
     def digest(self) -> str:

@@ -1,4 +1,4 @@
-"""What the server knows of news before a run, all of it public: texts, and a vector for each.
+"""Public news that the server knows before a run: texts, and a vector for each.
 
 From a folder that `write_public_news` made, which gives back the same bytes; from MIND's `news.tsv`
 files; or from the folder of ratings that a click log is made of, of which only the public texts are

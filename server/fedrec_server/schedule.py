@@ -1,5 +1,5 @@
-"""When a server trains again: once because it was told to, whenever the last model is old enough,
-or when somebody asks a standing one.
+"""Schedule of a server's trainings: once because it was told to, whenever the last model is old
+enough, or when somebody asks a standing one.
 
 `fedrec server ... --again` trains once more. With `--every 7d` the process stays up. A standing
 server is asked by the same flag: the command finds the state folder in use, leaves a request in it,

@@ -21,7 +21,8 @@ class SeenLedger:
     path: Path
 
     def ledger_head(self) -> LedgerHead:
-        """As the protocol's. Raises RunError where the file is there and cannot be read."""
+        """Implements `HeadMemory.ledger_head`. Raises RunError where the file is there and cannot
+        be read."""
         if not self.path.exists():
             return LedgerHead()
         content = read_json(self.path)
@@ -34,7 +35,7 @@ class SeenLedger:
             ) from None
 
     def keep_ledger_head(self, head: LedgerHead) -> None:
-        """As the protocol's."""
+        """Implements `HeadMemory.keep_ledger_head`."""
         write_json(self.path, {"number": head.number, "head": head.head})
 
     def forget(self) -> None:
@@ -60,29 +61,31 @@ class FollowedDesk:
     memory: SeenLedger
 
     def enrolled(self) -> int:
-        """As the desk's; the ledger first. Raises RefusedError (`STALE_LEDGER`)."""
+        """Implements `ReleaseDesk.enrolled`; the ledger first. Raises RefusedError
+        (`STALE_LEDGER`)."""
         follow(self.desk.growth, self.memory)
         return self.desk.enrolled()
 
     def open_run(self, run: str, plan: Plan) -> None:
-        """As the desk's; the ledger first. Raises RefusedError (`STALE_LEDGER`)."""
+        """Implements `ReleaseDesk.open_run`; the ledger first. Raises RefusedError
+        (`STALE_LEDGER`)."""
         follow(self.desk.growth, self.memory)
         self.desk.open_run(run, plan)
 
     def open_round(self, opening: Opening) -> RoundStatus:
-        """As the desk's."""
+        """Implements `ReleaseDesk.open_round`."""
         return self.desk.open_round(opening)
 
     def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
-        """As the desk's."""
+        """Implements `ReleaseDesk.status`."""
         return self.desk.status(run, round, wait_s=wait_s)
 
     def close(self, run: str, round: int) -> RoundStatus:
-        """As the desk's."""
+        """Implements `ReleaseDesk.close`."""
         return self.desk.close(run, round)
 
     def release(self, run: str, round: int) -> bytes:
-        """As the desk's; what was charged for it is seen then."""
+        """Implements `ReleaseDesk.release`; what was charged for it is seen then."""
         content = self.desk.release(run, round)
         follow(self.desk.growth, self.memory)
         return content

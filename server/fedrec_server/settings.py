@@ -1,4 +1,4 @@
-"""What the person who runs a server decides, in one TOML file: public data, whom to wait for, where
+"""Settings of the person who runs a server, in one TOML file: public data, whom to wait for, where
 the others are."""
 
 from __future__ import annotations

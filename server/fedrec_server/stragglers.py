@@ -22,7 +22,7 @@ class AsksSome(Protocol):
     """A `Broadcast` that can ask some clients alone."""
 
     def ask_some(self, invitation: Invitation, clients: Collection[str]) -> Sequence[Answer]:
-        """As `ask`, of these clients."""
+        """Asks as `ask` does, of these clients."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class EveryClient:
     cohorts: Cohorts | None = None
 
     def join(self, terms: Terms) -> Sequence[Answer]:
-        """As the broadcast's, remembering who joined."""
+        """Implements `Broadcast.join`, remembering who joined."""
         answers = self.clients.join(terms)
         self.present |= {answer.client for answer in answers if not answer.refusal}
         if self.cohorts:

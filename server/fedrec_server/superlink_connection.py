@@ -89,7 +89,7 @@ class SuperLinkConnection:
 
     @property
     def superlink_pid(self) -> int:
-        """Of the child; 0 for none."""
+        """Process id of the child; 0 for none."""
         return self._child.pid if self._child else 0
 
 

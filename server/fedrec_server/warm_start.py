@@ -1,5 +1,5 @@
-"""What a new training begins with of the last one's release, kept in its own folder so that going
-on after a crash begins with the same.
+"""Start of a new training from the last one's release, kept in its own folder so that going on
+after a crash begins with the same.
 
 runs/<run>/earlier.safetensors    rows of `factorization.facts.Earlier` in the order of this
                                   training's catalogue, and num_users
@@ -20,8 +20,8 @@ _FILE = "earlier.safetensors"
 
 
 def earlier_of(runs: Runs, folder: Path, items: tuple[str, ...]) -> Earlier | None:
-    """For the training in `folder`: what it began with, or, before it begins, what the last
-    finished one released.
+    """The start of the training in `folder`: what it began with, or, before it begins, what the
+    last finished one released.
 
     None where there is none, where it is no start for this recipe, or where the catalogue has items
     that it did not know.

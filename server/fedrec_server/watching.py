@@ -1,5 +1,5 @@
-"""What the server's metrics and log say while it gathers, asks, and waits: desk and broadcast as
-they are, and watched.
+"""Metrics and log of the server while it gathers, asks, and waits: desk and broadcast as they are,
+and watched.
 
 Each is put around what it watches where the process is wired, so that rounds and their tests know
 nothing of metrics. A call that is tried again says so at its first pause, not when its patience has
@@ -49,27 +49,28 @@ class WatchedDesk:
     _open: tuple[str, int] | None = field(default=None, init=False)
 
     def enrolled(self) -> int:
-        """As the desk's."""
+        """Implements `ReleaseDesk.enrolled`."""
         with self._calling():
             users = self.desk.enrolled()
         self._state.enrolled(users)
         return users
 
     def growth(self, since: LedgerHead) -> LedgerGrowth:
-        """As the desk's; three ledgers are followed one by one, behind their desk."""
+        """Implements `GrowingDesk.growth`; three ledgers are followed one by one, behind their
+        desk."""
         assert not isinstance(self.desk, ThreeDesk)
         with self._calling():
             return self.desk.growth(since)
 
     def open_run(self, run: str, plan: Plan) -> None:
-        """As the desk's; gathering is over."""
+        """Implements `ReleaseDesk.open_run`; gathering is over."""
         if self._state.awaited in {Awaited.CLIENTS, Awaited.USERS}:
             self._state.waiting(Awaited.NOTHING)
         with self._calling():
             self.desk.open_run(run, plan)
 
     def open_round(self, opening: Opening) -> RoundStatus:
-        """As the desk's."""
+        """Implements `ReleaseDesk.open_round`."""
         self._open = opening.run, opening.round
         self._state.round(opening.round)
         self._state.doing(Doing.COLLECTING)
@@ -77,12 +78,12 @@ class WatchedDesk:
             return self._seen(self.desk.open_round(opening))
 
     def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
-        """As the desk's."""
+        """Implements `ReleaseDesk.status`."""
         with self._calling():
             return self._seen(self.desk.status(run, round, wait_s=wait_s))
 
     def close(self, run: str, round: int) -> RoundStatus:
-        """As the desk's; nobody's report is waited for any more."""
+        """Implements `ReleaseDesk.close`; nobody's report is waited for any more."""
         self._state.doing(Doing.RELEASING)
         if self._state.awaited is Awaited.REPORTS:
             self._state.waiting(Awaited.NOTHING)
@@ -90,7 +91,7 @@ class WatchedDesk:
             return self._seen(self.desk.close(run, round))
 
     def release(self, run: str, round: int) -> bytes:
-        """As the desk's."""
+        """Implements `ReleaseDesk.release`."""
         self._state.doing(Doing.RELEASING)
         with self._calling():
             content = self.desk.release(run, round)
@@ -163,7 +164,7 @@ class WatchedClients:
         self.metrics.state.clients(connected=self.connected, joined=0, absent=0)
 
     def join(self, terms: Terms) -> Sequence[Answer]:
-        """As the broadcast's."""
+        """Implements `Broadcast.join`."""
         state = self.metrics.state
         if state.phase in {Doing.STARTING, Doing.IDLE}:
             state.doing(Doing.GATHERING)
@@ -175,21 +176,21 @@ class WatchedClients:
         return answers
 
     def ask(self, invitation: Invitation) -> Sequence[Answer]:
-        """As the broadcast's."""
+        """Implements `Broadcast.ask`."""
         self._asking(invitation.question.round)
         answers = self.clients.ask(invitation)
         self._there(answers)
         return answers
 
     def ask_some(self, invitation: Invitation, clients: Collection[str]) -> Sequence[Answer]:
-        """As the broadcast's."""
+        """Implements `AsksSome.ask_some`."""
         self._asking(invitation.question.round)
         answers = self.clients.ask_some(invitation, clients)
         self._there(answers)
         return answers
 
     def tell(self, ask: Ask) -> list[Reply]:
-        """As the broadcast's."""
+        """Implements `NewsBroadcast.tell`."""
         self._asking(ask.round)
         replies = self.clients.tell(ask)
         self._there([reply.answer for reply in replies])

@@ -83,7 +83,7 @@ class Wave:
         ]
 
     def name(self, node: int) -> str:
-        """Of the client, or of the node where it is not known."""
+        """Name of the client, or of the node where it is not known."""
         return self.names.get(node, f"node-{node}")
 
 

@@ -291,16 +291,26 @@ def test_controls_and_verdicts_stand_beside_the_model(
     assert fedrec.evaluate(model, clicks[1]).controls is found.controls  # measured once
 
 
-def test_a_budget_over_all_fits_on_the_same_people_is_kept() -> None:
-    log = {
+def test_a_budget_over_all_fits_on_the_same_people_is_kept_also_where_they_have_new_rows(
+    tmp_path: Path,
+) -> None:
+    log: dict[str, list[Any]] = {
         "user": [f"u{n}" for n in range(200) for _ in range(4)],
         "item": [(n * 7 + i * 3) % 11 for n in range(200) for i in range(4)],
     }
     train, _ = fedrec.Dataset.from_frame(log).split()
-    settings = {"privacy.max_total_epsilon": 1.2}
+    limit = {"privacy.max_total_epsilon": 1.2}
+    settings = limit | {"privacy.budget_file": str(tmp_path / "people.jsonl")}
+    with pytest.raises(SettingsError, match=r"max_total_epsilon needs privacy\.budget_file"):
+        fedrec.Popularity(epsilon=1, delta=1e-5, settings=limit).fit(train)
     fedrec.Popularity(epsilon=1, delta=1e-5, settings=settings).fit(train)
-    with pytest.raises(BudgetExceededError):
-        fedrec.Popularity(epsilon=1, delta=1e-5, settings=settings).fit(train)
+    less = {name: column[:-1] for name, column in log.items()}
+    renamed = log | {"item": [f"i{item}" for item in log["item"]]}
+    for rows in (log, less, renamed):
+        with pytest.raises(BudgetExceededError):
+            fedrec.Popularity(epsilon=1, delta=1e-5, settings=settings).fit(
+                fedrec.Dataset.from_frame(rows).split()[0]
+            )
     # an experiment is no release
     fedrec.Popularity(epsilon=1, delta=1e-5, noise="seeded", settings=settings).fit(train)
 

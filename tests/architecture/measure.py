@@ -18,7 +18,7 @@ from contextlib import chdir, redirect_stderr, redirect_stdout
 from types import FrameType
 
 from tests.architecture.choices import NAMES, choices
-from tests.architecture.graph import ROOT, Sources, circles, edges, read, sources
+from tests.architecture.graph import BENCHMARKS, ROOT, Sources, circles, edges, read, sources
 
 LONG_FUNCTION, LONG_MODULE = 60, 400
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -58,7 +58,14 @@ def modules(tree: Sources) -> Iterator[tuple[int, str]]:
 
 def figures(of: Sources, each: bool) -> Iterator[str]:
     """The table, a line for each figure."""
-    for where, tree in (("src", of), ("tests", tests())):
+    research = {name: text for name, text in of.items() if name.startswith("fedrec_research.")}
+    product = {name: text for name, text in of.items() if name not in research}
+    for where, tree in (
+        ("src", product),
+        ("research", research),
+        ("benchmarks", sources(BENCHMARKS)),
+        ("tests", tests()),
+    ):
         lines = sum(count for count, _ in modules(tree))
         stated = sum(statements(text) for text in tree.values())
         yield f"{where}: files {len(tree)}, lines {lines}, statements {stated}"

@@ -104,9 +104,38 @@ def test_with_a_planted_bug_the_bound_is_above_the_claim(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    assert (
-        whole_finding(scenario_of("ratings", "privacy.epsilon=2"), runs=400).verdict == "EXCEEDED"
+    found = whole_finding(scenario_of("ratings", "privacy.epsilon=2"), runs=400)
+    assert found.failed
+    assert found.measured > found.claim.epsilon
+
+
+@pytest.mark.parametrize("factor", [1 / 3, 1 / 1.15, 1.15])
+def test_noise_of_one_row_blocks_that_is_not_as_planned_refutes_the_claim(
+    factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted in blocks of one row alone, which one person hardly moves; each is named with what
+    was drawn over what was planned."""
+    honest = releases._integers
+    monkeypatch.setattr(
+        releases,
+        "_integers",
+        lambda block, shape, *, std, **rest: honest(
+            block, shape, std=std * (factor if block.rows == 1 else 1), **rest
+        ),
     )
+    found = whole_finding(scenario_of("ratings"), runs=1_000)
+    assert found.verdict == "REFUTED"
+    wrong = found.note.partition("NOISE IS NOT AS PLANNED: ")[2].partition(";")[0]
+    ratios = [float(each.split()[-1]) for each in wrong.split(", ")]
+    np.testing.assert_allclose(ratios, factor, rtol=0.08)
+
+
+def test_every_block_is_told_with_its_spread() -> None:
+    found = whole_finding(scenario_of("ratings"), runs=1_000)
+    assert found.verdict == "holds"
+    told = found.note.partition("noise drawn over planned: ")[2].split(", ")
+    assert len(told) > 5
+    assert all(abs(float(each.split()[-1]) - 1) < 0.1 for each in told)
 
 
 def test_the_operating_systems_noise_is_attacked_where_the_scenario_asks_for_it(
@@ -118,10 +147,9 @@ def test_the_operating_systems_noise_is_attacked_where_the_scenario_asks_for_it(
     monkeypatch.setattr(
         "fedrec.randomness.SystemStreams.key", lambda self, name, *, round=0: bytes(32)
     )
-    assert (
-        whole_finding(scenario_of("ratings", "privacy.noise=system"), runs=200).verdict
-        == "EXCEEDED"
-    )
+    found = whole_finding(scenario_of("ratings", "privacy.noise=system"), runs=200)
+    assert found.failed
+    assert found.measured > found.claim.epsilon
 
 
 def test_the_two_files_differ_in_one_persons_rows_alone(tmp_path: Path) -> None:

@@ -4,14 +4,19 @@ repeated clicks, divided already."""
 from __future__ import annotations
 
 import gzip
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from fedrec.data import table_batches
 from fedrec.data.dataset import Dataset
+from fedrec.data.frames import read_frame
 from fedrec.data.read import read
+from fedrec.data.table_batches import row_batches
+from fedrec.data.tables import TableOptions, asked_table
 from fedrec.errors import DataError, LeakageError, MalformedRowError, SettingsError
 
 ROWS = [
@@ -127,6 +132,42 @@ def test_times_are_seconds_or_iso_dates_or_smaller_units_that_are_told(
     assert any("seconds, guessed" in note for note in data.provenance.report.notes) == (
         len(text) > 10 and text.isdigit()
     )
+
+
+@pytest.mark.parametrize("rest", ["1000000000000", "1e15", "999999999999", "-1000000000000"])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_nobodys_rows_decide_the_unit_of_everybodys_times(
+    rest: str, suffix: str, tmp_path: Path
+) -> None:
+    """Times of two units are refused, however many rows each unit has, and where they stand."""
+    frame = pl.DataFrame(
+        {"user": list("abcde"), "item": list("vwxyz"), "when": [0.0, 1e9, 1e9, float(rest), 1e9]}
+    )
+    path = tmp_path / f"a.{suffix}"
+    frame.write_csv(path) if suffix == "csv" else frame.write_parquet(path)
+    with pytest.raises(MalformedRowError, match="times of one unit") as refused:
+        read(path, timestamp="when")
+    assert refused.value.line == (5 if suffix == "csv" else 4)
+    with pytest.raises(DataError, match="times of one unit"):
+        read_frame(frame, time="when")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_batches_of_one_file_have_one_unit(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_batches, "_BATCH_ROWS", 2)
+    monkeypatch.setattr(table_batches, "_BATCH_BYTES", 1)
+    when = [0, 0, 10**12, 10**12, 10**9, 10**9]
+    frame = pl.DataFrame({"user": list("abcdef"), "item": list("uvwxyz"), "when": when})
+    path = tmp_path / f"a.{suffix}"
+    for rows, refused in ((4, False), (6, True)):
+        part = frame.head(rows)
+        part.write_csv(path) if suffix == "csv" else part.write_parquet(path)
+        asked = asked_table(path, TableOptions(timestamp="when"))
+        with pytest.raises(MalformedRowError, match="one unit") if refused else nullcontext():
+            taken = pl.concat([batch for batch, _ in row_batches(asked)])
+            assert taken["timestamp"].to_list() == [0.0, 0.0, 1e9, 1e9]
 
 
 def test_dates_of_parquet_are_times(tmp_path: Path) -> None:

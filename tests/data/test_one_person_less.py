@@ -191,6 +191,31 @@ def test_removing_one_user_from_the_file_changes_no_other_persons_rows(
         assert rows_of == less[part], part
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("name", [name for name in SPLITS if "users" not in name])
+def test_a_person_with_as_many_rows_as_others_together_moves_no_other_persons_rows(
+    name: str, seed: int, tmp_path: Path
+) -> None:
+    """A third of all draws are one person's: a threshold that is a quantile of everybody's draws,
+    or a count of them, moves so far that others' rows change parts."""
+    form, split, data = SPLITS[name]
+    items = [f"{3 * j + 1}" for j in range(25)]
+    person = [Row("5", item, 1.0 + j % 5, 1_030_000 + j) for j, item in enumerate(items)]
+    # every item has a row without the person, so that the catalogue stays
+    rows = [Row("1", item, 1.0 + j % 5, 1_020_000 + j) for j, item in enumerate(items)]
+    rows += log_of(seed, users=8)
+    found = []
+    for folder, kept in (("with", rows + person), ("without", rows)):
+        chosen = scenario_of(written(tmp_path / folder, form, kept), form, split, data)
+        dataset = load_dataset(chosen)
+        found.append(dict(parts_of(load_split(chosen, dataset), dataset)))
+    whole, less = found
+    assert "5" in {user for part in whole.values() for user in part}
+    for part, rows_of in whole.items():
+        rows_of.pop("5", None)
+        assert rows_of == less[part], part
+
+
 @pytest.mark.parametrize("name", ["random", "held-out-users"])
 def test_neither_the_order_of_the_rows_nor_numbering_moves_a_row(name: str, tmp_path: Path) -> None:
     form, split, data = SPLITS[name]

@@ -60,12 +60,12 @@ sys.exit(code)
 ONE_MACHINE = """
 fedrec.run.account fedrec.auditing.command fedrec.run.data.describing fedrec.run.simulate
 fedrec.run.data.split_files fedrec.run.runtime_choice fedrec.serving.exporting fedrec.cli.disclosure.overview
-fedrec_simulations.bench.command fedrec.testing
+fedrec.testing
 """
 PARTIES = """
 fedrec_aggregator.main fedrec_client.main fedrec_client.flower fedrec_client.participant fedrec_server.main fedrec_server.flower
 fedrec_server.rounds fedrec_server.serving.main fedrec_server.serving.http_api fedrec_server.serving.grpc_api
-fedrec.cli.doctor.preflight fedrec_simulations.faults.command fedrec_simulations.runtimes.processes fedrec.cli.recommend
+fedrec.cli.doctor.preflight fedrec_simulations.runtimes.processes fedrec.cli.recommend
 fedrec.cli.recommend_demo fedrec.cli.status.overview fedrec_simulations.demo.deployment
 """
 
@@ -125,7 +125,6 @@ def test_a_verb_of_one_machine_runs_without_an_extra(line: str, tmp_path: Path) 
         ("status client.toml", "deploy"),
         ("doctor --client client.toml", "deploy"),
         ("demo --deployment", "deploy"),
-        ("faults --runs 1", "deploy"),
         ("simulate --runtime flower", "deploy"),
         ("simulate --runtime processes", "deploy"),
         ("simulate --runtime flower --backend ray", "ray"),

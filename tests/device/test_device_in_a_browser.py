@@ -18,7 +18,13 @@ from fedrec.federation.device_files import described
 from fedrec.federation.messages import BlockSpec, Question, ReleaseSpec
 from fedrec.federation.report_batches import Batch, pack_reports, unpack_reports
 from fedrec.federation.reports import within_radius
-from fedrec.federation.wire import pack_release, question_digest, question_header, report_digest
+from fedrec.federation.wire import (
+    pack_release,
+    pack_terms,
+    question_digest,
+    question_header,
+    report_digest,
+)
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
@@ -100,6 +106,19 @@ def test_a_round_is_charged_once_and_the_same_report_is_sent_again(
     assert charged == [True, False, True, False]
     assert once["posted"] == again["posted"]
     assert len(other["posted"]) == 2 == len(other["enrolled"])  # its leaf was replaced
+
+
+def test_a_run_keeps_the_terms_of_its_first_round(node: Node, world: World) -> None:
+    turned = pack_terms(replace(world.terms, items=world.terms.items[::-1]))
+    first = case(world, 0, 3, storage="mine")
+    other = changed(case(world, 1, 3, storage="mine"), turned, "terms")
+    begun, refused, honest = node(
+        "devices", cases=[first, other, case(world, 1, 3, storage="mine")]
+    )
+    assert begun["sent"]["charged"]
+    assert honest["sent"]["charged"]
+    assert "under other terms" in refused["refused"]
+    assert (refused["charged"], refused["posted"]) == (1, [])
 
 
 def test_a_person_without_ratings_and_hostile_arrays_look_like_any_other(

@@ -47,7 +47,6 @@ from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
 from fedrec_server.device_clients import NAME, DeviceClients, Publication
-from fedrec_simulations.bench import light_devices
 from tests.device.test_light_device import InProcess
 from tests.waiting import HANG_S, until
 
@@ -264,15 +263,6 @@ def test_content_from_afar_is_taken_by_its_digest_alone_and_fetched_once() -> No
     assert content.content("../../round") is None
     with pytest.raises(SettingsError, match="no https address"):
         HttpsContent("http://server.example")
-
-
-def test_many_light_devices_over_http_are_counted_once_each() -> None:
-    row = light_devices.run(quick=True)
-    assert (row["took_part"], row["counted"], row["same_release"]) == (
-        row["devices"],
-        row["devices"],
-        True,
-    )
 
 
 @pytest.mark.parametrize(

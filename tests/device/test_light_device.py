@@ -33,14 +33,14 @@ from fedrec.federation.report_batches import (
     unpack_reports,
 )
 from fedrec.federation.reports import within_radius
-from fedrec.federation.wire import question_digest, question_header, report_digest
+from fedrec.federation.wire import pack_terms, question_digest, question_header, report_digest
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.accounting import delta_of as exact_delta_of
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec_aggregator.device_intake import DeviceIntake
 from fedrec_client.device import Device, History, Limit, Service
-from fedrec_client.device.questions import delta_of, read_header, read_plan
+from fedrec_client.device.questions import delta_of, read_header, read_plan, read_terms
 from fedrec_client.device.reports import Part, require_sound, silence
 from fedrec_client.device.steps import STEPS
 from fedrec_client.pseudonyms import report_ids, user_tokens
@@ -85,9 +85,7 @@ def test_a_light_device_sends_the_bytes_of_the_full_client(
             mine._service = InProcess(intake)
 
             assert (
-                mine.answered(
-                    read_header(header), json.loads(json.dumps(vars(world.terms))), quorum
-                )
+                mine.answered(read_header(header), read_terms(pack_terms(world.terms)), quorum)
                 == expected
             ), question.step
             unpack_reports(
@@ -126,7 +124,7 @@ def test_blocks_of_another_shape_do_not_tell_the_server_on_whom_its_arrays_fail(
         intake = DeviceIntake(None)  # type: ignore[arg-type]
         intake.publish(world.terms, replace(world.invitation(0), question=hostile))
         mine = device(world, tmp_path / f"{number}", user, InProcess(intake))
-        batch = mine.answered(read_header(header), json.loads(json.dumps(vars(world.terms))), 0)
+        batch = mine.answered(read_header(header), read_terms(pack_terms(world.terms)), 0)
         taken = unpack_reports(
             batch, hostile.blocks, question_digest(header), max_users=1, max_events_per_user=10_000
         )
@@ -149,7 +147,7 @@ def test_a_report_is_within_its_radius_whatever_the_arrays(
     intake = DeviceIntake(None)  # type: ignore[arg-type]
     intake.publish(world.terms, replace(world.invitation(number), question=hostile))
     mine = device(world, tmp_path, user, InProcess(intake))
-    batch = mine.answered(read_header(header), json.loads(json.dumps(vars(world.terms))), 0)
+    batch = mine.answered(read_header(header), read_terms(pack_terms(world.terms)), 0)
     taken = unpack_reports(
         batch, hostile.blocks, question_digest(header), max_users=1, max_events_per_user=10_000
     )
@@ -189,8 +187,42 @@ def test_a_question_that_fits_a_leaf_for_a_person_without_its_items_alone_is_ref
     header = question_header(hostile, run=world.terms.run, plan=world.prepared.plan.digest())
     me = device(world, tmp_path / "me", 3, InProcess(DeviceIntake(None)))  # type: ignore[arg-type]
     with pytest.raises(RefusedError, match="could have more than") as caught:
-        me.answered(read_header(header), json.loads(json.dumps(vars(world.terms))), 0)
+        me.answered(read_header(header), read_terms(pack_terms(world.terms)), 0)
     assert caught.value.code == Refusal.TOO_LARGE
+
+
+def test_a_run_keeps_the_terms_of_its_first_round_also_when_the_device_starts_again(
+    world: World, tmp_path: Path
+) -> None:
+    held = opened(world, tmp_path, 0)
+    me = device(world, tmp_path / "me", 3, held.leaf)
+    assert me.take_part()
+    me.ledger.close()
+    intake = DeviceIntake(None)  # type: ignore[arg-type]
+    turned = replace(world.terms, items=world.terms.items[::-1])
+    intake.publish(turned, world.invitation(1))
+    again = device(world, tmp_path / "me", 3, InProcess(intake))
+    with pytest.raises(RunError, match="under other terms"):
+        again.take_part()
+    assert len(again.ledger.entries) == 1
+
+
+def test_a_ledger_that_pinned_no_terms_is_read_and_goes_on(world: World, tmp_path: Path) -> None:
+    held = opened(world, tmp_path, 0)
+    me = device(world, tmp_path / "me", 3, held.leaf)
+    folder = tmp_path / "me"
+    content: list[object] = ["earlier", 0, "question", "plan", (0.25).hex()]
+    head = hashlib.sha256(
+        json.dumps([hashlib.sha256(b"fedrec device ledger 1").hexdigest(), *content]).encode()
+    ).hexdigest()
+    me.ledger.close()
+    (folder / "ledger.jsonl").write_text(json.dumps([*content, head]) + "\n")
+    again = device(world, folder, 3, held.leaf)
+    assert again.take_part()
+    assert [(entry.run, bool(entry.terms)) for entry in again.ledger.entries] == [
+        ("earlier", False),
+        (world.terms.run, True),
+    ]
 
 
 def test_a_device_is_charged_and_counted_once_however_often_it_takes_part(
@@ -267,7 +299,7 @@ def test_a_plan_whose_guarantee_is_no_guarantee_is_refused(
     told = json.loads(json.dumps(world.prepared.plan.content()))
     told["guarantee"] |= changed
     content = json.dumps(told, sort_keys=True).encode()
-    with pytest.raises(RefusedError, match="is no guarantee"):
+    with pytest.raises(RefusedError, match=r"is no guarantee|no number"):
         read_plan(content, hashlib.sha256(content).hexdigest())
 
 

@@ -157,17 +157,3 @@ def test_a_verb_of_the_command_line_is_found(installed: tuple[Path, Path]) -> No
         command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True
     )
     assert done.stdout == "hello Ada\n"
-
-
-def test_what_the_page_says_of_its_examples_sizes_is_so(installed: tuple[Path, Path]) -> None:
-    page = (ROOT / "docs" / "extend.md").read_text()
-    example = (ROOT / "docs" / "examples" / "capped_counts.py").read_text()
-    assert f"{example.count(chr(10))} lines with its settings" in page
-    for what, module in {
-        "recipe": "outside_recipe",
-        "news variant": "outside_news",
-        "verb of the command line": "outside_verb",
-    }.items():
-        lines = (installed[0] / f"{module}.py").read_text().count("\n")
-        row = next(line for line in page.splitlines() if line.startswith(f"| {what} |"))
-        assert row.endswith(f"| {lines} |")

@@ -53,14 +53,3 @@ def test_the_rule_is_for_ratings_under_the_published_recipe_alone() -> None:
     assert plain != published.settings_of(
         load(None, ["recipe=published", "privacy.epsilon=1", "model.encoder=id"]), "ratings"
     )
-
-
-def test_the_paper_s_figure_and_the_rule_have_one_set_of_settings() -> None:
-    from fedrec_simulations.experiments.papers.starts import Start
-
-    start = Start("am_ssp_figure1")
-    for epsilon, rule in WITH_FEATURES.items():
-        said = start.settings("AM-SSP", epsilon)["model"]
-        assert {name: getattr(rule, name) for name in rule.__dataclass_fields__} == {
-            name: said[name] for name in rule.__dataclass_fields__
-        }

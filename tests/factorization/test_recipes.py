@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from fedrec.factorization.default_clicks import choices as click_choices
 from fedrec.factorization.default_clicks import recipe as clicks
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import predict
+from fedrec.federation import releases
 from fedrec.federation.messages import Question
 from fedrec.federation.releases import noise_stds, release
 from fedrec.federation.rounds import train
@@ -316,19 +317,6 @@ def test_one_example_is_bounded_where_the_unit_is_an_example() -> None:
     assert within_radius(reports, question.releases).all()
 
 
-def widened(question: Question, numbers: int) -> Question:
-    """The same releases with each block repeated until it has `numbers` entries or more: noise is
-    drawn by the same code."""
-    repeated = lambda block: dataclasses.replace(  # noqa: E731
-        block, rows=block.rows * -(-numbers // (block.rows * block.columns))
-    )
-    releases = tuple(
-        dataclasses.replace(spec, blocks=tuple(map(repeated, spec.blocks)))
-        for spec in question.releases
-    )
-    return dataclasses.replace(question, releases=releases)
-
-
 def noise_of(
     question: Question, sums: Sequence[np.ndarray], made: Prepared, noise: Streams | SystemStreams
 ) -> dict[str, np.ndarray]:
@@ -352,6 +340,10 @@ def noise_of(
 
 
 def asked_and_summed(name: str) -> tuple[Prepared, list[tuple[Question, tuple[np.ndarray, ...]]]]:
+    if name == "three aggregators":
+        made, asked = asked_and_summed("default, features")
+        plan = dataclasses.replace(made.plan, aggregation="three-party")
+        return dataclasses.replace(made, plan=plan), asked
     ratings = some_events(name, 3)
     made = prepared_for(name, ratings, 5)
     asked = []
@@ -362,32 +354,78 @@ def asked_and_summed(name: str) -> tuple[Prepared, list[tuple[Question, tuple[np
     return made, asked
 
 
-@pytest.mark.parametrize("noise", [Streams(7), SystemStreams()], ids=["seeded", "system"])
-@every_recipe
+@pytest.mark.parametrize("name", [*RECIPES, "three aggregators"])
 def test_the_noise_of_every_block_of_every_release_has_the_planned_distribution_and_no_other(
-    name: str, noise: Streams | SystemStreams
+    name: str,
 ) -> None:
-    """Kolmogorov-Smirnov at level 1e-9 on 3,000 numbers or more of each of some ten blocks a
-    recipe; stds a third off fail it.
+    """Of blocks as they ship, one row where they have one, under many keys of the operating system:
+    the mean square of 1,500 numbers or more of each block at level 1e-7 of chi-squared, which a
+    standard deviation a seventh off fails; Kolmogorov-Smirnov at 1e-9, which a third off fails.
 
-    False alarms, which noise of the operating system can give: below 1e-6 of all recipes together.
+    False alarms: below 1e-4 for the some 150 blocks of all recipes together.
     """
     made, asked = asked_and_summed(name)
-    for question, sums in asked:
+    for question, sums in {
+        shape_of(question): (question, sums) for question, sums in asked
+    }.values():
         for spec in question.releases:
             std = noise_stds(question, made.plan)[spec.name]
-            assert std == pytest.approx(spec.radius / made.plan[spec.name].mu, rel=1e-5)
-        wide = widened(question, 3_000)
-        repeated = [
-            np.tile(part, (block.rows // len(part), 1))
-            for part, block in zip(sums, wide.blocks, strict=True)
-        ]
-        for block, drawn in noise_of(wide, repeated, made, noise).items():
-            drawn = drawn.ravel()[:6_000]
-            assert stats.kstest(drawn, "norm").pvalue > 1e-9, block
-            if drawn.size >= 3_000:
-                for wrong in (2 / 3, 3 / 2):
-                    assert stats.kstest(drawn / wrong, "norm").pvalue < 1e-9, block
+            if made.plan.aggregation == "trusted":
+                assert std == pytest.approx(spec.radius / made.plan[spec.name].mu, rel=1e-5)
+        drawn = many_keys(question, sums, made, SystemStreams(), numbers=1_500)
+        for block, z in drawn.items():
+            assert has_unit_variance(z), f"{block}: std {z.std():.4f} of what is planned"
+            assert stats.kstest(z[:6_000], "norm").pvalue > 1e-9, block
+            for wrong in (2 / 3, 3 / 2):
+                assert stats.kstest(z[:6_000] / wrong, "norm").pvalue < 1e-9, block
+
+
+def shape_of(question: Question) -> tuple[Any, ...]:
+    """What noise may depend on: the step, and the shapes of its blocks."""
+    return question.step, tuple((b.name, b.kind, b.rows, b.width) for b in question.blocks)
+
+
+def many_keys(
+    question: Question,
+    sums: Sequence[np.ndarray],
+    made: Prepared,
+    noise: Streams | SystemStreams,
+    *,
+    numbers: int,
+) -> dict[str, np.ndarray]:
+    """`noise_of` under so many keys that every block has `numbers` of them."""
+    first = noise_of(question, sums, made, noise)
+    keys = -(-numbers // min(part.size for part in first.values()))
+    parts = [first, *(noise_of(question, sums, made, noise) for _ in range(keys - 1))]
+    return {name: np.concatenate([part[name].ravel() for part in parts]) for name in first}
+
+
+def has_unit_variance(z: np.ndarray) -> bool:
+    """Whether the sum of squares is one of standard normals at level 1e-7."""
+    total = float((z**2).sum())
+    return bool(min(stats.chi2.cdf(total, z.size), stats.chi2.sf(total, z.size)) > 5e-8)
+
+
+@pytest.mark.parametrize("factor", [1 / 3, 1 / 1.15, 1.15])
+@pytest.mark.parametrize("rows", ["one row", "many rows"])
+def test_noise_a_seventh_off_in_one_kind_of_block_is_seen(
+    factor: float, rows: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: the noise of blocks of one row alone, or of all others."""
+    whole = releases.party_noise
+
+    def scaled(question: Question, *args: Any) -> Iterator[np.ndarray]:
+        for block, drawn in zip(question.blocks, whole(question, *args), strict=True):
+            hit = (block.rows == 1) == (rows == "one row")
+            yield np.rint(drawn * factor).astype(np.int64) if hit else drawn
+
+    monkeypatch.setattr(releases, "party_noise", scaled)
+    made, asked = asked_and_summed("dp-bias")
+    question, sums = asked[0]
+    drawn = many_keys(question, sums, made, SystemStreams(), numbers=1_500)
+    seen = {name: has_unit_variance(z) for name, z in drawn.items()}
+    by_rows = {f"{question.round}/{block.name}": block.rows for block in question.blocks}
+    assert seen == {name: (by_rows[name] == 1) != (rows == "one row") for name in seen}
 
 
 @pytest.mark.parametrize("system", [False, True], ids=["seeded", "system"])

@@ -3,7 +3,11 @@
 `python tests/mutants/run.py` reads tests/mutants/*.toml. It applies one bug at a time to a copy of
 the tree and runs the bug's test there: the test must fail, and it must pass in the same copy
 without the bug. The last line is `N mutants, S survivors`; the exit code is 1 if there is a
-survivor or a broken entry.
+survivor or a broken entry. With `--check` nothing runs: every entry is applied to the text alone.
+
+An entry names a `module`, a `function` of it ("Ledger.charge"; none is the whole module), and
+`find` and `replace` as code (tests/mutants/patterns.py), `nth` where the code occurs more than once.
+In what is not Python, `file` and two texts: white space counts as one space.
 """
 
 import argparse
@@ -31,50 +35,79 @@ from xml.etree import ElementTree
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-# the folders that hold packages
-SOURCES = (".", "aggregator", "client", "device", "server", "cli", "simulations", "transport")
+sys.path.insert(0, str(ROOT))  # a script's own folder comes first otherwise
+
+from tests.mutants import patterns  # noqa: E402
+
+# the folders that hold packages, and those that hold other modules
+SOURCES = (".", "aggregator", "client", "server", "simulations")
+ROOTS = (*SOURCES, "research", "benchmarks", "tests")
 PACKAGES = (
     "fedrec",
     "fedrec_aggregator",
-    "fedrec.transport",
-    "fedrec.cli",
     "fedrec_client",
+    "fedrec_research",
     "fedrec_server",
     "fedrec_simulations",
 )
-FIELDS = {"claim", "file", "find", "replace", "test", "hangs"}
+NEEDED = {"claim", "find", "replace", "test"}
+FIELDS = NEEDED | {"module", "function", "nth", "file", "hangs"}
 # a bug that fails like this was never run: it says nothing about the test
 NEVER_RAN = ("NameError", "ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError")
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One planted bug: `find`, once in `file`, becomes `replace`; one of `tests` must fail."""
+    """One planted bug: `find` becomes `replace` in one place, and one of `tests` must fail."""
 
     area: str
     claim: str
-    file: str
     find: str
     replace: str
     tests: tuple[str, ...]
+    module: str = ""
+    function: str = ""
+    nth: int = 0
+    file: str = ""
     hangs: bool = False  # whether running into the time limit counts as caught
 
     @property
     def name(self) -> str:
         """The area and a digest of the change: stable when the list grows."""
-        change = "\0".join((self.file, self.find, self.replace))
+        where = (self.module or self.file, self.function, str(self.nth))
+        change = "\0".join((*where, self.find, self.replace))
         return f"{self.area}-{hashlib.sha256(change.encode()).hexdigest()[:8]}"
+
+    @property
+    def place(self) -> str:
+        """The module and the function, or the file."""
+        return ".".join(filter(None, (self.module or self.file, self.function)))
 
     @property
     def group(self) -> str:
         """The test file: bugs of one group run after each other in one copy."""
         return self.tests[0].partition("::")[0]
 
+    def path(self, tree: Path) -> Path:
+        """The file in this tree. Raises ValueError where no folder of packages holds it."""
+        if self.file:
+            return tree / self.file
+        steps = self.module.replace(".", "/")
+        ends = (f"{steps}.py", f"{steps}/__init__.py")
+        for path in (tree / root / end for root in ROOTS for end in ends):
+            if path.is_file():
+                return path
+        raise ValueError(f"no module {self.module}")
+
     def applied(self, source: str) -> str:
-        """The text with the bug. Raises ValueError unless `find` occurs exactly once."""
-        if (times := source.count(self.find)) != 1:
-            raise ValueError(f"{self.name}: {self.find!r} occurs {times} times in {self.file}")
-        return source.replace(self.find, self.replace)
+        """The text with the bug. Raises ValueError unless there is one place for it."""
+        if self.module:
+            return patterns.applied(source, self.function, self.find, self.replace, self.nth)
+        words = r"\s+".join(map(re.escape, self.find.split()))
+        written, times = re.subn(words, lambda _: self.replace.strip(), source)
+        if times != 1:
+            raise ValueError(f"{self.find!r} occurs {times} times in {self.file}")
+        return written
 
 
 def read_mutants(folder: Path = HERE) -> list[Mutant]:
@@ -82,12 +115,48 @@ def read_mutants(folder: Path = HERE) -> list[Mutant]:
     found = []
     for path in sorted(folder.glob("*.toml")):
         for entry in tomllib.loads(path.read_text())["mutant"]:
-            if (extra := set(entry) - FIELDS) or (FIELDS - {"hangs"} - set(entry)):
-                raise ValueError(f"{path.name}: fields {sorted(extra or entry)}: {entry}")
+            wrong = set(entry) - FIELDS or NEEDED - set(entry)
+            if wrong or ("module" in entry) == ("file" in entry):
+                fields = sorted(wrong or {"module", "file"})
+                raise ValueError(f"{path.name}: fields {fields}: {entry}")
             tests = tuple(re.split(r"\s+(?=tests/)", entry["test"].strip()))  # ids may hold spaces
             rest = {key: value for key, value in entry.items() if key != "test"}
             found.append(Mutant(area=path.stem, tests=tests, **rest))
     return found
+
+
+def problems(mutants: Iterable[Mutant], tree: Path = ROOT) -> list[str]:
+    """What keeps these mutants from being tried: no place, no change, no such test, twice listed."""
+    found = []
+    changes = dict[tuple[Path, str], str]()
+    for mutant in mutants:
+        try:
+            path = mutant.path(tree)
+            source = path.read_text()
+            bug = mutant.applied(source)
+            if mutant.module:
+                compile(bug, path, "exec")
+            for test in mutant.tests:
+                _require_test(tree, test)
+        except (ValueError, SyntaxError, OSError) as error:
+            found.append(f"{mutant.name}: {mutant.place}: {error}")
+            continue
+        if bug == source:
+            found.append(f"{mutant.name}: {mutant.place}: nothing changes")
+        other = changes.setdefault((path, bug), mutant.name)
+        if other != mutant.name:
+            found.append(f"{mutant.name}: {mutant.place}: the same as {other}")
+    return found
+
+
+def _require_test(tree: Path, test: str) -> None:
+    file, *names = test.partition("[")[0].split("::")
+    node: ast.AST = ast.parse((tree / file).read_text())
+    for name in names:
+        held = {getattr(child, "name", ""): child for child in ast.iter_child_nodes(node)}
+        if name not in held:
+            raise ValueError(f"{file} has no {name}")
+        node = held[name]
 
 
 def imports_of(tree: Path) -> dict[str, set[str]]:
@@ -208,10 +277,11 @@ class Copy:
 
     def with_bug(self, mutant: Mutant, limit_s: float) -> "Outcome":
         """The outcome of the bug's tests with the bug; the file is as before afterwards."""
-        path = self.folder / "tree" / mutant.file
+        tree = self.folder / "tree"
+        path = mutant.path(tree)
         whole, stamp = path.read_bytes(), path.stat().st_mtime
         self.applied += 1
-        kernels = self.kernels_without(mutant.file)
+        kernels = self.kernels_without(path.relative_to(tree).as_posix())
         try:
             path.write_text(mutant.applied(whole.decode()))
             # bytecode is told apart by size and whole seconds: each bug needs another second
@@ -265,7 +335,7 @@ class Verdict:
         """One line for the terminal."""
         reason = " ".join(self.reason.split())[:100]
         return f"{self.kind:8} {self.mutant.name:18} {self.seconds:5.1f}s  {self.mutant.claim}" + (
-            f"  [{self.mutant.file}: {reason}]" if self.kind != "caught" else ""
+            f"  [{self.mutant.place}: {reason}]" if self.kind != "caught" else ""
         )
 
 
@@ -348,7 +418,7 @@ def main() -> int:
     """Runs the chosen mutants; 1 if any survives or is broken."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
-        "--only", help="only mutants with this text in their name, file, claim or test"
+        "--only", help="only mutants with this text in their name, place, claim or test"
     )
     parser.add_argument("--sample", type=float, default=1.0, help="share of the list, as 0.1")
     parser.add_argument("--seed", default="0", help="which share: any text, as a commit's hash")
@@ -358,16 +428,23 @@ def main() -> int:
     parser.add_argument(
         "--limit-s", type=float, default=180.0, help="time limit of one run of tests"
     )
+    parser.add_argument(
+        "--check", action="store_true", help="look for places and tests alone, and run nothing"
+    )
     given = parser.parse_args()
     mutants = read_mutants()
     if given.only:
-        texts = {m: " ".join((m.name, m.file, m.claim, *m.tests)) for m in mutants}
+        texts = {m: " ".join((m.name, m.place, m.claim, *m.tests)) for m in mutants}
         mutants = [mutant for mutant in mutants if given.only in texts[mutant]]
     if given.sample < 1:
         mutants = sampled(mutants, given.sample, given.seed)
         print(f"a share of {given.sample:g} chosen by seed {given.seed}", flush=True)
     if not mutants:
         parser.error("no mutant is chosen")
+    if given.check:
+        wrong = problems(mutants)
+        print(*wrong, f"{len(mutants)} mutants checked, {len(wrong)} problems", sep="\n")
+        return 1 if wrong else 0
     start = time.monotonic()
     verdicts = run_all(mutants, given.jobs, given.limit_s)
     kinds = [verdict.kind for verdict in verdicts]

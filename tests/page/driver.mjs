@@ -166,6 +166,22 @@ const jobs = {
     }
     return answers;
   },
+  /** Each content, {what, text}, to whether its reader refuses it by a RefusedError. */
+  async odd() {
+    const [questions, { RefusedError }] = [await load("training/questions"), await load("training/bytes")];
+    const readers = { plan: questions.readPlan, terms: questions.readTerms, question: questions.readHeader };
+    const refused = [];
+    for (const { what, text } of asked.contents) {
+      const content = new TextEncoder().encode(text);
+      refused.push(
+        await (async () => readers[what](content, "digest"))().then(
+          () => false,
+          (failure) => failure instanceof RefusedError || failure.message,
+        ),
+      );
+    }
+    return refused;
+  },
   /** Devices with storages of their own take part over HTTP. */
   async visits() {
     const [{ Device }, { TrainingLedger }] = [await load("training/device"), await load("training/ledger")];

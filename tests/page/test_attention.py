@@ -28,11 +28,15 @@ from fedrec.serving.bundle import Bundle
 from fedrec.serving.exporting import Origin
 from fedrec.serving.news_bundles import news_bundle
 from fedrec.settings import validated
-from fedrec_simulations.bench.serving_attention import POINTS
 from tests.page.conftest import attention_parts
 
 DELTA = 1e-5
 PADDINGS = (0.0, 0.1, 0.3, 0.7)
+POINTS = (
+    *((B, p) for B in (3, 5) for p in (0.0, 0.1, 0.2, 0.3, 0.5, 0.7)),
+    *((B, 0.0) for B in (1, 10, 32)),
+)
+"""B and p of the paper's Figures 5 and 7."""
 FALSE_ALARM = 1e-4
 """Of every randomised test here, for honest draws; the seeds are fixed, so none is seen twice."""
 DRAWS = 20_000

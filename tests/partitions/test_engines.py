@@ -328,7 +328,7 @@ def test_a_node_with_other_code_is_refused_before_it_maps_a_part(
 
 def test_one_release_with_other_code_is_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
     before = on_ray._version()
-    monkeypatch.setattr(on_ray, "code_digest", lambda: "0" * 64)
+    monkeypatch.setattr(on_ray, "code_version", lambda: {"version": "9", "commit": ""})
     assert on_ray._version() != before
 
 

@@ -15,9 +15,8 @@ from fedrec.privacy.accounting import mu_for
 from fedrec.run.planned_error import LAW, OFF, Law, expected, fitted, left_out
 from fedrec.run.planning import plan
 from fedrec.settings import load
-from fedrec_simulations.bench.plan import summary
 
-KEPT = Path(__file__).parents[2] / "docs" / "results" / "plan.json"
+KEPT = Path(__file__).parents[2] / "benchmarks" / "results" / "plan.json"
 COMMON = {"delta": 1e-5, "value_range": (1.0, 5.0), "spread": 1.1}
 
 
@@ -66,40 +65,11 @@ def test_a_formula_is_found_again_and_predicts_a_source_that_it_has_not_seen() -
     assert max(map(abs, left_out(rows))) < 1e-6
 
 
-def test_a_benchmark_predicts_each_run_without_its_own_source() -> None:
-    law, rows, tasks = Law(0.2, 2.5, 0.4), {}, {}
-    for source, shift in (("one", 0.0), ("other", 0.05), ("planted", 0.2)):
-        for made in made_up(law, source, floor=0.85):
-            title = f"{source}, {made['users']}"
-            for name, epsilon, rmse in (
-                (f"{title} {made['mu']}", 5.0, made["rmse"] + shift),
-                (f"{title} inf", math.inf, 0.85),
-            ):
-                tasks[name] = title, source
-                rows[name] = {
-                    **{key: made[key] for key in ("users", "spread")},
-                    "features": True,
-                    "items": 10,
-                    "train": 10,
-                    "epsilon": epsilon,
-                    "rmse": rmse,
-                    "standard_error": 0.01,
-                    "found": {"up": 1.0, "down": 1.0, "minutes": 1.0},
-                    "predicted": {"up": 1.1, "down": 1.3, "minutes": 1.9},
-                }
-    found = summary(tasks, rows)
-    films, planted = found["within"]["films"], found["within"]["planted"]
-    assert films["up"] == films["minutes"] == films["runs"] == 24
-    assert films["down"] == 0
-    assert films["rmse"] < 24
-    assert planted["runs"] == 12
-    assert {run["source"] for run in found["runs"]} == {"one", "other", "planted"}
-
-
 @pytest.mark.skipif(not KEPT.exists(), reason="no run is kept")
 def test_the_formula_is_that_of_the_kept_runs_and_its_width_what_they_say() -> None:
     kept = json.loads(KEPT.read_text())
-    films = [run for run in kept["runs"] if run["source"] != "planted" and run["features"]]
+    runs = kept["tables"]["Runs"]
+    films = [run for run in runs if run["source"] != "planted" and run["features"]]
     assert astuple(fitted(films)) == pytest.approx(astuple(LAW), rel=2e-2)
     off = [abs(each) for each in left_out(films)]
     assert max(off) == pytest.approx(OFF, abs=0.002)

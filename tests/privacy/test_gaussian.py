@@ -15,11 +15,10 @@ KEY = Streams(3).key("test")
 
 def test_without_noise_the_sums_come_back_in_real_units() -> None:
     sums = np.arange(-6, 6, dtype=np.int64).reshape(2, 6)
-    for got in (
-        gaussian.add_to_rows(sums, step=0.25, std=0.0, key=KEY),
-        gaussian.add_to_symmetric(sums, step=0.25, std=0.0, key=KEY, isometric=True),
-    ):
-        np.testing.assert_array_equal(got, sums * 0.25)
+    got = gaussian.add_to_rows(sums, step=0.25, std=0.0, key=KEY)
+    np.testing.assert_array_equal(got, sums * 0.25)
+    none = gaussian.symmetric_noise(sums.shape, step=0.25, std=0.0, key=KEY, isometric=True)
+    assert not none.any()
 
 
 @pytest.mark.parametrize(("isometric", "off"), [(True, 1 / math.sqrt(2)), (False, 1.0)])
@@ -28,8 +27,9 @@ def test_a_symmetric_release_has_the_declared_std_on_and_off_the_diagonal(
 ) -> None:
     """KS at level 1e-4 for each part; 4,000 and 6,000 numbers."""
     width, std = 4, 3.0
-    noise = gaussian.add_to_symmetric(
-        np.zeros((1000, 10), np.int64), step=2.0**-10, std=std, key=KEY, isometric=isometric
+    step = 2.0**-10
+    noise = step * gaussian.symmetric_noise(
+        (1000, 10), step=step, std=std, key=KEY, isometric=isometric
     )
     diagonal = np.equal(*np.triu_indices(width))
     for part, factor in ((noise[:, diagonal], 1.0), (noise[:, ~diagonal], off)):
@@ -43,8 +43,9 @@ def test_isometric_noise_has_equal_variance_in_every_direction_of_the_frobenius_
 
     Each within 5 standard errors (false alarm < 1e-6)."""
     width, std, draws = 3, 2.0, 20_000
-    packed = gaussian.add_to_symmetric(
-        np.zeros((draws, 6), np.int64), step=2.0**-10, std=std, key=KEY, isometric=True
+    step = 2.0**-10
+    packed = step * gaussian.symmetric_noise(
+        (draws, 6), step=step, std=std, key=KEY, isometric=True
     )
     rows, columns = np.triu_indices(width)
     full = np.zeros((draws, width, width))

@@ -4,11 +4,14 @@ the code makes."""
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -28,18 +31,11 @@ from fedrec.storage import write_json
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NAMES = {path.name for path in DOCUMENTS}
-TREES = (
-    "aggregator",
-    "cli",
-    "client",
-    "device",
-    "docs",
-    "fedrec",
-    "server",
-    "simulations",
-    "tests",
-    "transport",
-)
+MADE = {
+    f"{name}.md" for name in ("api", "benchmarks", "figures", "leaderboard", "reference", "study")
+}
+"""Pages that commands make."""
+TREES = ("aggregator", "client", "docs", "fedrec", "server", "simulations", "tests")
 
 
 def blocks(path: Path, language: str) -> list[str]:
@@ -139,6 +135,20 @@ def test_every_command_of_the_documents_exists_with_its_flags_keys_and_scenario(
 
 
 @pytest.mark.parametrize(
+    "path", [path for path in DOCUMENTS if path.name not in MADE], ids=lambda path: path.name
+)
+def test_every_verb_that_a_page_names_exists(path: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for line in re.findall(r"`fedrec ([a-z][^`]*)`", text):
+        group: Any = get_command(app)
+        for word in line.split():
+            if not hasattr(group, "commands"):
+                break
+            assert word in group.commands, line
+            group = group.commands[word]
+
+
+@pytest.mark.parametrize(
     "path",
     [path for path in DOCUMENTS if path.name not in ("deploy.md", "serving.md")],
     ids=lambda path: path.name,
@@ -156,7 +166,9 @@ def test_every_link_leads_somewhere_and_every_named_file_and_key_exists(path: Pa
             page = path.parent / target if target else path
             assert page.is_file(), target
             assert not heading or heading in anchors(page), f"{target}#{heading}"
-    for name in re.findall(r"`((?:fedrec|simulations|docs)/[\w./-]+)`", text):
+    for name in re.findall(
+        r"`((?:aggregator|client|deploy|docs|fedrec|server|simulations|tests)/[\w./-]+)`", text
+    ):
         assert (ROOT / name).exists(), name
     keys = re.findall(
         r"`((?:data|split|privacy|model|evaluation|compare|run)\.[a-z_]+)(?!\.)\b", text
@@ -206,7 +218,6 @@ def test_the_reference_page_describes_every_key_verb_and_format() -> None:
     for verb in (
         "simulate",
         "account",
-        "bench",
         "data formats",
         "data describe",
         "data split",
@@ -227,43 +238,35 @@ def test_the_figures_of_the_privacy_page_follow_from_the_accountant() -> None:
     ) in " ".join(text.split())
 
 
-def test_the_readme_says_of_its_picture_what_the_picture_shows() -> None:
-    words = [
-        text.text or ""
-        for text in ElementTree.parse(ROOT / "docs" / "img" / "curve.svg").iter()
-        if text.tag.endswith("text")
-    ]
-    number = re.compile(r"0\.\d{3}")
-    named = {
-        name: float(value)
-        for name, _, value in (word.rpartition(" ") for word in words)
-        if name and number.fullmatch(value)
-    }
-    [at_one, at_five] = [float(word) for word in words if number.fullmatch(word)]
-    at_twenty, said = named["fedrec default"], (ROOT / "README.md").read_text()
-    assert "The private model is better than item and user biases alone at each ε" in said
-    assert named["item + user bias"] > at_one > at_five > at_twenty
-    assert "non-private ALS is better than all three" in said
-    assert at_twenty > named["non-private ALS"]
-
-
-def test_the_readme_is_in_the_words_of_its_field() -> None:
-    first = (ROOT / "README.md").read_text().partition("```")[0].lower()
-    assert all(
-        word in first
-        for word in (
-            "federated",
-            "differential privacy",
-            "recommendation",
-            "flower",
-            "grpc",
-            "matrix factorisation",
-        )
+def test_the_readme_says_of_its_figure_what_was_kept() -> None:
+    """The means over seeds of the study, at three digits."""
+    kept = json.loads((ROOT / "docs/results/study-ml-1m.json").read_text())["cells"]
+    mean = {(row["system"], row["epsilon"]): fmean(row["rmse"]) for row in kept}
+    said = " ".join((ROOT / "README.md").read_text().split())
+    assert (
+        f"the default has {mean['default', 5.0]:.3f}. Without privacy, item and user biases have"
+        in said
     )
+    assert f"{mean['item-user-bias', 'inf']:.3f} and ALS has {mean['als', 'inf']:.3f}." in said
 
 
-def test_the_readme_is_short_and_names_no_place() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) < 125
+def words(path: Path) -> int:
+    return len(path.read_text().split())
+
+
+def test_the_readme_is_read_in_minutes_and_the_pages_in_an_evening() -> None:
+    assert words(ROOT / "README.md") <= 900
+    written = [ROOT / "CONTRIBUTING.md", *(path for path in DOCUMENTS if path.name not in MADE)]
+    assert sum(words(path) for path in written) <= 30_000
+
+
+def test_the_home_page_of_the_site_begins_as_the_readme() -> None:
+    first, _, rest = (ROOT / "README.md").read_text().partition("## Your own table in commands")
+    assert rest
+    assert (ROOT / "docs" / "index.md").read_text().startswith(first.replace("](docs/", "]("))
+
+
+def test_no_page_names_a_place_of_one_machine() -> None:
     for path in DOCUMENTS:
         assert not re.search(r"(?<![\w.])/(?:home|work|tmp|root|Users)/", path.read_text()), (
             path.name
@@ -281,12 +284,9 @@ def test_the_picture_is_drawn_from_a_run_and_refuses_a_run_without_a_curve(tmp_p
     write_json(tmp_path / "settings.json", load(None).model_dump(mode="json"))
     write_json(tmp_path / "result.json", {**result, "curve": points})
     reference.draw_curve(tmp_path, tmp_path / "curve.svg")
-    for picture in (tmp_path / "curve.svg", ROOT / "docs" / "img" / "curve.svg"):
-        words = "".join(ElementTree.fromstring(picture.read_text()).itertext())
-        assert "per user (add/remove, number of users public)" in words
-    assert "item <mean> 0.970" in "".join(
-        ElementTree.fromstring((tmp_path / "curve.svg").read_text()).itertext()
-    )
+    shown = "".join(ElementTree.fromstring((tmp_path / "curve.svg").read_text()).itertext())
+    assert "per user (add/remove, number of users public)" in shown
+    assert "item <mean> 0.970" in shown
     write_json(tmp_path / "result.json", {**result, "curve": points[:1]})
     with pytest.raises(RunError, match="no curve"):
         reference.draw_curve(tmp_path, tmp_path / "other.svg")

@@ -297,7 +297,7 @@ def test_the_settings_of_the_serving_page_load_and_its_python_is_the_real_interf
     served: PlainServer, tmp_path: Path
 ) -> None:
     page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
-    publish, fetch, serve = (
+    serve, publish, fetch = (
         tomllib.loads(text)
         for text in re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     )

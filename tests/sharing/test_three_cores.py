@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedrec.arrays import UInt64s
 from fedrec.cli.disclosure.aggregator import aggregator as inspected
-from fedrec.errors import RefusedError, UnreachableError
+from fedrec.errors import RefusedError, RunError, UnreachableError
 from fedrec.federation.hostile_clients import ATTEMPTS
 from fedrec.federation.messages import Reports
 from fedrec.federation.protocol import Answer, Invitation, Phase, Refusal
@@ -20,6 +21,7 @@ from fedrec.federation.wire import pack_release
 from fedrec.sharing.layout import Layout, layout
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.record import addressed, pack_shares
+from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.peers import HeardPeer
 from fedrec_client import three_way
 from fedrec_client.participant import Participant
@@ -108,6 +110,28 @@ def test_an_aggregator_that_forgets_an_open_round_costs_nothing_and_the_round_be
     assert {len(ledger.spends().charges) for ledger in there.cores.ledgers} == {
         len(question.releases)
     }
+
+
+def test_an_attempt_that_is_on_disk_and_was_reported_as_failed_is_followed_by_the_next(
+    found: Found, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = found(*PUBLISHED)
+    desk, question = there.desk(), there.first
+    desk.open_run(RUN, there.prepared.plan)
+    desk.open_round(there.opening(question, quorum=USERS))
+    there.cores.restart(1)  # which has lost it, so that another begins
+    honest = ReleaseLedger.begin
+
+    def begin(self: ReleaseLedger, *arguments: Any, **named: Any) -> None:
+        honest(self, *arguments, **named)
+        monkeypatch.undo()
+        raise RunError("the disk is in doubt", "Ask again.")
+
+    monkeypatch.setattr(ReleaseLedger, "begin", begin)
+    with pytest.raises(RunError):
+        desk.open_round(there.opening(question, quorum=USERS))
+    release = there.link(min_share=1.0).answer(question)
+    assert pack_release(release) == pack_release(there.loopback.answer(question))
 
 
 def test_a_share_that_was_lost_after_a_peer_published_ends_the_round_for_good(found: Found) -> None:

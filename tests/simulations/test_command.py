@@ -113,7 +113,7 @@ def test_the_first_help_lists_every_verb_and_every_exit_code(said: Said) -> None
     _, out, _ = said("--help", width=100)
     assert all(
         re.search(rf"^  {name} ", out, re.MULTILINE)
-        for name in ("simulate", "account", "bench", "data")
+        for name in ("simulate", "account", "serve", "data")
     )
     assert all(f"{code} {words}" in " ".join(out.split()) for code, words in EXIT_CODES.items())
 
@@ -147,13 +147,6 @@ def test_a_bare_group_shows_its_help(arguments: tuple[str, ...], said: Said) -> 
         (["data", "plant", "x", "--seed", "one"], "--seed"),
         (["data", "plant", "x", "--seed", "-1"], "-1"),
         (["data", "plant", "x", "--preset", "huge"], "huge"),
-        (["bench", "nope"], "nope"),
-        (["bench", "quality"], "data folder"),
-        (["bench", "ablation"], "data folder"),
-        (["bench", "sizes", "--users", "two"], "whole numbers"),
-        (["bench", "sizes", "--epsilons", "1,0"], "positive numbers"),
-        (["bench", "study", "--users", "3"], "--users is not for study"),
-        (["bench", "quality", "--data", "a", "--data", "b"], "one --data"),
         (["account", "--users", "many"], "--users"),
         (["account", "--users", "10"], "--items"),
         (["account", "--users", "-1", "--items", "5"], "-1"),

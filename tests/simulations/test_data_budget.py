@@ -218,12 +218,19 @@ def test_a_run_that_would_pass_the_limit_of_its_data_is_refused_before_noise(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = ratings(tmp_path / "ratings.csv")
-    simulate(capsys, data, "privacy.max_total_epsilon=6")
+    limit = ("privacy.max_total_epsilon=6", f"privacy.budget_file={tmp_path / 'people.jsonl'}")
+    simulate(capsys, data, *limit)
     monkeypatch.setattr(
         releases, "_integers", lambda *given, **named: pytest.fail("noise was drawn")
     )
-    said = simulate(capsys, data, "privacy.max_total_epsilon=6", code=5)
+    said = simulate(capsys, data, *limit, code=5)
     assert "max_total_epsilon is 6" in said
+    more = ratings(tmp_path / "more.csv")
+    more.write_text(
+        more.read_text() + more.read_text().splitlines()[-1].replace(",", "9,", 1) + "\n"
+    )
+    assert "max_total_epsilon is 6" in simulate(capsys, more, *limit, code=5)
+    assert "needs privacy.budget_file" in simulate(capsys, data, limit[0], code=2)
 
 
 def test_every_release_is_charged_before_its_noise_is_drawn(
@@ -296,14 +303,15 @@ def charges(state: Path) -> int:
 def test_a_stopped_run_of_real_parties_goes_on_at_its_limit_without_a_second_charge(
     tmp_path: Path, state: Path
 ) -> None:
-    data, limit = ratings(tmp_path / "ratings.csv"), "privacy.max_total_epsilon=5"
-    flower(data, "runs", limit, stop=True)
-    flower(data, "runs", limit, resume=True, stop=True)
-    flower(data, "runs", limit, resume=True)
+    data, file = ratings(tmp_path / "ratings.csv"), state / "fedrec" / "budgets" / "people.jsonl"
+    limit = ("privacy.max_total_epsilon=5", f"privacy.budget_file={file}")
+    flower(data, "runs", *limit, stop=True)
+    flower(data, "runs", *limit, resume=True, stop=True)
+    flower(data, "runs", *limit, resume=True)
     assert charges(state) == 1
     with pytest.raises(BudgetExceededError):
-        flower(data, "others", limit)
-    assert not list((state / "fedrec" / "budgets").glob("*.paid")), "of a finished training"
+        flower(data, "others", *limit)
+    assert not list(file.parent.glob("*.paid")), "of a finished training"
 
 
 @pytest.mark.parametrize("first", ["goes on", "finishes"])

@@ -3,11 +3,8 @@ and says so where it is not."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import replace
@@ -33,12 +30,11 @@ from fedrec.run.training import RoundRecord, Training
 from fedrec.settings import Scenario, load
 from fedrec.shipped import shipped
 from fedrec_server import settings as server_settings
-from fedrec_simulations.bench import grid as bench
-from fedrec_simulations.bench.runtimes import carried, reduced
 from fedrec_simulations.runtimes import ray_engine
 from fedrec_simulations.runtimes.deployment_files import PartyFiles
 from fedrec_simulations.runtimes.in_process import FIRST_NODE, parties_of
 from fedrec_simulations.runtimes.in_process_grid import RUN_ID, InProcessGrid
+from tests.simulations.carried import carried, reduced
 
 CLIENTS = 3
 on_ray = pytest.mark.skipif(
@@ -230,26 +226,6 @@ def test_on_ray_a_stopped_training_goes_on_to_the_same_bytes(tmp_path: Path) -> 
     resumed = training(chosen, tmp_path / "ray")
     assert [done.round for done in resumed.run()] == [1, 2]
     assert model(resumed) == loopback(chosen, tmp_path / "loopback")[0]
-
-
-@on_ray
-@pytest.mark.processes
-def test_the_benchmark_measures_both_engines_with_the_same_messages() -> None:
-    """In a process of its own: Ray leaves files open."""
-    command = [sys.executable, "-m", "fedrec.cli", "bench", "grid", "--quick"]
-    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    rates = found["messages_per_second"]
-    assert list(rates["in_process_grid"]) == list(rates["ray"]) == ["0 bytes", "1000 bytes"]
-    assert all(rate > 0 for engine in rates.values() for rate in engine.values())
-
-
-def test_the_benchmark_measures_the_grid_where_ray_is_missing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(bench, "find_spec", lambda name: None)
-    found = bench.run(quick=True)
-    assert all(rate > 0 for rate in found["messages_per_second"]["in_process_grid"].values())
-    assert found["messages_per_second"]["ray"] is None
 
 
 def running(folder: Path) -> dict[int, str]:

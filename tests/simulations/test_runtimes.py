@@ -228,7 +228,7 @@ def test_a_party_that_gives_up_ends_the_run_with_its_own_words_and_its_log(tmp_p
 def test_a_party_that_is_killed_over_and_over_ends_the_run(tmp_path: Path) -> None:
     company = Supervisor(most_starts=2)
     try:
-        company.start("party", ["bench", "--help"], log=tmp_path / "process.log")
+        company.start("party", ["simulate", "--help"], log=tmp_path / "process.log")
         for _ in range(2):
             os.kill(company.pid("party"), signal.SIGKILL)
             os.waitid(os.P_PID, company.pid("party"), os.WEXITED | os.WNOWAIT)

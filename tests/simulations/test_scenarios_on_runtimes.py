@@ -13,9 +13,13 @@ from fedrec.settings import Scenario, load
 from fedrec.shipped import shipped
 from fedrec_server import news, rounds
 from fedrec_server.public import PublicData
-from fedrec_simulations.bench.runtimes import CASTS, carried, families, reduced
 from fedrec_simulations.runtimes.deployment_files import NOT_FOR_PARTIES, toml
+from tests.simulations.carried import CASTS, carried, families, reduced
 
+SCENARIOS = shipped() | {
+    path.stem: path for path in sorted((Path(__file__).parent / "scenarios").glob("*.toml"))
+}
+"""Those that are shipped, and one of each published system."""
 TINY = (
     "data.preset=",
     "data.planted={users=60, items=40, events=900}",
@@ -34,9 +38,9 @@ def trainings(scenario: Scenario) -> list[Scenario]:
     return [recipe.with_epsilon(epsilon) for recipe in recipes for epsilon in epsilons]
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_parties_read_every_training_of_every_shipped_scenario(name: str, tmp_path: Path) -> None:
-    chosen, _ = reduced(shipped()[name])
+    chosen, _ = reduced(SCENARIOS[name])
     assert (chosen.data.keep_users, chosen.data.keep_items) == (0, 0)  # the planted data has few
     for training in trainings(chosen):
         path = tmp_path / "scenario.toml"
@@ -60,7 +64,7 @@ def test_parties_read_every_training_of_every_shipped_scenario(name: str, tmp_pa
 
 FAMILIES = [
     path.stem
-    for path in families([path for name, path in shipped().items() if "privaterec" not in name])
+    for path in families([path for name, path in SCENARIOS.items() if "privaterec" not in name])
 ]
 
 
@@ -69,7 +73,7 @@ def test_one_scenario_of_each_kind_gives_the_same_bytes_over_flower(
     name: str, tmp_path: Path
 ) -> None:
     tiny = TINY if "dp_cmf" not in name else TINY[2:]
-    scenario, _ = reduced(shipped()[name], *tiny)
+    scenario, _ = reduced(SCENARIOS[name], *tiny)
     alone = carried(scenario, CASTS["loopback"], tmp_path / "loopback")
     over_flower = carried(scenario, CASTS["flower"], tmp_path / "flower")
     assert (alone.why, over_flower.why) == ("", "")
@@ -77,7 +81,7 @@ def test_one_scenario_of_each_kind_gives_the_same_bytes_over_flower(
 
 
 def test_what_a_scenario_was_changed_to_is_said() -> None:
-    chosen, words = reduced(shipped()["convex_ssp_yelp2018"])
+    chosen, words = reduced(SCENARIOS["convex_ssp"])
     assert {"data.preset=small", "split.kind=random", "data.kind=clicks"} <= set(words)
     assert (chosen.recipe, chosen.model.dimension, chosen.data.path) == ("convex-ssp", 33, "")
     dataset = load_dataset(chosen)
@@ -85,7 +89,7 @@ def test_what_a_scenario_was_changed_to_is_said() -> None:
 
 
 def test_a_scenario_that_a_runtime_does_not_carry_says_why(tmp_path: Path) -> None:
-    scenario, _ = reduced(shipped()["am_ssp_figure1"], *TINY, "privacy.unit=example")
+    scenario, _ = reduced(SCENARIOS["am_ssp"], *TINY, "privacy.unit=example")
     came = carried(scenario, CASTS["flower"], tmp_path)
     assert "whole user" in came.why
     with pytest.raises(SettingsError, match="whole user"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,7 +19,16 @@ from fedrec.federation.report_batches import (
     batch_bytes,
 )
 from fedrec_client.device.ledger import DeviceLedger
-from fedrec_client.device.questions import Header, read_header, read_plan, refused
+from fedrec_client.device.questions import (
+    Header,
+    Promise,
+    RunTerms,
+    count,
+    read_header,
+    read_plan,
+    read_terms,
+    refused,
+)
 from fedrec_client.device.reports import packed, require_sound, silence
 from fedrec_client.device.steps import STEPS, Rated
 
@@ -94,7 +102,7 @@ class Device:
         self._service = service.of(self.token) if isinstance(service, Leaves) else service
         self._bearer = hmac.digest(secret, b"fedrec/1/bearer", "sha256").hex()
         self._enrolled: str | None = None
-        self._terms = "", dict[str, Any]()
+        self._terms: RunTerms | None = None
 
     def take_part(self) -> bool:
         """Answer the round that is open, if any; again is the same report, counted once. False
@@ -108,8 +116,12 @@ class Device:
             self._enroll("")
             return False
         quorum = told.get("quorum", 0)
-        if isinstance(quorum, bool) or not isinstance(quorum, int) or not 0 <= quorum < 2**53:
-            raise refused(Refusal.MALFORMED, f"a quorum is a number of users, found {quorum!r}")
+        try:
+            count(quorum)
+        except TypeError:
+            raise refused(
+                Refusal.MALFORMED, f"a quorum is a number of users, found {quorum!r}"
+            ) from None
         header = read_header(self._service.content(told["question"]))
         promise = read_plan(self._service.content(header.plan), header.plan)
         if unplanned := [
@@ -117,7 +129,9 @@ class Device:
         ]:
             raise refused(Refusal.WRONG_PLAN, f"the plan has no release {unplanned[0]!r}")
         terms = self._read_terms(told["terms"], header)
-        batch = self.answered(header, terms, quorum, charge=lambda: self._charge(header, promise))
+        batch = self.answered(
+            header, terms, quorum, charge=lambda: self._charge(header, promise, terms)
+        )
         self._enroll(header.run)
         rejected = self._service.report(header.run, header.round, batch, self._bearer)
         if Refusal.NOT_ENROLLED.value in rejected:  # its leaf was replaced
@@ -143,7 +157,7 @@ class Device:
             self._enrolled = run
 
     def answered(
-        self, header: Header, terms: dict[str, Any], quorum: int, *, charge: Any = lambda: None
+        self, header: Header, terms: RunTerms, quorum: int, *, charge: Any = lambda: None
     ) -> bytes:
         """The batch that answers the question. charge: called once the question is checked, before
         anything private is read."""
@@ -153,7 +167,7 @@ class Device:
                 f"{header.step!r} is no step that this device knows",
                 "Install a newer version.",
             )
-        _require_rows(header, len(terms["items"]))
+        _require_rows(header, len(terms.items))
         question = header.question(
             {name: self._service.content(sha256) for name, (_, _, sha256) in header.arrays.items()}
         )
@@ -171,35 +185,33 @@ class Device:
         report_id = hmac.digest(self.ledger.secret, purpose + self.token, "sha256")[:TOKEN_BYTES]
         return packed(_named(header.digest, quorum), report_id, self.token, items, parts)
 
-    def _charge(self, header: Header, promise: Any) -> None:
+    def _charge(self, header: Header, promise: Promise, terms: RunTerms) -> None:
         self.ledger.charge(
             header.run,
             header.round,
             header.digest,
             promise,
             [release.name for release in header.releases],
+            terms=terms.digest,
         )
 
-    def _read_terms(self, sha256: str, header: Header) -> dict[str, Any]:
-        """Of the run, read once."""
-        if self._terms[0] != sha256:
-            content = json.loads(self._service.content(sha256))
-            if (
-                content["kind"] != "ratings"
-                or not content["value_range"][0] < content["value_range"][1]
-            ):
-                raise refused(Refusal.MALFORMED, "this device answers runs on ratings with a scale")
-            self._terms = sha256, content
-        if self._terms[1]["run"] != header.run:
+    def _read_terms(self, sha256: str, header: Header) -> RunTerms:
+        """Terms of the run; the ledger pins their digest with the first round that it charges."""
+        if self._terms is None or self._terms.digest != sha256:
+            terms = read_terms(self._service.content(sha256))
+            if terms.digest != sha256:
+                raise refused(Refusal.WRONG_QUESTION, "other terms came than were asked for")
+            self._terms = terms
+        if self._terms.run != header.run:
             raise refused(Refusal.WRONG_QUESTION, "the terms are of another run than the question")
-        return self._terms[1]
+        return self._terms
 
 
-def _translated(history: History, terms: dict[str, Any]) -> Rated:
+def _translated(history: History, terms: RunTerms) -> Rated:
     """By the run's item numbers and on the scale [-2, 2]; items that the catalogue does not have
     are left out."""
-    place = {item: j for j, item in enumerate(terms["items"])}
-    low, high = terms["value_range"]
+    place = {item: j for j, item in enumerate(terms.items)}
+    low, high = terms.value_range
     known = sorted(
         {
             place[item]: value
@@ -239,7 +251,7 @@ def _require_rows(header: Header, items: int) -> None:
 
 
 def _named(digest: str, quorum: int) -> bytes:
-    """As `federation.wire.report_digest`."""
+    """Digest that reports name, as `federation.wire.report_digest` makes it."""
     named = bytes.fromhex(digest)
     return (
         hashlib.sha256(b"fedrec/quorum" + named + quorum.to_bytes(8, "big")).digest()

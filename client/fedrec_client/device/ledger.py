@@ -1,5 +1,5 @@
-"""What one person has spent, in a file: a line for each round, written durably before a report
-leaves, in a SHA-256 chain.
+"""Ledger of what one person has spent, in a file: a line for each round, written durably before a
+report leaves, in a SHA-256 chain.
 
 A line that was cut off by a crash is dropped: nothing left for it. A changed or missing line is
 noticed; a whole file that was put back is not, as nothing else on the device knows better.
@@ -36,6 +36,8 @@ class Spent:
     plan: str
     mu: float
     head: str
+    terms: str = ""
+    """Digest of the run's terms; "" in an entry of a version that did not pin them."""
 
 
 class DeviceLedger:
@@ -60,19 +62,32 @@ class DeviceLedger:
         self.secret = self._kept_secret(folder / "secret")
 
     def charge(
-        self, run: str, round: int, question: str, promise: Promise, releases: Sequence[str]
+        self,
+        run: str,
+        round: int,
+        question: str,
+        promise: Promise,
+        releases: Sequence[str],
+        *,
+        terms: str,
     ) -> bool:
         """Durably charge these releases. False where this was charged before: a resend.
 
         There must be room for all that is left of the plan. Raises BudgetExceededError where there
         is not, RunError where the round was charged for another question, or the run under another
-        plan.
+        plan or other terms: with another order of items or another scale the reports of two rounds
+        could be compared.
         """
         of_run = [entry for entry in self.entries if entry.run == run]
         if any(entry.plan != promise.digest for entry in of_run):
             raise RunError(
                 f"run {run!r} was charged under another plan",
                 "Do not take part: its server changed what it promised.",
+            )
+        if any(entry.terms not in {"", terms} for entry in of_run):
+            raise RunError(
+                f"run {run!r} was charged under other terms",
+                "Do not take part: its server changed the items or the scale.",
             )
         for entry in of_run:
             if entry.round == round:
@@ -94,11 +109,11 @@ class DeviceLedger:
             raise BudgetExceededError(
                 f"run {run!r} asks for more than its plan holds", "Nothing was sent."
             )
-        self._write(run, round, question, promise.digest, mu)
+        self._write(run, round, question, promise.digest, mu, terms)
         return True
 
-    def _write(self, run: str, round: int, question: str, plan: str, mu: float) -> None:
-        content = [run, round, question, plan, mu.hex()]
+    def _write(self, run: str, round: int, question: str, plan: str, mu: float, terms: str) -> None:
+        content = [run, round, question, plan, mu.hex(), terms]
         head = _next(self.entries[-1].head if self.entries else _GENESIS, content)
         try:
             # what a full disk left of a line for which nothing was sent
@@ -113,7 +128,7 @@ class DeviceLedger:
                 "Nothing was sent. Free space.",
             ) from None
         self._end += len(line)
-        self.entries.append(Spent(run, round, question, plan, mu, head))
+        self.entries.append(Spent(run, round, question, plan, mu, head, terms))
 
     def _read(self) -> list[Spent]:
         content = self._path.read_bytes()
@@ -125,9 +140,10 @@ class DeviceLedger:
         for number, line in enumerate(whole.splitlines(), start=1):
             try:
                 *entry, claimed = json.loads(line)
-                run, round, question, plan, mu = entry
+                run, round, question, plan, mu, *pinned = entry
                 head = _next(head, entry)
-                spent = Spent(run, int(round), question, plan, float.fromhex(mu), head)
+                terms = pinned[0] if pinned else ""
+                spent = Spent(run, int(round), question, plan, float.fromhex(mu), head, terms)
             except (ValueError, TypeError):
                 raise self._broken(number) from None
             if claimed != head:

@@ -67,25 +67,30 @@ def read_header(content: bytes) -> Header:
     """Raises RefusedError where it is not what `federation.wire.question_header` writes, or asks
     for more than a device holds."""
     try:
-        told = json.loads(content)
+        told = parsed(content)
         releases = tuple(
             ReleaseSpec(
-                r["name"],
-                tuple(BlockSpec(**block) for block in r["blocks"]),
-                float(r["radius"]),
-                bool(r["isometric"]),
+                text(r["name"]),
+                tuple(_block(block) for block in listed(r["blocks"])),
+                number(r["radius"]),
+                flag(r["isometric"]),
             )
-            for r in told["releases"]
+            for r in listed(told["releases"])
         )
         arrays = {
-            name: (a["dtype"], tuple(a["shape"]), a["sha256"]) for name, a in told["public"].items()
+            name: (
+                text(a["dtype"]),
+                tuple(count(rows) for rows in listed(a["shape"])),
+                text(a["sha256"]),
+            )
+            for name, a in told["public"].items()
         }
         header = Header(
             hashlib.sha256(content).hexdigest(),
-            told["run"],
-            told["plan"],
-            told["round"],
-            told["step"],
+            text(told["run"]),
+            text(told["plan"]),
+            count(told["round"]),
+            text(told["step"]),
             releases,
             arrays,
         )
@@ -99,12 +104,7 @@ def read_header(content: bytes) -> Header:
             for b in r.blocks
             for size in (r.radius, b.coefficient_step, b.vector_step)
         ]
-        sound = (
-            sound
-            and all(abs(math.log2(size)) <= 64 for size in steps)
-            and isinstance(header.round, int)
-            and bool(releases)
-        )
+        sound = sound and all(abs(math.log2(size)) <= 64 for size in steps) and bool(releases)
         sound = sound and all(
             b.rows >= 1 and b.width >= 1 and b.folds >= 1 for r in releases for b in r.blocks
         )
@@ -123,40 +123,125 @@ def read_plan(content: bytes, digest: str) -> Promise:
     """Raises RefusedError where the plan is not the one named, not per user, not proved, or adds up
     to more than its guarantee."""
     try:
-        told = json.loads(content)
+        told = parsed(content)
         found = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-        guarantee, mus = (
-            told["guarantee"],
-            {str(r["name"]): float(r["mu"]) for r in told["releases"]},
-        )
-        promise = Promise(found, float(guarantee["epsilon"]), float(guarantee["delta"]), mus)
+        guarantee = told["guarantee"]
+        releases = listed(told["releases"])
+        mus = {text(r["name"]): number(r["mu"]) for r in releases}
+        promise = Promise(found, number(guarantee["epsilon"]), number(guarantee["delta"]), mus)
         per_user = (
-            guarantee["unit"],
-            guarantee["neighbours"],
-            bool(guarantee.get("established", True)),
-        ) == ("user", "add/remove", True)
-        per_user = per_user and told.get("aggregation", "trusted") == "trusted"
+            text(guarantee["unit"]) == "user"
+            and text(guarantee["neighbours"]) == "add/remove"
+            and flag(guarantee.get("established", True))
+            and text(told.get("aggregation", "trusted")) == "trusted"
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as failure:
         raise refused(Refusal.WRONG_PLAN, f"this is no plan: {failure}") from None
-    # also where either is not a number: every comparison with it is false
     if not (promise.epsilon > 0 and 0 <= promise.delta < 1):
         raise refused(Refusal.WRONG_PLAN, f"({promise.epsilon}, {promise.delta}) is no guarantee")
     if found != digest:
         raise refused(Refusal.WRONG_PLAN, "the plan is not the one that the question names")
-    if not per_user or len(mus) != len(told["releases"]) or not all(mu > 0 for mu in mus.values()):
+    if not per_user or len(mus) != len(releases) or not all(mu > 0 for mu in mus.values()):
         raise refused(
             Refusal.WRONG_PLAN,
             "the plan does not protect a user, is not proved, or is for three aggregators",
         )
-    if delta_of(math.hypot(*mus.values()) * (1 - 1e-9), promise.epsilon) > promise.delta * (
-        1 + 1e-6
-    ):
+    true_delta = delta_of(math.hypot(*mus.values()) * (1 - 1e-9), promise.epsilon)
+    if not true_delta <= promise.delta * (1 + 1e-6):
         raise refused(
             Refusal.WRONG_PLAN,
             "the plan's releases add up to more than its guarantee",
             "Do not take part: it is not true.",
         )
     return promise
+
+
+@dataclass(frozen=True)
+class RunTerms:
+    """The terms of a run on ratings; `digest` is that of the bytes they were read from."""
+
+    digest: str
+    run: str
+    value_range: tuple[float, float]
+    items: tuple[str, ...]
+
+
+def read_terms(content: bytes) -> RunTerms:
+    """Raises RefusedError where these are not the terms of a run on ratings with a scale."""
+    try:
+        told = parsed(content)
+        low, high = (number(end) for end in listed(told["value_range"]))
+        items = tuple(text(item) for item in listed(told["items"]))
+        terms = RunTerms(hashlib.sha256(content).hexdigest(), text(told["run"]), (low, high), items)
+        sound = text(told["kind"]) == "ratings" and low < high
+    except (ValueError, KeyError, TypeError, AttributeError) as failure:
+        raise refused(Refusal.MALFORMED, f"these are no terms of a run: {failure}") from None
+    if not sound:
+        raise refused(Refusal.MALFORMED, "this device answers runs on ratings with a scale")
+    return terms
+
+
+def parsed(content: bytes) -> dict[str, Any]:
+    """The object of a JSON text. Raises ValueError where it is none, or has a number that is not
+    finite: those are no JSON, and every comparison with NaN is false."""
+    told = json.loads(content.decode(), parse_constant=_no_constant)
+    if not isinstance(told, dict):
+        raise TypeError("it is no JSON object")
+    return told
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def number(value: object) -> float:
+    """A finite number. Raises TypeError on anything else: a string or a list that would become one
+    is shown to a person as one thing and compared as another."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise TypeError(f"expected a number, found {value!r}")
+    return float(value)
+
+
+def count(value: object) -> int:
+    """A whole number from 0 to 2^53, the largest that every reader of JSON keeps.
+
+    Raises TypeError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
+        raise TypeError(f"expected a count, found {value!r}")
+    return value
+
+
+def text(value: object) -> str:
+    """A string. Raises TypeError."""
+    if not isinstance(value, str):
+        raise TypeError(f"expected a string, found {value!r}")
+    return value
+
+
+def flag(value: object) -> bool:
+    """True or false. Raises TypeError."""
+    if not isinstance(value, bool):
+        raise TypeError(f"expected true or false, found {value!r}")
+    return value
+
+
+def listed(value: object) -> list[Any]:
+    """A list. Raises TypeError."""
+    if not isinstance(value, list):
+        raise TypeError(f"expected a list, found {value!r}")
+    return value
+
+
+def _block(told: dict[str, Any]) -> BlockSpec:
+    return BlockSpec(
+        text(told["name"]),
+        text(told["kind"]),
+        count(told["rows"]),
+        count(told["width"]),
+        number(told["coefficient_step"]),
+        number(told["vector_step"]),
+        count(told.get("folds", 1)),
+    )
 
 
 def delta_of(mu: float, epsilon: float) -> float:

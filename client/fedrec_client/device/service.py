@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fedrec.errors import RefusedError, SettingsError, UnreachableError
+from fedrec_client.device.questions import count, parsed, text
 
 _TIMEOUT_S = 60.0
 _MOST_BYTES = 1 << 30
@@ -39,7 +40,10 @@ class Service:
         """Where training is. Raises UnreachableError."""
         told = self._asked("GET", "/v1/round", None, "")
         try:
-            return dict(json.loads(told))
+            round = parsed(told)
+            for word in ("question", "terms"):
+                text(round.get(word, ""))
+            return round
         except (ValueError, TypeError):
             raise UnreachableError(
                 f"{self.address} did not tell a round", "Check the address."
@@ -63,8 +67,15 @@ class Service:
         """Refused by code; nothing where the report was counted.
 
         Raises RefusedError or UnreachableError."""
-        told = json.loads(self._asked("POST", f"/v1/reports/{run}/{round}", batch, secret))
-        return {str(code): int(count) for code, count in told["rejected"].items()}
+        told = self._asked("POST", f"/v1/reports/{run}/{round}", batch, secret)
+        try:
+            rejected = parsed(told)["rejected"]
+            return {text(code): count(users) for code, users in rejected.items()}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise UnreachableError(
+                f"{self.address} did not say what it counted",
+                "Try again; what was charged is not charged twice.",
+            ) from None
 
     def _asked(self, method: str, path: str, body: bytes | None, secret: str) -> bytes:
         split = urlsplit(self.address)

@@ -88,8 +88,8 @@ def figures(
 ) -> None:
     """Write every chart of a page as files for a paper, and its numbers as CSV.
 
-    Pages are the report of a run, of several seeds, of a comparison, of an audit, and of fedrec
-    bench paper. PDF and PNG need pip install 'fedrec[plot]'.
+    Pages are the report of a run, of several seeds, of a comparison and of an audit. PDF and PNG
+    need pip install 'fedrec[plot]'.
 
     Examples:
 

@@ -17,7 +17,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
 from fedrec import errors
-from fedrec.cli.main import EXIT_CODES, app
+from fedrec.cli.main import EXIT_CODES, VERBS, app
 from fedrec.data.planted import SHAPES
 from fedrec.data.read import FORMATS
 from fedrec.errors import RunError
@@ -28,6 +28,8 @@ from fedrec.run.run_folder import RESULT, SETTINGS
 from fedrec.settings import NEWS_FORMATS, Scenario
 from fedrec.storage import read_json, write_bytes
 
+_OURS = {place.partition(".")[0] for place in VERBS}
+"""Packages of fedrec's own verbs; those that other packages join are documented there."""
 _LIMITS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
 _WORDS = {str: "text", int: "integer", float: "number", bool: "true or false"}
 
@@ -83,6 +85,8 @@ def _verbs(command: Any, name: str) -> Iterator[str]:
             if not inner.hidden:
                 yield from _verbs(inner, f"{name} {verb}")
     elif isinstance(command, TyperCommand):
+        if command.callback.__module__.partition(".")[0] not in _OURS:
+            return
         yield f"### `{name}`"
         yield _paragraphs(command.help or "")
         if command.params:

@@ -1,4 +1,4 @@
-"""What an aggregator's folder shows: users enrolled, what it was charged, what it counted by
+"""Contents of an aggregator's folder: users enrolled, what it was charged, what it counted by
 reason, what it released."""
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def aggregator(folder: Path, round: int | None) -> Content:
 
 
 def ledger_by(settings: AggregatorSettings) -> tuple[tuple[Link, ...], Content]:
-    """As `ledger_of`, wherever the settings say that it lies; nothing before its first entry."""
+    """Reads a ledger as `ledger_of` does, wherever the settings say that it lies; nothing before
+    its first entry."""
     if settings.postgres is not None:
         held = held_in(settings.postgres.conninfo)
         return held.links, dict(held.users)

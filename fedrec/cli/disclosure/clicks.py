@@ -1,4 +1,4 @@
-"""What ledgers of clicks show: a client of news, what each run cost; a device that asks for
+"""Contents of ledgers of clicks: a client of news, what each run cost; a device that asks for
 recommendations, each answer it paid for."""
 
 from __future__ import annotations

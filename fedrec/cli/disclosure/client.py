@@ -1,4 +1,4 @@
-"""What a client's folder shows: what it was charged, what it was asked, and every byte of the
+"""Contents of a client's folder: what it was charged, what it was asked, and every byte of the
 messages that it kept."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a server's folder shows: the run, what every client told it, what the aggregator told it,
+"""Contents of a server's folder: the run, what every client told it, what the aggregator told it,
 and the releases."""
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def server(folder: Path, round: int | None) -> Content:
 
 
 def _news(folder: Path, trains: Content) -> Content | None:
-    """Of a training of news: its variant and unit, the clients, and each array of the reports that
-    devices told and the server keeps."""
+    """Disclosure of a training of news: its variant and unit, the clients, and each array of the
+    reports that devices told and the server keeps."""
     if "news" not in trains:
         return None
     clients, reports, chosen = (

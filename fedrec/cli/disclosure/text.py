@@ -1,4 +1,5 @@
-"""What `fedrec inspect` found, for people: one section a party, one table a message, 80 columns."""
+"""Text of what `fedrec inspect` found, for people: one section a party, one table a message, 80
+columns."""
 
 from __future__ import annotations
 

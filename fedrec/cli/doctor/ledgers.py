@@ -1,5 +1,5 @@
-"""What is examined of ledgers: that they are whole, what is spent, in its unit, and whether a
-scenario's run still fits."""
+"""Examination of ledgers: that they are whole, what is spent, in its unit, and whether a scenario's
+run still fits."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def aggregator_limit(settings: AggregatorSettings, privacy: PrivacySettings) -> 
 
 
 def client_limit(settings: ClientSettings, privacy: PrivacySettings) -> str:
-    """As `aggregator_limit`."""
+    """Whether a run of the scenario fits; raises as `aggregator_limit` does."""
     guarantee = _established(privacy, allowed=settings.privacy.allow_not_established)
     return _room(
         guarantee,

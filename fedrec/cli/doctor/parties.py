@@ -1,5 +1,5 @@
-"""What is examined of each party: its settings, certificates, files, ledger and limit, and whether
-it reaches the others."""
+"""Examination of each party: its settings, certificates, files, ledger and limit, and whether it
+reaches the others."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def _peer_answers(access: Access, clock: Clock) -> str | Doubt:
 
 
 def _leaf_answers(settings: AggregatorSettings, leaf: LeafOfRoot, clock: Clock) -> str | Doubt:
-    """As the root itself will ask it.
+    """Asks a leaf as the root itself will.
 
     Raises ProtocolError where the leaf owns other pseudonyms than are listed, has more users than
     it may, or was told more than this root's ledger holds; a clock or release of its own is a

@@ -43,7 +43,7 @@ class Found:
 
     @property
     def exit_code(self) -> int:
-        """Of the first failure; 0 where a run can start."""
+        """Exit code of the first failure; 0 where a run can start."""
         return next((check.exit_code for check in self.checks if check.verdict == "failure"), 0)
 
     def as_dict(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def preflight(
 
 
 def table(found: Found) -> str:
-    """The same for a terminal."""
+    """Table of what was found, for a terminal."""
     console = Console(file=io.StringIO(), width=100, color_system=None, highlight=False)
     rows = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
     for column in ("", "party", "examined", "found"):

@@ -85,7 +85,7 @@ class Party:
 
     @property
     def words(self) -> str:
-        """For messages."""
+        """Kind and name, for messages."""
         return f"{self.kind} {self.name}".strip()
 
 

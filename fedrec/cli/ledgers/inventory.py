@@ -73,7 +73,7 @@ def shown(path: Path) -> Shown:
 
 
 def text(ledger: Shown) -> str:
-    """The same for a terminal."""
+    """What a ledger shows, for a terminal."""
     lines = [f"{ledger.party}: {ledger.path}"]
     if ledger.entries:
         times = (
@@ -141,7 +141,7 @@ def _of_aggregator(settings: AggregatorSettings) -> Shown:
 
 
 def of_client(settings: ClientSettings) -> Shown:
-    """Of a client's ledger: of rounds, or of clicks where a click is the unit."""
+    """What a client's ledger shows: of rounds, or of clicks where a click is the unit."""
     party, news = f"client {settings.name}", settings.privacy.unit == "click"
     path = Path(settings.state) / ("clicks.sqlite" if news else "ledger.sqlite")
     jumps = tuple(

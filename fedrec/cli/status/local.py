@@ -1,4 +1,5 @@
-"""What a party's own folder says of it: whether its process runs, since when, and how far it came.
+"""State of a party as its own folder says it: whether its process runs, since when, and how far it
+came.
 
 Read only, also while it runs."""
 

@@ -132,7 +132,7 @@ def asked(
 
 
 def table(parties: Sequence[Standing], *, now_s: float) -> str:
-    """For a terminal."""
+    """Table of the parties, for a terminal."""
     console = Console(file=io.StringIO(), width=180, color_system=None, highlight=False)
     rows = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
     columns = (

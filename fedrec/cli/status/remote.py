@@ -1,4 +1,4 @@
-"""What a party says of itself over HTTP: its metrics, read by Prometheus's own parser, and the
+"""State of a party as it says it over HTTP: its metrics, read by Prometheus's own parser, and the
 health of serving."""
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Measured:
         return Measured(samples)
 
     def value(self, name: str, otherwise: float | None = None) -> float | None:
-        """Of a gauge without labels."""
+        """Value of a gauge without labels."""
         return next(
             (value for labels, value in self.samples.get(name, []) if not labels), otherwise
         )
 
     def number(self, name: str, otherwise: int | None = None) -> int | None:
-        """The same, whole."""
+        """Value of a gauge without labels, as a whole number."""
         found = self.value(name)
         return otherwise if found is None or not math.isfinite(found) else int(found)
 

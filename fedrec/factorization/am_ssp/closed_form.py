@@ -23,7 +23,8 @@ _BLOCK = 512  # matrices unpacked at a time
 
 
 def pseudo_inverse(statistics: ItemStatistics, *, ridge: float | Floats) -> Float64s:
-    """As printed: theta_j = (projection of A_j + ridge_j I on the PSD cone)^+ b_j; (m, d) float64.
+    """The printed rule: theta_j = (projection of A_j + ridge_j I on the PSD cone)^+ b_j; (m, d)
+    float64.
 
     Directions in which noise left no positive eigenvalue get 0. A small positive one is divided by,
     however small: the printed rule is unstable there, and `projected` is what one wants.

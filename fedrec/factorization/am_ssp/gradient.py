@@ -41,7 +41,7 @@ Schedule = Callable[[int], float]
 
 @dataclass(frozen=True)
 class Constant:
-    """The same learning rate at every step."""
+    """One learning rate for every step."""
 
     rate: float
 

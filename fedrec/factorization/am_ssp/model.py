@@ -1,4 +1,4 @@
-"""What the published recipe releases, and a device's own solve with it."""
+"""The model that the published recipe releases, and a device's own solve with it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PublishedModel:
         )
 
     def arrays(self) -> Mapping[str, npt.NDArray[np.generic]]:
-        """For the released file."""
+        """Arrays for the released file."""
         scalars = {
             "offset": self.offset,
             "user_ridge": self.user_ridge,

@@ -1,5 +1,4 @@
-"""What runs on a device under `convex_ssp`: the user's own convex problem, and one bounded report
-of it.
+"""Device's part of `convex_ssp`: the user's own convex problem, and one bounded report of it.
 
 The user's problem is f summed over the whole catalogue, as the public quadratic pull.u + u'base u /
 2, plus g of each click, plus a ridge. Where g is no quadratic it is solved by a few quadratic

@@ -77,7 +77,7 @@ class Quadratic:
         return centre, np.ones_like(centre)
 
     def clicked(self, scores: Float64s) -> tuple[Float64s, Float64s]:
-        """As is g."""
+        """g is a quadratic too."""
         return self.click_weight * scores - (1 + self.click_weight), np.full_like(
             scores, self.click_weight
         )

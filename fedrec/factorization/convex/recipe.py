@@ -73,7 +73,7 @@ class ConvexSettings:
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """Of mu^2."""
+        """Shares of mu^2."""
         rest = 1 - self.start.counts - self.start.tastes
         return {"counts": self.start.counts, "tastes": self.start.tastes} | {
             f"convex/{t}": rest / self.steps for t in range(self.steps)

@@ -1,5 +1,5 @@
-"""What a release of the default for clicks goes to: item steps, the taste Gram again, or counts
-again.
+"""Choices of the default for clicks, what each release goes to: item steps, the taste Gram again,
+or counts again.
 
 Steps would add less than the same Gram with more budget where its items hold much of all clicks and
 people few of them (`AGAIN`, `SPARSE`), where tastes say little beside popularity (`LITTLE`), where
@@ -114,7 +114,7 @@ class Clicked:
         return float(self.counts.sum() / self.users) ** 2
 
     def part(self, items: Int64s) -> float:
-        """Of all clicks, those on these items (K,)."""
+        """Share of all clicks that is on these items (K,)."""
         return float(self.counts[items].sum() / self.counts.sum())
 
     def held(self, items: Int64s) -> float:
@@ -127,7 +127,7 @@ class Clicked:
         return np.asarray(order[: int(min(most, len(order)))], np.int64)
 
     def told(self, most: float, *, width: int) -> Int64s:
-        """Of `most` items that a Gram reaches, those (K,) that its pairs tell; no fewer than
+        """The items (K,) that a Gram's pairs tell, of `most` that it reaches; no fewer than
         `width`."""
         K = min(told(most, held=self.held(self.first(most))), MOST_TASTES)
         return self.first(max(K, width))

@@ -1,5 +1,5 @@
-"""What runs on a device under the default recipe for clicks: three reports, each of L2 norm exactly
-1, and the local solve.
+"""Device's part of the default recipe for clicks: three reports, each of L2 norm exactly 1, and the
+local solve.
 
 Guarantee (user, add/remove): `federation.reports.bounded` scales one user's whole report of a
 release to norm 1, whatever the data (one click or three thousand), and cuts it to the grid towards

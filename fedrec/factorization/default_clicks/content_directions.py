@@ -1,4 +1,4 @@
-"""Which directions of a noised Gram public features name, and what they say of items outside of it.
+"""Directions of a noised Gram that public features name, and what they say of items outside of it.
 
 Guarantee: post-processing, by public features and releases.
 """

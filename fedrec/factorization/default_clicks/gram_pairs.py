@@ -256,7 +256,7 @@ class Chance:
     user: float
 
     def edges(self, K: int) -> tuple[float, float]:
-        """Of the spectrum of K items: with many users, and with these."""
+        """Edges of the spectrum of K items: with many users, and with these."""
         inner = 2 * math.sqrt(K * self.every)
         return inner, inner + K * self.user
 

@@ -121,7 +121,7 @@ class ItemItem:
         )
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """For a released file."""
+        """Arrays for a released file."""
         return {
             "head": self.head,
             "left": self.left,
@@ -165,8 +165,8 @@ def reached(*, users: int, noise_std: float, exponent: float = 0.0) -> float:
 
 
 def told(most: float, *, held: float) -> int:
-    """Of `most` items that a Gram reaches, of which people hold so many on average: those that its
-    pairs tell.
+    """How many items a Gram's pairs tell, of `most` that it reaches and of which people hold so
+    many on average.
 
     The diagonal of a user's unit, which says nothing of pairs, is one over the h items that it
     holds: K solves edge = REACH users (1 - 1 / h) / K, h the mean over who holds any, if Poisson.

@@ -123,8 +123,8 @@ def settings_for(guarantee: Guarantee, *, users: int, items: int) -> ClickSettin
 
 
 def default_settings(guarantee: Guarantee, *, users: int, items: int) -> ClickSettings:
-    """As `settings_for`; where counts say that no Gram will tell anything, they get the whole
-    budget."""
+    """Settings as `settings_for` chooses them; where counts say that no Gram will tell anything,
+    they get the whole budget."""
     chosen, mu = (
         settings_for(guarantee, users=users, items=items),
         mu_for(guarantee.epsilon, guarantee.delta),

@@ -119,9 +119,9 @@ def directions_told(ratings: Float64s) -> int:
 
 
 def _rotated(columns: Float64s, counts: Float64s) -> Float64s:
-    """The same columns less their means under the counts, rotated so that second moments are
-    diagonal and falling; directions without any are dropped. A constant direction is another one
-    already, a user's own mean."""
+    """The columns less their means under the counts, rotated so that second moments are diagonal
+    and falling; directions without any are dropped. A constant direction is another one already, a
+    user's own mean."""
     weights = counts / counts.sum()
     columns = columns - weights @ columns
     moments, Q = np.linalg.eigh((columns * weights[:, None]).T @ columns)

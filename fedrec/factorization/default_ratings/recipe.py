@@ -157,7 +157,7 @@ class DefaultRecipe:
         return replace(model, ranker=self._ranker(model, state)) if "counts" in state else model
 
     def _ranker(self, model: DefaultModel, state: State) -> LikedRanker:
-        """Of what the releases say so far."""
+        """The ranker of what the releases say so far."""
         counts, (low, high) = _floats(state, "counts"), self.facts.value_range
         std = (
             math.sqrt(model.noise + float(counts @ model.variance) / float(counts.sum()))

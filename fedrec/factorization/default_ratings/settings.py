@@ -1,4 +1,4 @@
-"""What the default recipe for ratings chooses before it has asked anybody: functions of public
+"""Settings that the default recipe for ratings chooses before it asks anybody: functions of public
 sizes and of the promise."""
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class DefaultSettings:
     that carry a private deviation (`default_directions.directions_told` may say fewer). alpha: size
     of the bias coordinate in the step's vector. memory: weight of earlier observations at each
     step. weight_exponent: mu of n^-mu (Ada-DPALS eq. 16; 1/4 is its optimum for convex losses, and
-    ours). The last two are parts that `fedrec bench ablation` exchanges: what reads noised sums,
-    and the Gram's noise.
+    ours). The last two are parts that `fedrec research measure ablation` exchanges: what reads
+    noised sums, and the Gram's noise.
     fresh: share of an observation's sampling variance that is taken for new at every step; the rest
     is the same ratings again.
     """

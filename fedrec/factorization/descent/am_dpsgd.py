@@ -63,7 +63,7 @@ _DIVERGED = 1e4
 
 @dataclass(frozen=True)
 class EncoderSettings:
-    """Of the public encoder. `gradients` is T, the steps between two solves of users.
+    """Settings of the public encoder. `gradients` is T, the steps between two solves of users.
 
     least_share: a feature value counts if this share of all items has it, and then as their number
     to the power -`rarity`. identity: size of an item's own entry beside its bags of norm 1; 0 for
@@ -219,8 +219,8 @@ def _report_gradient(question: Question, mine: Interactions, settings: DescentSe
 def _report_examples(
     question: Question, mine: Interactions, settings: DescentSettings, radius: float
 ) -> Reports:
-    """The same with e of each example cut to w Gamma_g / (|x_j| |(u_k, 1)|) and divided by Gamma_g,
-    w summing to 1 over the user's examples: norm at most 1."""
+    """Reports in which e of each example is cut to w Gamma_g / (|x_j| |(u_k, 1)|) and divided by
+    Gamma_g, w summing to 1 over the user's examples: norm at most 1."""
     residuals, extended = _residuals(question, mine, settings)
     X = rows_of_question(question.public)
     sizes = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())[mine.items]

@@ -59,7 +59,7 @@ class DescentSettings:
 
     @property
     def prior(self) -> float:
-        """Of users' own means: infinite where they have none."""
+        """Prior of users' own means, as a number of ratings: infinite where they have none."""
         return PRIOR_RATINGS if self.biases else math.inf
 
     def extended(self, U: Float64s) -> Float64s:

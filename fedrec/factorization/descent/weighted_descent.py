@@ -46,7 +46,7 @@ class WeightedDescent:
 
     @property
     def plan(self) -> Plan:
-        """The same releases as without weights."""
+        """The plan of descent without weights, which releases the same."""
         return self.plain.plan
 
     def begin(self) -> State:

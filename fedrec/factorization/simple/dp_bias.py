@@ -234,8 +234,8 @@ class BiasRecipe:
         return np.maximum(weight, 0.02 * ratio)
 
     def _variances(self, state: State, answer: Release, spread: float) -> Arrays:
-        """Of ratings about their expectation, given the `spread` of biases, and of users' own
-        means; of all rounds so far."""
+        """Variances of ratings about their expectation, given the `spread` of biases, and of users'
+        own means; of all rounds so far."""
         std, unit = (
             answer.noise_std["moments"],
             math.sqrt(MOMENTS / 3) * self.facts.num_users / LARGEST,

@@ -57,7 +57,7 @@ class ItemItemRecipe:
         return self._rounds.begin()
 
     def ask(self, state: State) -> Question | None:
-        """For counts, then for the Gram."""
+        """Asks for counts, then for the Gram."""
         return self._rounds.ask(state)
 
     def tell(self, state: State, question: Question, answer: Release) -> State:

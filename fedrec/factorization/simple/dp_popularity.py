@@ -38,7 +38,7 @@ class PopularityRecipe:
         return {"round": np.array(0), "counts": np.zeros(self.facts.num_items)}
 
     def ask(self, state: State) -> Question | None:
-        """For the counts, once."""
+        """Asks for the counts, once."""
         if int(state["round"]):
             return None
         counts = block("counts", "linear", rows=self.facts.num_items, width=1)

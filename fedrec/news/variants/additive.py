@@ -108,7 +108,7 @@ def train(
 
 
 def plan_of(scenario: NewsScenario) -> TrainingPlan:
-    """Of the report and the labels."""
+    """Plan of the report and the labels."""
     return plan_training(promised(scenario), no_click=scenario.news.no_click == "report")
 
 

@@ -50,7 +50,7 @@ def steps_of(scenario: NewsScenario) -> Mapping[str, ClientStep]:
 
 
 def plan_of(scenario: NewsScenario) -> Plan:
-    """Of all releases, for whoever aggregates."""
+    """Plan of all releases, for whoever aggregates."""
     plan, privacy = central.plan_of(promised(scenario), settings_of(scenario)), scenario.privacy
     return (
         plan

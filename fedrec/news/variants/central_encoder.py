@@ -58,7 +58,7 @@ def steps_of(scenario: NewsScenario) -> Mapping[str, ClientStep]:
 
 
 def plan_of(scenario: NewsScenario) -> Plan:
-    """Of all releases, for whoever aggregates."""
+    """Plan of all releases, for whoever aggregates."""
     plan, privacy = (
         encoder_plan.plan_of(promised(scenario), settings_of(scenario)),
         scenario.privacy,

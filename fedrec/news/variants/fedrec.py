@@ -25,7 +25,7 @@ def device(scenario: NewsScenario, data: Impressions, passes: int, noise: Device
 
 
 def everything(scenario: NewsScenario, passes: int) -> Costs:
-    """Of bare gradients: of the history and of every label."""
+    """Costs of bare gradients, to the history and to every label."""
     gradients = (GaussianEvent("gradient", math.inf, "click", "replace"),) * passes
     return Costs(gradients, gradients)
 

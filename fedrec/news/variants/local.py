@@ -51,7 +51,7 @@ def randomised_devices(data: Impressions, scenario: NewsScenario, noise: DeviceN
 
 
 def plan_of(scenario: NewsScenario, passes: int) -> attention.Plan:
-    """Of one answer.
+    """Plan of one answer.
 
     Laplace answers are pure, so their epsilons add up to the promised one; Gaussian ones compose
     exactly."""

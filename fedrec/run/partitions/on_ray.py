@@ -20,13 +20,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fedrec import __version__
 from fedrec.errors import FedRecError, RunError
 from fedrec.extras import require
 from fedrec.numerics.threads import use_at_most
+from fedrec.run.code_version import code_version
 from fedrec.run.partitions.parts import Parts
 from fedrec.run.partitions.protocol import Task, Told, merged
-from fedrec_simulations.leaderboard.record import code_digest
 
 PACKAGES = (
     "fedrec",
@@ -51,7 +50,7 @@ def _ray() -> Any:
 
 def _version() -> str:
     """Release and code: one release with other code may compute other sums."""
-    return f"{__version__}, code {code_digest()[:12]}"
+    return ", commit ".join(word for word in code_version().values() if word)
 
 
 class Worker:

@@ -18,6 +18,7 @@ from fedrec.data.kinds import KINDS
 from fedrec.data.partitions import is_partitioned
 from fedrec.data.splits import Fold, Split
 from fedrec.errors import DataError, SettingsError
+from fedrec.evaluation.als import ALS, als_model
 from fedrec.evaluation.controls import SHUFFLED
 from fedrec.evaluation.item_item import ITEM_ITEM, MOST_EVENTS, item_item
 from fedrec.factorization.facts import PublicFacts
@@ -48,7 +49,6 @@ from fedrec.settings import Scenario
 from fedrec.settings_tables.evaluation import EvaluationSettings
 from fedrec.settings_tables.split import SplitSettings
 from fedrec.storage import write_json
-from fedrec_simulations.experiments.ceiling import ALS, als_model
 
 _VALIDATED = 1_000
 """Users of the first part by whom progress is measured after each round."""
@@ -342,7 +342,7 @@ def _rivals(
             else {}
         )
     with stage(work.console, "ALS without privacy"):
-        models[ALS] = als_model(some, scenario, ranking=ranking)
+        models[ALS] = als_model(some.train, some.validation, seed=scenario.seed, ranking=ranking)
     methods[ALS] = ModelMethod(models[ALS])
     limits |= {ALS: fewer} if fewer else {}
     return methods, models, limits

@@ -1,4 +1,4 @@
-"""What is counted for Prometheus: requests, times, batches, versions.
+"""Counts for Prometheus: requests, times, batches, versions.
 
 Never a coefficient, an item, an address."""
 
@@ -85,5 +85,5 @@ class Counts:
             self.state.doing(Doing.SERVING)
 
     def text(self) -> bytes:
-        """For GET /metrics."""
+        """The answer to GET /metrics."""
         return generate_latest(self.registry)

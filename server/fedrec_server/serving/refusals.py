@@ -1,4 +1,4 @@
-"""Why a request is turned away: stable codes, the same over gRPC and HTTP.
+"""Refusals of requests: stable codes, the same over gRPC and HTTP.
 
 No words of a refusal repeat what was sent."""
 

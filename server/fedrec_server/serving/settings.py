@@ -1,4 +1,4 @@
-"""What the person who serves models decides, in one TOML file.
+"""Settings of the person who serves models, in one TOML file.
 
 Every key has a value without one. Unknown keys are refused."""
 

@@ -15,7 +15,7 @@ export function read(buffer) {
   const { __metadata__: metadata = {}, ...entries } = header.content;
   const arrays = {};
   for (const [name, entry] of Object.entries(entries)) {
-    if (entry.dtype in TYPES) arrays[name] = arrayOf(buffer, header.end, name, entry);
+    if (Object.hasOwn(TYPES, entry?.dtype)) arrays[name] = arrayOf(buffer, header.end, name, entry);
   }
   return { metadata, arrays };
 }
@@ -24,10 +24,16 @@ function headerOf(buffer) {
   const length = buffer.byteLength < 8 ? NaN : Number(new DataView(buffer).getBigUint64(0, true));
   if (!(length <= buffer.byteLength - 8)) throw new RangeError("no safetensors file: its header does not fit");
   const text = new TextDecoder().decode(new Uint8Array(buffer, 8, length));
-  return { content: JSON.parse(text), end: 8 + length };
+  const content = JSON.parse(text);
+  if (content === null || typeof content !== "object") throw new RangeError("no safetensors file: its header is no object");
+  return { content, end: 8 + length };
 }
 
-function arrayOf(buffer, origin, name, { dtype, shape, data_offsets: [start, stop] }) {
+function arrayOf(buffer, origin, name, { dtype, shape, data_offsets: offsets }) {
+  // a string would be a number in one place and text in another
+  const counts = Array.isArray(shape) && Array.isArray(offsets) && offsets.length === 2 && [...shape, ...offsets].every(isCount);
+  if (!counts) throw new RangeError(`no safetensors file: ${name} has no shape and place`);
+  const [start, stop] = offsets;
   const Type = TYPES[dtype];
   const size = shape.reduce((product, n) => product * n, 1);
   const first = origin + start;
@@ -37,4 +43,8 @@ function arrayOf(buffer, origin, name, { dtype, shape, data_offsets: [start, sto
   const aligned = first % Type.BYTES_PER_ELEMENT === 0;
   const values = aligned ? new Type(buffer, first, size) : new Type(buffer.slice(first, origin + stop));
   return { shape, values };
+}
+
+function isCount(value) {
+  return Number.isSafeInteger(value) && value >= 0;
 }

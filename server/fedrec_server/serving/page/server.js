@@ -10,9 +10,12 @@ export class ServerError extends Error {
   }
 }
 
-/** {newest, models: [..]}. */
+/** {newest, models: [..]}, each with its version and SHA-256 as text. Throws ServerError. */
 export async function models() {
-  return (await request("v1/models")).json();
+  const told = await (await request("v1/models")).json();
+  const named = Array.isArray(told?.models) && told.models.every((one) => typeof one?.version === "string" && typeof one.sha256 === "string");
+  if (!named) throw new ServerError({});
+  return told;
 }
 
 /** Bytes of the bundle of a version, checked against its SHA-256 where the browser can: on https and on this machine. */

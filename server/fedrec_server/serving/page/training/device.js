@@ -43,7 +43,7 @@ export class Device {
     const contents = {};
     for (const [name, { sha256: digest }] of Object.entries(header.arrays)) contents[name] = await this.leaf.content(digest);
     const question = await questionOf(header, contents);
-    const charged = await this.ledger.charge(header, promise, header.releases.map(({ name }) => name)); // before anything private is read
+    const charged = await this.ledger.charge(header, promise, header.releases.map(({ name }) => name), terms.digest); // before anything private is read
     const batch = await this.#answered(me, header, question, terms, quorum);
     await this.#enroll(me, header.run);
     let rejected = await this.leaf.report(header.run, header.round, batch, me.bearer);
@@ -61,13 +61,14 @@ export class Device {
   async #open() {
     const told = await this.leaf.round();
     if (!told.question) return null;
+    if (typeof told.question !== "string" || typeof told.terms !== "string") throw new RefusedError("malformed", "A question has a digest, and its terms.");
     const quorum = told.quorum ?? 0;
     if (!Number.isSafeInteger(quorum) || quorum < 0) throw new RefusedError("malformed", "A quorum is a number of users.");
     const header = await readHeader(await this.#content(told.question));
     const promise = readPlan(await this.#content(header.plan), header.plan);
     const unplanned = header.releases.find(({ name }) => !Object.hasOwn(promise.mus, name));
     if (unplanned) throw new RefusedError("wrong-plan", `The plan has no release ${unplanned.name}.`);
-    const terms = readTerms(await this.#content(told.terms));
+    const terms = readTerms(await this.#content(told.terms), told.terms);
     if (terms.run !== header.run) throw new RefusedError("wrong-question", "The terms are of another run than the question.");
     if (!Object.hasOwn(STEPS, header.step)) throw new RefusedError("malformed", `This page does not know the step ${header.step}.`, "Load the page again.");
     requireRows(header, terms.items.length);

@@ -38,33 +38,34 @@ export class TrainingLedger {
     return bytesOf(secret);
   }
 
-  /** [{run, round, question, plan, mu, head}], oldest first. Throws LedgerError where the chain is broken. */
+  /** [{run, round, question, plan, mu, terms, head}], oldest first. Throws LedgerError where the chain is broken. */
   async entries() {
     return (await this.#read()).entries;
   }
 
   /**
    * Charge these releases. false where this was charged before: a resend. There must be room for all that is left of the plan.
-   * Throws BudgetError, LedgerError, and what the storage throws.
+   * terms: their digest, pinned by the run's first charge: under another order of items two reports could be compared. Throws BudgetError, LedgerError, and what the storage throws.
    */
-  async charge({ run, round, digest: question }, promise, releases) {
+  async charge({ run, round, digest: question }, promise, releases, terms) {
     const kept = await this.#read();
     const ofRun = kept.entries.filter((entry) => entry.run === run);
     if (ofRun.some((entry) => entry.plan !== promise.digest)) throw new LedgerError("This run was charged under another plan: do not take part.");
+    if (ofRun.some((entry) => (entry.terms ?? terms) !== terms)) throw new LedgerError("This run was charged under other terms: do not take part.");
     const same = ofRun.find((entry) => entry.round === round);
     if (same && same.question === question) return false;
     if (same) throw new LedgerError("This round was charged for another question: do not take part.");
     const whole = compose(Object.values(promise.mus));
     const others = compose(kept.entries.filter((entry) => entry.run !== run).map((entry) => entry.mu));
     const { epsilon, delta } = this.limit;
-    if (deltaOf(compose([others, whole]) * (1 - ROUNDING), epsilon) > delta) {
+    if (!(deltaOf(compose([others, whole]) * (1 - ROUNDING), epsilon) <= delta)) {
       throw new BudgetError(`This training would pass ε = ${epsilon} at δ = ${delta} per person (add/remove). Nothing was sent.`);
     }
     const mu = compose(releases.map((name) => promise.mus[name]));
     if (!(compose([mu, ...ofRun.map((entry) => entry.mu)]) <= whole * (1 + ROUNDING))) {
       throw new BudgetError("This training asks for more than its plan holds. Nothing was sent.");
     }
-    const entry = { run, round, question, plan: promise.digest, mu };
+    const entry = { run, round, question, plan: promise.digest, mu, terms };
     const head = await next(kept.entries.at(-1)?.head ?? GENESIS, entry);
     this.#write({ ...kept, entries: [...kept.entries, { ...entry, head }] });
     return true;
@@ -93,6 +94,8 @@ export class TrainingLedger {
   }
 }
 
-async function next(head, { run, round, question, plan, mu }) {
-  return hexOf(await sha256(utf8(JSON.stringify([head, run, round, question, plan, mu]))));
+/** terms: absent in an entry of a version that did not pin them. */
+async function next(head, { run, round, question, plan, mu, terms }) {
+  const pinned = terms === undefined ? [] : [terms];
+  return hexOf(await sha256(utf8(JSON.stringify([head, run, round, question, plan, mu, ...pinned]))));
 }

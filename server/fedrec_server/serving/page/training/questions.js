@@ -15,6 +15,7 @@ export async function readHeader(content) {
   try {
     const releases = told.releases.map((release) => ({ ...release, blocks: release.blocks.map((block) => ({ folds: 1, ...block })) }));
     const header = { digest, run: told.run, plan: told.plan, round: told.round, step: told.step, releases, arrays: told.public };
+    if (!isTyped(header)) throw new RangeError("a field is not of its type");
     if (!isSound(header)) throw new RangeError("its arrays or blocks have impossible sizes");
     return header;
   } catch (failure) {
@@ -25,29 +26,31 @@ export async function readHeader(content) {
 /** {digest, epsilon, delta, mus: {release: mu}} of the bytes of the plan of this digest. Throws RefusedError. */
 export function readPlan(content, digest) {
   const told = parsed(content, "wrong-plan", "plan");
-  const { guarantee, releases = [], aggregation = "trusted" } = told;
+  const { guarantee, releases, aggregation = "trusted" } = told;
+  const { epsilon, delta, unit, neighbours, established = true } = guarantee ?? {};
+  const typed = isNumber(epsilon) && isNumber(delta) && Array.isArray(releases) && releases.every((r) => isText(r?.name) && isNumber(r.mu));
+  if (!typed || !(epsilon > 0 && delta >= 0 && delta < 1)) throw wrongPlan("The plan has no guarantee.");
   const mus = Object.fromEntries(releases.map(({ name, mu }) => [name, mu]));
-  const promise = { digest, epsilon: guarantee?.epsilon, delta: guarantee?.delta, mus };
-  if (!(promise.epsilon > 0 && promise.delta >= 0 && promise.delta < 1)) throw wrongPlan("The plan has no guarantee.");
-  const perUser = guarantee.unit === "user" && guarantee.neighbours === "add/remove" && (guarantee.established ?? true);
+  const promise = { digest, epsilon, delta, mus };
+  const perUser = unit === "user" && neighbours === "add/remove" && established === true;
   const priced = Object.keys(mus).length === releases.length && Object.values(mus).every((mu) => mu > 0);
   if (!perUser || !priced || aggregation !== "trusted") {
     throw wrongPlan("The plan does not protect a user, is not proved, or is for three aggregators.");
   }
-  if (deltaOf(compose(Object.values(mus)) * (1 - ROUNDING), promise.epsilon) > promise.delta * (1 + 1e-6)) {
+  if (!(deltaOf(compose(Object.values(mus)) * (1 - ROUNDING), epsilon) <= delta * (1 + 1e-6))) {
     throw wrongPlan("The plan's releases add up to more than its guarantee: do not take part.");
   }
   return promise;
 }
 
-/** The terms of a run on ratings: {run, kind, value_range, items}. Throws RefusedError. */
-export function readTerms(content) {
-  const terms = parsed(content, "malformed", "description of a run");
-  const [low, high] = terms.value_range ?? [];
-  if (terms.kind !== "ratings" || !(low < high) || !Array.isArray(terms.items)) {
+/** The terms of a run on ratings: {digest, run, kind, value_range, items}. Throws RefusedError. */
+export function readTerms(content, digest) {
+  const { run, kind, value_range: range, items } = parsed(content, "malformed", "description of a run");
+  const scaled = Array.isArray(range) && range.length === 2 && range.every(isNumber) && range[0] < range[1];
+  if (!isText(run) || kind !== "ratings" || !scaled || !Array.isArray(items) || !items.every(isText)) {
     throw new RefusedError("malformed", "This device answers runs on ratings with a scale.");
   }
-  return terms;
+  return { digest, run, kind, value_range: range, items };
 }
 
 /** Throws RefusedError where an array or a block fits neither the catalogue nor the items that are asked for. */
@@ -81,22 +84,41 @@ export async function questionOf(header, contents) {
   return { step: header.step, releases: header.releases, blocks, array: (name) => read[name], shape: (name) => header.arrays[name].shape };
 }
 
-function isSound({ arrays, releases, round, run, plan, step }) {
-  const sizes = Object.values(arrays).map((array) => (array.dtype in TYPES && array.shape.every(isCount) ? sizeOf(array) : NaN));
+/** Strings are strings and numbers numbers: what JavaScript would turn into one is shown as one thing and compared as another. */
+function isTyped({ arrays, releases, round, run, plan, step }) {
+  const blocks = releases.flatMap((release) => release.blocks);
+  return (
+    [run, plan, step].every(isText) &&
+    isCount(round) &&
+    releases.every(({ name, radius, isometric }) => isText(name) && isNumber(radius) && typeof isometric === "boolean") &&
+    blocks.every(({ name, kind, coefficient_step: one, vector_step: other }) => isText(name) && isText(kind) && isNumber(one) && isNumber(other)) &&
+    blocks.every(({ rows, width, folds }) => [rows, width, folds].every(isCount)) &&
+    Object.values(arrays).every(({ dtype, shape, sha256: digest }) => isText(dtype) && isText(digest) && Array.isArray(shape) && shape.every(isCount))
+  );
+}
+
+function isSound({ arrays, releases }) {
+  const sizes = Object.values(arrays).map((array) => (Object.hasOwn(TYPES, array.dtype) ? sizeOf(array) : NaN));
   const blocks = releases.flatMap((release) => release.blocks);
   const steps = [...releases.map(({ radius }) => radius), ...blocks.flatMap((block) => [block.coefficient_step, block.vector_step])];
   return (
-    [run, plan, step].every((word) => typeof word === "string") &&
-    Number.isInteger(round) &&
     releases.length > 0 &&
     steps.every((size) => size > 0 && Math.abs(Math.log2(size)) <= 64) &&
-    blocks.every(({ kind, rows, width, folds }) => isKnownKind(kind) && [rows, width, folds].every((count) => isCount(count) && count >= 1)) &&
+    blocks.every(({ kind, rows, width, folds }) => isKnownKind(kind) && [rows, width, folds].every((count) => count >= 1)) &&
     blocks.reduce((numbers, { width, folds }) => numbers + width * folds, 0) * 8 + sizes.reduce((sum, size) => sum + size, 0) <= MOST_BYTES
   );
 }
 
 function isCount(value) {
-  return Number.isInteger(value) && value >= 0;
+  return Number.isSafeInteger(value) && value >= 0;
+}
+
+function isNumber(value) {
+  return typeof value === "number" && Number.isFinite(value);
+}
+
+function isText(value) {
+  return typeof value === "string";
 }
 
 function sizeOf({ dtype, shape }) {
@@ -106,7 +128,7 @@ function sizeOf({ dtype, shape }) {
 function parsed(content, code, what) {
   try {
     const told = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(content));
-    if (told !== null && typeof told === "object") return told;
+    if (told !== null && typeof told === "object" && !Array.isArray(told)) return told;
   } catch {
     // said below
   }

@@ -1,0 +1,79 @@
+"""The serving server under load.
+
+Latency, queries a second and memory of a real `fedrec serve`, and a load generator, each a process,
+on the same cores. Bundles hold standard normal numbers: m items of 64, 32 coefficients, k = 10, no
+filters, queries of standard normal coefficients. The server has its default settings (exact ranking
+whatever the size) but for limits a peer, which this machine's own callers do not have. One query at
+a time tells the latency; 2 to 64 callers that each wait for their answer tell queries a second, of
+server and generator together. Memory is the server's resident set, beside the item vectors alone.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.measuring import memory_mb, processor_s
+from benchmarks.results import Row, Tables
+from benchmarks.serving_load import Door, Generator, Job
+from benchmarks.serving_process import Served, Shape, random_bundle, served
+from fedrec.serving.bundle import FILE
+
+
+def run(*, quick: bool) -> Tables:
+    """Rows of load, and of memory. `quick`: one small shape."""
+    shapes = [Shape(500, 16, 8)] if quick else [Shape(m) for m in (10_677, 100_000, 1_000_000)]
+    load = list[Row]()
+    memory = list[Row]()
+    with Generator() as ask:
+        for shape in shapes:
+            with tempfile.TemporaryDirectory() as name:
+                folder = Path(name)
+                random_bundle(folder / FILE, shape, seed=1)
+                with served(folder, folder) as server:
+                    idle_mb = memory_mb(server.process.pid)
+                    load += _rows(server, shape, ask, quick=quick)
+                    memory.append(_memory(server, shape, idle_mb))
+    return {"Load": load, "Memory of the server, MB": memory}
+
+
+def _memory(server: Served, shape: Shape, idle_mb: float) -> Row:
+    peak_mb = memory_mb(server.process.pid, peak=True)
+    return {
+        "items_x_width": shape.name,
+        "item_vectors": shape.mb,
+        "idle": idle_mb,
+        "after_the_load": memory_mb(server.process.pid),
+        "peak": peak_mb,
+        "peak_over_item_vectors": peak_mb / shape.mb,
+    }
+
+
+def _rows(server: Served, shape: Shape, ask: Generator, *, quick: bool) -> Iterator[Row]:
+    """By protocol and number of callers; one caller asks at least so many questions that its p99
+    says something."""
+    many, seconds, least = ((4,), 0.2, 50) if quick else ((2, 4, 8, 16, 32, 64), 4.0, 400)
+    addresses: dict[Door, str] = {"grpc": server.grpc, "http": server.http}
+    for door, address in addresses.items():
+        alone = 0.0
+        for callers in (1, *many):
+            before_s = processor_s(server.process.pid)
+            told = server.version, shape.coefficients
+            seen = ask(Job(door, address, *told, callers, seconds, least if callers == 1 else 0))
+            alone = alone or seen.per_second
+            p50, p90, p99 = (1e3 * np.percentile(seen.latency_s, (50, 90, 99))).tolist()
+            yield {
+                "items_x_width": shape.name,
+                "protocol": door,
+                "callers": callers,
+                "queries_a_second": seen.per_second,
+                "over_one_caller": seen.per_second / alone,
+                "p50_ms": p50,
+                "p90_ms": p90,
+                "p99_ms": p99,
+                "server_cores": (processor_s(server.process.pid) - before_s) / seen.took_s,
+                "generator_cores": seen.cpu_s / seen.took_s,
+            }

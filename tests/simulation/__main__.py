@@ -1,0 +1,69 @@
+"""`python -m tests.simulation`: the protocol through seeded faults, and what must hold after each
+run: lost, late, repeated, reordered and damaged messages, restarts at every durable step, full
+disks, jumping clocks.
+
+--kill starts deployments of real processes instead, trains twice in each, serves and asks, and ends
+random processes with kill -9 meanwhile. Each model must be, byte for byte, what one process makes
+of the same data, everybody be counted in every round, and every release and answer be charged once.
+A hundred kills take some minutes to an hour, depending on the machine.
+
+--three-party runs three aggregators, --leaves a root and two leaves in place of each, through lost,
+late and repeated messages, restarts, full disks, jumping clocks, and leaves that lie about their
+sums in a way that shows. What leaves three must be the exact sum of its users and three noises,
+charged once by each; what leaves a tree is for everybody, and the loopback's. With --kill, the
+deployments of real processes have three aggregators, which check clients. --each-moment ends each
+aggregator at each step of a training, in turn.
+
+    python -m tests.simulation --runs 10000
+    python -m tests.simulation --kill 200
+    python -m tests.simulation --three-party --runs 1000
+    python -m tests.simulation --three-party --each-moment
+    python -m tests.simulation --leaves --runs 300
+    python -m tests.simulation --three-party --leaves --runs 100
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from fedrec.errors import FedRecError
+from tests.simulation import kills, many
+from tests.simulation.script import Setup, Topology
+
+
+def run(arguments: list[str]) -> str:
+    """What came of it, in words. Raises ProtocolError where a rule does not hold."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulation",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--runs", type=int, default=1_000, metavar="N", help="how many seeded runs")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the first run")
+    parser.add_argument("--show", action="store_true", help="print the first run too")
+    parser.add_argument("--kill", type=int, default=0, metavar="N", help="instead: N times kill -9")
+    parser.add_argument("--three-party", action="store_true", help="three aggregators, not one")
+    parser.add_argument("--leaves", action="store_true", help="a root and two leaves of each")
+    parser.add_argument("--each-moment", action="store_true", help="each end of an aggregator")
+    asked = parser.parse_args(arguments)
+    if asked.kill and (asked.show or asked.leaves or asked.each_moment):
+        parser.error("--show, --leaves and --each-moment are of one process")
+    if asked.kill:
+        return kills.run(
+            kills=asked.kill,
+            seed=asked.seed,
+            three_party=asked.three_party,
+            tell=lambda words: print(words, file=sys.stderr),
+        )
+    topology = Topology(3 if asked.three_party else 1, 2 if asked.leaves else 0)
+    if asked.each_moment:
+        return many.at_each_step(Setup(min_cohort=2, topology=topology, checked=asked.three_party))
+    return many.run(runs=asked.runs, seed=asked.seed, topology=topology, show=asked.show)
+
+
+if __name__ == "__main__":
+    try:
+        print(run(sys.argv[1:]))
+    except FedRecError as failure:
+        sys.exit(f"{failure.cause}\n{failure.remedy}")

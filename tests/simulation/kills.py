@@ -1,0 +1,302 @@
+"""`python -m tests.simulation --kill N`: kill -9 of real processes at random moments, and what must hold of what
+they leave.
+
+One deployment after the other trains twice, serves and is asked, while its processes are killed:
+aggregator, server, sites, their workers, Flower's own processes, serving, and a person's `fedrec
+recommend`. Each of the four parts of its life has its kills. Half of those in a training come after
+another round was released since the last: otherwise nearly all would meet processes that have only
+just begun. Who is killed and how long after that follows from the seed; what the processes are
+doing then is as random as the machine. Checked on what each deployment leaves:
+
+- every round counted everybody;
+- the aggregator charged each release once, and every site the same releases;
+- each model is, byte for byte, the one that a single process trains without any fault, with seeded
+  noise;
+- the person's ledger was charged once for each history that was asked with, and the second answer
+  is of the newest model;
+- nobody ended with a defect (exit code 70).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedrec.cli.supervisor import Supervisor
+from fedrec.errors import FedRecError, ProtocolError
+from fedrec.randomness import Streams
+from fedrec.settings import load
+from fedrec_client.serving_ledger import read_answers
+from fedrec_simulations.demo import evidence
+from fedrec_simulations.demo.parties import SERVER, SERVING, Deployment
+from fedrec_simulations.demo.trial import TRAININGS, K, Trial
+
+SCENARIO = (
+    "data.preset=small",
+    "privacy.noise=seeded",
+    "recipe=published",
+    "model.steps=5",
+    "privacy.epsilon=3.5",
+)
+OF_THREE = ("privacy.aggregation=three-party", "privacy.hostile_clients=checked")
+"""Besides, where three aggregate."""
+PERSON = "person"
+KILLS = {"training": 8, "asking": 2}
+"""In each training, and while a person asks each of the two models."""
+_PAUSE_S = 2.0
+"""Mean time between two kills, or from a release to a kill."""
+_AFTER_A_RELEASE = 0.5
+"""Share of kills that wait for another round."""
+_DEFECT = 70
+_AT_ONCE = 0.3
+"""Share of kills that do not wait until whoever was killed before is there again."""
+
+
+@dataclass
+class Tally:
+    """What came of the deployments so far. killed: by process; gave_up: who ended with words and
+    was started again all the same."""
+
+    deployments: int = 0
+    rounds: int = 0
+    attempts: int = 0
+    restarts: int = 0
+    killed: Counter[str] = field(default_factory=Counter)
+    gave_up: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def kills(self) -> int:
+        """In all."""
+        return self.killed.total()
+
+
+class Assault(Supervisor):
+    """Parties that are killed while anybody waits, and started again whatever they said.
+
+    `armed`: whether a kill may come."""
+
+    def __init__(self, seed: int, kills: int, tally: Tally) -> None:
+        super().__init__(most_starts=sys.maxsize)
+        self._rng, self._left, self._tally = Streams(seed).numpy("kills"), kills, tally
+        self._due_s, self._last, self._released = 0.0, ("", 0), -1
+        self._part = 0
+        self.there = dict[str, Callable[[], int]]()
+        self.released: Callable[[], int] = int
+        self.defects = list[str]()
+
+    @contextmanager
+    def striking(self, part: str) -> Iterator[None]:
+        """Kills come in the body, as many as that part of a deployment's life has."""
+        self._part, self._due_s = min(KILLS[part], self._left), time.monotonic() + self._pause()
+        self._last, self._released = ("", 0), -1
+        try:
+            yield
+        finally:
+            self._part = 0
+
+    def gives_up(self, name: str, status: int) -> bool:
+        """Never: it is counted, and an operator starts it again."""
+        if status > 0 and name != PERSON:  # which cannot reach a server that was killed
+            self._tally.gave_up[f"{name} ({status})"] += 1
+        if status == _DEFECT:
+            self.defects.append(f"{name} ended with a defect; its log has it")
+        return False
+
+    def rest(self) -> None:
+        """Where a kill may come."""
+        super().rest()
+        now = time.monotonic()
+        if not self._part or now < self._due_s:
+            return
+        if self._released >= 0 and self.released() <= self._released:
+            self._due_s = now + self._pause()
+            return
+        name, old = self._last
+        if name and self._rng.random() > _AT_ONCE and self.there[name]() in {0, old}:
+            self._due_s = now + 0.2
+            return
+        self._strike(now)
+
+    def _strike(self, now: float) -> None:
+        running = {name: pid for name, process in self.there.items() if (pid := process())}
+        name = str(self._rng.choice(sorted(running)))
+        with suppress(ProcessLookupError):
+            os.kill(running[name], signal.SIGKILL)
+            self._tally.killed[name] += 1
+            self._left, self._part = self._left - 1, self._part - 1
+        self._last, self._due_s = (name, running[name]), now + self._pause()
+        self._released = self.released() if self._rng.random() < _AFTER_A_RELEASE else -1
+
+    def _pause(self) -> float:
+        return float(self._rng.exponential(_PAUSE_S))
+
+
+def run(
+    *,
+    kills: int,
+    seed: int,
+    three_party: bool = False,
+    tell: Callable[[str], None] = lambda words: None,
+) -> str:
+    """Deployments until there were so many kills; a summary in words. `tell` hears of each
+    deployment. three_party: three aggregators, which check clients.
+
+    Raises ProtocolError where something does not hold; that deployment's folder stays.
+    """
+    tally, started, sets = (
+        Tally(),
+        time.perf_counter(),
+        SCENARIO + (OF_THREE if three_party else ()),
+    )
+    while tally.kills < kills:
+        number, folder = seed + tally.deployments, Path(tempfile.mkdtemp(prefix="fedrec-kills-"))
+        if broken := _deployment(folder, sets, number, kills - tally.kills, tally):
+            raise ProtocolError(
+                f"seed {number}, after {tally.kills} kills: {'; '.join(broken)}",
+                f"Its folders and logs are in {folder}.",
+            )
+        shutil.rmtree(folder)
+        tell(
+            f"{tally.kills} of {kills} kills, {tally.deployments} deployments, "
+            f"{time.perf_counter() - started:.0f} s"
+        )
+    return _summary(tally, seed, time.perf_counter() - started)
+
+
+def _deployment(
+    folder: Path, sets: tuple[str, ...], seed: int, kills: int, tally: Tally
+) -> list[str]:
+    """What does not hold of one deployment, in words; it counts in `tally`."""
+    company = Assault(seed, kills, tally)
+    trial = Trial(load(None, sets), folder)
+    there = trial.deployment(company)
+    try:
+        _lived_through(trial, there, company)
+    except FedRecError as failure:
+        return [f"{failure.cause} ({failure.remedy})"]
+    finally:
+        company.stop()
+        tally.restarts += company.restarts
+        tally.deployments += 1
+    return [*company.defects, *_judged(trial, there, tally)]
+
+
+def _lived_through(trial: Trial, there: Deployment, company: Assault) -> None:
+    there.start()
+    names = [*there.parties, f"{SERVER}/superlink"]
+    names += [
+        f"{shard.name}/{child}" for shard in there.files.shards for child in ("supernode", "worker")
+    ]
+    training = {name: lambda name=name: there.pid(name) for name in names}
+    company.there, company.released = (
+        dict(training),
+        lambda: sum(len(there.lines(number)) for number in range(len(there.runs))),
+    )
+    with company.striking("training"):
+        _train(there)
+    url = there.serve()
+    asking = {
+        SERVING: lambda: there.pid(SERVING),
+        PERSON: lambda: 0 if company.has_finished(PERSON) else company.pid(PERSON),
+    }
+    _ask(trial, there, url, 0, company, asking)
+    company.there = {**training, SERVING: asking[SERVING]}
+    with company.striking("training"):
+        there.train_again(trial.files(1))
+        _train(there)
+    there.wait_until_served(there.runs[-1].version)
+    _ask(trial, there, url, 1, company, asking)
+
+
+def _train(there: Deployment) -> None:
+    for _ in there.rounds():
+        pass
+
+
+def _ask(
+    trial: Trial,
+    there: Deployment,
+    url: str,
+    training: int,
+    company: Assault,
+    asking: dict[str, Callable[[], int]],
+) -> None:
+    """`fedrec recommend` as a process, as often as it takes until one ends well, while it and
+    serving are killed."""
+    state, trust = trial.folder / PERSON / "state", there.trust
+    verb = [
+        "recommend",
+        "--history",
+        str(trial.history(training)),
+        "--server",
+        url,
+        "--state",
+        str(state),
+        "-k",
+        str(K),
+        "--json",
+    ]
+    known = ["--ca", trust.ca, "--pin", trust.pin, "--timeout", "60"]
+    company.start(PERSON, [*verb, *known], log=trial.folder / "person.log", ends=True)
+    company.there = asking
+    with company.striking("asking"):
+        company.wait_for(
+            lambda: company.has_finished(PERSON) or None, what="answer", timeout_s=900.0
+        )
+
+
+def _judged(trial: Trial, there: Deployment, tally: Tally) -> Iterator[str]:
+    """What does not hold; the parties have ended."""
+    if len(there.runs) != TRAININGS:
+        yield f"{len(there.runs)} trainings were made, {TRAININGS} were asked for"
+    for number, entry in enumerate(there.runs):
+        kept = evidence.training(there, number)
+        tally.rounds, tally.attempts = tally.rounds + kept.rounds, tally.attempts + kept.attempts
+        yield from kept.faults
+        if kept.rounds != trial.alone(number).rounds:
+            yield (
+                f"{entry.run} has {kept.rounds} rounds, a single process "
+                f"{trial.alone(number).rounds}"
+            )
+        if not trial.same_bytes(there, number):
+            yield f"the model of {entry.run} is not the one that a single process trains"
+    if not evidence.spent_on_training(there)["ledgers_agree"]:
+        yield "the ledgers of the sites are not the aggregator's"
+    answers = read_answers(trial.folder / PERSON / "state" / "ledger.sqlite")
+    if [answer.version for answer in answers] != [entry.version for entry in there.runs]:
+        yield (
+            f"answers were paid for of models {[answer.version for answer in answers]}, trained "
+            f"were {[e.version for e in there.runs]}"
+        )
+
+
+def _summary(tally: Tally, seed: int, took_s: float) -> str:
+    killed = ", ".join(f"{name} {count}" for name, count in tally.killed.most_common())
+    gave_up = ", ".join(f"{name} {count}" for name, count in tally.gave_up.most_common())
+    seeds, trainings = (
+        f"seeds {seed} to {seed + tally.deployments - 1}",
+        TRAININGS * tally.deployments,
+    )
+    lines = [
+        f"{tally.kills} times kill -9 in {tally.deployments} deployments ({seeds}), {took_s:.0f} s",
+        f"killed: {killed}; {tally.restarts} restarts",
+        *([f"ended with words, and went on when started again: {gave_up}"] if gave_up else []),
+        (
+            f"{tally.rounds} rounds of {trainings} trainings, in {tally.attempts} attempts: "
+            "everybody was counted in each, each release was"
+        ),
+        (
+            "charged once by everybody, each model is a single process's byte for byte, and each "
+            "answer was paid for once"
+        ),
+    ]
+    return "\n".join(lines)

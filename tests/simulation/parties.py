@@ -1,0 +1,350 @@
+"""The real parties on simulated machines: aggregators' cores, participants, and their ways to each
+other.
+
+A crash drops the objects and keeps the folders. Between the parties goes what goes over gRPC and
+Flower: terms, questions and answers as bytes, refusals by code, and every other failure of a party
+as words.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fedrec.errors import (
+    BudgetExceededError,
+    FedRecError,
+    PrivacyError,
+    ProtocolError,
+    RefusedError,
+    UnreachableError,
+)
+from fedrec.federation.leaves import PartialSums, even_ranges, read_partial
+from fedrec.federation.protocol import Answer, Invitation, Phase, Refusal, RoundStatus, Terms
+from fedrec.federation.wire import (
+    pack_answer,
+    pack_invitation,
+    pack_terms,
+    read_answer,
+    read_invitation,
+    read_terms,
+)
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.randomness import Streams
+from fedrec.sharing.three_desk import ThreeDesk
+from fedrec.storage import Arrays
+from fedrec_aggregator.core import Aggregator, Limits
+from fedrec_aggregator.leaf import LeafAggregator
+from fedrec_aggregator.leaf_visits import Leaf
+from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_aggregator.root import RootAggregator
+from fedrec_aggregator.three_party import ThreePartyAggregator
+from fedrec_aggregator.three_party_leaf import LeafOfThreeAggregator
+from fedrec_aggregator.three_party_root import RootOfThreeAggregator
+from fedrec_client.leaves import Leaves
+from fedrec_client.leaves_of_three import LeavesOfThree
+from fedrec_client.ledger import ClientLedger
+from fedrec_client.participant import Participant
+from fedrec_client.store import LocalUsers
+from fedrec_client.three_way import ThreeWay
+from fedrec_server.aggregation import least
+from tests.simulation.machine import Database, Machine
+from tests.simulation.network import Message, Network
+from tests.simulation.script import ONE, Topology, place_of, role_of
+
+_PAUSE_S = 1.0
+_NAMES = (b"one", b"two", b"three")
+_RANGES = even_ranges(2)
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+LIES: tuple[Callable[[PartialSums], PartialSums], ...] = (
+    lambda sums: replace(sums, blocks=tuple(10**9 * b + 10**9 for b in sums.blocks)),
+    lambda sums: replace(sums, epoch="0" * 32),
+    lambda sums: replace(sums, attempt=sums.attempt + 1),
+    lambda sums: replace(sums, reported=max(0, sums.reported - 1)),
+    lambda sums: replace(sums, reported=sums.reported + 10),
+)
+"""What a leaf may send in place of its sums: too large, of another epoch or attempt, of fewer users
+than it said, of more than are enrolled. Lies that no root can see are not among them."""
+
+
+# --- aggregators ---
+
+
+class SimulatedLedger(ReleaseLedger):
+    """An aggregator's ledger on a machine whose disk may fail."""
+
+    def __init__(self, folder: Path, *, limit: Guarantee | None, machine: Machine) -> None:
+        self._machine = machine
+        super().__init__(folder, limit=limit, clock=machine.clock.of(machine.party))
+
+    def _prepare(self) -> None:
+        self._db: Any = Database(self._db, self._machine)
+        super()._prepare()
+
+
+class InOrder:
+    """In place of a root's threads, so that a script says what happens."""
+
+    def map(self, work: Callable[[T], R], of: Iterable[T]) -> list[R]:
+        """One after the other."""
+        return [work(each) for each in of]
+
+    def shutdown(self) -> None:
+        """There is none."""
+
+
+_CORES: dict[tuple[int, str], Any] = {
+    (1, "alone"): Aggregator,
+    (1, "aggregator"): RootAggregator,
+    (1, "leaf"): LeafAggregator,
+    (3, "alone"): ThreePartyAggregator,
+    (3, "aggregator"): RootOfThreeAggregator,
+    (3, "leaf"): LeafOfThreeAggregator,
+}
+"""By how many parties release, and the role where there are leaves."""
+
+
+class AggregatorProcess:
+    """A core as its service calls it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        machine: Machine,
+        network: Network,
+        topology: Topology,
+        *,
+        limit: Guarantee,
+        limits: Limits,
+        noise: Streams,
+    ) -> None:
+        name = machine.party
+        role = role_of(name) if topology.leaves else "alone"
+        self.machine, self.of_three = machine, topology.parties == 3
+        # several wait by a clock that does not jump, as deployed ones do; one alone bears either
+        own: dict[str, Any] = {"clock": machine.clock.of(name if topology == ONE else "")}
+        if self.of_three:
+            peers = {i: Afar(name, peer, network) for i, peer in topology.peers(name).items()}
+            own |= {"place": place_of(name), "peers": peers, "names": _NAMES}
+            own["sleep"] = machine.clock.beat
+        if role == "leaf":
+            number = int(name.split("-")[2])
+            own |= {"name": str(number), "range": _RANGES[number]}
+            own |= {"names": _leaf_names(number)} if self.of_three else {}
+        else:
+            own["noise"] = noise
+        if role == "aggregator":
+            desks: list[Any] = [Afar(name, leaf, network) for leaf in topology.leaves_of(name)]
+            leaves = [Leaf(str(k), desks[k], each, 100) for k, each in enumerate(_RANGES)]
+            own |= {"leaves": leaves, "patience_s": 4.0}
+        limited = None if role == "leaf" else limit
+        self.ledger = SimulatedLedger(folder, limit=limited, machine=machine)
+        self.core: Any = _CORES[topology.parties, role](self.ledger, limits, **own)
+        if role == "aggregator":
+            self.core._visits._threads.shutdown()
+            self.core._visits._threads = InOrder()
+
+    def handle(self, message: Message) -> Any:
+        """Raises RefusedError with its code, and ProtocolError for every other failure, as over
+        gRPC."""
+        try:
+            return self._answer(message)
+        except RefusedError:
+            raise
+        except BudgetExceededError as failure:
+            raise RefusedError(Refusal.BUDGET.value, failure.cause, failure.remedy) from None
+        except FedRecError as failure:
+            raise ProtocolError(failure.cause, failure.remedy) from None
+
+    def _answer(self, message: Message) -> Any:
+        desk, named, role = self.core, dict(message.named), role_of(message.sender)
+        if role == "client":
+            open_desk = desk.share_desk if self.of_three else desk.client_desk
+            desk = open_desk(message.sender)
+        elif role == role_of(self.machine.party) and message.name in {"key", "explicit"}:
+            named["caller"] = place_of(message.sender)
+        answer = getattr(desk, message.name)(*message.arguments, **named)
+        if message.name == "standing":
+            return replace(answer, held=None), answer.held is not None
+        if message.name == "freeze" and self.machine.lies and not self.of_three:
+            lie = LIES[int(self.machine.lies.pop() * len(LIES))]
+            [collection] = desk.collections()
+            return lie(read_partial(answer, collection.question.blocks)).packed()
+        return answer
+
+    def close(self) -> None:
+        """The folder is free for the next process."""
+        self.ledger.close()
+
+
+def _leaf_names(number: int) -> list[bytes]:
+    """Of the three leaves of a range."""
+    return [name + bytes([number]) for name in _NAMES]
+
+
+# --- clients ---
+
+
+class ClientProcess:
+    """A participant as its SuperNode calls it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        machine: Machine,
+        users: LocalUsers,
+        way: Any,
+        *,
+        limit: Guarantee,
+        users_per_batch: int,
+    ) -> None:
+        path = folder / "ledger.sqlite"
+        if not path.exists():
+            give_secret(path, machine.party)
+        self.ledger = ClientLedger(path, limit=limit, clock=machine.clock.of(machine.party))
+        self.ledger._database = Database(self.ledger._database, machine)  # type: ignore[assignment]
+        self.participant = Participant(
+            machine.party, users, self.ledger, way, folder, users_per_batch=users_per_batch
+        )
+
+    def handle(self, message: Message) -> bytes:
+        """The answer's bytes; a message that cannot be read is answered with a refusal."""
+        name = self.participant.name
+        try:
+            if message.name == "join":
+                return pack_answer(self.participant.join(read_terms(*message.arguments)))
+            *question, quorum = message.arguments
+            return pack_answer(self.participant.answer(read_invitation(*question, quorum=quorum)))
+        except RefusedError as failure:
+            return pack_answer(Answer(name, 0, refusal=failure.code, cause=failure.cause[:500]))
+        except PrivacyError as failure:
+            return pack_answer(
+                Answer(name, 0, refusal=Refusal.WRONG_PLAN, cause=failure.cause[:500])
+            )
+
+    def close(self) -> None:
+        """The folder is free for the next process."""
+        self.ledger.close()
+
+
+def give_secret(path: Path, party: str) -> None:
+    """A secret made of the party's name: the same script then gives the same pseudonyms."""
+    path.parent.mkdir(parents=True)
+    database = sqlite3.connect(path)
+    with database:
+        database.execute("CREATE TABLE secret (value BLOB NOT NULL)")
+        database.execute("INSERT INTO secret VALUES (?)", (Streams(0).key(f"secret of {party}"),))
+    database.close()
+
+
+# --- over the network ---
+
+
+@dataclass(frozen=True)
+class Afar:
+    """Another party's desk, over the network: what it is asked becomes a message, sent again where
+    the other is silent or busy."""
+
+    name: str
+    other: str
+    network: Network
+    tries: int = 1
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *arguments, **named: self._call(
+            Message(self.name, self.other, name, arguments, named)
+        )
+
+    def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
+        """As the protocol's."""
+        until_s = self.network.clock.now_s + wait_s
+        while True:
+            status: RoundStatus = self._call(Message(self.name, self.other, "status", (run, round)))
+            if status.phase in {Phase.RELEASED, Phase.SHORT} or self.network.clock.now_s >= until_s:
+                return status
+            self.network.clock.wait(_PAUSE_S)
+
+    def _call(self, message: Message) -> Any:
+        for left in reversed(range(self.tries)):
+            try:
+                return self.network.call(message)
+            except (UnreachableError, RefusedError) as failure:
+                lost = isinstance(failure, UnreachableError) or failure.code == Refusal.BUSY
+                if not (left and lost):
+                    raise
+                self.network.clock.wait(_PAUSE_S)
+        raise AssertionError("at least one try")
+
+
+class DeskOfThree(ThreeDesk):
+    """As a server has it."""
+
+    def budget(self) -> Any:
+        """Of the one that leaves least."""
+        return least([desk.budget() for desk in self.desks])  # type: ignore[attr-defined]
+
+
+def server_way(name: str, network: Network, topology: Topology, tries: int) -> Any:
+    """To all that release."""
+    desks: list[Any] = [Afar(name, root, network, tries) for root in topology.roots]
+    return desks[0] if len(desks) == 1 else DeskOfThree(desks, lambda: network.clock.now_s)
+
+
+def client_way(name: str, network: Network, topology: Topology, tries: int) -> Any:
+    """To all that take its reports."""
+    desks: list[Any] = [Afar(name, intake, network, tries) for intake in topology.intakes]
+    clock = network.clock
+    times: dict[str, Any] = {
+        "patience_s": 0.5,
+        "sleep": clock.beat,
+        "clock": lambda: clock.now_s,
+    }
+    match topology.parties, topology.leaves:
+        case 1, 0:
+            return desks[0]
+        case 1, _:
+            return Leaves(desks, _RANGES)
+        case _, 0:
+            return ThreeWay(desks, _NAMES, **times)
+        case _, leaves:
+            by_place = [desks[leaves * i : leaves * (i + 1)] for i in range(3)]
+            names = [[_leaf_names(k)[i] for k in range(leaves)] for i in range(3)]
+            return LeavesOfThree.of(_RANGES, by_place, names, **times)
+
+
+@dataclass(frozen=True)
+class BroadcastAfar:
+    """A server's way to the clients, over the network: a client that is silent is `unreachable`."""
+
+    name: str
+    network: Network
+    clients: tuple[str, ...]
+
+    def join(self, terms: Terms) -> Sequence[Answer]:
+        """As the protocol's."""
+        return [self._told(client, "join", pack_terms(terms)) for client in self.clients]
+
+    def ask(self, invitation: Invitation) -> Sequence[Answer]:
+        """As the protocol's."""
+        header, plan = pack_invitation(invitation)
+        arrays: Arrays = dict(invitation.question.public)
+        return [
+            self._told(client, "ask", header, plan, arrays, invitation.quorum)
+            for client in self.clients
+        ]
+
+    def _told(self, client: str, name: str, *arguments: Any) -> Answer:
+        try:
+            return read_answer(self.network.call(Message(self.name, client, name, arguments)))
+        except UnreachableError as failure:
+            return Answer(client, 0, refusal="unreachable", cause=failure.cause)
+        except RefusedError as failure:
+            return Answer(client, 0, refusal=Refusal.MALFORMED, cause=failure.cause)
