@@ -3,7 +3,6 @@ shown, and an exit code."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,19 +119,17 @@ def run(
         from fedrec.auditing.news_attacks import news_findings  # brings torch
 
         return Audit(tuple(news_findings(scenario, effort)))
-    return Audit(tuple(_factorisation(scenario, effort, given or load_dataset(scenario))))
-
-
-def _factorisation(scenario: Scenario, effort: Effort, dataset: Dataset) -> Iterator[Finding]:
+    dataset = given or load_dataset(scenario)
     split = load_split(scenario, dataset)
     prepared = prepare(scenario, public_facts(scenario, dataset, split))
-    yield from membership.membership(
+    found = membership.membership(
         prepared,
         split.train,
         variant=scenario.recipe,
         draws=effort.draws,
         streams=Streams(scenario.seed),
     )
+    return Audit(tuple(found))
 
 
 def _cells(finding: Finding) -> tuple[str, ...]:

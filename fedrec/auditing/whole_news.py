@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.arrays import Float64s
 from fedrec.auditing import one_click, whole
 from fedrec.auditing.bounds import lower_bound
 from fedrec.auditing.finding import Finding
 from fedrec.auditing.whole import Seen, Trainable, World
+from fedrec.data.features import PublicFeatures
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.errors import SettingsError
@@ -37,7 +37,7 @@ from fedrec.news.local_clients import LocalClients
 from fedrec.news.local_update import Behind, NoisedGradients
 from fedrec.news.models import news_model
 from fedrec.news.schedule import schedule_of
-from fedrec.news.trained import Catalogue, topics_of
+from fedrec.news.trained import Catalogue, item_vectors, topics_of
 from fedrec.news.variant import of, promise, promised, rounds_of
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.click_accounting import plan_training
@@ -127,7 +127,9 @@ def _sides(scenario: Scenario, role: Role) -> tuple[Side, Side]:
             pair = one_click.farthest(
                 topics_of(
                     scenario,
-                    Catalogue(planted.news, _vectors(scenario, planted.news, Path(folder))),
+                    Catalogue(
+                        planted.news, item_vectors(scenario, planted.news, PublicFeatures({}))
+                    ),
                 )
             )
             clicks = [planted.news.ids[item] if item >= 0 else "" for item in pair]
@@ -154,13 +156,6 @@ def _sides(scenario: Scenario, role: Role) -> tuple[Side, Side]:
         if _differ(*sides):
             return sides[0], sides[1]
     raise AssertionError("no id of the person belongs to the part that is trained on")
-
-
-def _vectors(scenario: NewsScenario, news: News, folder: Path) -> npt.NDArray[np.float32]:
-    from fedrec.data.features import PublicFeatures
-    from fedrec.news.trained import item_vectors
-
-    return item_vectors(scenario, news, PublicFeatures({}))
 
 
 def _person(name: str, role: Role, clicks: Sequence[str], news: News, *, inside: bool) -> list[str]:

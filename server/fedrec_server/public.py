@@ -58,11 +58,6 @@ class PublicData:
             num_users, len(self.items), self.kind, self.value_range, self.features, Streams(seed)
         )
 
-    @property
-    def about(self) -> str:
-        """In words."""
-        return f"{len(self.items):,} items, {self.kind}"
-
     def without_features(self) -> PublicData:
         """This catalogue, nothing known of its items."""
         return replace(self, features=None)

@@ -118,7 +118,7 @@ class Ratings:
     @property
     def about(self) -> str:
         """See `Workload`."""
-        return self.public.about
+        return f"{len(self.public.items):,} items, {self.public.kind}"
 
     def check(self, aggregator: object | None) -> None:
         """See `Workload`."""

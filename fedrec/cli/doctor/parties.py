@@ -393,8 +393,7 @@ def _date_at(where: Address, secure: ssl.SSLContext | None) -> float | None:
 
 
 def _public(settings: ServerSettings, scenario: Scenario | None) -> str:
-    if scenario is None:
-        return settings.public.read().about
-    work = workload_of(scenario, settings.public)
-    work.check(settings.aggregator or settings.aggregators or None)
+    work = workload_of(scenario or Scenario(), settings.public)
+    if scenario:
+        work.check(settings.aggregator or settings.aggregators or None)
     return work.about

@@ -1,5 +1,5 @@
 """One round: devices of a part report (map), reports are summed (merge), the ledger is charged and
-noise is drawn once (finish)."""
+noise is drawn once (answer)."""
 
 from __future__ import annotations
 
@@ -62,21 +62,6 @@ class RoundTask:
         return RoundSums(sums, devices.bytes_up)
 
 
-def finish(
-    question: Question,
-    sums: RoundSums,
-    plan: Plan,
-    ledger: Ledger,
-    *,
-    noise: Streams | SystemStreams,
-    charge: Charge | None,
-) -> tuple[Release, Ledger]:
-    """Charge what the round costs, then draw its noise, once.
-
-    Raises BudgetExceededError before any is drawn."""
-    return release(question, sums.sums.blocks, plan, ledger, noise=noise, charge=charge)
-
-
 @dataclass
 class EngineLink:
     """A way to all devices of a partitioned data set, as `federation.rounds.Link`."""
@@ -96,8 +81,14 @@ class EngineLink:
         """One round over all parts."""
         task = RoundTask(self.recipe, self.kind, question, self.plan, self.limits)
         sums = self.engine.reduce(task, self.told)
-        answer, self.ledger = finish(
-            question, sums, self.plan, self.ledger, noise=self.noise, charge=self.charge
+        # charged, then drawn once for the sums of all parts
+        answer, self.ledger = release(
+            question,
+            sums.sums.blocks,
+            self.plan,
+            self.ledger,
+            noise=self.noise,
+            charge=self.charge,
         )
         self.bytes_up += sums.bytes_up
         return answer
