@@ -37,10 +37,9 @@ def path_of(name: str) -> Path:
     here = "a folder, and" if Path(name).is_dir() else "there is no such file, and"
     raise SettingsError(
         f"{name}: {here} no scenario of this name comes with fedrec",
-        (
-            f"{meant}Give a scenario file, or one of: "
-            f"{', '.join(known) or 'none, for this installation lacks them'}; `fedrec scenarios` lists all."
-        ),
+        f"{meant}Give a scenario file, or one of: "
+        f"{', '.join(known) or 'none, for this installation lacks them'}; "
+        "`fedrec scenarios` lists all.",
     )
 
 
