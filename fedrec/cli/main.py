@@ -7,6 +7,7 @@ what it runs only when it runs.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import traceback
@@ -102,6 +103,10 @@ for plugin in entry_points(group="fedrec.commands"):
     _join(plugin.load())
 
 
+_command = functools.cache(typer.main.get_command)
+"""All verbs as click has them: their signatures are read once in a process."""
+
+
 def main() -> None:
     """Entry point: one line of cause, one of remedy, a documented exit code; a traceback is a
     defect."""
@@ -111,7 +116,7 @@ def main() -> None:
 def guarded(arguments: list[str]) -> int:
     """The exit code of a command line; what went wrong is said on stderr."""
     try:
-        code = int(app(arguments, prog_name="fedrec", standalone_mode=False) or 0)
+        code = int(_command(app)(arguments, prog_name="fedrec", standalone_mode=False) or 0)
     except FedRecError as failure:
         return _say(failure.cause, failure.remedy, failure.exit_code)
     except KeyboardInterrupt:
