@@ -48,10 +48,10 @@ class Rows:
     charged_by: dict[str, int]
 
 
-def read_rows(database: Any) -> Rows:
-    """All of them, over a connection. Raises ValueError, TypeError or KeyError on rows that no
-    ledger wrote, and whatever the connection raises."""
-    chain = Chain(read(database.execute("SELECT content, hash FROM entries ORDER BY seq")))
+def read_rows(database: Any, where: object) -> Rows:
+    """All of them, over a connection. Raises RunError where the chain is broken, ValueError,
+    TypeError or KeyError on other rows that no ledger wrote, and whatever the connection raises."""
+    chain = Chain(read(database, where))
     names = dict[str, str]()  # one string for each sender, not one for each user
     rows = database.execute("SELECT token, sender FROM users")
     owners = {token: names.setdefault(sender, sender) for token, sender in rows}

@@ -1,31 +1,25 @@
-"""Entries of the ledger of clicks: what a run costs and is bound to, what was answered, their
-chain."""
+"""Entries of the ledger of clicks: what a run costs and is bound to, what was answered."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.errors import RunError
+from fedrec.ledgers.chain import EntryType, genesis, head_after
+from fedrec.ledgers.sqlite_ledger import Table
 from fedrec.news.person import events_of_person
-from fedrec.operations.ledger_files import broken
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.mixtures import Event
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
-
-GENESIS = hashlib.sha256(b"fedrec click ledger 2").hexdigest()
 
 
 @dataclass(frozen=True)
@@ -145,36 +139,18 @@ def _event(row: list[str]) -> Event:
     return event
 
 
-def verified(database: sqlite3.Connection, path: Path) -> Iterator[Entry]:
-    """The entries in their order. Raises RunError where one does not follow from the last, or
-    charges what is not known here: a newer version may have written it."""
-    head, rows = (
-        GENESIS,
-        database.execute(
-            "SELECT number, time_s, run, kind, content, head FROM entries ORDER BY number"
-        ),
-    )
-    for expected, row in enumerate(rows, start=1):
-        try:
-            head = next_head(head, row[:5])
-        except (TypeError, ValueError):
-            head = ""
-        if row[0] != expected or row[5] != head:
-            raise broken(path, expected)
-        entry = Entry(*row)
-        try:
-            _ = entry.answer if entry.answers else entry.price
-        except (KeyError, TypeError, ValueError) as failure:
-            raise RunError(
-                f"{path} has an entry, {expected}, that this version cannot read",
-                "Use the version that wrote it; do not begin a new ledger.",
-            ) from failure
-        yield entry
-
-
-def next_head(head: str, row: tuple[Any, ...]) -> str:
-    """The head after an entry: a hash of the head before and of all that the entry says."""
+def _read(_: int, row: tuple[Any, ...], head: str) -> Entry:
     number, time_s, run, kind, content = row
-    return hashlib.sha256(
-        json.dumps([head, number, float(time_s).hex(), run, kind, content]).encode()
-    ).hexdigest()
+    entry = Entry(number, time_s, run, kind, content, head)
+    read: object = entry.answer if entry.answers else entry.price
+    del read  # a price or an answer that is not known here raises
+    return entry
+
+
+CLICKS = Table(
+    "entries",
+    ("number", "time_s", "run", "kind", "content", "head"),
+    EntryType(
+        genesis("fedrec click ledger 2"), lambda before, row: head_after(before, *row), _read
+    ),
+)

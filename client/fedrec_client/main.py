@@ -23,13 +23,13 @@ from types import FrameType
 
 import fedrec
 from fedrec.errors import SettingsError
+from fedrec.ledgers.lock import locked
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.memory import keep_little
 from fedrec.operations.metrics import Metrics
 from fedrec.storage import write_json
 from fedrec_client.executor import Executor, require_pinned_flower
-from fedrec_client.lock import locked
 from fedrec_client.settings import ClientSettings
 from fedrec_client.supernode import SuperNode
 from fedrec_client.worker import Worker
@@ -78,7 +78,12 @@ def run(
             )
         )
         metrics, metrics_address = _metrics(settings.metrics, stack)
-        stack.enter_context(locked(folder / "client"))
+        lock = locked(
+            folder / "client.lock",
+            f"{folder} is in use by another process",
+            "Stop the other client, or give this one its own state folder.",
+        )
+        stack.enter_context(lock)
         worker = stack.enter_context(Worker(settings, metrics))
         users = worker.begin(check=check, new_aggregator_ledger=new_aggregator_ledger)
         node = SuperNode(settings.superlink, folder)

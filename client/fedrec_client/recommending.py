@@ -332,7 +332,7 @@ class Recommender:
             return self._drawn_for(model, model.nothing)
 
     def _drawn_for(self, model: PublicModel, history: npt.NDArray[np.int32]) -> Drawn:
-        key = self._keys.key("serving", round=len(self.ledger.answers))
+        key = self._keys.key("serving", round=len(self.ledger.entries))
         asked = ask(model.bundle, history[None], guarantee=self.guarantee, key=key)
         return Drawn(asked.raw[0], asked.sent[0], asked.noise_std, asked.event)
 

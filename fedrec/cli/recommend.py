@@ -152,7 +152,7 @@ def as_dict(answered: Answered, recommender: Recommender, choices: Choices) -> d
             "any_history": ledger.epsilon_of_person(),
             "limit": ledger.max_user_epsilon,
         },
-        "answers": len(ledger.answers),
+        "answers": len(ledger.entries),
         "asked": answered.asked,
         "hidden": answered.hidden,
         "shown": shown(answered, recommender),

@@ -724,5 +724,5 @@ def test_a_ledger_composes_runs_by_role_and_notices_a_changed_entry(tmp_path: Pa
         database.execute(
             "UPDATE entries SET content = '{\"history\": [], \"labels\": []}' WHERE run = 'a'"
         )
-    with pytest.raises(RunError, match="chain is broken"):
+    with pytest.raises(RunError, match="does not follow"):
         ClickLedger(tmp_path / "clicks.sqlite", limit=LIMIT)

@@ -175,7 +175,7 @@ def test_nothing_leaves_before_the_charge_is_durable(site, run, monkeypatch) -> 
 
 def test_a_ledger_that_cannot_be_written_keeps_everything_at_home(site, run) -> None:
     site.participant.join(run.terms)
-    site.participant.ledger._database.close()
+    site.participant.ledger._db.close()
     answer = site.participant.answer(run.invitation(run.questions()[0]))
     assert answer.refusal == "failed"
     assert not site.desk.batches

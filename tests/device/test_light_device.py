@@ -287,7 +287,7 @@ def test_a_changed_ledger_is_noticed_and_a_torn_line_is_dropped(
     assert len(torn.ledger.entries) == 1
     torn.ledger.close()
     path.write_bytes(whole.replace(b", 0, ", b", 7, "))
-    with pytest.raises(RunError, match="damaged at line 1"):
+    with pytest.raises(RunError, match="damaged: entry 1"):
         device(world, tmp_path / "me", 3, held.leaf)
 
 

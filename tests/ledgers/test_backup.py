@@ -454,8 +454,5 @@ def test_a_restored_ledger_is_the_same_chain(settings: Path) -> None:
     )
     assert json.loads(mended.output) == {"repaired": []}
     with sqlite3.connect(settings / "a" / "ledger.sqlite") as database:
-        assert (
-            read(database.execute("SELECT content, hash FROM entries ORDER BY seq"))[-1].hash
-            == head
-        )
+        assert read(database, "a")[-1].head == head
     database.close()

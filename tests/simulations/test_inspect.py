@@ -303,7 +303,7 @@ def test_a_damaged_ledger_of_clicks_is_named(click_ledgers: Path) -> None:
     ):
         with closing(sqlite3.connect(path)) as database, database:
             database.execute(f"UPDATE {table} SET time_s = 'never' WHERE number = 2")
-        with pytest.raises(RunError, match="damaged at entry 2"):
+        with pytest.raises(RunError, match="damaged: entry 2"):
             inspected(path.parent)
 
 

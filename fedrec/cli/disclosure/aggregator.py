@@ -43,7 +43,7 @@ def aggregator(folder: Path, round: int | None) -> Content:
         for new in links
         if isinstance(new.entry, Charge) and round in {None, new.entry.round}
     ]
-    head = links[-1].hash if links else ""
+    head = links[-1].head if links else ""
     return {
         "enrolled_by_client": users,
         "ledger_head": head,
@@ -68,7 +68,7 @@ def ledger_of(path: Path) -> tuple[tuple[Link, ...], Content]:
     Raises RunError where it is damaged."""
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            links = read(database.execute("SELECT content, hash FROM entries ORDER BY seq"))
+            links = read(database, path)
             return links, dict(
                 database.execute(
                     "SELECT sender, count(*) FROM users GROUP BY sender ORDER BY sender"
@@ -131,7 +131,7 @@ def _blocks(shapes: dict[str, list[int]], noise: str) -> list[Content]:
 
 def _charge(new: Link) -> Content:
     assert isinstance(new.entry, Charge)
-    return {"time_s": new.time_s, "hash": new.hash, **vars(new.entry)}
+    return {"time_s": new.time_s, "hash": new.head, **vars(new.entry)}
 
 
 def spent_of(events: Iterable[GaussianEvent]) -> Content:
@@ -154,7 +154,7 @@ def _round(folder: Path, new: Link) -> Content:
     same = file.get("sha256") == entry.release_sha256
     return {
         "time_s": new.time_s,
-        "hash": new.hash,
+        "hash": new.head,
         **vars(entry),
         "rejected": dict(entry.rejected),
         "release": {**file, "as_recorded": same},

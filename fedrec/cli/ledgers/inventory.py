@@ -13,6 +13,7 @@ from typing import Any
 from fedrec.cli.disclosure.aggregator import ledger_by, ledger_of, spent_of
 from fedrec.errors import RunError, SettingsError
 from fedrec.federation.protocol import LedgerHead
+from fedrec.ledgers.sqlite_ledger import read_clock
 from fedrec.operations.party_settings import kind_of
 from fedrec_aggregator.chain import Charge, ClockSet, Link, Released
 from fedrec_aggregator.settings import AggregatorSettings
@@ -125,7 +126,7 @@ def _of_aggregator(settings: AggregatorSettings) -> Shown:
     )
     spent = spent_of(link.entry.event for link in links if isinstance(link.entry, Charge))
     first_s, last_s = (links[0].time_s, links[-1].time_s) if links else (None, None)
-    head = links[-1].hash if links else ""
+    head = links[-1].head if links else ""
     return Shown(
         "aggregator",
         place,
@@ -144,10 +145,7 @@ def of_client(settings: ClientSettings) -> Shown:
     """Of a client's ledger: of rounds, or of clicks where a click is the unit."""
     party, news = f"client {settings.name}", settings.privacy.unit == "click"
     path = Path(settings.state) / ("clicks.sqlite" if news else "ledger.sqlite")
-    jumps = tuple(
-        Jump(after, jump.expected_s, jump.now_s)
-        for after, jump in (click_ledger if news else client_ledger).read_clock(path)
-    )
+    jumps = tuple(Jump(after, jump.expected_s, jump.now_s) for after, jump in read_clock(path))
     rounds = dict[str, int]()
     if news:
         clicks = click_ledger.read_entries(path)

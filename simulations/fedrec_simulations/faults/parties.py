@@ -128,7 +128,7 @@ class ClientProcess:
         if not path.exists():
             give_secret(path, machine.party)
         self.ledger = ClientLedger(path, limit=limit, clock=machine.clock.of(machine.party))
-        self.ledger._database = Database(self.ledger._database, machine)  # type: ignore[assignment]
+        self.ledger._db = Database(self.ledger._db, machine)
         desk = ReportDeskAfar(machine.party, network, tries)
         self.participant = Participant(
             machine.party, users, self.ledger, desk, folder, users_per_batch=users_per_batch
