@@ -86,7 +86,7 @@ def run(
         stack.enter_context(lock)
         worker = stack.enter_context(Worker(settings, metrics))
         users = worker.begin(check=check, new_aggregator_ledger=new_aggregator_ledger)
-        node = SuperNode(settings.superlink, folder)
+        node = SuperNode(folder, settings.superlink)
 
         writing = threading.Lock()
 

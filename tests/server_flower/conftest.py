@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedrec.operations.addresses import free_port
-from fedrec_client.supernode import flower_environment
+from fedrec.operations.flower_process import flower_environment
 from tests import waiting
 
 CLIENT = """
@@ -32,7 +32,7 @@ class Participant:
         return Answer(said, self.joined)
 logs.configure("client")
 own = dict(certificate=f"{keys}/client-{name}.pem", key=f"{keys}/client-{name}-key.pem", root_certificates=f"{keys}/ca.pem")
-node = SuperNode(SuperLinkAccess(address=address, **own), Path(folder))
+node = SuperNode(Path(folder), SuperLinkAccess(address=address, **own))
 node.start()
 Executor(client_app(Participant()), lambda: node.address, node.secret).run(threading.Event())
 """
