@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from fedrec.errors import FedRecError, ProtocolError, RefusedError
-from fedrec.federation.leaves import LeafDesk, LeafStanding, TokenRange
+from fedrec.federation.leaves import LeafDesk, LeafStanding, TokenRange, require_all_once
 from fedrec.federation.ledger_heads import REMEDY
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal
 from fedrec.federation.wire import refused
@@ -30,9 +30,17 @@ class Leaf:
 
 
 class LeafVisits:
-    """All leaves of a root. Any thread may call."""
+    """All leaves of a root. Any thread may call.
+
+    Raises ValueError where the leaves' ranges do not hold every pseudonym once, or two have one
+    name."""
 
     def __init__(self, ledger: ReleaseLedger, leaves: Sequence[Leaf]) -> None:
+        require_all_once([leaf.range for leaf in leaves])
+        if len({leaf.name for leaf in leaves}) != len(leaves):
+            raise ValueError(
+                f"every leaf has a name of its own, found {[leaf.name for leaf in leaves]}"
+            )
         self._ledger, self.leaves = ledger, tuple(leaves)
         self._heard, self._said = dict[str, LeafStanding](), dict[str, str]()
         self._threads = ThreadPoolExecutor(len(leaves), "leaves")

@@ -30,12 +30,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from fedrec.errors import ProtocolError, RefusedError
-from fedrec.federation.leaves import (
-    LeafStanding,
-    PartialSums,
-    require_all_once,
-    require_within_reach,
-)
+from fedrec.federation.leaves import LeafStanding, PartialSums, require_within_reach
 from fedrec.federation.protocol import Opening, Phase, Receipt, Refusal, ReportDesk
 from fedrec.federation.report_batches import announced_users
 from fedrec.federation.sums import ExactSums
@@ -52,35 +47,11 @@ from fedrec_aggregator.limits import Limits
 log = logging.getLogger(__name__)
 
 
-class RootAggregator(Aggregator):
-    """The aggregator of all `leaves`; it takes no reports itself. patience_s: for a leaf that does
-    not answer when sums are taken.
+class RootRole(Aggregator):
+    """What the root of leaves is, of one aggregator and of one of three: it takes no reports
+    itself, and hears its leaves through `_visits`."""
 
-    Raises ValueError where the leaves' ranges do not hold every pseudonym once, or two have one
-    name.
-    """
-
-    def __init__(
-        self,
-        ledger: ReleaseLedger,
-        limits: Limits,
-        *,
-        noise: Streams | SystemStreams,
-        leaves: Sequence[Leaf],
-        patience_s: float = 30.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(ledger, limits, noise=noise, clock=clock)
-        require_all_once([leaf.range for leaf in leaves])
-        if len({leaf.name for leaf in leaves}) != len(leaves):
-            raise ValueError(
-                f"every leaf has a name of its own, found {[leaf.name for leaf in leaves]}"
-            )
-        self.leaves, self._patience_s = tuple(leaves), patience_s
-        self._attempts, self._visits = (
-            dict[tuple[str, int], LeafAttempt](),
-            LeafVisits(ledger, self.leaves),
-        )
+    _visits: LeafVisits
 
     def shut(self) -> None:
         """End the threads that ask leaves."""
@@ -98,12 +69,6 @@ class RootAggregator(Aggregator):
         """Raises RefusedError (`FORBIDDEN`)."""
         raise no_reports()
 
-    def report(
-        self, sender: str, run: str, round: int, batch: bytes, *, names_quorum: bool = True
-    ) -> Receipt:
-        """Turned away."""
-        return Receipt(0, {Refusal.FORBIDDEN.value: max(1, announced_users(batch))})
-
     # --- the server's side ---
 
     def enrolled(self) -> int:
@@ -120,6 +85,36 @@ class RootAggregator(Aggregator):
         """Tell leaves how the ledger grew, and go on with every round."""
         self._visits.hear_all()
         super().tick()
+
+
+class RootAggregator(RootRole):
+    """The aggregator of all `leaves`. patience_s: for a leaf that does not answer when sums are
+    taken.
+
+    Raises ValueError as `LeafVisits`.
+    """
+
+    def __init__(
+        self,
+        ledger: ReleaseLedger,
+        limits: Limits,
+        *,
+        noise: Streams | SystemStreams,
+        leaves: Sequence[Leaf],
+        patience_s: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(ledger, limits, noise=noise, clock=clock)
+        self.leaves = tuple(leaves)
+        self._patience_s = patience_s
+        self._attempts = dict[tuple[str, int], LeafAttempt]()
+        self._visits = LeafVisits(ledger, self.leaves)
+
+    def report(
+        self, sender: str, run: str, round: int, batch: bytes, *, names_quorum: bool = True
+    ) -> Receipt:
+        """Turned away."""
+        return Receipt(0, {Refusal.FORBIDDEN.value: max(1, announced_users(batch))})
 
     # --- a round ---
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedrec.errors import FedRecError
 from fedrec.federation.leaves import PartialSums
-from fedrec.federation.protocol import Opening, Phase, Receipt, Refusal, ReportDesk, ShareDesk
+from fedrec.federation.protocol import Opening, Phase, Receipt, Refusal, ShareDesk
 from fedrec.federation.releases import PartyStreams
 from fedrec.operations import logs
 from fedrec.randomness import Streams, SystemStreams
@@ -31,16 +31,16 @@ from fedrec_aggregator.leaf_visits import Leaf, LeafVisits, distrusted
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
 from fedrec_aggregator.peers import PeerDesk, read_ranges
-from fedrec_aggregator.root import no_reports, say_lost
+from fedrec_aggregator.root import RootRole, no_reports, say_lost
 from fedrec_aggregator.share_intake import ThreePartyAttempt
 from fedrec_aggregator.three_party import ThreePartyAggregator, log
 
 
-class RootOfThreeAggregator(ThreePartyAggregator):
+class RootOfThreeAggregator(RootRole, ThreePartyAggregator):
     """The root of the party at `place`. names, peers: of the three roots. patience_s: for a leaf
     that has no term when terms are taken.
 
-    Raises ValueError where the leaves' ranges do not hold every pseudonym once."""
+    Raises ValueError as `LeafVisits`."""
 
     read_list: Callable[[bytes], tuple[Listed, ...]] = staticmethod(read_ranges)
 
@@ -68,23 +68,7 @@ class RootOfThreeAggregator(ThreePartyAggregator):
         noise = PartyStreams(self._noise, self.place)
         return RootOfThree(self.place, names, self._peers, self._store, noise, ranges)
 
-    def shut(self) -> None:
-        """End the threads that ask leaves."""
-        self._visits.close()
-
-    # --- the clients' side: there is none ---
-
-    def client_desk(
-        self, sender: str, *, max_users: int | None = None, names_quorum: bool = True
-    ) -> ReportDesk:
-        """Raises RefusedError (`FORBIDDEN`)."""
-        raise no_reports()
-
     def share_desk(self, sender: str, *, max_users: int | None = None) -> ShareDesk:
-        """Raises RefusedError (`FORBIDDEN`)."""
-        raise no_reports()
-
-    def enroll(self, sender: str, tokens: Sequence[bytes], *, max_users: int | None = None) -> int:
         """Raises RefusedError (`FORBIDDEN`)."""
         raise no_reports()
 
@@ -93,23 +77,6 @@ class RootOfThreeAggregator(ThreePartyAggregator):
     ) -> Receipt:
         """Turned away."""
         return Receipt(0, {Refusal.FORBIDDEN.value: 1})
-
-    # --- the server's side ---
-
-    def enrolled(self) -> int:
-        """Users enrolled at all leaves now; of a leaf that does not answer, as it was heard
-        last."""
-        self._visits.hear_all()
-        return self.known_enrolled()
-
-    def known_enrolled(self) -> int:
-        """Users enrolled at all leaves as they were heard last."""
-        return self._visits.enrolled
-
-    def tick(self) -> None:
-        """Tell leaves how the ledger grew, and go on with every round."""
-        self._visits.hear_all()
-        super().tick()
 
     # --- a round ---
 
