@@ -48,7 +48,7 @@ class Charge:
 
 
 @dataclass(frozen=True)
-class Released:
+class RoundReleased:
     """A round's release may leave from here on: its SHA-256, and what was counted."""
 
     run: str
@@ -64,10 +64,10 @@ class Released:
     quorum: int = 0
 
     @staticmethod
-    def of(status: RoundStatus, sha256: str, *, bytes_in: int) -> Released:
+    def of(status: RoundStatus, sha256: str, *, bytes_in: int) -> RoundReleased:
         """The final entry of a round. bytes_in: of all batches; it stays with the aggregator, since
         it tells how much users rated."""
-        return Released(
+        return RoundReleased(
             status.run, status.round, status.digest, status.attempt, status.enrolled,
             status.reported, status.clipped,
             dict(status.rejected), bytes_in, sha256, status.quorum,
@@ -89,18 +89,18 @@ class ClockSet:
     now_s: float
 
 
-Entry = Birth | Charge | Released | ClockSet
+Entry = Birth | Charge | RoundReleased | ClockSet
 _KINDS: Mapping[str, type[Entry]] = {
     "birth": Birth,
     "charge": Charge,
-    "released": Released,
+    "released": RoundReleased,
     "clock": ClockSet,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 @dataclass(frozen=True)
-class Link:
+class LedgerLink:
     """An entry in its place: `content` is its canonical JSON with kind, number and time (seconds
     since 1970), `head` closes over all before it."""
 
@@ -111,22 +111,22 @@ class Link:
     head: str
 
 
-def link(entry: Entry, *, time_s: float, after: LedgerHead) -> Link:
+def link(entry: Entry, *, time_s: float, after: LedgerHead) -> LedgerLink:
     """The entry as it follows that head."""
     number = after.number + 1
     told = {"kind": _NAMES[type(entry)], "number": number, "time_s": time_s, **asdict(entry)}
     content = json.dumps(told, sort_keys=True, separators=(",", ":"))
-    return Link(entry, number, time_s, content, LINKS.head(after.head, content))
+    return LedgerLink(entry, number, time_s, content, LINKS.head(after.head, content))
 
 
 def _head(before: str, content: str) -> str:
     return next_hash(before, _sha256(content))
 
 
-def _read(_: int, content: str, head: str) -> Link:
+def _read(_: int, content: str, head: str) -> LedgerLink:
     fields: dict[str, Any] = json.loads(content)
     kind, number, time_s = _KINDS[fields.pop("kind")], fields.pop("number"), fields.pop("time_s")
-    return Link(kind(**fields), number, float(time_s), content, head)
+    return LedgerLink(kind(**fields), number, float(time_s), content, head)
 
 
 RESTORE = (
@@ -136,7 +136,7 @@ RESTORE = (
 LINKS = EntryType("", _head, _read, RESTORE)
 
 
-def read(database: Any, where: object) -> tuple[Link, ...]:
+def read(database: Any, where: object) -> tuple[LedgerLink, ...]:
     """The links of a ledger, over a connection.
 
     Raises RunError at the first that does not follow from those before it, and whatever the
@@ -153,8 +153,8 @@ class Chain:
     """The links of one ledger, and what follows from them: who was charged for what, and which
     rounds may be served."""
 
-    def __init__(self, links: Iterable[Link]) -> None:
-        self.links: tuple[Link, ...] = ()
+    def __init__(self, links: Iterable[LedgerLink]) -> None:
+        self.links: tuple[LedgerLink, ...] = ()
         self._hashes = {""}
         self._charged = dict[tuple[str, str], int]()
         self._released = dict[tuple[str, int], RoundStatus]()
@@ -191,14 +191,14 @@ class Chain:
         """Every charge, in order."""
         return tuple(link.entry for link in self.links if isinstance(link.entry, Charge))
 
-    def extend(self, links: Iterable[Link]) -> None:
+    def extend(self, links: Iterable[LedgerLink]) -> None:
         """Take links that are durable."""
         added = tuple(links)
         for new in added:
             self._hashes.add(new.head)
             if isinstance(new.entry, Charge):
                 self._charged[new.entry.run, new.entry.release] = new.entry.round
-            elif isinstance(new.entry, Released):
+            elif isinstance(new.entry, RoundReleased):
                 self._released[new.entry.run, new.entry.round] = new.entry.status(new.head)
         self.links += added
 

@@ -130,7 +130,7 @@ class LeafAggregator(LeafRole):
         round: int = 0,
         ended: bool = False,
     ) -> LeafStanding:
-        """As `leaves.LeafDesk`."""
+        """As `leaves.LeafEndpoint`."""
         self._root.extend(since, growth)
         collection = self._rounds.get((run, round))
         if collection is not None:
@@ -142,13 +142,13 @@ class LeafAggregator(LeafRole):
         return self._standing(collection)
 
     def open(self, opening: Opening, plan: Plan) -> LeafStanding:
-        """As `leaves.LeafDesk`.
+        """As `leaves.LeafEndpoint`.
 
         Raises RefusedError (`STALE_LEDGER`) on an attempt before the last: the root's ledger went
         back."""
         self.open_run(opening.run, plan)
         key = (opening.run, opening.round)
-        with self._desk:
+        with self._one_at_a_time:
             self._require_newest(opening)
             collection = self._rounds.get(key)
             if collection is None or not self._goes_on(collection, opening):
@@ -161,7 +161,7 @@ class LeafAggregator(LeafRole):
         return self._standing(collection)
 
     def freeze(self, run: str, round: int, *, digest: str, attempt: int, epoch: str) -> bytes:
-        """As `leaves.LeafDesk`."""
+        """As `leaves.LeafEndpoint`."""
         collection = self._rounds.get((run, round))
         held = (collection.digest, collection.attempt) if collection else None
         self._require_held(run, round, held, (digest, attempt), epoch)

@@ -38,8 +38,17 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.storage import remove, write_bytes
-from fedrec_aggregator.chain import RESTORE, Birth, Charge, ClockSet, Entry, Link, Released, link
-from fedrec_aggregator.ledger_tables import TABLES, Attempt, read_rows
+from fedrec_aggregator.chain import (
+    RESTORE,
+    Birth,
+    Charge,
+    ClockSet,
+    Entry,
+    LedgerLink,
+    RoundReleased,
+    link,
+)
+from fedrec_aggregator.ledger_tables import TABLES, BegunAttempt, read_rows
 from fedrec_aggregator.spending import Spends, account_of, spends_of
 
 _DAY_S = 86_400.0
@@ -133,7 +142,7 @@ class ReleaseLedger(DurableLedger):
             db.execute("INSERT INTO runs VALUES (?, ?)", (run, json.dumps(plan.content())))
         self._rows.plans[run] = plan
 
-    def attempt(self, run: str, round: int) -> Attempt | None:
+    def attempt(self, run: str, round: int) -> BegunAttempt | None:
         """The last attempt at a round."""
         return self._rows.attempts.get((run, round))
 
@@ -148,7 +157,7 @@ class ReleaseLedger(DurableLedger):
                 "DO UPDATE SET digest = excluded.digest, attempt = excluded.attempt",
                 (run, round, digest, attempt),
             )
-        self._rows.attempts[run, round] = Attempt(digest, attempt)
+        self._rows.attempts[run, round] = BegunAttempt(digest, attempt)
         return attempt
 
     # --- what is spent, and what may leave ---
@@ -212,7 +221,7 @@ class ReleaseLedger(DurableLedger):
             (
                 link.time_s
                 for link in reversed(self._rows.chain.links)
-                if isinstance(link.entry, Released)
+                if isinstance(link.entry, RoundReleased)
             ),
             None,
         )
@@ -299,7 +308,7 @@ class ReleaseLedger(DurableLedger):
         """From here on the stored bytes are the round's only release, and may leave.
 
         Files of old runs are removed (`removable`)."""
-        self._append([Released.of(status, sha256, bytes_in=bytes_in)])
+        self._append([RoundReleased.of(status, sha256, bytes_in=bytes_in)])
         with suppress(RunError, OSError):  # the next release tries again
             self._remove([key for key in self.removable() if key not in self._rows.removed])
 
@@ -315,7 +324,7 @@ class ReleaseLedger(DurableLedger):
             return []
         rounds = dict[str, list[int]]()
         for new in self._rows.chain.links:
-            if isinstance(entry := new.entry, Released):
+            if isinstance(entry := new.entry, RoundReleased):
                 # to the end: in order of the last release
                 rounds[entry.run] = [*rounds.pop(entry.run, []), entry.round]
         return [
@@ -392,7 +401,7 @@ class ReleaseLedger(DurableLedger):
         if not entries:
             return
         with self._durably() as db:
-            links, end, now_s = list[Link](), self._rows.chain.end, self._clock()
+            links, end, now_s = list[LedgerLink](), self._rows.chain.end, self._clock()
             for entry in (*(self._clock_note(now_s) if clock else ()), *entries):
                 links.append(link(entry, time_s=now_s, after=end))
                 end = LedgerHead(end.number + 1, links[-1].head)

@@ -31,7 +31,7 @@ from typing import Any
 from fedrec.errors import RunError
 from fedrec.extras import require
 from fedrec.privacy.guarantee import Guarantee
-from fedrec_aggregator.chain import RESTORE, Link, read
+from fedrec_aggregator.chain import RESTORE, LedgerLink, read
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.ledger_tables import TABLES
 
@@ -191,17 +191,17 @@ class PostgresLedger(ReleaseLedger):
 
 
 @dataclass(frozen=True)
-class Held:
+class LedgerInDatabase:
     """A ledger as it lies there. users: by client. holder: who has it, for messages. releases:
     SHA-256 of what is stored, by run and round."""
 
-    links: tuple[Link, ...]
+    links: tuple[LedgerLink, ...]
     users: dict[str, int]
     holder: str
     releases: dict[tuple[str, int], str]
 
 
-def held_in(conninfo: str) -> Held:
+def held_in(conninfo: str) -> LedgerInDatabase:
     """The ledger of an aggregator that may be running; nothing is written.
 
     Raises RunError where it cannot be reached, is none, or is damaged."""
@@ -214,7 +214,7 @@ def held_in(conninfo: str) -> Held:
             users = database.execute("SELECT sender, count(*) FROM users GROUP BY 1 ORDER BY 1")
             hashes = "SELECT run, round, encode(sha256(content), 'hex') FROM releases"
             releases = {(run, round): found for run, round, found in database.execute(hashes)}
-            return Held(links, dict(users), database.holder(), releases)
+            return LedgerInDatabase(links, dict(users), database.holder(), releases)
         finally:
             database.close()
     except (*failures, ValueError, TypeError, KeyError) as failure:

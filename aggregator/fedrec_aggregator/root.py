@@ -31,7 +31,7 @@ from dataclasses import replace
 
 from fedrec.errors import ProtocolError, RefusedError
 from fedrec.federation.leaves import LeafStanding, PartialSums, require_within_reach
-from fedrec.federation.protocol import Opening, Phase, Receipt, Refusal, ReportDesk
+from fedrec.federation.protocol import Opening, Phase, Receipt, Refusal, ReportEndpoint
 from fedrec.federation.report_batches import announced_users
 from fedrec.federation.sums import ExactSums
 from fedrec.federation.wire import refused
@@ -40,7 +40,7 @@ from fedrec.randomness import Streams, SystemStreams
 from fedrec_aggregator.collection import Collection
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.leaf_attempt import LeafAttempt
-from fedrec_aggregator.leaf_visits import Leaf, LeafVisits, distrusted
+from fedrec_aggregator.leaf_visits import LeafVisits, ListedLeaf, distrusted
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
 
@@ -59,9 +59,9 @@ class RootRole(Aggregator):
 
     # --- the clients' side: there is none ---
 
-    def client_desk(
+    def client_endpoint(
         self, sender: str, *, max_users: int | None = None, names_quorum: bool = True
-    ) -> ReportDesk:
+    ) -> ReportEndpoint:
         """Raises RefusedError (`FORBIDDEN`)."""
         raise no_reports()
 
@@ -100,7 +100,7 @@ class RootAggregator(RootRole):
         limits: Limits,
         *,
         noise: Streams | SystemStreams,
-        leaves: Sequence[Leaf],
+        leaves: Sequence[ListedLeaf],
         patience_s: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -207,7 +207,7 @@ class RootAggregator(RootRole):
         attempt.frozen_s = self._clock() if attempt.frozen_s is None else attempt.frozen_s
         opening, question = attempt.opening, collection.question
 
-        def check(leaf: Leaf, partial: PartialSums) -> None:
+        def check(leaf: ListedLeaf, partial: PartialSums) -> None:
             standing = attempt.parts[leaf.name].standing
             if standing is not None and partial.reported < standing.reported:
                 what = f"said that {standing.reported} users reported, and sent sums of "

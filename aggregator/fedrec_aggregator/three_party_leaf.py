@@ -26,7 +26,7 @@ from fedrec.sharing.leaf_of_three import LeafOfThree
 from fedrec_aggregator.leaf import LeafRole
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
-from fedrec_aggregator.peers import PeerDesk
+from fedrec_aggregator.peers import PeerEndpoint
 from fedrec_aggregator.three_party import ThreePartyAggregator
 
 
@@ -43,7 +43,7 @@ class LeafOfThreeAggregator(LeafRole, ThreePartyAggregator):
         range: TokenRange,
         place: int,
         names: Sequence[bytes],
-        peers: Mapping[int, PeerDesk],
+        peers: Mapping[int, PeerEndpoint],
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -67,20 +67,20 @@ class LeafOfThreeAggregator(LeafRole, ThreePartyAggregator):
         round: int = 0,
         ended: bool = False,
     ) -> LeafStanding:
-        """As `leaves.LeafDesk`."""
+        """As `leaves.LeafEndpoint`."""
         self._root.extend(since, growth)
         if ended:
             self._forget_attempt(run, round)
         return self._where(run, round)
 
     def open(self, opening: Opening, plan: Plan) -> LeafStanding:
-        """As `leaves.LeafDesk`; shares are of one attempt, and go on in no other.
+        """As `leaves.LeafEndpoint`; shares are of one attempt, and go on in no other.
 
         Raises RefusedError (`STALE_LEDGER`) on an attempt before the last: the root's ledger went
         back; `ROUND_CLOSED` on one that was begun here before and is lost."""
         self.open_run(opening.run, plan)
         key = opening.run, opening.round
-        with self._desk:
+        with self._one_at_a_time:
             self._require_newest(opening)
             now = self._shares.get(key)
             if now is None or (now.number, now.quorum) != (opening.attempt, opening.quorum):
@@ -92,8 +92,8 @@ class LeafOfThreeAggregator(LeafRole, ThreePartyAggregator):
         return self._where(*key)
 
     def freeze(self, run: str, round: int, *, digest: str, attempt: int, epoch: str) -> bytes:
-        """As `leaves.LeafDesk`: its term. Raises RefusedError also with `BUSY`: the three leaves
-        have not agreed yet; `ROUND_CLOSED`: nothing comes of the attempt here."""
+        """As `leaves.LeafEndpoint`: its term. Raises RefusedError also with `BUSY`: the three
+        leaves have not agreed yet; `ROUND_CLOSED`: nothing comes of the attempt here."""
         known = self._shares.get((run, round))
         held = (known.digest, known.number) if known else None
         self._require_held(run, round, held, (digest, attempt), epoch)

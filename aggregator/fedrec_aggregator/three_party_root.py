@@ -17,20 +17,20 @@ import numpy as np
 
 from fedrec.errors import FedRecError
 from fedrec.federation.leaves import PartialSums
-from fedrec.federation.protocol import Opening, Phase, Receipt, Refusal, ShareDesk
+from fedrec.federation.protocol import Opening, Phase, Receipt, Refusal, ShareEndpoint
 from fedrec.federation.releases import PartyStreams
 from fedrec.operations import logs
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.sharing.agreement import Agreement
-from fedrec.sharing.attempt import Progress
+from fedrec.sharing.attempt import AttemptProgress
 from fedrec.sharing.commitments import HASH_BYTES, Listed
 from fedrec.sharing.root_of_three import ListedRange, RangeTerm, RootOfThree
 from fedrec_aggregator.collection import Collection
 from fedrec_aggregator.leaf_attempt import LeafAttempt
-from fedrec_aggregator.leaf_visits import Leaf, LeafVisits, distrusted
+from fedrec_aggregator.leaf_visits import LeafVisits, ListedLeaf, distrusted
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
-from fedrec_aggregator.peers import PeerDesk, read_ranges
+from fedrec_aggregator.peers import PeerEndpoint, read_ranges
 from fedrec_aggregator.root import RootRole, no_reports, say_lost
 from fedrec_aggregator.share_intake import ThreePartyAttempt
 from fedrec_aggregator.three_party import ThreePartyAggregator, log
@@ -52,8 +52,8 @@ class RootOfThreeAggregator(RootRole, ThreePartyAggregator):
         noise: Streams | SystemStreams,
         place: int,
         names: Sequence[bytes],
-        peers: Mapping[int, PeerDesk],
-        leaves: Sequence[Leaf],
+        peers: Mapping[int, PeerEndpoint],
+        leaves: Sequence[ListedLeaf],
         patience_s: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -68,7 +68,7 @@ class RootOfThreeAggregator(RootRole, ThreePartyAggregator):
         noise = PartyStreams(self._noise, self.place)
         return RootOfThree(self.place, names, self._peers, self._store, noise, ranges)
 
-    def share_desk(self, sender: str, *, max_users: int | None = None) -> ShareDesk:
+    def share_endpoint(self, sender: str, *, max_users: int | None = None) -> ShareEndpoint:
         """Raises RefusedError (`FORBIDDEN`)."""
         raise no_reports()
 
@@ -128,7 +128,7 @@ class RootOfThreeAggregator(RootRole, ThreePartyAggregator):
         assert frozen_s is not None
         party = self._party
 
-        def check(leaf: Leaf, partial: PartialSums) -> None:
+        def check(leaf: ListedLeaf, partial: PartialSums) -> None:
             with self._turn:
                 party.take(run, round, _term(leaf, partial))
             about = {"run": run, "round": round, "attempt": partial.attempt}
@@ -140,7 +140,9 @@ class RootOfThreeAggregator(RootRole, ThreePartyAggregator):
                 party.close(run, round)
         return lost
 
-    def _seen(self, run: str, attempt: ThreePartyAttempt, progress: Progress | None) -> Collection:
+    def _seen(
+        self, run: str, attempt: ThreePartyAttempt, progress: AttemptProgress | None
+    ) -> Collection:
         """Counted as leaves said, until their terms are listed."""
         seen, tree = (
             super()._seen(run, attempt, progress),
@@ -154,7 +156,7 @@ class RootOfThreeAggregator(RootRole, ThreePartyAggregator):
         return seen
 
 
-def _term(leaf: Leaf, partial: PartialSums) -> RangeTerm:
+def _term(leaf: ListedLeaf, partial: PartialSums) -> RangeTerm:
     """Raises ProtocolError where the leaf's hashes are none."""
     try:
         ticket, summed = bytes.fromhex(partial.ticket), bytes.fromhex(partial.summed)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.ledgers.chain import EntryType, genesis, head_after
-from fedrec.ledgers.sqlite_ledger import Table
+from fedrec.ledgers.sqlite_ledger import LedgerTable
 from fedrec.news.person import events_of_person
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.click_accounting import Costs
@@ -23,7 +23,7 @@ from fedrec.privacy.selection import PureEvent
 
 
 @dataclass(frozen=True)
-class Bound:
+class RunBinding:
     """What a run is bound to from its first question. terms, data: digests; users, first_user: of
     how many, and from which number on.
 
@@ -40,7 +40,7 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ClickEntry:
     """One entry of kind "run" (a charge) or "answer"; `content` as JSON; `head` closes the chain so
     far."""
 
@@ -63,15 +63,15 @@ class Entry:
         return Costs(tuple(map(_event, read["history"])), tuple(map(_event, read["labels"])))
 
     @property
-    def bound(self) -> Bound:
+    def bound(self) -> RunBinding:
         """What the run is bound to."""
-        return Bound(**json.loads(self.content)["bound"])
+        return RunBinding(**json.loads(self.content)["bound"])
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> AnsweredRound:
         """Which question was answered, and for whom."""
         read = json.loads(self.content)
-        return Answer(
+        return AnsweredRound(
             read["round"],
             read["question"],
             np.unpackbits(np.frombuffer(bytes.fromhex(read["users"]), np.uint8)),
@@ -79,7 +79,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnsweredRound:
     """question: its digest; users: 1 for each of the site's users who answered, 0 for others and
     behind the last, to whole bytes."""
 
@@ -88,12 +88,12 @@ class Answer:
     users: npt.NDArray[np.uint8]
 
 
-def runs_of(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+def runs_of(entries: Sequence[ClickEntry]) -> tuple[ClickEntry, ...]:
     """The charges among them."""
     return tuple(entry for entry in entries if not entry.answers)
 
 
-def of_person(runs: Sequence[tuple[Costs, Bound]]) -> list[Event]:
+def of_person(runs: Sequence[tuple[Costs, RunBinding]]) -> list[Event]:
     """Public numbers decide, whatever anybody clicked.
 
     A run that does not say how much it sees costs everything."""
@@ -106,7 +106,7 @@ def of_person(runs: Sequence[tuple[Costs, Bound]]) -> list[Event]:
     return found
 
 
-def packed(costs: Costs, bound: Bound) -> str:
+def packed(costs: Costs, bound: RunBinding) -> str:
     """Content of the entry that charges a run."""
     parts = {
         "history": [_row(event) for event in costs.history],
@@ -139,15 +139,15 @@ def _event(row: list[str]) -> Event:
     return event
 
 
-def _read(_: int, row: tuple[Any, ...], head: str) -> Entry:
+def _read(_: int, row: tuple[Any, ...], head: str) -> ClickEntry:
     number, time_s, run, kind, content = row
-    entry = Entry(number, time_s, run, kind, content, head)
+    entry = ClickEntry(number, time_s, run, kind, content, head)
     read: object = entry.answer if entry.answers else entry.price
     del read  # a price or an answer that is not known here raises
     return entry
 
 
-CLICKS = Table(
+CLICKS = LedgerTable(
     "entries",
     ("number", "time_s", "run", "kind", "content", "head"),
     EntryType(

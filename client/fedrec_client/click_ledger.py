@@ -28,7 +28,7 @@ from fedrec.ledgers.sqlite_ledger import SqliteLedger
 from fedrec.privacy.click_accounting import Costs, dearest_click
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import epsilon_of_events
-from fedrec_client.click_entries import CLICKS, Bound, Entry, of_person, packed, runs_of
+from fedrec_client.click_entries import CLICKS, ClickEntry, RunBinding, of_person, packed, runs_of
 from fedrec_client.pseudonyms import SECRET_SCHEMA, kept_secret
 
 _SCHEMA = f"""
@@ -41,7 +41,7 @@ CREATE TABLE IF NOT EXISTS entries (
 _ROUNDING = 1e-9  # relative; a calibrated release reaches the limit up to the last bits
 
 
-class ClickLedger(SqliteLedger[Entry]):
+class ClickLedger(SqliteLedger[ClickEntry]):
     """An open ledger of clicks. One process at a time; safe to call from several threads."""
 
     table = CLICKS
@@ -74,7 +74,7 @@ class ClickLedger(SqliteLedger[Entry]):
             self._index(entry)
 
     @property
-    def runs(self) -> tuple[Entry, ...]:
+    def runs(self) -> tuple[ClickEntry, ...]:
         """Every run charged, oldest first."""
         return runs_of(self._entries)
 
@@ -101,16 +101,16 @@ class ClickLedger(SqliteLedger[Entry]):
             else self.limit.epsilon
         )
 
-    def bound(self, run: str) -> Bound | None:
+    def bound(self, run: str) -> RunBinding | None:
         """What a run that was charged is bound to."""
         return next((entry.bound for entry in self.runs if entry.run == run), None)
 
-    def charge(self, run: str, costs: Costs, bound: Bound | None = None) -> bool:
+    def charge(self, run: str, costs: Costs, bound: RunBinding | None = None) -> bool:
         """Charge a whole run, durably, once; whether it is new.
 
         Raises RefusedError (`BUDGET`, `WRONG_PLAN`) and charges nothing then."""
         with self._lock:
-            content = packed(costs, bound or Bound())
+            content = packed(costs, bound or RunBinding())
             known = next((entry for entry in self.runs if entry.run == run), None)
             if known is not None and known.content != content:
                 words = f"what run {run} costs, or what it is bound to, changed"
@@ -121,7 +121,7 @@ class ClickLedger(SqliteLedger[Entry]):
                 )
             if known is not None:
                 return False
-            self._require_room(costs, bound or Bound())
+            self._require_room(costs, bound or RunBinding())
             self._append(run, "run", content)
             return True
 
@@ -160,7 +160,7 @@ class ClickLedger(SqliteLedger[Entry]):
             self._index(self._append(run, "answer", json.dumps(content, sort_keys=True)))
             return True
 
-    def _index(self, entry: Entry) -> None:
+    def _index(self, entry: ClickEntry) -> None:
         """Which rounds of a run were answered, to what, and how often each user did."""
         if entry.answers:
             told = entry.answer
@@ -168,7 +168,7 @@ class ClickLedger(SqliteLedger[Entry]):
             before = self._times.get(entry.run, np.zeros(len(told.users), np.int64))
             self._times[entry.run] = before + told.users
 
-    def _require_room(self, costs: Costs, bound: Bound) -> None:
+    def _require_room(self, costs: Costs, bound: RunBinding) -> None:
         after = dearest_click([*(entry.price for entry in self.runs), costs], self.limit)
         if after > self.limit.epsilon * (1 + _ROUNDING):
             remedy = (
@@ -198,7 +198,7 @@ def _refused(code: Refusal, cause: str, remedy: str) -> RefusedError:
     return RefusedError(code.value, cause, remedy)
 
 
-def read_entries(path: Path) -> tuple[Entry, ...]:
+def read_entries(path: Path) -> tuple[ClickEntry, ...]:
     """The entries of a ledger, verified, also while a client has it open.
 
     Raises RunError where it is missing or damaged."""

@@ -32,7 +32,7 @@ from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee, said_down
 from fedrec.privacy.ledger import Ledger
-from fedrec_client.ledger_entries import ROUNDS, Entry
+from fedrec_client.ledger_entries import ROUNDS, RoundCharge
 from fedrec_client.pseudonyms import SECRET_SCHEMA, kept_secret
 
 _SCHEMA = f"""
@@ -60,7 +60,7 @@ _CLEARLY = 1e-6
 """Relative, of mu: a limit that is passed by more is passed by any plan of such a guarantee."""
 
 
-class ClientLedger(SqliteLedger[Entry]):
+class ClientLedger(SqliteLedger[RoundCharge]):
     """An open ledger. One process at a time; safe to call from several threads."""
 
     table = ROUNDS
@@ -301,7 +301,7 @@ def read_seen(path: Path) -> LedgerHead:
         return LedgerHead(*found) if found else LedgerHead()
 
 
-def read_entries(path: Path) -> tuple[Entry, ...]:
+def read_entries(path: Path) -> tuple[RoundCharge, ...]:
     """The entries of a ledger, verified, also while a client has it open.
 
     Raises RunError where it is missing or damaged."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedrec.ledgers.chain import EntryType, genesis, head_after
-from fedrec.ledgers.sqlite_ledger import Table
+from fedrec.ledgers.sqlite_ledger import LedgerTable
 from fedrec.privacy.accounting import GaussianEvent
 
 
 @dataclass(frozen=True)
-class Entry:
+class RoundCharge:
     """One round that was charged: `question` and `plan` are digests; `releases` are names with
     their mu; `head` closes the chain so far."""
 
@@ -36,13 +36,13 @@ def _head(before: str, row: tuple[Any, ...]) -> str:
     return head_after(before, *content, json.loads(releases))
 
 
-def _read(_: int, row: tuple[Any, ...], head: str) -> Entry:
+def _read(_: int, row: tuple[Any, ...], head: str) -> RoundCharge:
     number, time_s, run, round, question, plan, releases = row
     costs = tuple((name, float.fromhex(mu)) for name, mu in json.loads(releases))
-    return Entry(number, time_s, run, round, question, plan, costs, head)
+    return RoundCharge(number, time_s, run, round, question, plan, costs, head)
 
 
-ROUNDS = Table(
+ROUNDS = LedgerTable(
     "entries",
     ("number", "time_s", "run", "round", "question", "plan", "releases", "head"),
     EntryType(genesis("fedrec client ledger 1"), _head, _read),

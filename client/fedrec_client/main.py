@@ -36,7 +36,7 @@ from fedrec_client.worker import Worker
 
 
 @dataclass(frozen=True)
-class Status:
+class ClientStatus:
     """What runs where, kept as `client.json` in the state folder.
 
     Addresses are host:port, "" for none."""
@@ -52,7 +52,7 @@ class Status:
 def run(
     settings: ClientSettings,
     *,
-    ready: Callable[[Status], None] | None = None,
+    ready: Callable[[ClientStatus], None] | None = None,
     stop: threading.Event | None = None,
     new_aggregator_ledger: bool = False,
     check: Callable[[], object] | None = None,
@@ -90,8 +90,8 @@ def run(
 
         writing = threading.Lock()
 
-        def note() -> Status:
-            status = Status(
+        def note() -> ClientStatus:
+            status = ClientStatus(
                 settings.name,
                 fedrec.__version__,
                 os.getpid(),

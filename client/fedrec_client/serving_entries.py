@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.ledgers.chain import EntryType, genesis, head_after
-from fedrec.ledgers.sqlite_ledger import Table
+from fedrec.ledgers.sqlite_ledger import LedgerTable
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import PaddedEvent
@@ -34,7 +34,7 @@ Event = GaussianEvent | PaddedEvent
 
 
 @dataclass(frozen=True)
-class Question:
+class ServingQuestion:
     """What an answer is remembered by. asked_with: digest of the public numbers of its release;
     history: its `edit_of`.
 
@@ -62,7 +62,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Answer:
+class PaidAnswer:
     """An answer that was paid for. `head` closes the chain so far."""
 
     number: int
@@ -92,16 +92,16 @@ def event_of(mu: float, padding: float = 0.0) -> Event:
     )
 
 
-def _read(_: int, row: tuple[Any, ...], head: str) -> Answer:
+def _read(_: int, row: tuple[Any, ...], head: str) -> PaidAnswer:
     number, time_s, version, asked_with, history, *exact, raw, sent = row
     mu, padding, noise_std = (float.fromhex(text) for text in exact)
     release, left = np.frombuffer(raw, np.float64), np.frombuffer(sent, np.float32)
-    return Answer(
+    return PaidAnswer(
         number, time_s, version, asked_with, history, mu, padding, noise_std, release, left, head
     )
 
 
-ANSWERS = Table(
+ANSWERS = LedgerTable(
     "answers",
     _COLUMNS,
     EntryType(

@@ -38,7 +38,7 @@ from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.click_accounting import ClickAccountant, Cohort
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import epsilon_of_events
-from fedrec_client.serving_entries import ANSWERS, Answer, Drawn, Event, Question
+from fedrec_client.serving_entries import ANSWERS, Drawn, Event, PaidAnswer, ServingQuestion
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS history (
@@ -57,7 +57,7 @@ CREATE TABLE IF NOT EXISTS answers (
 _ROUNDING = 1e-9
 
 
-class ServingLedger(SqliteLedger[Answer]):
+class ServingLedger(SqliteLedger[PaidAnswer]):
     """An open ledger of answers. One process at a time."""
 
     table = ANSWERS
@@ -87,7 +87,7 @@ class ServingLedger(SqliteLedger[Answer]):
         return self._counting().epsilon
 
     @property
-    def counting(self) -> tuple[Answer, ...]:
+    def counting(self) -> tuple[PaidAnswer, ...]:
         """Those that count against the limit now."""
         return tuple(answer for answer in self._entries if self._counts(answer))
 
@@ -136,7 +136,7 @@ class ServingLedger(SqliteLedger[Answer]):
                 database.execute("INSERT OR REPLACE INTO history VALUES (1, ?, ?)", (edit, digest))
         return f"{edit}-{digest}"
 
-    def kept(self, question: Question) -> Answer | None:
+    def kept(self, question: ServingQuestion) -> PaidAnswer | None:
         """The answer that was paid for already, if there is one."""
         asked = (question.asked_with, question.history, question.price)
         return next(
@@ -144,13 +144,13 @@ class ServingLedger(SqliteLedger[Answer]):
             None,
         )
 
-    def last(self, asked_with: str) -> Answer | None:
+    def last(self, asked_with: str) -> PaidAnswer | None:
         """The newest answer to any history, for public numbers that did not change since."""
         return next(
             (answer for answer in reversed(self._entries) if answer.asked_with == asked_with), None
         )
 
-    def fits_at_s(self, question: Question) -> float | None:
+    def fits_at_s(self, question: ServingQuestion) -> float | None:
         """Seconds since 1970 when a fresh answer fits, None for never."""
         if self.renew_every_s is None:
             return None
@@ -165,7 +165,9 @@ class ServingLedger(SqliteLedger[Answer]):
                 )
         return None
 
-    def answer(self, question: Question, draw: Callable[[], Drawn]) -> tuple[Answer, bool]:
+    def answer(
+        self, question: ServingQuestion, draw: Callable[[], Drawn]
+    ) -> tuple[PaidAnswer, bool]:
         """The kept answer, or one that `draw` makes, and whether it is fresh.
 
         There must be room before anything is drawn, and the price is on disk before anything drawn
@@ -203,18 +205,18 @@ class ServingLedger(SqliteLedger[Answer]):
             np.asarray(drawn.sent, np.float32).tobytes(),
         ), True
 
-    def _counts(self, answer: Answer) -> bool:
+    def _counts(self, answer: PaidAnswer) -> bool:
         return self.renew_every_s is None or answer.time_s > self._clock() - self.renew_every_s
 
     def _counting(self) -> ClickAccountant:
         return self._ledger([answer for answer in self._entries if self._counts(answer)])
 
-    def _ledger(self, answers: Iterable[Answer]) -> ClickAccountant:
+    def _ledger(self, answers: Iterable[PaidAnswer]) -> ClickAccountant:
         return ClickAccountant(
             self.limit, (Cohort("history", tuple(answer.event for answer in answers)),)
         )
 
-    def _require_room(self, question: Question) -> None:
+    def _require_room(self, question: ServingQuestion) -> None:
         try:
             self._counting().charge_history(question.price)
         except BudgetExceededError:
@@ -225,7 +227,7 @@ class ServingLedger(SqliteLedger[Answer]):
             raise BudgetExceededError(cause, self._possible(question)) from None
         self._require_room_of_person(question)
 
-    def _require_room_of_person(self, question: Question) -> None:
+    def _require_room_of_person(self, question: ServingQuestion) -> None:
         """Without a look at the history."""
         if math.isinf(self.max_user_epsilon):
             return
@@ -251,7 +253,7 @@ class ServingLedger(SqliteLedger[Answer]):
                 ),
             )
 
-    def _possible(self, question: Question) -> str:
+    def _possible(self, question: ServingQuestion) -> str:
         ways = [
             f"--epsilon {_rounded_down(self.epsilon_left)} still fits"
             if self.epsilon_left > 0.01
@@ -269,7 +271,7 @@ class ServingLedger(SqliteLedger[Answer]):
         )
 
 
-def read_answers(path: Path) -> tuple[Answer, ...]:
+def read_answers(path: Path) -> tuple[PaidAnswer, ...]:
     """The answers of a ledger, verified, also while a device has it open.
 
     Raises RunError where it is missing or damaged."""

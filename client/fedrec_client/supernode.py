@@ -46,7 +46,7 @@ class SuperNode(FlowerProcess):
         Raises SettingsError where a named file is missing."""
         require_usable(self.access)
         if self.access.certificate:
-            self.way = Way(gate_access(self.access)).__enter__()
+            self.way = Way(proxy_access(self.access)).__enter__()
         self._watched()
         self._begun.wait()
 
@@ -103,8 +103,8 @@ def supernode_command(
     )
 
 
-def gate_access(access: SuperLinkAccess) -> Access:
-    """The server's gate as what examines and shows certificates. Raises SettingsError."""
+def proxy_access(access: SuperLinkAccess) -> Access:
+    """The server's proxy as what examines and shows certificates. Raises SettingsError."""
     ours = {"certificate": access.certificate, "key": access.key}
     return Access(
         access.address,

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from fedrec.errors import RunError
 
 
-class Entry(Protocol):
+class ChainEntry(Protocol):
     """One entry in its place."""
 
     @property
@@ -28,7 +28,7 @@ class Entry(Protocol):
         """Hash of all entries so far."""
 
 
-E = TypeVar("E", bound=Entry)
+E = TypeVar("E", bound=ChainEntry)
 
 
 @dataclass(frozen=True)

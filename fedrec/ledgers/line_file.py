@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from fedrec.errors import RunError
-from fedrec.ledgers.chain import Entry, EntryType
+from fedrec.ledgers.chain import ChainEntry, EntryType
 from fedrec.ledgers.head_file import HeadFile
 
-E = TypeVar("E", bound=Entry)
+E = TypeVar("E", bound=ChainEntry)
 
 
 class LineFile(Generic[E]):

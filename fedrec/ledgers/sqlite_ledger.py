@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from fedrec.errors import RunError
 from fedrec.ledgers import clock_jumps
-from fedrec.ledgers.chain import Entry, EntryType
+from fedrec.ledgers.chain import ChainEntry, EntryType
 from fedrec.ledgers.clock_jumps import Jumps, read_jumps, write_jump
 from fedrec.ledgers.head_file import HeadFile
 from fedrec.ledgers.lock import locked
@@ -20,7 +20,7 @@ from fedrec.ledgers.transactions import DurableLedger, connected
 from fedrec.operations.clock import ClockJump
 
 
-class TimedEntry(Entry, Protocol):
+class TimedEntry(ChainEntry, Protocol):
     """An entry, and when it was written."""
 
     @property
@@ -32,7 +32,7 @@ E = TypeVar("E", bound=TimedEntry)
 
 
 @dataclass(frozen=True)
-class Table(Generic[E]):
+class LedgerTable(Generic[E]):
     """Where entries of a sort lie: the first two columns are the number and the time, the last is
     the head."""
 
@@ -60,7 +60,7 @@ class SqliteLedger(DurableLedger, Generic[E]):
     A kind of ledger names its `table` and the `schema` of it and of what it keeps beside it, and
     reads the latter in `_load`."""
 
-    table: Table[E]
+    table: LedgerTable[E]
     schema: str
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
@@ -163,7 +163,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
         ) from None
 
 
-def read_entries(path: Path, table: Table[E]) -> tuple[E, ...]:
+def read_entries(path: Path, table: LedgerTable[E]) -> tuple[E, ...]:
     """The entries of a ledger, verified, also while its process has it open.
 
     Raises RunError where it is missing or damaged."""

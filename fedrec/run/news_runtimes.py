@@ -15,9 +15,9 @@ from fedrec.run.runtime_choice import RuntimeChoice
 from fedrec.settings import Scenario
 
 
-def carrier(scenario: Scenario, cast: RuntimeChoice) -> NewsRuntime:
-    """The cast's runtime. Raises SettingsError where it cannot carry the scenario."""
-    if cast.runtime == "loopback":
+def carrier(scenario: Scenario, choice: RuntimeChoice) -> NewsRuntime:
+    """The choice's runtime. Raises SettingsError where it cannot carry the scenario."""
+    if choice.runtime == "loopback":
         return loopback
     news = scenario.news
     if not of(scenario).on_devices:
@@ -28,10 +28,10 @@ def carrier(scenario: Scenario, cast: RuntimeChoice) -> NewsRuntime:
     if news.word_vectors or news.language_model:
         named = "word_vectors" if news.word_vectors else "language_model"
         raise SettingsError(
-            f"--runtime {cast.runtime} does not send news.{named} to clients",
+            f"--runtime {choice.runtime} does not send news.{named} to clients",
             "Leave out one of the two.",
         )
-    runtime: NewsRuntime = cast.installed("news-")(clients=cast.clients)
+    runtime: NewsRuntime = choice.installed("news-")(clients=choice.clients)
     return runtime
 
 

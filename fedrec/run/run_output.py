@@ -50,7 +50,7 @@ def write_run(
         done.dataset,
         facts,
         done.main,
-        name=folder.name.removesuffix(done.cast.suffix),
+        name=folder.name.removesuffix(done.choice.suffix),
         not_covered=done.split.not_covered,
     )
     write_bytes(folder / "metrics.jsonl", _metric_lines(done).encode())
@@ -181,7 +181,7 @@ def _result(done: Run) -> dict[str, Any]:
     ]
     rounds = done.main.rounds
     content = {
-        "runtime": done.cast.described,
+        "runtime": done.choice.described,
         "metrics": done.outcome.metrics(),
         "guarantee": guarantee,
         **stated,

@@ -32,7 +32,7 @@ def run(
     *,
     seeds: int,
     name: str,
-    cast: RuntimeChoice = LOOPBACK,
+    choice: RuntimeChoice = LOOPBACK,
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Run the scenario with seeds s, s + 1, ... from its own `seed` s on, and return what `--json`
@@ -55,10 +55,10 @@ def run(
     asked = [
         scenario.model_copy(update={"seed": scenario.seed + offset}) for offset in range(seeds)
     ]
-    results = [one(each, name=name, quiet=quiet, cast=cast) for each in asked]
+    results = [one(each, name=name, quiet=quiet, choice=choice) for each in asked]
     folders = [Path(result["run_dir"]) for result in results]
     frame = comparison.over_runs(compare(*folders))
-    folder = folder_of(scenario, seeds, name, cast)
+    folder = folder_of(scenario, seeds, name, choice)
     folder.mkdir(parents=True, exist_ok=True)
     metric = comparison.metric_of(frame, "")
     notes = notes_of(results[0], seeds)
@@ -82,10 +82,10 @@ def run(
     return kept
 
 
-def folder_of(scenario: Scenario, seeds: int, name: str, cast: RuntimeChoice) -> Path:
+def folder_of(scenario: Scenario, seeds: int, name: str, choice: RuntimeChoice) -> Path:
     """Beside the run folders, named by the scenario and the number of seeds."""
     digest = hashlib.sha256(f"{scenario.digest()} {seeds}".encode()).hexdigest()[:10]
-    return Path(scenario.run.directory) / f"{name}-seeds-{digest}{cast.suffix}"
+    return Path(scenario.run.directory) / f"{name}-seeds-{digest}{choice.suffix}"
 
 
 def methods(frame: pl.DataFrame) -> list[dict[str, Any]]:

@@ -37,22 +37,22 @@ def run(
     scenario: Scenario,
     *,
     name: str,
-    cast: RuntimeChoice = LOOPBACK,
+    choice: RuntimeChoice = LOOPBACK,
     resume: bool = False,
     quiet: bool = False,
     given: Dataset | None = None,
     on_round: OnRound | None = None,
 ) -> dict[str, Any]:
-    """Do everything and return what `--json` prints. `cast` decides who carries the messages, and
+    """Do everything and return what `--json` prints. `choice` decides who carries the messages, and
     no number. Raises FedRecError.
 
     given: a data set in memory, in the place of the one that the scenario's data table names.
     on_round: called after every round.
     """
-    _require_runtime_fits(scenario, cast)
+    _require_runtime_fits(scenario, choice)
     console, started = Console(stderr=True, quiet=quiet), time.perf_counter()
-    with open_folder(scenario, name, cast, resume=resume) as folder:
-        done, facts = _run(scenario, cast, folder, console, given, on_round)
+    with open_folder(scenario, name, choice, resume=resume) as folder:
+        done, facts = _run(scenario, choice, folder, console, given, on_round)
         result = write_run(done, facts, console, started=started, quiet=quiet)
         record.finish(folder)
     return result
@@ -60,7 +60,7 @@ def run(
 
 def _run(
     scenario: Scenario,
-    cast: RuntimeChoice,
+    choice: RuntimeChoice,
     folder: Path,
     console: Console,
     given: Dataset | None,
@@ -81,7 +81,7 @@ def _run(
             "compare.published is for ratings, but this data holds clicks", "Leave it out."
         )
     runtime, budget = (
-        cast.carrier(dataset.catalogue),
+        choice.carrier(dataset.catalogue),
         budget_of(scenario.privacy, dataset.provenance.files),
     )
     work = Work(facts, split, folder, console, runtime, budget, on_round)
@@ -101,7 +101,7 @@ def _run(
     }
     done = Run(
         scenario,
-        cast,
+        choice,
         folder,
         dataset,
         split,
@@ -116,15 +116,15 @@ def _run(
     return done, facts
 
 
-def _require_runtime_fits(scenario: Scenario, cast: RuntimeChoice) -> None:
-    if scenario.privacy.shares == "real" and cast.runtime != "loopback":
+def _require_runtime_fits(scenario: Scenario, choice: RuntimeChoice) -> None:
+    if scenario.privacy.shares == "real" and choice.runtime != "loopback":
         raise SettingsError(
-            f"privacy.shares has no effect with --runtime {cast.runtime}, which always shares",
+            f"privacy.shares has no effect with --runtime {choice.runtime}, which always shares",
             "Leave one of the two out.",
         )
-    if scenario.privacy.limits and cast.runtime in {"flower", "processes"}:
+    if scenario.privacy.limits and choice.runtime in {"flower", "processes"}:
         cause = (
-            f"privacy.personal_epsilons: clients of --runtime {cast.runtime} have one limit "
+            f"privacy.personal_epsilons: clients of --runtime {choice.runtime} have one limit "
             "each, their own setting"
         )
         raise SettingsError(

@@ -52,20 +52,20 @@ def run(
     scenario: Scenario,
     *,
     name: str,
-    cast: RuntimeChoice = LOOPBACK,
+    choice: RuntimeChoice = LOOPBACK,
     resume: bool = False,
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Do everything and return what `--json` prints. Raises FedRecError."""
     from fedrec.report.table import print_methods
 
-    runtime = carrier(scenario, cast)
+    runtime = carrier(scenario, choice)
     # sums depend on their number: the same scenario gives the same bytes everywhere
     torch.set_num_threads(1)
     console, started = Console(stderr=True, quiet=quiet), time.perf_counter()
-    with open_folder(scenario, name, cast, resume=resume) as folder:
+    with open_folder(scenario, name, choice, resume=resume) as folder:
         done, content, result = _run(scenario, folder, console, runtime)
-        result = {**result, "runtime": cast.described, "seconds": time.perf_counter() - started}
+        result = {**result, "runtime": choice.described, "seconds": time.perf_counter() - started}
         write_json(folder / RESULT, result)
         record.finish(folder)
     if not quiet:

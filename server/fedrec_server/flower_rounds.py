@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from fedrec.data.clicklog import ClickLogProtocol
 from fedrec.errors import RunError, SettingsError
-from fedrec.federation.protocol import ReleaseDesk
+from fedrec.federation.protocol import ReleaseEndpoint
 from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
 from fedrec.settings import Scenario
 from fedrec_server.device_clients import DeviceClients, Publication
-from fedrec_server.executor import Executor, LostRunError
+from fedrec_server.executor import AppRunner, LostRunError
 from fedrec_server.flower import FlowerBroadcast, Owner, bundle, server_app
 from fedrec_server.public import PublicData
-from fedrec_server.rounds import Progress, check, run_rounds
+from fedrec_server.rounds import KeptRound, check, run_rounds
 from fedrec_server.settings import ServerSettings
 from fedrec_server.stopping import Sleep
 from fedrec_server.trainings import Trainings
@@ -37,7 +37,7 @@ server gives up."""
 def flower_rounds(
     scenario: Scenario,
     settings: ServerSettings,
-    desk: ReleaseDesk | None,
+    endpoint: ReleaseEndpoint | None,
     trainings: Trainings,
     metrics: Metrics,
     sleep: Sleep,
@@ -50,19 +50,27 @@ def flower_rounds(
         from fedrec_server.news import check as check_news  # brings torch
         from fedrec_server.public_news import read_public_news
 
-        check_news(scenario, desk)
+        check_news(scenario, endpoint)
         catalogue = read_public_news(Path(settings.public.path), settings.public.format, scenario)
         return FlowerRounds(
-            scenario, settings, None, desk, trainings, metrics, sleep, owner, catalogue=catalogue
+            scenario,
+            settings,
+            None,
+            endpoint,
+            trainings,
+            metrics,
+            sleep,
+            owner,
+            catalogue=catalogue,
         )
     public = settings.public.read()
     check(scenario, public)
-    if desk is None:
+    if endpoint is None:
         raise SettingsError(
             "the server's settings have no aggregator",
             "Give them an aggregator table, or three, as in docs/deploy.md.",
         )
-    return FlowerRounds(scenario, settings, public, desk, trainings, metrics, sleep, owner)
+    return FlowerRounds(scenario, settings, public, endpoint, trainings, metrics, sleep, owner)
 
 
 @dataclass
@@ -74,7 +82,7 @@ class FlowerRounds:
     scenario: Scenario
     settings: ServerSettings
     public: PublicData | None
-    desk: ReleaseDesk | None
+    endpoint: ReleaseEndpoint | None
     trainings: Trainings
     metrics: Metrics
     sleep: Sleep
@@ -83,7 +91,7 @@ class FlowerRounds:
     lost: int = 0
     catalogue: Catalogue | None = None
 
-    def carry_out(self, executor: Executor) -> None:
+    def carry_out(self, executor: AppRunner) -> None:
         """The training that `trainings` is at, to its end.
 
         Raises RunError where run after run is lost."""
@@ -120,7 +128,7 @@ class FlowerRounds:
         steps = run_news(
             self.scenario,
             catalogue,
-            self.desk,
+            self.endpoint,
             clients,
             self.trainings.folder,
             gathering=replace(chosen.whom_to_wait_for(), sleep=clients.pausing(sleep)),
@@ -148,21 +156,23 @@ class FlowerRounds:
         )
         if self.catalogue is not None:
             self._news(watched, self.catalogue)
-        elif self.public is not None and self.desk is not None:
-            self._rounds(watched, self.public, self.desk)
+        elif self.public is not None and self.endpoint is not None:
+            self._rounds(watched, self.public, self.endpoint)
 
-    def _rounds(self, clients: WatchedClients, public: PublicData, desk: ReleaseDesk) -> None:
+    def _rounds(
+        self, clients: WatchedClients, public: PublicData, endpoint: ReleaseEndpoint
+    ) -> None:
         chosen, sleep, told = self.settings, self.sleep, self.settings.devices
         published = Publication(Path(told.folder)) if told.users else None
         everybody = (
-            DeviceClients(clients, desk, published, told.users, told.window_s, sleep=sleep)
+            DeviceClients(clients, endpoint, published, told.users, told.window_s, sleep=sleep)
             if published
             else clients
         )
         rounds = run_rounds(
             self.scenario,
             public,
-            desk,
+            endpoint,
             everybody,
             self.trainings.folder,
             gathering=replace(chosen.whom_to_wait_for(), sleep=clients.pausing(sleep)),
@@ -181,7 +191,7 @@ class FlowerRounds:
         if published:
             published.withdraw()
 
-    def _tell(self, progress: Progress) -> None:
+    def _tell(self, progress: KeptRound) -> None:
         line = progress.line
         self.metrics.reports(accepted=line.reported, rejected=line.rejected)
         self.metrics.moved(

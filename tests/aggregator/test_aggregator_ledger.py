@@ -259,17 +259,17 @@ def test_a_long_growth_is_followed_piece_by_piece(
 
 
 def test_a_client_whose_own_ledger_got_shorter_is_refused_also_after_a_restart(world: Any) -> None:
-    desk = world.aggregator.client_desk("client-0")
+    endpoint = world.aggregator.client_endpoint("client-0")
     for charged in (0, 2, 2, 5):
-        desk.growth(LedgerHead(), charged)
+        endpoint.growth(LedgerHead(), charged)
     world.restart()
     with pytest.raises(RefusedError, match="has 4 entries, it had 5") as caught:
-        world.aggregator.client_desk("client-0").growth(LedgerHead(), 4)
+        world.aggregator.client_endpoint("client-0").growth(LedgerHead(), 4)
     assert (caught.value.code, "newest state folder" in caught.value.remedy) == (
         "stale-ledger",
         True,
     )
-    world.aggregator.client_desk("client-1").growth(LedgerHead(), 0)
+    world.aggregator.client_endpoint("client-1").growth(LedgerHead(), 0)
 
 
 def test_a_folder_has_one_aggregator(make: Callable[..., Any]) -> None:

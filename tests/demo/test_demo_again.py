@@ -16,7 +16,7 @@ from fedrec_server.gathering import Gathering
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import run_rounds
 from fedrec_server.runs import Runs
-from fedrec_server.schedule import Schedule
+from fedrec_server.schedule import TrainingSchedule
 from fedrec_server.trainings import Trainings
 from fedrec_simulations.demo.trial import TRAININGS, Trial
 from fedrec_simulations.runtimes.in_process import SLOWEST_ROUND_S, parties
@@ -37,18 +37,18 @@ def test_two_trainings_by_real_parties_the_second_from_the_first_are_those_of_on
         runs = Runs(there.server)
         trainings = Trainings(
             runs,
-            Schedule(there.server, again=training > 0),
+            TrainingSchedule(there.server, again=training > 0),
             guarantee_of(trial.scenario),
             noise="seeded",
             name="demo",
         )
-        with parties(trial.job(training), catalogue, clients=2) as cast:
+        with parties(trial.job(training), catalogue, clients=2) as opened:
             for entry in trainings.each(lambda seconds: None):
                 rounds = run_rounds(
                     trial.scenario,
                     public,
-                    cast.aggregator,
-                    FlowerBroadcast(cast.grid(), SLOWEST_ROUND_S),
+                    opened.aggregator,
+                    FlowerBroadcast(opened.grid(), SLOWEST_ROUND_S),
                     trainings.folder,
                     gathering=Gathering(
                         expected_users=facts.num_users, min_clients=2, timeout_s=0.0

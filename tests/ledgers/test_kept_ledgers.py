@@ -19,11 +19,11 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
 from fedrec.run.data.budget import DataBudget
-from fedrec_client.click_entries import Bound
+from fedrec_client.click_entries import RunBinding
 from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.device.ledger import DeviceLedger
 from fedrec_client.ledger import ClientLedger
-from fedrec_client.serving_entries import Drawn, Question
+from fedrec_client.serving_entries import Drawn, ServingQuestion
 from fedrec_client.serving_ledger import ServingLedger
 
 KEPT = json.loads((Path(__file__).parent / "kept_ledgers.json").read_text())
@@ -65,7 +65,7 @@ def test_a_ledger_of_clicks_opens(tmp_path: Path) -> None:
         assert ledger.head == KEPT["clicks.sqlite"]["head"]
         (run,) = ledger.runs
         assert run.price == Costs((PaddedEvent("report", 0.5, 0.25),), (PureEvent("label", 1.0),))
-        assert run.bound == Bound("t", "d", 3, 0, 5, 2)
+        assert run.bound == RunBinding("t", "d", 3, 0, 5, 2)
         users = np.array([True, False, True])
         assert not ledger.answer("run", 0, "question", users, most=2)
 
@@ -75,11 +75,13 @@ def test_a_ledger_of_answers_opens(tmp_path: Path) -> None:
     with closing(ServingLedger(path, limit=CLICKS, clock=lambda: ONE_S)) as ledger:
         assert ledger.head == KEPT["answers.sqlite"]["head"]
         price = GaussianEvent("answer", 0.25, "click", "replace")
-        asked = Question("v", "with", "1-abc", Guarantee(1.0, 1e-5, "click", "replace"), price)
+        asked = ServingQuestion(
+            "v", "with", "1-abc", Guarantee(1.0, 1e-5, "click", "replace"), price
+        )
         known, fresh = ledger.answer(asked, lambda: pytest.fail("drawn again"))
         assert not fresh
         assert (list(known.raw), list(known.sent), known.noise_std) == ([0.1, -2.5], [0.5], 0.5)
-        other = Question("v", "with", "2-abc", asked.guarantee, price)
+        other = ServingQuestion("v", "with", "2-abc", asked.guarantee, price)
         drawn = Drawn(np.zeros(1), np.zeros(1, np.float32), 0.5, price)
         assert ledger.answer(other, lambda: drawn)[1]
 

@@ -22,7 +22,7 @@ from fedrec.ledgers.head_file import HeadFile
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import PaddedEvent
-from fedrec_client.serving_entries import Drawn, Question, event_of
+from fedrec_client.serving_entries import Drawn, ServingQuestion, event_of
 from fedrec_client.serving_ledger import ServingLedger
 from tests.waiting import HANG_S
 
@@ -30,13 +30,15 @@ LIMIT, ANSWER = Guarantee(10.0, 1e-5, "click", "replace"), Guarantee(5.0, 1e-5, 
 DAY_S = 86_400.0
 
 
-def question(history: str = "a", rows: str = "rows", guarantee: Guarantee = ANSWER) -> Question:
-    return Question(
+def question(
+    history: str = "a", rows: str = "rows", guarantee: Guarantee = ANSWER
+) -> ServingQuestion:
+    return ServingQuestion(
         "0" * 16, rows, history, guarantee, event_of(mu_for(guarantee.epsilon, guarantee.delta))
     )
 
 
-def drawn(asked: Question, number: float = 1.0) -> Drawn:
+def drawn(asked: ServingQuestion, number: float = 1.0) -> Drawn:
     return Drawn(np.full(4, number), np.full(4, number, np.float32), 0.5, asked.price)
 
 
@@ -60,7 +62,9 @@ def opened(path: Path) -> Iterator[Callable[..., ServingLedger]]:
         ledger.close()
 
 
-def answered(ledger: ServingLedger, asked: Question, number: float = 1.0) -> tuple[Any, bool]:
+def answered(
+    ledger: ServingLedger, asked: ServingQuestion, number: float = 1.0
+) -> tuple[Any, bool]:
     return ledger.answer(asked, lambda: drawn(asked, number))
 
 

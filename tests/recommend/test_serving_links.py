@@ -23,7 +23,7 @@ from fedrec_client.explaining import decoded, explained
 from fedrec_client.recommending import Recommender
 from fedrec_client.serving_connection import connect
 from fedrec_client.serving_http import HttpServer
-from fedrec_client.serving_link import Query, Trust
+from fedrec_client.serving_link import ServingQuery, Trust
 
 from .conftest import HISTORY, PlainServer, write_bundle
 
@@ -249,7 +249,7 @@ def test_an_address_that_is_none_or_would_be_readable_is_refused(url: str) -> No
 
 @pytest.mark.parametrize(
     "ask",
-    [HttpServer.newest, lambda server: server.recommend(Query("0" * 16, np.zeros(3), 5))],
+    [HttpServer.newest, lambda server: server.recommend(ServingQuery("0" * 16, np.zeros(3), 5))],
     ids=["newest", "recommend"],
 )
 @pytest.mark.parametrize(

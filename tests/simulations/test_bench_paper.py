@@ -195,7 +195,7 @@ def test_the_page_stands_alone_and_has_every_value_a_chart_and_the_warning(
     for row in made["figures"]["figure3"]["rows"]:
         assert f"{row['value']:.4f}" in shown
         assert f"{row['interval'][0]:.4f} to {row['interval'][1]:.4f}" in shown
-    assert shown.count("<svg ") == 2  # one chart, for a desk and for a phone
+    assert shown.count("<svg ") == 2  # one chart, for an endpoint and for a phone
     assert shown.count('class="error') == 2 * 8
     assert "NOT the paper&#39;s data (ML-10M): this is planted data" in shown
     assert "figure.points=[0,0.25]" in shown

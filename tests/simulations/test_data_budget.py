@@ -283,7 +283,7 @@ def flower(data: Path, folder: str, *more: str, resume: bool = False, stop: bool
 
     with pytest.raises(StoppedError) if stop else nullcontext():
         run_scenario(
-            chosen, name="one", cast=RuntimeChoice("flower", 2), resume=resume, quiet=True,
+            chosen, name="one", choice=RuntimeChoice("flower", 2), resume=resume, quiet=True,
             on_round=after_round,
         )  # fmt: skip
 

@@ -20,13 +20,13 @@ from fedrec.ledgers.chain import EntryType, genesis, head_after
 from fedrec.ledgers.head_file import HeadFile
 from fedrec.ledgers.line_file import LineFile
 from fedrec.storage import writing
-from fedrec_client.device.questions import Promise, delta_of
+from fedrec_client.device.questions import DevicePromise, delta_of
 
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Spent:
+class DeviceCharge:
     """One round that was charged."""
 
     number: int
@@ -42,9 +42,9 @@ def _head(before: str, line: list[Any]) -> str:
     return head_after(before, *line)
 
 
-def _read(number: int, line: list[Any], head: str) -> Spent:
+def _read(number: int, line: list[Any], head: str) -> DeviceCharge:
     run, round, question, plan, mu = line
-    return Spent(number, run, int(round), question, plan, float.fromhex(mu), head)
+    return DeviceCharge(number, run, int(round), question, plan, float.fromhex(mu), head)
 
 
 ROUNDS = EntryType(
@@ -72,12 +72,12 @@ class DeviceLedger:
         self.secret = self._kept_secret(folder / "secret")
 
     @property
-    def entries(self) -> tuple[Spent, ...]:
+    def entries(self) -> tuple[DeviceCharge, ...]:
         """Every round that was charged, oldest first."""
         return tuple(self._lines.entries)
 
     def charge(
-        self, run: str, round: int, question: str, promise: Promise, releases: Sequence[str]
+        self, run: str, round: int, question: str, promise: DevicePromise, releases: Sequence[str]
     ) -> bool:
         """Durably charge these releases. False where this was charged before: a resend.
 

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from fedrec.errors import RunError
 from fedrec.privacy.accounting import GaussianEvent, compose, epsilon_of
 from fedrec.privacy.guarantee import compared
-from fedrec_aggregator.chain import Charge, Link, Released, read
+from fedrec_aggregator.chain import Charge, LedgerLink, RoundReleased, read
 from fedrec_aggregator.outputs import MAGIC
 from fedrec_aggregator.postgres_ledger import held_in
 
@@ -36,7 +36,7 @@ def aggregator(folder: Path, round: int | None) -> Content:
     rounds = [
         _round(folder, new)
         for new in links
-        if isinstance(new.entry, Released) and round in {None, new.entry.round}
+        if isinstance(new.entry, RoundReleased) and round in {None, new.entry.round}
     ]
     charges = [
         _charge(new)
@@ -53,7 +53,7 @@ def aggregator(folder: Path, round: int | None) -> Content:
     }
 
 
-def ledger_by(settings: AggregatorSettings) -> tuple[tuple[Link, ...], Content]:
+def ledger_by(settings: AggregatorSettings) -> tuple[tuple[LedgerLink, ...], Content]:
     """As `ledger_of`, wherever the settings say that it lies; nothing before its first entry."""
     if settings.postgres is not None:
         held = held_in(settings.postgres.conninfo)
@@ -62,7 +62,7 @@ def ledger_by(settings: AggregatorSettings) -> tuple[tuple[Link, ...], Content]:
     return ledger_of(path) if path.exists() else ((), {})
 
 
-def ledger_of(path: Path) -> tuple[tuple[Link, ...], Content]:
+def ledger_of(path: Path) -> tuple[tuple[LedgerLink, ...], Content]:
     """The chain of an aggregator that may be running, and its users by client.
 
     Raises RunError where it is damaged."""
@@ -129,7 +129,7 @@ def _blocks(shapes: dict[str, list[int]], noise: str) -> list[Content]:
     ]
 
 
-def _charge(new: Link) -> Content:
+def _charge(new: LedgerLink) -> Content:
     assert isinstance(new.entry, Charge)
     return {"time_s": new.time_s, "hash": new.head, **vars(new.entry)}
 
@@ -147,8 +147,8 @@ def spent_of(events: Iterable[GaussianEvent]) -> Content:
     }
 
 
-def _round(folder: Path, new: Link) -> Content:
-    assert isinstance(new.entry, Released)
+def _round(folder: Path, new: LedgerLink) -> Content:
+    assert isinstance(new.entry, RoundReleased)
     entry = new.entry
     file = release_file(folder / "releases" / entry.run / f"round-{entry.round:03d}.safetensors")
     same = file.get("sha256") == entry.release_sha256

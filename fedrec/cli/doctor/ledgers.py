@@ -18,12 +18,12 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.privacy.mixtures import epsilon_of_events
 from fedrec.recipes import guarantee_of
 from fedrec.settings import Scenario
-from fedrec_aggregator.chain import Charge, Link
+from fedrec_aggregator.chain import Charge, LedgerLink
 from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_client.click_entries import runs_of
 from fedrec_client.click_ledger import read_entries as read_click_entries
 from fedrec_client.ledger import read_entries
-from fedrec_client.ledger_entries import Entry
+from fedrec_client.ledger_entries import RoundCharge
 from fedrec_client.serving_ledger import read_answers
 from fedrec_client.settings import ClientSettings
 
@@ -115,11 +115,11 @@ def client_limit(settings: ClientSettings, scenario: Scenario) -> str:
     )
 
 
-def _links(settings: AggregatorSettings) -> tuple[Link, ...]:
+def _links(settings: AggregatorSettings) -> tuple[LedgerLink, ...]:
     return ledger_by(settings)[0]
 
 
-def _entries(settings: ClientSettings) -> tuple[Entry, ...]:
+def _entries(settings: ClientSettings) -> tuple[RoundCharge, ...]:
     path = Path(settings.state) / "ledger.sqlite"
     return read_entries(path) if path.exists() else ()
 

@@ -34,7 +34,7 @@ from typing import IO
 from fedrec import __version__
 from fedrec.errors import RunError, SettingsError
 from fedrec.operations.party_settings import kind_of
-from fedrec_aggregator.chain import Released, read
+from fedrec_aggregator.chain import RoundReleased, read
 from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_client.settings import load as load_client
 from fedrec_server.settings import load as load_server
@@ -267,7 +267,7 @@ def _examined(party: Party, name: str, content: bytes) -> _Ledger:
 
 def _aggregators(path: Path, database: sqlite3.Connection) -> _Ledger:
     links = read(database, path)
-    done = [link.entry for link in links if isinstance(link.entry, Released)]
+    done = [link.entry for link in links if isinstance(link.entry, RoundReleased)]
     files = frozenset(f"releases/{entry.run}/round-{entry.round:03d}.safetensors" for entry in done)
     return _Ledger(len(links), links[-1].head if links else "", releases=files)
 

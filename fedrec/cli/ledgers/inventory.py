@@ -15,7 +15,7 @@ from fedrec.errors import RunError, SettingsError
 from fedrec.federation.protocol import LedgerHead
 from fedrec.ledgers.sqlite_ledger import read_clock
 from fedrec.operations.party_settings import kind_of
-from fedrec_aggregator.chain import Charge, ClockSet, Link, Released
+from fedrec_aggregator.chain import Charge, ClockSet, LedgerLink, RoundReleased
 from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_client import click_ledger
@@ -117,7 +117,7 @@ def _of_aggregator(settings: AggregatorSettings) -> Shown:
     place = "PostgreSQL" if settings.postgres else str(settings.state / "ledger.sqlite")
     rounds = dict[str, int]()
     for link in links:
-        if isinstance(link.entry, Released):
+        if isinstance(link.entry, RoundReleased):
             rounds[link.entry.run] = rounds.get(link.entry.run, 0) + 1
     jumps = tuple(
         Jump(number, e.last_s, e.now_s)
@@ -186,14 +186,14 @@ def require_there(path: Path) -> None:
         )
 
 
-def chain_of(settings: AggregatorSettings) -> tuple[tuple[Link, ...], Content]:
+def chain_of(settings: AggregatorSettings) -> tuple[tuple[LedgerLink, ...], Content]:
     """The links of an aggregator's ledger, in its file or in PostgreSQL, and what they say."""
     if settings.postgres:
         return ledger_by(settings)
     return _links(settings.state / "ledger.sqlite")
 
 
-def _links(path: Path) -> tuple[tuple[Link, ...], Content]:
+def _links(path: Path) -> tuple[tuple[LedgerLink, ...], Content]:
     require_there(path)
     with suppress(sqlite3.Error), closing(sqlite3.connect(path, timeout=5.0)) as database:
         # finishes what a crash left in SQLite's journal: read only, that cannot be

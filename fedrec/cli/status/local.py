@@ -16,7 +16,7 @@ from fedrec.cli.disclosure.aggregator import ledger_by
 from fedrec.errors import FedRecError
 from fedrec.privacy.accounting import GaussianEvent, compose, epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
-from fedrec_aggregator.chain import Charge, Released
+from fedrec_aggregator.chain import Charge, RoundReleased
 from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_client.ledger import read_entries
 from fedrec_client.settings import ClientSettings
@@ -40,7 +40,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KnownProgress:
     """How far a party came, by its ledger or its notes; None where they do not say."""
 
     round: int | None = None
@@ -73,48 +73,52 @@ def process(state: Path, name: str) -> Process:
     return Process(True, told, started_s)
 
 
-def kept_by_aggregator(settings: AggregatorSettings) -> Kept:
+def kept_by_aggregator(settings: AggregatorSettings) -> KnownProgress:
     """Users, the last round released, and what its limit leaves."""
     with suppress(FedRecError):
         links, users = ledger_by(settings)
         if not links:
-            return Kept()
-        last = next((link for link in reversed(links) if isinstance(link.entry, Released)), None)
+            return KnownProgress()
+        last = next(
+            (link for link in reversed(links) if isinstance(link.entry, RoundReleased)), None
+        )
         left = _left(
             settings.limit, [link.entry.event for link in links if isinstance(link.entry, Charge)]
         )
         round, at_s = (
             (last.entry.round, last.time_s)
-            if last and isinstance(last.entry, Released)
+            if last and isinstance(last.entry, RoundReleased)
             else (None, None)
         )
-        return Kept(round, sum(users.values()), left, at_s)
-    return Kept()
+        return KnownProgress(round, sum(users.values()), left, at_s)
+    return KnownProgress()
 
 
-def kept_by_server(state: Path) -> Kept:
+def kept_by_server(state: Path) -> KnownProgress:
     """The last round that is kept of the newest training, when, and whether its model is there."""
     with suppress(OSError, ValueError, KeyError, TypeError, IndexError, FedRecError):
         folder = run_folder(state)
         phase = "finished" if (folder / "model" / "manifest.json").exists() else ""
         lines = folder / "rounds.jsonl"
         if not lines.exists():
-            return Kept(phase=phase)
+            return KnownProgress(phase=phase)
         last = json.loads(lines.read_text().splitlines()[-1])
-        return Kept(int(last["round"]), int(last["enrolled"]), None, lines.stat().st_mtime, phase)
-    return Kept()
+        return KnownProgress(
+            int(last["round"]), int(last["enrolled"]), None, lines.stat().st_mtime, phase
+        )
+    return KnownProgress()
 
 
-def kept_by_client(settings: ClientSettings) -> Kept:
+def kept_by_client(settings: ClientSettings) -> KnownProgress:
     """The last round charged, and what is left for each user."""
     path = Path(settings.state) / "ledger.sqlite"
     if settings.privacy.unit != "user" or not path.exists():
-        return Kept()
+        return KnownProgress()
     with suppress(FedRecError):
         entries = read_entries(path)
         left = _left(settings.privacy.limit, [event for entry in entries for event in entry.events])
-        return Kept(entries[-1].round if entries else None, None, left)
-    return Kept()
+        return KnownProgress(entries[-1].round if entries else None, None, left)
+    return KnownProgress()
 
 
 def _left(limit: Guarantee | None, events: list[GaussianEvent]) -> float:

@@ -45,7 +45,7 @@ _ROUNDING = 1e-9  # relative, as in `fedrec.privacy.ledger`
 
 
 @dataclass(frozen=True)
-class Entry:
+class BudgetCharge:
     """One charge of a training: its events all protect the same unit.
 
     `head` closes the chain so far."""
@@ -98,7 +98,7 @@ class DataBudget:
     limit: Guarantee
     clock: Callable[[], float] = field(default=time.time, compare=False)
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[BudgetCharge, ...]:
         """All charges, oldest first.
 
         Raises RunError where the file is damaged or older than its head file says."""
@@ -173,7 +173,7 @@ class DataBudget:
                 ),
             ) from None
 
-    def _require_room(self, entries: Sequence[Entry], events: Sequence[Event]) -> None:
+    def _require_room(self, entries: Sequence[BudgetCharge], events: Sequence[Event]) -> None:
         if not self.limit.private or not events:
             return
         same = (events[0].unit, events[0].neighbours)
@@ -195,7 +195,7 @@ class DataBudget:
                 f"{self.path} lists what was spent. Ask for less, or decide on a larger limit.",
             )
 
-    def _opened(self) -> LineFile[Entry]:
+    def _opened(self) -> LineFile[BudgetCharge]:
         """By one process at a time, for the moment of a charge."""
         mode = 0o600 if self._own else 0o666
         return LineFile(self.path, CHARGES, head_file=HeadFile(self.path), wait=True, mode=mode)
@@ -274,7 +274,7 @@ def _private(events: Sequence[Event]) -> bool:
     return all(math.isfinite(e.epsilon if isinstance(e, PureEvent) else e.mu) for e in events)
 
 
-def _trainings(entries: Iterable[Entry]) -> int:
+def _trainings(entries: Iterable[BudgetCharge]) -> int:
     """A training has the name of its folder, where another may train after it: one for each time
     that the first release of a name was charged."""
     firsts = dict[str, str]()
@@ -328,11 +328,13 @@ def _event(written: Sequence[str], unit: Unit, neighbours: Neighbours) -> Event:
     return event
 
 
-def _read(_: int, line: Mapping[str, Any], head: str) -> Entry:
+def _read(_: int, line: Mapping[str, Any], head: str) -> BudgetCharge:
     events = tuple(_event(event, line["unit"], line["neighbours"]) for event in line["events"])
     if not events:
         raise ValueError("a charge of nothing")
-    return Entry(line["number"], line["time_s"], line["training"], line["noise"], events, head)
+    return BudgetCharge(
+        line["number"], line["time_s"], line["training"], line["noise"], events, head
+    )
 
 
 CHARGES = EntryType(genesis("fedrec data budget 1"), head_after, _read)

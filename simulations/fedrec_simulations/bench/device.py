@@ -1,12 +1,11 @@
 """What does a client hold at rest? A real `fedrec client` with its SuperNode, over mutual TLS,
 after it has joined a run.
 
-One person's ratings, a gate, a SuperLink and an aggregator as in deployment. Taken while the worker
-is there, which holds the data and the ledger and answers, and after it has ended because nothing
-was asked (`idle_s` of the client's settings). Resident memory counts pages that two processes share
-twice; `together_mb` counts every page once, from the kernel's own tables, which only root may read:
-0 elsewhere.
-"""
+One person's ratings, a proxy, a SuperLink and an aggregator as in deployment. Taken while the
+worker is there, which holds the data and the ledger and answers, and after it has ended because
+nothing was asked (`idle_s` of the client's settings). Resident memory counts pages that two
+processes share twice; `together_mb` counts every page once, from the kernel's own tables, which
+only root may read: 0 elsewhere."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ def run(*, quick: bool = False) -> dict[str, Any]:
         there.close()
         stack.callback(server.join)
         stack.callback(server.terminate)
-        settings = _settings(folder, access[_NAME], gate=here.recv(), idle_s=5.0)
+        settings = _settings(folder, access[_NAME], proxy=here.recv(), idle_s=5.0)
         client = subprocess.Popen(
             [sys.executable, "-m", "fedrec.cli", "client", "--settings", str(settings)]
         )
@@ -78,7 +77,7 @@ def run(*, quick: bool = False) -> dict[str, Any]:
     }
 
 
-def _settings(folder: Path, aggregator: Access, *, gate: str, idle_s: float) -> Path:
+def _settings(folder: Path, aggregator: Access, *, proxy: str, idle_s: float) -> Path:
     ratings = "".join(f"me,item{number or ''},{1 + number % 5}\n" for number in range(100))
     (folder / "ratings.csv").write_text("user,item,rating\n" + ratings)
     keys = f'certificate = "{aggregator.certificate}"\nkey = "{aggregator.key}"\n'
@@ -88,7 +87,7 @@ def _settings(folder: Path, aggregator: Access, *, gate: str, idle_s: float) -> 
         f'[data]\npath = "ratings.csv"\nrating_range = [1, 5]\n'
         f'[privacy]\nmax_epsilon = "inf"\n[aggregator]\naddress = "{aggregator.address}"\nca = '
         f'"{aggregator.ca}"\n{keys}'
-        f'[superlink]\naddress = "{gate}"\nroot_certificates = "{aggregator.ca}"\n{keys}'
+        f'[superlink]\naddress = "{proxy}"\nroot_certificates = "{aggregator.ca}"\n{keys}'
     )
     return path
 

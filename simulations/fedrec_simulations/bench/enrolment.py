@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedrec.randomness import SystemStreams
-from fedrec.transport.aggregator_client import RemoteReportDesk
+from fedrec.transport.aggregator_client import RemoteReportEndpoint
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
@@ -44,12 +44,12 @@ def run(*, quick: bool = False) -> dict[str, Any]:
             ledger = process.submit(_ledger, state, calls).result()
         with (
             intake.running(Path(folder)) as (access, pid),
-            RemoteReportDesk(access[intake.CLIENTS[0]]) as desk,
+            RemoteReportEndpoint(access[intake.CLIENTS[0]]) as endpoint,
         ):
-            desk.enroll(_tokens(3 * _NEW, 1))
+            endpoint.enroll(_tokens(3 * _NEW, 1))
             before_s = intake.processor_s(pid)
             for call in range(calls):
-                desk.enroll(_tokens(3 * _NEW + 1 + call, 1))
+                endpoint.enroll(_tokens(3 * _NEW + 1 + call, 1))
             service_us = 1e6 * (intake.processor_s(pid) - before_s) / calls
     return {
         "users": users,

@@ -38,7 +38,7 @@ from fedrec.federation.wire import question_digest, question_header, unpack_rele
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk
+from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint
 from fedrec.transport.channel import Access
 from fedrec_aggregator import main
 from fedrec_aggregator.settings import AggregatorSettings, validated
@@ -130,8 +130,8 @@ def _large(shape: LargeShape, width: int) -> dict[str, float]:
         running(Path(folder), min_cohort=1) as (access, pid),
     ):
         with (
-            RemoteReportDesk(access[CLIENTS[0]]) as client,
-            RemoteReleaseDesk(access["server"]) as server,
+            RemoteReportEndpoint(access[CLIENTS[0]]) as client,
+            RemoteReleaseEndpoint(access["server"]) as server,
         ):
             # the second never reports
             client.enroll([bytes(_names(np.arange(1))[0]), bytes(_names(np.arange(1, 2))[0])])
@@ -232,8 +232,8 @@ def _measure(
 ) -> tuple[float, float]:
     """Reports a second of one round, all of them counted, and the aggregator's processor time for
     one in microseconds."""
-    with RemoteReleaseDesk(access["server"]) as desk:
-        desk.open_run(RUN, _plan())
+    with RemoteReleaseEndpoint(access["server"]) as endpoint:
+        endpoint.open_run(RUN, _plan())
         pipes = []
         for number, name in enumerate(CLIENTS):
             here, there = SPAWN.Pipe()
@@ -245,13 +245,13 @@ def _measure(
             pipes.append(here)
         enrolled = [pipe.recv() for pipe in pipes]
         header = question_header(_question(shape, sending.round), run=RUN, plan=_plan().digest())
-        desk.open_round(Opening(RUN, sending.round, header, question_digest(header), 3_600.0))
+        endpoint.open_round(Opening(RUN, sending.round, header, question_digest(header), 3_600.0))
         before_s = processor_s(pid)
         for pipe in pipes:
             pipe.send("go")
         spans = [pipe.recv() for pipe in pipes]
         cpu_s = processor_s(pid) - before_s
-        counted = desk.status(RUN, sending.round).reported
+        counted = endpoint.status(RUN, sending.round).reported
     if counted != sum(enrolled):
         raise RuntimeError(f"{counted} of {sum(enrolled)} reports were counted")
     took_s = max(float(end) for _, end in spans) - min(float(start) for start, _ in spans)
@@ -269,12 +269,15 @@ def _send(
     users = first_user + np.arange(sending.users) + 10**9 * sending.round
     parts = np.array_split(users, -(-sending.users // sending.users_per_call))
     batches = [pack_reports(_batch(shape, part, sending.round), digest) for part in parts]
-    with RemoteReportDesk(access) as desk, ThreadPoolExecutor(sending.calls_at_once) as calls:
-        desk.enroll([bytes(token) for token in _names(users)])
+    with (
+        RemoteReportEndpoint(access) as endpoint,
+        ThreadPoolExecutor(sending.calls_at_once) as calls,
+    ):
+        endpoint.enroll([bytes(token) for token in _names(users)])
         there.send(len(users))
         there.recv()
         start = time.monotonic()
-        list(calls.map(lambda batch: desk.report(RUN, sending.round, batch), batches))
+        list(calls.map(lambda batch: endpoint.report(RUN, sending.round, batch), batches))
         there.send((start, time.monotonic()))
 
 

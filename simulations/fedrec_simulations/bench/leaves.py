@@ -38,10 +38,10 @@ from fedrec.federation.report_batches import pack_reports, select_users
 from fedrec.federation.wire import question_digest, question_header
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.pins import write_pins
-from fedrec.transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk
+from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint
 from fedrec.transport.channel import Access
 from fedrec_aggregator.settings import AggregatorSettings, validated
-from fedrec_client.leaves import Leaves
+from fedrec_client.leaves import LeafEndpoints
 from fedrec_simulations.bench import intake
 from fedrec_simulations.bench.intake import CLIENTS, RUN, SPAWN, Shape
 from fedrec_simulations.experiments.rows import table
@@ -111,9 +111,9 @@ def _trial(shape: Shape, folder: Path, count: int, killed: str) -> dict[str, Any
         pipes = [_client(shape, number, tree) for number in range(len(CLIENTS))]
         users = sum(int(pipe.recv()) for pipe in pipes)
         opening = _opening(shape)
-        with RemoteReleaseDesk(tree.access(_ROOT, "server")) as desk:
-            desk.open_run(RUN, intake._plan())
-            desk.open_round(opening)
+        with RemoteReleaseEndpoint(tree.access(_ROOT, "server")) as endpoint:
+            endpoint.open_run(RUN, intake._plan())
+            endpoint.open_round(opening)
             warmed = sum(sent.users for sent in _sent(pipes, _FIRST))
             before = tree.processor_s()
             spans = _sent(pipes, _REST)
@@ -121,13 +121,13 @@ def _trial(shape: Shape, folder: Path, count: int, killed: str) -> dict[str, Any
             if killed:
                 tree.kill(killed)
                 tree.start(killed)
-            status = _closed(desk, opening, pipes)
+            status = _closed(endpoint, opening, pipes)
             if status.phase is not Phase.RELEASED or status.reported != users:
                 raise RuntimeError(
                     f"{status.reported} of {users} reports were counted, the round is "
                     f"{status.phase}"
                 )
-            release, root_s = desk.release(RUN, 0), tree.processor_s()[_ROOT] - before[_ROOT]
+            release, root_s = endpoint.release(RUN, 0), tree.processor_s()[_ROOT] - before[_ROOT]
         for pipe in pipes:
             pipe.send(None)
     took_s = max(span.end_s for span in spans) - min(span.start_s for span in spans)
@@ -146,22 +146,24 @@ def _trial(shape: Shape, folder: Path, count: int, killed: str) -> dict[str, Any
     }
 
 
-def _closed(desk: RemoteReleaseDesk, opening: Opening, pipes: Sequence[Connection]) -> RoundStatus:
+def _closed(
+    endpoint: RemoteReleaseEndpoint, opening: Opening, pipes: Sequence[Connection]
+) -> RoundStatus:
     """The round's end; begun again where root or leaf forgot it, as the server does
     (`round_driver`)."""
     status = RoundStatus(RUN, 0, opening.digest, Phase.SHORT)
     for _ in range(_ATTEMPTS):
         try:
-            status = desk.close(RUN, 0)
+            status = endpoint.close(RUN, 0)
             if status.phase is Phase.RELEASING:
-                status = desk.status(RUN, 0, wait_s=600.0)
+                status = endpoint.status(RUN, 0, wait_s=600.0)
             if status.phase is Phase.RELEASED:
                 break
         except RefusedError as failure:
             if failure.code != Refusal.ROUND_UNKNOWN:
                 raise
-        desk.open_run(RUN, intake._plan())
-        desk.open_round(opening)
+        endpoint.open_run(RUN, intake._plan())
+        endpoint.open_round(opening)
         _sent(pipes, _ALL)
     return status
 
@@ -284,14 +286,14 @@ def _send(shape: Shape, first_user: int, accesses: Sequence[Access], there: Conn
         even_ranges(len(accesses)),
         _opening(shape).digest,
     )
-    desks = [RemoteReportDesk(access) for access in accesses]
-    leaves, specs = Leaves(desks, ranges), intake._question(shape, 0).blocks
-    batches = [list[tuple[int, bytes]]() for _ in desks]
+    endpoints = [RemoteReportEndpoint(access) for access in accesses]
+    leaves, specs = LeafEndpoints(endpoints, ranges), intake._question(shape, 0).blocks
+    batches = [list[tuple[int, bytes]]() for _ in endpoints]
     # the same reports, however many leaves there are
     for first in range(0, len(users), _DRAWN_AT_ONCE):
         drawn = intake._batch(shape, users[first : first + _DRAWN_AT_ONCE], 0)
         places = leaves.places(drawn.tokens)
-        for leaf in range(len(desks)):
+        for leaf in range(len(endpoints)):
             mine = np.flatnonzero(places == leaf)
             for part in (
                 np.array_split(mine, -(-len(mine) // shape.users_per_batch)) if len(mine) else []
@@ -304,11 +306,11 @@ def _send(shape: Shape, first_user: int, accesses: Sequence[Access], there: Conn
 
     def sent(leaf: int, which: slice) -> int:
         for _, batch in batches[leaf][which]:
-            desks[leaf].report(RUN, 0, batch)
+            endpoints[leaf].report(RUN, 0, batch)
         return sum(count for count, _ in batches[leaf][which])
 
-    with ThreadPoolExecutor(len(desks)) as calls:
+    with ThreadPoolExecutor(len(endpoints)) as calls:
         while (asked := there.recv()) is not None:
             start, which = time.monotonic(), slice(*asked)
-            users_sent = sum(calls.map(sent, range(len(desks)), [which] * len(desks)))
+            users_sent = sum(calls.map(sent, range(len(endpoints)), [which] * len(endpoints)))
             there.send(_Sent(start, time.monotonic(), users_sent))

@@ -1,4 +1,4 @@
-"""What do a thousand idle nodes cost the server? A real gate and SuperLink, and synthetic nodes
+"""What do a thousand idle nodes cost the server? A real proxy and SuperLink, and synthetic nodes
 over mutual TLS.
 
 The server's process has all of `fedrec server` loaded and does its Flower side: a message to all
@@ -80,11 +80,11 @@ def _live(address: str, keys: Path, names: Sequence[str]) -> None:
 def serve(
     keys: Path, names: Sequence[str], seconds: float, messages: int, there: Connection
 ) -> None:
-    """The server's process: a gate and its SuperLink for these clients, two messages to all with
+    """The server's process: a proxy and its SuperLink for these clients, two messages to all with
     `seconds` between, and what that took."""
     import fedrec_server.main  # noqa: F401 - what a server has loaded counts
     from fedrec.operations.addresses import Address
-    from fedrec_server.executor import Executor
+    from fedrec_server.executor import AppRunner
     from fedrec_server.fleet_listener import FleetListener
     from fedrec_server.fleet_proxy import Certificate
     from fedrec_server.flower import bundle, server_app
@@ -95,39 +95,39 @@ def serve(
         SuperLink(keys / "flower", keys / "flower" / "superlink.sqlite") as superlink,
         FleetListener(
             Address("127.0.0.1", 0), lambda: superlink.address, certificate, holds=True
-        ) as gate,
+        ) as proxy,
     ):
         superlink.wait_until_up()
-        there.send(str(gate.address))
+        there.send(str(proxy.address))
 
         def rounds(broadcast: Any) -> None:
             there.send(
                 _measured(
-                    broadcast, gate, [os.getpid(), superlink.pid], len(names), seconds, messages
+                    broadcast, proxy, [os.getpid(), superlink.pid], len(names), seconds, messages
                 )
             )
 
         app = server_app(
-            rounds, timeout_s=1_800.0, again_s=1_800.0, owner=gate.owner, wake=gate.wake
+            rounds, timeout_s=1_800.0, again_s=1_800.0, owner=proxy.owner, wake=proxy.wake
         )
-        Executor(superlink.address, superlink.secret).run(app, bundle("0" * 64))
+        AppRunner(superlink.address, superlink.secret).run(app, bundle("0" * 64))
 
 
 def _measured(
-    broadcast: Any, gate: Any, pids: Sequence[int], nodes: int, seconds: float, messages: int
+    broadcast: Any, proxy: Any, pids: Sequence[int], nodes: int, seconds: float, messages: int
 ) -> dict[str, Any]:
     deadline = time.monotonic() + _ARRIVAL_S
-    while len(list(broadcast.grid.get_node_ids())) < nodes or gate.held < nodes:
+    while len(list(broadcast.grid.get_node_ids())) < nodes or proxy.held < nodes:
         if time.monotonic() > deadline:
             return {
                 "failure": (
                     f"{len(list(broadcast.grid.get_node_ids()))} of {nodes} nodes are there, "
-                    f"{gate.held} wait"
+                    f"{proxy.held} wait"
                 )
             }
         time.sleep(0.5)
     before = [_round(broadcast, nodes) for _ in range(messages)]
-    while gate.held < nodes and time.monotonic() < deadline + 60:
+    while proxy.held < nodes and time.monotonic() < deadline + 60:
         time.sleep(0.2)
     cpu_s, started = [intake.processor_s(pid) for pid in pids], time.monotonic()
     most_mb = [0.0, 0.0]
@@ -136,7 +136,7 @@ def _measured(
         most_mb = [max(most, resident_mb(pid)) for most, pid in zip(most_mb, pids, strict=True)]
     took_s = time.monotonic() - started
     cores = [(intake.processor_s(pid) - cpu) / took_s for pid, cpu in zip(pids, cpu_s, strict=True)]
-    held = gate.held
+    held = proxy.held
     after = [_round(broadcast, nodes) for _ in range(messages)]
     parts = dict(zip(("server", "superlink"), zip(most_mb, cores, strict=True), strict=True))
     return {

@@ -70,8 +70,8 @@ def run(
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
 
-    def timed(cast: RuntimeChoice) -> Timed:
-        facts, kept = public_facts(scenario, dataset, split), folder / cast.runtime
+    def timed(choice: RuntimeChoice) -> Timed:
+        facts, kept = public_facts(scenario, dataset, split), folder / choice.runtime
         return _timed(
             Training(
                 scenario,
@@ -79,7 +79,7 @@ def run(
                 split.train,
                 split.validation,
                 kept,
-                runtime=cast.carrier(dataset.catalogue),
+                runtime=choice.carrier(dataset.catalogue),
             )
         )
 

@@ -94,7 +94,7 @@ class Came:
         return all(one.tobytes() == two.tobytes() for one, two in pairs) and self.said == other.said
 
 
-def carried(scenario: Scenario, cast: RuntimeChoice, folder: Path) -> Came:
+def carried(scenario: Scenario, choice: RuntimeChoice, folder: Path) -> Came:
     """Run a scenario on a runtime, in a folder of its own."""
     from fedrec.run import simulate, simulate_news
 
@@ -106,7 +106,7 @@ def carried(scenario: Scenario, cast: RuntimeChoice, folder: Path) -> Came:
     )
     run = simulate_news.run if scenario.learns_news else simulate.run
     try:
-        result = run(here, name="r", cast=cast, quiet=True)
+        result = run(here, name="r", choice=choice, quiet=True)
     except FedRecError as failure:
         return Came({}, None, time.perf_counter() - started, why=failure.cause)
     left = Path(result["run_dir"])
@@ -143,8 +143,8 @@ def scenario_row(path: Path) -> Row:
     found = dict[str, Row]()
     with TemporaryDirectory(prefix="fedrec-runtimes-") as place:
         alone = carried(scenario, LOOPBACK, Path(place) / "loopback")
-        for name, cast in casts().items():
-            came = alone if name == "loopback" else carried(scenario, cast, Path(place) / name)
+        for name, choice in casts().items():
+            came = alone if name == "loopback" else carried(scenario, choice, Path(place) / name)
             same = {"same_bytes": came.same_as(alone), "same": came.same_as(alone, rounded=rounded)}
             found[name] = {**same, "why": came.why, "seconds": round(came.seconds, 1)}
     return {"set": list(words), "runtimes": found}

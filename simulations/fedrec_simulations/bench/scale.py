@@ -19,7 +19,7 @@ from fedrec.data.planted import SHAPES
 from fedrec.run.data.partitioning import partition
 from fedrec.run.partitions.baselines import CountTask
 from fedrec.run.partitions.parts import Parts
-from fedrec.run.partitions.protocol import Task, Told, merged
+from fedrec.run.partitions.protocol import PartTask, Told, merged
 from fedrec.run.partitions.rounds import RoundTask
 from fedrec.run.partitions.run import run as run_over
 from fedrec.run.runtime_choice import RuntimeChoice
@@ -47,7 +47,7 @@ class Sampled:
         """See `protocol.Engine`."""
         return len(self.source.data.parts)
 
-    def reduce(self, task: Task, told: Told, *, only: int | None = None) -> Any:
+    def reduce(self, task: PartTask, told: Told, *, only: int | None = None) -> Any:
         """See `protocol.Engine`; of the sample, unless parts are counted."""
         if only is not None:
             return task.map(self.source.read(only))
@@ -104,7 +104,9 @@ def _row(people: int, sample: int) -> dict[str, Any]:
         )
         chosen = load(None, [f'data.path="{root / "parts"}"', f'run.directory="{root / "runs"}"'])
         engine = _engine(chosen, parts, sample)
-        run_over(chosen, name="scale", cast=RuntimeChoice("partitions"), quiet=True, opened=engine)
+        run_over(
+            chosen, name="scale", choice=RuntimeChoice("partitions"), quiet=True, opened=engine
+        )
         core_s = time.process_time() - started
     passes = engine.passes
     return {

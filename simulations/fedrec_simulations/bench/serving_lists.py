@@ -44,7 +44,7 @@ from fedrec.serving.model_bundles import liked_of, released_of
 from fedrec.settings import Scenario, load
 from fedrec.storage import finite
 from fedrec_client.serving_connection import connect
-from fedrec_client.serving_link import GrpcServer, Query, Trust
+from fedrec_client.serving_link import GrpcServer, ServingQuery, Trust
 from fedrec_simulations.bench import three_readers
 from fedrec_simulations.bench.serving_process import served
 from fedrec_simulations.experiments.rows import Row, table
@@ -214,7 +214,7 @@ def through(
     lists = np.full((len(sent), K), NO_ITEM, np.int32)
     asked, history = min(K + bundle.about.history, bundle.size), fold.history
     for user, one in enumerate(sent):
-        items = np.asarray(link.recommend(Query(bundle.version, one, asked)).items, np.int64)
+        items = np.asarray(link.recommend(ServingQuery(bundle.version, one, asked)).items, np.int64)
         unseen = items[
             ~np.isin(items, history.items[history.user_ptr[user] : history.user_ptr[user + 1]])
         ][:K]

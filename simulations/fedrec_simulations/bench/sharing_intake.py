@@ -33,10 +33,10 @@ from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.sharing.layout import layout
 from fedrec.sharing.record import addressed, pack_shares, upload_bytes
-from fedrec.sharing.three_desk import ThreeDesk
-from fedrec.transport.aggregator_client import RemoteReleaseDesk
+from fedrec.sharing.three_endpoints import ThreeEndpoints
+from fedrec.transport.aggregator_client import RemoteReleaseEndpoint
 from fedrec.transport.channel import Access
-from fedrec.transport.share_client import RemoteShareDesk
+from fedrec.transport.share_client import RemoteShareEndpoint
 from fedrec_aggregator import main
 from fedrec_aggregator.settings import AggregatorSettings, validated
 from fedrec_client.three_way import ThreeWay, names_of
@@ -68,14 +68,14 @@ def run(*, quick: bool = False) -> dict[str, Any]:
         _running(Path(folder)) as (access, pids),
         ExitStack() as stack,
     ):
-        desk = ThreeDesk(
-            [stack.enter_context(RemoteReleaseDesk(each)) for each in access["server"]]
+        endpoint = ThreeEndpoints(
+            [stack.enter_context(RemoteReleaseEndpoint(each)) for each in access["server"]]
         )
-        desk.open_run(RUN, _plan())
+        endpoint.open_run(RUN, _plan())
         pipes = _senders(shape, access)
         for pipe in pipes:
             pipe.recv()  # enrolled
-        desk.open_round(
+        endpoint.open_round(
             Opening(RUN, ROUND, _header(shape), question_digest(_header(shape)), 3_600.0)
         )
         for pipe in pipes:
@@ -87,8 +87,8 @@ def run(*, quick: bool = False) -> dict[str, Any]:
             pipe.send("go")
         spans = [pipe.recv() for pipe in pipes]
         taken_s, started = [processor_s(pid) for pid in pids], time.monotonic()
-        desk.close(RUN, ROUND)
-        status = desk.status(RUN, ROUND, wait_s=WAIT_S)
+        endpoint.close(RUN, ROUND)
+        status = endpoint.status(RUN, ROUND, wait_s=WAIT_S)
         summed_s, done_s = time.monotonic() - started, [processor_s(pid) for pid in pids]
         most = [peak_mb(pid) for pid in pids]
     if status.phase is not Phase.RELEASED or status.reported != users:
@@ -226,7 +226,7 @@ def _send(
     users = first_user + np.arange(shape.users)
     tokens, ids = ([row.tobytes() for row in _names(users + offset)] for offset in (0, 10**9))
     with ExitStack() as stack:
-        way = ThreeWay([stack.enter_context(RemoteShareDesk(each)) for each in access], names)
+        way = ThreeWay([stack.enter_context(RemoteShareEndpoint(each)) for each in access], names)
         way.enroll(tokens)
         there.send("enrolled")
         there.recv()

@@ -41,11 +41,11 @@ from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.run.job import shards
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.leaf import LeafAggregator
-from fedrec_aggregator.leaf_visits import Leaf
+from fedrec_aggregator.leaf_visits import ListedLeaf
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
 from fedrec_aggregator.root import RootAggregator
-from fedrec_client.leaves import Leaves
+from fedrec_client.leaves import LeafEndpoints
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
@@ -74,7 +74,7 @@ LIES: dict[str, Callable[[PartialSums], PartialSums]] = {
 
 @dataclass
 class Way:
-    """To the root or a leaf: a desk of the server, of a client, or of the root."""
+    """To the root or a leaf: an endpoint of the server, of a client, or of the root."""
 
     world: World
     place: int
@@ -130,7 +130,7 @@ class World:
             )
             return made
         leaves = [
-            Leaf(NAMES[i], Way(self, i, sender=NAMES[ROOT]), RANGES[i], max_users=100)
+            ListedLeaf(NAMES[i], Way(self, i, sender=NAMES[ROOT]), RANGES[i], max_users=100)
             for i in range(ROOT)
         ]
         self.cores[place] = root = RootAggregator(
@@ -188,10 +188,10 @@ class World:
         if chances.ends(party):
             raise Crash(party)
         core: Any = self._running(way.place)
-        desk = core.client_desk(way.sender) if way.sender.startswith("client") else core
-        answer = getattr(desk, name)(*asked, **named)
+        endpoint = core.client_endpoint(way.sender) if way.sender.startswith("client") else core
+        answer = getattr(endpoint, name)(*asked, **named)
         if name == "report" and chances.happens("report twice", 0.1):
-            desk.report(*asked, **named)
+            endpoint.report(*asked, **named)
         if name == "freeze" and chances.happens("lie", self.lie):
             lie = LIES[str(chances.rng.choice(sorted(LIES)))]
             blocks = core.collections()[0].question.blocks
@@ -208,13 +208,13 @@ class World:
         ledger = self.stack.enter_context(
             closing(ClientLedger(path, limit=prepared().plan.guarantee))
         )
-        desks: list[Any] = [Way(self, i, sender=f"client-{number}") for i in range(ROOT)]
+        endpoints: list[Any] = [Way(self, i, sender=f"client-{number}") for i in range(ROOT)]
         users = LocalUsers(shard.events, ITEMS, shard.user_ids)
         return Participant(
             shard.name,
             users,
             ledger,
-            Leaves(desks, RANGES),
+            LeafEndpoints(endpoints, RANGES),
             self.folder / shard.name,
             users_per_batch=self.share,
         )
@@ -269,8 +269,8 @@ class World:
             sleep=self.sleep,
             clock=self.clock.of("any"),
         )
-        desk: Any = Way(self, ROOT, sender="server")
-        link = AggregatedLink(self.terms, prepared().plan, desk, self, patience, head)
+        endpoint: Any = Way(self, ROOT, sender="server")
+        link = AggregatedLink(self.terms, prepared().plan, endpoint, self, patience, head)
         link.num_users = population().num_users
         return link.answer(question), link.ledger_head
 

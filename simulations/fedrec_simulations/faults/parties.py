@@ -88,13 +88,13 @@ class AggregatorProcess:
     def handle(self, message: Message) -> Any:
         """Raises RefusedError with its code, and ProtocolError for every other failure, as over
         gRPC."""
-        desk: Any = (
+        endpoint: Any = (
             self.core
             if message.sender.startswith("server")
-            else self.core.client_desk(message.sender)
+            else self.core.client_endpoint(message.sender)
         )
         try:
-            return getattr(desk, message.name)(*message.arguments)
+            return getattr(endpoint, message.name)(*message.arguments)
         except RefusedError:
             raise
         except BudgetExceededError as failure:
@@ -129,9 +129,9 @@ class ClientProcess:
             give_secret(path, machine.party)
         self.ledger = ClientLedger(path, limit=limit, clock=machine.clock.of(machine.party))
         self.ledger._db = Database(self.ledger._db, machine)
-        desk = ReportDeskAfar(machine.party, network, tries)
+        endpoint = ReportEndpointAfar(machine.party, network, tries)
         self.participant = Participant(
-            machine.party, users, self.ledger, desk, folder, users_per_batch=users_per_batch
+            machine.party, users, self.ledger, endpoint, folder, users_per_batch=users_per_batch
         )
 
     def handle(self, message: Message) -> bytes:
@@ -168,8 +168,8 @@ def give_secret(path: Path, party: str) -> None:
 
 
 @dataclass(frozen=True)
-class ReportDeskAfar:
-    """A client's desk, over the network."""
+class ReportEndpointAfar:
+    """A client's endpoint, over the network."""
 
     name: str
     network: Network
@@ -194,8 +194,8 @@ class ReportDeskAfar:
 
 
 @dataclass(frozen=True)
-class ReleaseDeskAfar:
-    """A server's desk, over the network."""
+class ReleaseEndpointAfar:
+    """A server's endpoint, over the network."""
 
     name: str
     network: Network

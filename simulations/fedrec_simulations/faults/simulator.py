@@ -28,9 +28,9 @@ from fedrec_aggregator.core import Limits
 from fedrec_client.store import LocalUsers
 from fedrec_server.gathering import Gathering
 from fedrec_server.public import PublicData
-from fedrec_server.rounds import Progress, run_rounds
+from fedrec_server.rounds import KeptRound, run_rounds
 from fedrec_server.runs import Runs, TrainingRun, run_folder
-from fedrec_server.schedule import Schedule
+from fedrec_server.schedule import TrainingSchedule
 from fedrec_server.trainings import Trainings
 from fedrec_simulations.faults.auditor import DEFECTS, Auditor, Broken
 from fedrec_simulations.faults.machine import Clock, Crash, Fate, Machine, simulated_disks
@@ -39,7 +39,7 @@ from fedrec_simulations.faults.parties import (
     AggregatorProcess,
     BroadcastAfar,
     ClientProcess,
-    ReleaseDeskAfar,
+    ReleaseEndpointAfar,
 )
 from fedrec_simulations.faults.script import AGGREGATOR, Kind, Operation, Script, Setup
 from fedrec_simulations.faults.verdict import RecordedNoise, Trained, Verdict
@@ -367,7 +367,7 @@ class _Server:
         self.visitor = Visitor(folder, folder.parent / f"{name}-person")
         self._there = there
         self._network, self._setup = network, setup
-        self._rounds: Iterator[Progress] | None = None
+        self._rounds: Iterator[KeptRound] | None = None
         self._at_work = False
 
     @property
@@ -423,7 +423,7 @@ class _Server:
     def stop(self) -> None:
         self._rounds = None
 
-    def _begin(self) -> Iterator[Progress]:
+    def _begin(self) -> Iterator[KeptRound]:
         sleep, clock = self._network.clock.wait, lambda: self._network.clock.now_s
         clients, users = self._there()
         if clients < self._setup.clients and "too few to release" in self.ending:
@@ -431,17 +431,20 @@ class _Server:
                 self.min_share,
                 users / int(read_json(run_folder(self.folder) / "run.json")["num_users"]),
             )
-        runs, desk = Runs(self.folder), ReleaseDeskAfar(self.name, self._network, self._setup.tries)
+        runs, endpoint = (
+            Runs(self.folder),
+            ReleaseEndpointAfar(self.name, self._network, self._setup.tries),
+        )
         last = runs.last
         # the first training is asked for by a start, each further one by --again; after the last, a
         # start finds nothing to do
         again = last is not None and not last.open and self.finished < self._setup.trainings
-        schedule = Schedule(self.folder, again=again, clock=clock, monotonic=clock)
+        schedule = TrainingSchedule(self.folder, again=again, clock=clock, monotonic=clock)
         trainings = Trainings(
             runs,
             schedule,
             guarantee_of(scenario(self._setup.steps)),
-            desk.budget,
+            endpoint.budget,
             name=self.run,
             clock=clock,
         )
@@ -449,7 +452,7 @@ class _Server:
             yield from run_rounds(
                 scenario(self._setup.steps),
                 _public(),
-                desk,
+                endpoint,
                 BroadcastAfar(self.name, self._network, self._setup.client_names),
                 trainings.folder,
                 gathering=Gathering(

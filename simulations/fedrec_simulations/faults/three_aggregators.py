@@ -34,7 +34,7 @@ from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.run.job import shards
 from fedrec.settings import Scenario, load
 from fedrec.sharing.protocol import Standing
-from fedrec.sharing.three_desk import ThreeDesk
+from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
 from fedrec_aggregator.three_party import ThreePartyAggregator
@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 @dataclass
 class Way:
-    """To an aggregator: a desk of the server, of a client, of a peer, or of a leaf's root.
+    """To an aggregator: an endpoint of the server, of a client, of a peer, or of a leaf's root.
 
     Calls and answers may be lost, and the callee may end."""
 
@@ -206,7 +206,7 @@ class World:
             return getattr(core, name)(
                 *asked, **({"caller": way.caller} if name in {"key", "explicit"} else {})
             )
-        of: Any = core.share_desk(way.sender) if way.sender else core
+        of: Any = core.share_endpoint(way.sender) if way.sender else core
         return getattr(of, name)(*asked, **named)
 
     def _client(self, number: int) -> Participant:
@@ -221,8 +221,10 @@ class World:
 
     def way(self, sender: str) -> ThreeWay | LeavesOfThree:
         """Of a client to all that it shares with."""
-        desks: list[Any] = [Way(self, place, sender=sender) for place in range(PLACES)]
-        return ThreeWay(desks, NAMES, patience_s=0.5, sleep=self.sleep, clock=self.clock.of("any"))
+        endpoints: list[Any] = [Way(self, place, sender=sender) for place in range(PLACES)]
+        return ThreeWay(
+            endpoints, NAMES, patience_s=0.5, sleep=self.sleep, clock=self.clock.of("any")
+        )
 
     def _machine_of(self, path: Path) -> Machine:
         place = next((i for i in range(self.processes) if f"aggregator-{i}" in path.parts), None)
@@ -291,7 +293,7 @@ class World:
         link = AggregatedLink(
             self.terms,
             self.prepared.plan,
-            ThreeDesk(ways, self.clock.of("any")),
+            ThreeEndpoints(ways, self.clock.of("any")),
             self,
             patience,
             head,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from fedrec.federation.leaves import even_ranges
 from fedrec.randomness import Streams
-from fedrec_aggregator.leaf_visits import Leaf
+from fedrec_aggregator.leaf_visits import ListedLeaf
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
 from fedrec_aggregator.three_party import ThreePartyAggregator
@@ -56,7 +56,9 @@ class TreesWorld(World):
             roots: dict[int, Any] = {
                 i: Way(self, i, caller=place) for i in range(PLACES) if i != place
             }
-            leaves = [Leaf(str(k), self._leaf_way(place, k), one) for k, one in enumerate(RANGES)]
+            leaves = [
+                ListedLeaf(str(k), self._leaf_way(place, k), one) for k, one in enumerate(RANGES)
+            ]
             of: dict[str, Any] = {"place": place, "names": NAMES, "peers": roots, "leaves": leaves}
             root = RootOfThreeAggregator(
                 ledger, Limits(min_cohort=2), noise=Streams(0), patience_s=4.0, **of, **times
@@ -84,13 +86,13 @@ class TreesWorld(World):
 
     def way(self, sender: str) -> LeavesOfThree:
         """Of a client to the leaves of every party and range."""
-        desks: list[list[Any]] = [
+        endpoints: list[list[Any]] = [
             [Way(self, process(place, k), sender=sender) for k in range(len(RANGES))]
             for place in range(PLACES)
         ]
         names = [[leaf_names(k)[place] for k in range(len(RANGES))] for place in range(PLACES)]
         times: dict[str, Any] = {"clock": self.clock.of("any"), "sleep": self.sleep}
-        return LeavesOfThree.of(RANGES, desks, names, patience_s=0.5, **times)
+        return LeavesOfThree.of(RANGES, endpoints, names, patience_s=0.5, **times)
 
 
 def leaf_names(number: int) -> list[bytes]:

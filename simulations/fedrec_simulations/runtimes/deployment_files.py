@@ -199,7 +199,7 @@ class PartyFiles(Generic[Part]):
         }
 
     def write_server(self, *, listen: str, aggregator: str) -> None:
-        """Settings of the server, whose gate listens there. aggregator: where it listens, or all
+        """Settings of the server, whose proxy listens there. aggregator: where it listens, or all
         three of them, with commas."""
         content = {
             "state": str(self.state("server")),
@@ -223,7 +223,7 @@ class PartyFiles(Generic[Part]):
         }
         self._write("server", content)
 
-    def write_client(self, shard: Part, *, gate: str, aggregator: str) -> None:
+    def write_client(self, shard: Part, *, proxy: str, aggregator: str) -> None:
         """Settings of a client."""
         limit, own = self.job.limit, f"client-{shard.name}"
         content = {
@@ -242,7 +242,7 @@ class PartyFiles(Generic[Part]):
             **self._aggregator(aggregator, own),
             **self.holdings.client,
             "superlink": {
-                "address": gate,
+                "address": proxy,
                 "root_certificates": str(self._authority),
                 **self._pair(own),
             },

@@ -2,7 +2,7 @@
 
 The server's loop, every client's ledger and checks, the aggregator's core and its release ledger
 are those of a deployment. Rounds are Flower messages over `grid.InProcessGrid`; the aggregator's
-desks are called directly.
+endpoints are called directly.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedrec.data.dataset import Catalogue
-from fedrec.federation.protocol import ReleaseDesk, ReportDesk
+from fedrec.federation.protocol import ReleaseEndpoint, ReportEndpoint
 from fedrec.federation.round_driver import Patience
 from fedrec.federation.rounds import State
 from fedrec.operations.certificates import PLACES
 from fedrec.run.job import Carried, Job, Runtime, shards
-from fedrec.sharing.three_desk import ThreeDesk
+from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.peers import CoreAsPeer
 from fedrec_aggregator.three_party import ThreePartyAggregator
-from fedrec_client.answering import Bounds
+from fedrec_client.answering import AnswerBounds
 from fedrec_client.flower import client_app
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
@@ -60,7 +60,7 @@ def no_patience() -> Patience:
 class Parties:
     """An aggregator and its clients, as long as the context that made them."""
 
-    aggregator: ReleaseDesk
+    aggregator: ReleaseEndpoint
     participants: tuple[Participant, ...]
 
     def grid(self) -> InProcessGrid:
@@ -79,7 +79,7 @@ def limits(users: int, items: int) -> Limits:
     return Limits(
         min_cohort=users,
         max_users_per_sender=users,
-        max_events_per_user=items + Bounds().features,
+        max_events_per_user=items + AnswerBounds().features,
         max_accumulator_bytes=2**33,
         max_shares_bytes=2**34,
         allow_not_established=True,
@@ -91,7 +91,7 @@ def parties(job: Job, catalogue: Catalogue, *, clients: int) -> Iterator[Parties
     """An aggregator and `clients` clients with their ledgers under `job.folder`, where they go on
     after an interruption."""
     with ExitStack() as stack:
-        aggregator, desk_of = aggregation(job, job.data.num_users, job.data.num_items, stack)
+        aggregator, endpoint_of = aggregation(job, job.data.num_users, job.data.num_items, stack)
         participants = list[Participant]()
         for shard in shards(job.data, clients):
             folder, users = (
@@ -106,7 +106,7 @@ def parties(job: Job, catalogue: Catalogue, *, clients: int) -> Iterator[Parties
                     shard.name,
                     users,
                     own,
-                    desk_of(shard.name),
+                    endpoint_of(shard.name),
                     folder,
                     keep_sent=True,
                     allow_not_established=True,
@@ -115,12 +115,12 @@ def parties(job: Job, catalogue: Catalogue, *, clients: int) -> Iterator[Parties
         yield Parties(aggregator, tuple(participants))
 
 
-Aggregated = tuple[ReleaseDesk, Callable[[str], ReportDesk | ThreeWay]]
+Aggregated = tuple[ReleaseEndpoint, Callable[[str], ReportEndpoint | ThreeWay]]
 
 
 def aggregation(job: Job | NewsJob, users: int, items: int, stack: ExitStack) -> Aggregated:
-    """The aggregator, or three of them as one, for so many users and items; and the desk of each
-    client by name.
+    """The aggregator, or three of them as one, for so many users and items; and the endpoint of
+    each client by name.
 
     Three protect nobody from the one process that plays them.
     """
@@ -129,7 +129,7 @@ def aggregation(job: Job | NewsJob, users: int, items: int, stack: ExitStack) ->
         return _three(job, bounds, stack)
     ledger = stack.enter_context(closing(ReleaseLedger(job.folder / "aggregator", limit=job.limit)))
     aggregator = Aggregator(ledger, bounds, noise=job.noise)
-    return aggregator, aggregator.client_desk
+    return aggregator, aggregator.client_endpoint
 
 
 def _three(job: Job | NewsJob, bounds: Limits, stack: ExitStack) -> Aggregated:
@@ -149,8 +149,8 @@ def _three(job: Job | NewsJob, bounds: Limits, stack: ExitStack) -> Aggregated:
                 ledger, bounds, noise=job.noise, place=place, names=names, peers=peers, sleep=sleep
             )
         )
-    return ThreeDesk(cores), lambda client: ThreeWay(
-        [core.share_desk(client) for core in cores], names, sleep=sleep
+    return ThreeEndpoints(cores), lambda client: ThreeWay(
+        [core.share_endpoint(client) for core in cores], names, sleep=sleep
     )
 
 
@@ -165,12 +165,12 @@ def flower(catalogue: Catalogue, *, clients: int) -> Runtime:
             catalogue.item_ids, job.facts.kind, job.facts.value_range, job.facts.features
         )
         gathering = Gathering(expected_users=job.data.num_users, min_clients=clients, timeout_s=0.0)
-        with parties(job, catalogue, clients=clients) as cast:
-            broadcast = FlowerBroadcast(cast.grid(), SLOWEST_ROUND_S)
+        with parties(job, catalogue, clients=clients) as opened:
+            broadcast = FlowerBroadcast(opened.grid(), SLOWEST_ROUND_S)
             rounds = run_rounds(
                 job.scenario,
                 public,
-                cast.aggregator,
+                opened.aggregator,
                 broadcast,
                 server,
                 gathering=gathering,

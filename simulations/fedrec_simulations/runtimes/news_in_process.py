@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
-from fedrec.federation.protocol import ReleaseDesk
+from fedrec.federation.protocol import ReleaseEndpoint
 from fedrec.federation.round_driver import Patience
 from fedrec.news.trained import Progress, TrainedNews
 from fedrec.news.variant import of
@@ -35,7 +35,7 @@ class NewsParties:
     """Clients, and for `central` an aggregator or three as one, as long as the context that made
     them."""
 
-    aggregator: ReleaseDesk | None
+    aggregator: ReleaseEndpoint | None
     participants: tuple[Answering, ...]
 
     def grid(self) -> InProcessGrid:
@@ -89,14 +89,14 @@ def flower(*, clients: int) -> NewsRuntime:
         gathering = Gathering(
             expected_users=job.train.num_users, min_clients=clients, timeout_s=0.0
         )
-        with news_parties(job, clients=clients) as cast:
-            broadcast = FlowerBroadcast(cast.grid(), SLOWEST_ROUND_S)
+        with news_parties(job, clients=clients) as opened:
+            broadcast = FlowerBroadcast(opened.grid(), SLOWEST_ROUND_S)
             patience = Patience(SLOWEST_ROUND_S, attempts=1)
             server = job.folder / "server"
             yield from run_news(
                 job.scenario,
                 job.catalogue,
-                cast.aggregator,
+                opened.aggregator,
                 broadcast,
                 server,
                 gathering=gathering,

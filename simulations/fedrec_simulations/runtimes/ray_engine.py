@@ -46,7 +46,7 @@ from fedrec_client import settings as client_settings
 from fedrec_client.flower import ASK, JOIN, TELL, client_app
 from fedrec_client.last_arrays import HELD, HeldArrays
 from fedrec_client.opened import open_participant
-from fedrec_server.aggregation import desk_and_budget
+from fedrec_server.aggregation import endpoint_and_budget
 from fedrec_server.flower import server_app
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import check, run_rounds
@@ -55,7 +55,7 @@ from fedrec_simulations.runtimes.deployment_files import ANY_PORT, PartyFiles, r
 from fedrec_simulations.runtimes.in_process import SLOWEST_ROUND_S
 from fedrec_simulations.runtimes.processes import follow, start_aggregator
 
-NO_GATE = ""
+NO_FLEET_PROXY = ""
 """Where a SuperNode would connect: there is none."""
 
 _QUIET = {
@@ -121,7 +121,7 @@ def start_aggregator_for(files: PartyFiles[Any], company: Supervisor) -> None:
     address = start_aggregator(files, company) if files.holdings.aggregated else ""
     files.write_server(listen=ANY_PORT, aggregator=address)
     for shard in files.shards:
-        files.write_client(shard, gate=NO_GATE, aggregator=address)
+        files.write_client(shard, proxy=NO_FLEET_PROXY, aggregator=address)
 
 
 def files_of_clients(files: PartyFiles[Any]) -> list[Path]:
@@ -164,11 +164,11 @@ def serve(
 
     def rounds(broadcast: Broadcast) -> None:
         with ExitStack() as stack:
-            desk, _ = desk_and_budget(
+            endpoint, _ = endpoint_and_budget(
                 scenario, settings, Metrics("server", __version__), Retry(sleep=sleep), stack
             )
             for _ in carry(
-                desk,
+                endpoint,
                 broadcast,
                 Path(settings.state),
                 gathering=gathering,
