@@ -30,7 +30,7 @@ from fedrec.errors import RunError
 from fedrec.federation.ledger_heads import REMEDY
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal, RoundStatus
 from fedrec.federation.wire import refused
-from fedrec.ledgers.lock import locked
+from fedrec.ledgers.lock import FileLock
 from fedrec.ledgers.transactions import DurableLedger, connected
 from fedrec.operations import logs
 from fedrec.operations.clock import LEAST_S, ClockJump
@@ -87,7 +87,7 @@ class ReleaseLedger(DurableLedger):
         self.folder, self.limit, self._runs_kept = folder, limit, releases_of_runs
         super().__init__()
         self._clock = clock
-        self._guard = locked(
+        self._guard = FileLock(
             folder / "lock",
             f"another aggregator uses {folder}",
             "Stop it first, or name another folder.",

@@ -23,7 +23,7 @@ from types import FrameType
 
 import fedrec
 from fedrec.errors import SettingsError
-from fedrec.ledgers.lock import locked
+from fedrec.ledgers.lock import FileLock
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.memory import keep_little
@@ -78,7 +78,7 @@ def run(
             )
         )
         metrics, metrics_address = _metrics(settings.metrics, stack)
-        lock = locked(
+        lock = FileLock(
             folder / "client.lock",
             f"{folder} is in use by another process",
             "Stop the other client, or give this one its own state folder.",

@@ -15,7 +15,7 @@ from fedrec.ledgers import clock_jumps
 from fedrec.ledgers.chain import ChainEntry, EntryType
 from fedrec.ledgers.clock_jumps import Jumps, read_jumps, write_jump
 from fedrec.ledgers.head_file import HeadFile
-from fedrec.ledgers.lock import locked
+from fedrec.ledgers.lock import FileLock
 from fedrec.ledgers.transactions import DurableLedger, connected
 from fedrec.operations.clock import ClockJump
 
@@ -71,7 +71,7 @@ class SqliteLedger(DurableLedger, Generic[E]):
         self._path = path
         self._clock = clock
         self._head_file = HeadFile(path)
-        self._guard = locked(
+        self._guard = FileLock(
             path.with_suffix(".lock"),
             f"{path} is in use by another process",
             "Stop the other client, or give this one its own state folder.",
