@@ -135,8 +135,7 @@ def client_checks(
     ]
     yield judged("client", "private files", lambda: machine.private(secrets))
     yield judged("client", "disk", lambda: machine.disk(state))
-    ledger = ledgers.client_ledger if settings.privacy.unit == "user" else ledgers.click_ledger
-    yield judged("client", "ledger", lambda: ledger(settings, clock()))
+    yield judged("client", "ledger", lambda: ledgers.client_ledger(settings, clock()))
     if scenario and settings.privacy.unit == "user":
         yield judged("client", "limit", lambda: ledgers.client_limit(settings, scenario))
     if reach:

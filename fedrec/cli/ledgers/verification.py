@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedrec.cli.ledgers import account
 from fedrec.cli.ledgers.inventory import chain_of, of_client, shown
 from fedrec.errors import FedRecError, RunError, SettingsError
 from fedrec.federation.protocol import LedgerHead
@@ -16,8 +17,6 @@ from fedrec_aggregator.chain import Chain, RoundReleased
 from fedrec_aggregator.postgres_ledger import held_in
 from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_aggregator.settings import load as load_aggregator
-from fedrec_client import click_ledger
-from fedrec_client import ledger as client_ledger
 from fedrec_client.settings import ClientSettings
 from fedrec_client.settings import load as load_client
 
@@ -124,12 +123,8 @@ def _releases(settings: AggregatorSettings) -> Iterator[LedgerFinding]:
 
 def _heads(settings: ClientSettings) -> None:
     """Raises RunError where the small file beside the ledger says that there was more."""
-    news = settings.privacy.unit == "click"
-    path = Path(settings.state) / ("clicks.sqlite" if news else "ledger.sqlite")
-    heads = [
-        entry.head
-        for entry in (click_ledger.read_entries(path) if news else client_ledger.read_entries(path))
-    ]
+    path = account.ledger_path(settings)
+    heads = [entry.head for entry in account.of_client(settings).entries]
     beside = path.with_suffix(".head.json")
     if not beside.exists() and not heads:
         return
