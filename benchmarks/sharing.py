@@ -26,6 +26,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
+from fedrec.sharing.three_desk import ThreeDesk
 
 from benchmarks import parties
 from benchmarks.measuring import fastest, memory_mb, processor_s
@@ -47,7 +48,6 @@ from fedrec.sharing.layout import checked_layout, layout, plain_numbers, with_ow
 from fedrec.sharing.record import addressed, pack_shares, upload_bytes
 from fedrec.sharing.servers import ShareSums
 from fedrec.sharing.shares import Shares, fresh_seeds, share
-from fedrec.sharing.three_desk import ThreeDesk
 from fedrec.transport.aggregator_client import RemoteReleaseDesk
 from fedrec.transport.channel import Access
 from fedrec.transport.share_client import RemoteShareDesk

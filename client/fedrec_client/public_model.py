@@ -18,7 +18,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import inner_mu
 from fedrec.serving.bundle import Bundle
 from fedrec_client.clicks import Click, Clicks
-from fedrec_client.serving_entries import Event, Question, event_of
+from fedrec_client.serving_entries import Event, ServingQuestion, event_of
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ class PublicModel:
         padding = float(self.bundle.more["padding"].item()) if guarantee.private else 0.0
         return event_of(inner_mu(guarantee, padding), padding)
 
-    def question(self, edit: str, guarantee: Guarantee) -> Question:
+    def question(self, edit: str, guarantee: Guarantee) -> ServingQuestion:
         """What an answer is remembered by. edit: `ServingLedger.edit_of` of the whole history,
         whatever of it this model counts."""
         price = self.price(guarantee)
-        return Question(
+        return ServingQuestion(
             self.version,
             self.asked_with,
             edit,

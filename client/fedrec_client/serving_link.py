@@ -37,7 +37,7 @@ _ATTEMPTS, _PAUSE_S = 3, 0.2
 
 
 @dataclass(frozen=True)
-class Query:
+class ServingQuery:
     """What leaves, and nothing else: sent (B,) float32; k; names of public categories, none for
     all, and their bits."""
 
@@ -49,7 +49,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Reply:
+class ServingReply:
     """items: rows of the bundle, best first; scores of the same length."""
 
     version: str
@@ -78,7 +78,7 @@ class Server(Protocol):
     def bundle(self, version: str) -> Iterator[bytes]:
         """The bytes of a bundle."""
 
-    def recommend(self, query: Query) -> Reply:
+    def recommend(self, query: ServingQuery) -> ServingReply:
         """Raises RefusedError with the server's code, UnreachableError where it did not answer."""
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ class GrpcServer:
         """Implements `Server.bundle`."""
         yield from (data for _, data in self._pieces(version))
 
-    def recommend(self, query: Query) -> Reply:
+    def recommend(self, query: ServingQuery) -> ServingReply:
         """Implements `Server.recommend`."""
         request = pb.RecommendRequest(
             version=int(query.version, 16),
@@ -128,7 +128,7 @@ class GrpcServer:
         if self._channel is not None:
             self._channel.close()
 
-    def _recommend(self, request: pb.RecommendRequest) -> Reply:
+    def _recommend(self, request: pb.RecommendRequest) -> ServingReply:
         path, body = f"/{_SERVICE}/Recommend", request.SerializeToString()
         call = self._open().unary_unary(path, bytes, pb.RecommendReply.FromString)
         self.journal.append(Left(path, (), body))
@@ -136,7 +136,7 @@ class GrpcServer:
             reply = call(body, timeout=self.timeout_s)
         except grpc.RpcError as error:
             raise _meaning(error, self.access.address) from None
-        return Reply(
+        return ServingReply(
             f"{reply.version:016x}",
             np.array(reply.items, np.int64),
             np.array(reply.scores, np.float32),

@@ -33,7 +33,7 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceOptions:
     """Where the ledger is kept, and what may be spent."""
 
     server: str
@@ -75,7 +75,9 @@ def default_state() -> Path:
     )
 
 
-def run(history: Path | None, device: Device, choices: Choices) -> tuple[str, dict[str, Any]]:
+def run(
+    history: Path | None, device: DeviceOptions, choices: Choices
+) -> tuple[str, dict[str, Any]]:
     """Text and JSON. Raises FedRecError."""
     if history is None:
         raise SettingsError("no history is given", "Give --history FILE, or see --demo.")
@@ -152,7 +154,7 @@ def as_dict(answered: Answered, recommender: Recommender, choices: Choices) -> d
             "any_history": ledger.epsilon_of_person(),
             "limit": ledger.max_user_epsilon,
         },
-        "answers": len(ledger.answers),
+        "answers": len(ledger.entries),
         "asked": answered.asked,
         "hidden": answered.hidden,
         "shown": shown(answered, recommender),

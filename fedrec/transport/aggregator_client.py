@@ -1,4 +1,4 @@
-"""The aggregator from afar: the desks of `fedrec.federation.protocol` over gRPC.
+"""The aggregator from afar: the endpoints of `fedrec.federation.protocol` over gRPC.
 
 Every call of the protocol may be repeated, so everything is sent again that may have been lost,
 with growing, jittered pauses, until patience ends. A report that is sent again after it was counted
@@ -35,7 +35,7 @@ from fedrec.federation.wire import refused
 from fedrec.privacy.calibration import Plan
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.aggregator_api import methods
-from fedrec.transport.aggregator_api.methods import Method
+from fedrec.transport.aggregator_api.methods import RpcMethod
 from fedrec.transport.caller import Role
 from fedrec.transport.channel import Access, open_channel
 
@@ -103,7 +103,7 @@ class Line:
         if channel is not None:
             channel.close()
 
-    def _unary(self, method: Method, request: Any) -> Any:
+    def _unary(self, method: RpcMethod, request: Any) -> Any:
         def called(channel: Any) -> Any:
             reply, call = channel.unary_unary(
                 method.path, method.request.SerializeToString, method.reply.FromString
@@ -116,7 +116,7 @@ class Line:
 
         return self._patiently(called)
 
-    def _stream(self, method: Method, request: Any, *, most: int) -> bytes:
+    def _stream(self, method: RpcMethod, request: Any, *, most: int) -> bytes:
         """What comes in frames, as it was announced."""
         return self._patiently(
             lambda channel: received(
@@ -161,8 +161,8 @@ class Line:
         return {"timeout": self._retry.deadline_s, "metadata": self._metadata}
 
 
-class RemoteReportDesk(Line):
-    """A `ReportDesk` over gRPC. A context; `hang_up` ends the connection."""
+class RemoteReportEndpoint(Line):
+    """A `ReportEndpoint` over gRPC. A context; `hang_up` ends the connection."""
 
     def __init__(self, access: Access, *, retry: Retry | None = None) -> None:
         super().__init__(access, "client", retry or Retry())
@@ -205,8 +205,8 @@ class RemoteReportDesk(Line):
         )
 
 
-class RemoteReleaseDesk(Line):
-    """A `ReleaseDesk` over gRPC. A context; `hang_up` ends the connection."""
+class RemoteReleaseEndpoint(Line):
+    """A `ReleaseEndpoint` over gRPC. A context; `hang_up` ends the connection."""
 
     def __init__(self, access: Access, *, retry: Retry | None = None) -> None:
         super().__init__(access, "server", retry or Retry())
@@ -289,7 +289,7 @@ def healthy(access: Access, *, timeout_s: float = 5.0) -> bool:
     return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
 
 
-def _caller(kind: Callable[..., Any], method: Method) -> Callable[..., Any]:
+def _caller(kind: Callable[..., Any], method: RpcMethod) -> Callable[..., Any]:
     caller: Callable[..., Any] = kind(
         method.path, method.request.SerializeToString, method.reply.FromString
     )

@@ -21,7 +21,7 @@ _SUMS_S = 300.0
 
 
 class RemoteLeaf(Line):
-    """A `leaves.LeafDesk` over gRPC, asked once a call."""
+    """A `leaves.LeafEndpoint` over gRPC, asked once a call."""
 
     def __init__(self, access: Access, *, retry: Retry = _ONCE) -> None:
         super().__init__(access, "aggregator", retry)

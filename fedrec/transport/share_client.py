@@ -8,7 +8,7 @@ from fedrec.sharing.protocol import Standing
 from fedrec.sharing.ring import SEED_BYTES
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.aggregator_api import methods
-from fedrec.transport.aggregator_client import Line, RemoteReportDesk, Retry
+from fedrec.transport.aggregator_client import Line, RemoteReportEndpoint, Retry
 from fedrec.transport.channel import Access
 
 MAX_LIST_BYTES = 2**30
@@ -24,8 +24,8 @@ _ONCE = Retry(patience_s=0.0, deadline_s=60.0)
 """A peer is asked again at the next tick; its answer waits while it adds shares up."""
 
 
-class RemoteShareDesk(RemoteReportDesk):
-    """A `ShareDesk` over gRPC."""
+class RemoteShareEndpoint(RemoteReportEndpoint):
+    """A `ShareEndpoint` over gRPC."""
 
     def attempt(self, run: str, round: int) -> AttemptNonce:
         """Implements `ShareDesk.attempt`."""
@@ -34,7 +34,7 @@ class RemoteShareDesk(RemoteReportDesk):
 
 
 class RemotePeer(Line):
-    """A `peers.PeerDesk` over gRPC, asked once a call."""
+    """A `peers.PeerEndpoint` over gRPC, asked once a call."""
 
     def __init__(self, access: Access, *, retry: Retry = _ONCE) -> None:
         super().__init__(access, "aggregator", retry)

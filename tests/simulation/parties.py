@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fedrec.sharing.three_desk import ThreeDesk
+
 from fedrec.errors import (
     BudgetExceededError,
     FedRecError,
@@ -34,7 +36,6 @@ from fedrec.federation.wire import (
 )
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
-from fedrec.sharing.three_desk import ThreeDesk
 from fedrec.storage import Arrays
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.leaf import LeafAggregator

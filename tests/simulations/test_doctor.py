@@ -46,7 +46,7 @@ from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.ledger import ClientLedger
-from fedrec_client.serving_entries import Drawn, Question, event_of
+from fedrec_client.serving_entries import Drawn, ServingQuestion, event_of
 from fedrec_client.serving_ledger import ServingLedger
 from fedrec_client.store import write_shard
 from fedrec_server.fleet_listener import FleetListener
@@ -412,7 +412,7 @@ def paid_answer(path: Path) -> None:
     limit, price = Guarantee(5.0, 1e-5, "click", "replace"), event_of(mu_for(5.0, 1e-5))
     ledger = ServingLedger(path, limit=limit)
     ledger.answer(
-        Question("0" * 16, "rows", "history", limit, price),
+        ServingQuestion("0" * 16, "rows", "history", limit, price),
         lambda: Drawn(np.ones(4), np.ones(4, np.float32), 0.5, price),
     )
     ledger.close()
@@ -512,8 +512,10 @@ def test_a_clock_apart_from_the_servers_is_seen_where_its_gate_answers(
     pair = Certificate(
         certificates / "server.pem", certificates / "server-key.pem", certificates / "ca.pem"
     )
-    with FleetListener(Address("127.0.0.1", 0), lambda: "127.0.0.1:1", pair, FleetLimits()) as gate:
-        site.write({"127.0.0.1:1": str(gate.address)})
+    with FleetListener(
+        Address("127.0.0.1", 0), lambda: "127.0.0.1:1", pair, FleetLimits()
+    ) as proxy:
+        site.write({"127.0.0.1:1": str(proxy.address)})
         found = site.examine(reach=True, now_s=now_s + ahead_s, client=True)
     assert ("client", "superlink") in verdicts(found, verdict)
 

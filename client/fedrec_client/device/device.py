@@ -49,7 +49,7 @@ class Limit:
     delta: float
 
 
-class Leaf(Protocol):
+class DeviceLeaf(Protocol):
     """What a device asks: `service.Service`, or one in this process."""
 
     def round(self) -> dict[str, Any]:
@@ -70,9 +70,9 @@ class Leaves:
     """Leaves of one aggregator by the pseudonyms that they own: first and last two bytes, 4
     hexadecimal digits each."""
 
-    by_range: tuple[tuple[str, str, Leaf], ...]
+    by_range: tuple[tuple[str, str, DeviceLeaf], ...]
 
-    def of(self, token: bytes) -> Leaf:
+    def of(self, token: bytes) -> DeviceLeaf:
         """The leaf that owns a pseudonym. Raises ValueError where none does."""
         start = token[:2].hex()
         for first, last, leaf in self.by_range:
@@ -90,7 +90,7 @@ class Device:
         history: History,
         *,
         limit: Limit,
-        service: Leaf | Leaves,
+        service: DeviceLeaf | Leaves,
         user: str = "me",
     ) -> None:
         self.ledger, self._history = (

@@ -165,7 +165,7 @@ class PartyFiles:
         }
 
     def write_server(self, *, listen: str, aggregator: str) -> None:
-        """Settings of the server, whose gate listens there. aggregator: where it listens, or all
+        """Settings of the server, whose proxy listens there. aggregator: where it listens, or all
         three of them, with commas."""
         content = {
             "state": str(self.state("server")),
@@ -189,7 +189,7 @@ class PartyFiles:
         }
         self._write("server", content)
 
-    def write_client(self, shard: Shard[Any], *, gate: str, aggregator: str) -> None:
+    def write_client(self, shard: Shard[Any], *, proxy: str, aggregator: str) -> None:
         """Settings of a client."""
         limit, own = self.job.limit, f"client-{shard.name}"
         content = {
@@ -208,7 +208,7 @@ class PartyFiles:
             **self._aggregator(aggregator, own),
             **self.holdings.client,
             "superlink": {
-                "address": gate,
+                "address": proxy,
                 "root_certificates": str(self._authority),
                 **self._pair(own),
             },

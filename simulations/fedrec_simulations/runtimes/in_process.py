@@ -2,7 +2,7 @@
 
 The server's loop, every client's ledger and checks, the aggregator's core and its release ledger
 are those of a deployment. Rounds are Flower messages over `grid.InProcessGrid`; the aggregator's
-desks are called directly.
+endpoints are called directly.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def flower(catalogue: Catalogue | None, *, clients: int) -> Runtime[AnyJob, Any]
         users = parties.holdings.num_users
         gathering = Gathering(expected_users=users, min_clients=clients, timeout_s=0.0)
         with ExitStack() as stack:
-            desk, participants = played(parties, stack)
+            endpoint, participants = played(parties, stack)
             broadcast = FlowerBroadcast(grid(participants), SLOWEST_ROUND_S)
-            yield from parties.serve(desk, broadcast, gathering)
+            yield from parties.serve(endpoint, broadcast, gathering)
 
     return carry

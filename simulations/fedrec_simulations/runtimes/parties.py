@@ -8,10 +8,11 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Protocol
 
+from fedrec.sharing.three_desk import ThreeDesk
+
 from fedrec.federation.protocol import ReleaseDesk, ReportDesk
 from fedrec.operations.certificates import PLACES
 from fedrec.run.job import AnyJob, Shard
-from fedrec.sharing.three_desk import ThreeDesk
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.peers import CoreAsPeer
