@@ -93,24 +93,24 @@ class CoreAsPeer:
     caller: int
 
     def standing(self, run: str, round: int) -> tuple[Standing, bool]:
-        """Implements `PeerDesk.standing`."""
+        """Implements `PeerEndpoint.standing`."""
         said = self._core.standing(run, round)
         return replace(said, held=None), said.held is not None
 
     def held(self, run: str, round: int, attempt: int) -> bytes:
-        """Implements `PeerDesk.held`."""
+        """Implements `PeerEndpoint.held`."""
         return self._core.held(run, round, attempt)
 
     def key(self, run: str, round: int, attempt: int) -> bytes:
-        """Implements `PeerDesk.key`."""
+        """Implements `PeerEndpoint.key`."""
         return self._core.key(run, round, attempt, caller=self.caller)
 
     def explicit(self, run: str, round: int, attempt: int, first: int, last: int) -> bytes:
-        """Implements `PeerDesk.explicit`."""
+        """Implements `PeerEndpoint.explicit`."""
         return self._core.explicit(run, round, attempt, first, last, caller=self.caller)
 
     def openings(self, run: str, round: int, attempt: int) -> bytes:
-        """Implements `PeerDesk.openings`."""
+        """Implements `PeerEndpoint.openings`."""
         return self._core.openings(run, round, attempt)
 
     @property

@@ -92,8 +92,8 @@ class LeafOfThreeAggregator(LeafRole, ThreePartyAggregator):
         return self._where(*key)
 
     def freeze(self, run: str, round: int, *, digest: str, attempt: int, epoch: str) -> bytes:
-        """Implements `LeafEndpoint.freeze`: its term. Raises RefusedError also with `BUSY`: the three
-        leaves have not agreed yet; `ROUND_CLOSED`: nothing comes of the attempt here."""
+        """Implements `LeafEndpoint.freeze`: its term. Raises RefusedError also with `BUSY`: the
+        three leaves have not agreed yet; `ROUND_CLOSED`: nothing comes of the attempt here."""
         known = self._shares.get((run, round))
         held = (known.digest, known.number) if known else None
         self._require_held(run, round, held, (digest, attempt), epoch)

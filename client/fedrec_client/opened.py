@@ -65,7 +65,7 @@ def open_participant(
 def _endpoint(
     settings: ClientSettings, retry: Retry | None, stack: ExitStack
 ) -> ReportEndpoint | ThreeWay | LeafEndpoints | LeavesOfThree:
-    """Desk of the one aggregator, of leaves, of three, or of their leaves."""
+    """Endpoint of the one aggregator, of leaves, of three, or of their leaves."""
 
     def way(one: AggregatorAccess) -> Access:
         return Access(**one.called_by(settings.name))

@@ -130,7 +130,7 @@ class RangeSums:
     def go_on(
         self, run: str, attempt: Attempt, theirs: Mapping[int, Standing], peers: Mapping[int, Peer]
     ) -> None:
-        """Implements `SharedBatch.go_on`: terms of the ranges that all list alike, and of no other."""
+        """Implements `SharedBatch.go_on`: terms of the ranges that all list alike, of no other."""
         terms = [self._terms[one.range].blocks for one in attempt.alike]
         zeros = tuple(np.zeros(shape, np.uint64) for shape in self.shapes)
         self._total = [

@@ -168,7 +168,7 @@ class RemoteReportEndpoint(Line):
         super().__init__(access, "client", retry or Retry())
 
     def enroll(self, tokens: Sequence[bytes]) -> int:
-        """Implements `ReportDesk.enroll`, in messages of 16,384. Raises RefusedError or
+        """Implements `ReportEndpoint.enroll`, in messages of 16,384. Raises RefusedError or
         UnreachableError."""
         size = methods.TOKENS_PER_MESSAGE
         parts = [tokens[start : start + size] for start in range(0, len(tokens), size)] or [()]
@@ -177,12 +177,12 @@ class RemoteReportEndpoint(Line):
         )
 
     def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
-        """Implements `ReportDesk.growth`. Raises RefusedError or UnreachableError."""
+        """Implements `ReportEndpoint.growth`. Raises RefusedError or UnreachableError."""
         request = pb.GetGrowthRequest(number=since.number, head=since.head, charged=charged)
         return methods.read_growth(self._unary(methods.GET_GROWTH, request))
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
-        """Implements `ReportDesk.report`.
+        """Implements `ReportEndpoint.report`.
 
         Raises UnreachableError; RefusedError only where the caller itself is turned away."""
         try:
@@ -212,7 +212,7 @@ class RemoteReleaseEndpoint(Line):
         super().__init__(access, "server", retry or Retry())
 
     def enrolled(self) -> int:
-        """Implements `ReleaseDesk.enrolled`. Raises UnreachableError."""
+        """Implements `ReleaseEndpoint.enrolled`. Raises UnreachableError."""
         return int(self._unary(methods.ENROLLED, pb.EnrolledRequest()).users)
 
     def budget(self) -> Budget | None:
@@ -226,7 +226,7 @@ class RemoteReleaseEndpoint(Line):
             raise
 
     def growth(self, since: LedgerHead) -> LedgerGrowth:
-        """Implements `ReleaseDesk.growth`. Raises RefusedError or UnreachableError."""
+        """Implements `ReleaseEndpoint.growth`. Raises RefusedError or UnreachableError."""
         return methods.read_growth(
             self._unary(
                 methods.GET_GROWTH, pb.GetGrowthRequest(number=since.number, head=since.head)
@@ -234,17 +234,17 @@ class RemoteReleaseEndpoint(Line):
         )
 
     def open_run(self, run: str, plan: Plan) -> None:
-        """Implements `ReleaseDesk.open_run`. Raises RefusedError or UnreachableError."""
+        """Implements `ReleaseEndpoint.open_run`. Raises RefusedError or UnreachableError."""
         self._unary(methods.OPEN_RUN, pb.OpenRunRequest(run=run, plan=methods.plan_bytes(plan)))
 
     def open_round(self, opening: Opening) -> RoundStatus:
-        """Implements `ReleaseDesk.open_round`. Raises RefusedError or UnreachableError."""
+        """Implements `ReleaseEndpoint.open_round`. Raises RefusedError or UnreachableError."""
         return methods.read_status(
             self._unary(methods.OPEN_ROUND, pb.OpenRoundRequest(**vars(opening)))
         )
 
     def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
-        """Implements `ReleaseDesk.status`. Raises RefusedError or UnreachableError."""
+        """Implements `ReleaseEndpoint.status`. Raises RefusedError or UnreachableError."""
         until_s = self._retry.clock() + wait_s
         while True:
             left_s = max(0.0, min(until_s - self._retry.clock(), _ROUND_TRIP_S))
@@ -257,13 +257,13 @@ class RemoteReleaseEndpoint(Line):
                 return status
 
     def close(self, run: str, round: int) -> RoundStatus:
-        """Implements `ReleaseDesk.close`. Raises RefusedError or UnreachableError."""
+        """Implements `ReleaseEndpoint.close`. Raises RefusedError or UnreachableError."""
         return methods.read_status(
             self._unary(methods.CLOSE_ROUND, pb.CloseRoundRequest(run=run, round=round))
         )
 
     def release(self, run: str, round: int) -> bytes:
-        """Implements `ReleaseDesk.release`, its length bounded and its hash checked.
+        """Implements `ReleaseEndpoint.release`, its length bounded and its hash checked.
 
         Raises RefusedError or UnreachableError."""
         return self._stream(

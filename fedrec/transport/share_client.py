@@ -28,7 +28,7 @@ class RemoteShareEndpoint(RemoteReportEndpoint):
     """A `ShareEndpoint` over gRPC."""
 
     def attempt(self, run: str, round: int) -> AttemptNonce:
-        """Implements `ShareDesk.attempt`."""
+        """Implements `ShareEndpoint.attempt`."""
         reply = self._unary(methods.GET_ATTEMPT, pb.GetAttemptRequest(run=run, round=round))
         return AttemptNonce(reply.attempt, bytes(reply.nonce), bytes(reply.ticket))
 
@@ -40,7 +40,7 @@ class RemotePeer(Line):
         super().__init__(access, "aggregator", retry)
 
     def standing(self, run: str, round: int) -> tuple[Standing, bool]:
-        """Implements `PeerDesk.standing`. Raises UnreachableError, RefusedError."""
+        """Implements `PeerEndpoint.standing`. Raises UnreachableError, RefusedError."""
         return methods.read_standing(
             self._unary(methods.GET_STANDING, pb.GetStandingRequest(run=run, round=round))
         )
@@ -50,12 +50,12 @@ class RemotePeer(Line):
         return float(self._unary(methods.GET_STANDING, pb.GetStandingRequest(run="doctor")).time_s)
 
     def held(self, run: str, round: int, attempt: int) -> bytes:
-        """Implements `PeerDesk.held`, its length bounded. Raises as `standing`."""
+        """Implements `PeerEndpoint.held`, its length bounded. Raises as `standing`."""
         request = pb.GetHeldRequest(run=run, round=round, attempt=attempt)
         return self._stream(methods.GET_HELD, request, most=MAX_LIST_BYTES)
 
     def key(self, run: str, round: int, attempt: int) -> bytes:
-        """Implements `PeerDesk.key`.
+        """Implements `PeerEndpoint.key`.
 
         Raises as `standing`, and RefusedError (`MALFORMED`) where it is none."""
         key = bytes(
@@ -72,13 +72,13 @@ class RemotePeer(Line):
         return key
 
     def explicit(self, run: str, round: int, attempt: int, first: int, last: int) -> bytes:
-        """Implements `PeerDesk.explicit`, its length bounded. Raises as `standing`."""
+        """Implements `PeerEndpoint.explicit`, its length bounded. Raises as `standing`."""
         request = pb.GetExplicitRequest(
             run=run, round=round, attempt=attempt, first=first, last=last
         )
         return self._stream(methods.GET_EXPLICIT, request, most=MAX_EXPLICIT_BYTES)
 
     def openings(self, run: str, round: int, attempt: int) -> bytes:
-        """Implements `PeerDesk.openings`, its length bounded. Raises as `standing`."""
+        """Implements `PeerEndpoint.openings`, its length bounded. Raises as `standing`."""
         request = pb.GetHeldRequest(run=run, round=round, attempt=attempt)
         return self._stream(methods.GET_OPENINGS, request, most=MAX_OPENINGS_BYTES)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fedrec.errors import RunError
-from fedrec_server.executor import LostRunError
+from fedrec_server.executor import AppRunner, LostRunError
 from fedrec_server.flower import FlowerBroadcast, Owner, bundle, server_app
 from fedrec_server.watching import WatchedClients
 from fedrec_server.workload import Host, Workload

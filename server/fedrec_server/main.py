@@ -145,7 +145,7 @@ def _run(
         runs, schedule, work.promised, budget, noise, settings.run, say, state=metrics.state
     )
     # while the SuperLink starts
-    work.check(desk)
+    work.check(endpoint)
     host = Host(settings, endpoint, trainings, metrics, sleep)
     rounds = FlowerRounds(work, host, scenario.digest(), flower.owner)
     published = _published(settings.publish, folder, stack)

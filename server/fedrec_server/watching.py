@@ -1,5 +1,5 @@
-"""Metrics and log of the server while it gathers, asks, and waits: endpoint and broadcast as they are,
-and watched.
+"""Metrics and log of the server while it gathers, asks, and waits: endpoint and broadcast as they
+are, and watched.
 
 Each is put around what it watches where the process is wired, so that rounds and their tests know
 nothing of metrics. A call that is tried again says so at its first pause, not when its patience has
@@ -58,7 +58,7 @@ class WatchedEndpoint:
     def growth(self, since: LedgerHead) -> LedgerGrowth:
         """Implements `GrowingEndpoint.growth`; three ledgers are followed one by one, behind their
         endpoint."""
-        assert not isinstance(self.endpoint, ThreeEndpoint)
+        assert not isinstance(self.endpoint, ThreeEndpoints)
         with self._calling():
             return self.endpoint.growth(since)
 

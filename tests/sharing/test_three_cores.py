@@ -116,9 +116,9 @@ def test_an_attempt_that_is_on_disk_and_was_reported_as_failed_is_followed_by_th
     found: Found, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = found(*PUBLISHED)
-    desk, question = there.desk(), there.first
-    desk.open_run(RUN, there.prepared.plan)
-    desk.open_round(there.opening(question, quorum=USERS))
+    endpoint, question = there.endpoint(), there.first
+    endpoint.open_run(RUN, there.prepared.plan)
+    endpoint.open_round(there.opening(question, quorum=USERS))
     there.cores.restart(1)  # which has lost it, so that another begins
     honest = ReleaseLedger.begin
 
@@ -129,7 +129,7 @@ def test_an_attempt_that_is_on_disk_and_was_reported_as_failed_is_followed_by_th
 
     monkeypatch.setattr(ReleaseLedger, "begin", begin)
     with pytest.raises(RunError):
-        desk.open_round(there.opening(question, quorum=USERS))
+        endpoint.open_round(there.opening(question, quorum=USERS))
     release = there.link(min_share=1.0).answer(question)
     assert pack_release(release) == pack_release(there.loopback.answer(question))
 

@@ -20,8 +20,8 @@ from fedrec.federation.report_batches import (
 )
 from fedrec_client.device.ledger import DeviceLedger
 from fedrec_client.device.questions import (
+    DevicePromise,
     Header,
-    Promise,
     RunTerms,
     count,
     read_header,
@@ -185,7 +185,7 @@ class Device:
         report_id = hmac.digest(self.ledger.secret, purpose + self.token, "sha256")[:TOKEN_BYTES]
         return packed(_named(header.digest, quorum), report_id, self.token, items, parts)
 
-    def _charge(self, header: Header, promise: Promise, terms: RunTerms) -> None:
+    def _charge(self, header: Header, promise: DevicePromise, terms: RunTerms) -> None:
         self.ledger.charge(
             header.run,
             header.round,

@@ -209,7 +209,7 @@ def _trained(
         limits,
         whole,
     )
-    setting = Setting(scenario, cast, folder, work.console, budget)
+    setting = Setting(scenario, choice, folder, work.console, budget)
     return write_run(FinishedRun(done, facts), setting, started=started, quiet=quiet)
 
 

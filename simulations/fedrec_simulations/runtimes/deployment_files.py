@@ -22,7 +22,7 @@ from fedrec.operations.pins import write_pins
 from fedrec.run.job import AnyJob, Shard
 from fedrec.storage import write_bytes
 from fedrec_aggregator.core import Limits
-from fedrec_client.answering import Bounds
+from fedrec_client.answering import AnswerBounds
 
 ANY_PORT = "127.0.0.1:0"
 
@@ -54,7 +54,7 @@ def limits(users: int, items: int) -> Limits:
     return Limits(
         min_cohort=users,
         max_users_per_sender=users,
-        max_events_per_user=items + Bounds().features,
+        max_events_per_user=items + AnswerBounds().features,
         max_accumulator_bytes=2**33,
         max_shares_bytes=2**34,
         allow_not_established=True,
