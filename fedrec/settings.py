@@ -76,7 +76,7 @@ class DataScenario(Protocol):
 
     @property
     def seed(self) -> int:
-        """Of what is planted."""
+        """Seed of what is planted."""
 
     @property
     def data(self) -> DataSettings:
@@ -120,7 +120,7 @@ class NewsScenario(Protocol):
 
     @property
     def seed(self) -> int:
-        """Of initialisation and of seeded noise."""
+        """Seed of initialisation and of seeded noise."""
 
     @property
     def news(self) -> NewsSettings:

@@ -84,7 +84,7 @@ class Workload(Protocol[Trained]):
         """Whose budget is charged."""
 
     def described(self) -> Mapping[str, object]:
-        """For data.json: where it came from, and how it was divided."""
+        """Content of data.json: where it came from, and how it was divided."""
 
     def train(self, setting: Setting) -> dict[float, Trained]:
         """A training at each epsilon, each kept in a folder of its own and charged."""

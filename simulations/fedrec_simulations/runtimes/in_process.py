@@ -32,7 +32,7 @@ def grid(participants: Sequence[Answering]) -> InProcessGrid:
 
 
 def parties_of(job: AnyJob, catalogue: Catalogue | None, clients: int) -> Parties:
-    """Of a job of ratings and clicks, whose catalogue this is, or of one of news."""
+    """Parties of a job of ratings and clicks, whose catalogue this is, or of one of news."""
     if isinstance(job, Job) and catalogue is not None:
         return RatingsParties(job, catalogue, clients)
     from fedrec.run.news_run import NewsJob

@@ -54,7 +54,7 @@ class NewsParties:
 
     @property
     def _seed(self) -> int | None:
-        """Of the devices' noise, where it is seeded."""
+        """Seed of the devices' noise, where it is seeded."""
         return self.job.scenario.seed if self.job.scenario.privacy.noise == "seeded" else None
 
     @cached_property
