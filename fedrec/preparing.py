@@ -21,6 +21,7 @@ from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private, with_sound_delta
 from fedrec.registry import fitting, require
 from fedrec.settings import Scenario, validated
+from fedrec.settings_tables.privacy import PrivacySettings
 from fedrec.storage import finite
 
 # of [model]; clients of version 1 refuse them, so defaults are left out
@@ -123,7 +124,7 @@ def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:
             ),
             (f"{_AS_KIND[known.kinds[0]]}, or set recipe = one of {fitting(facts.kind)}."),
         )
-    promised, limits = guarantee_of(scenario, users=facts.num_users), privacy.limits
+    promised, limits = guarantee_of(privacy, users=facts.num_users), privacy.limits
     # what sums of weighted reports are divided by
     counted = max(1, round(facts.num_users * mean_weight(limits, promised)))
     whole = RecipeFacts(
@@ -204,11 +205,10 @@ def client_steps(recipe: str, kind: Kind | Literal["news"]) -> Mapping[str, Clie
     return steps
 
 
-def guarantee_of(scenario: Scenario, *, users: int = 0) -> Guarantee:
-    """What the scenario promises to so many users (0: not known yet); example-level alternating
+def guarantee_of(privacy: PrivacySettings, *, users: int = 0) -> Guarantee:
+    """What is promised to so many users (0: not known yet); example-level alternating
     minimisation is not established (see `factorization.ssp`). Raises PrivacyError where delta
     promises nothing among so many (`with_sound_delta`)."""
-    privacy = scenario.privacy
     if privacy.epsilon == float("inf"):
         return non_private(privacy.delta, privacy.unit)
     promised = Guarantee(privacy.epsilon, privacy.delta)

@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import os
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -39,6 +40,11 @@ class SystemStreams:
     def key(self, name: str, *, round: int = 0) -> bytes:
         """32 fresh bytes, whatever the name."""
         return os.urandom(32)
+
+
+def noise_from(source: Literal["seeded", "system"], seed: int) -> Streams | SystemStreams:
+    """Where noise comes from, by the value of `privacy.noise`."""
+    return Streams(seed) if source == "seeded" else SystemStreams()
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
@@ -23,11 +23,10 @@ from fedrec.registry import BUILT_IN, RecipeSpec, find, fitting, outside, readin
 from fedrec.settings_keys import apply, load_content
 from fedrec.settings_tables.collective import CollectiveSettings
 from fedrec.settings_tables.data import DataSettings
-from fedrec.settings_tables.evaluation import CompareSettings, EvaluationSettings
+from fedrec.settings_tables.evaluation import CompareSettings, EvaluationSettings, RunSettings
 from fedrec.settings_tables.model import ModelSettings
 from fedrec.settings_tables.news import NewsSettings
 from fedrec.settings_tables.privacy import PrivacySettings
-from fedrec.settings_tables.run import RunSettings
 from fedrec.settings_tables.split import SplitSettings
 from fedrec.settings_tables.table import Table
 
@@ -70,6 +69,74 @@ def _known_recipe(name: str) -> str:
     near = get_close_matches(name, known, n=1)
     meant = f"did you mean {near[0]!r}? " if near else ""
     raise ValueError(f"there is no such recipe: {meant}there are {', '.join(known)}")
+
+
+class DataScenario(Protocol):
+    """What reading and dividing ratings and clicks takes of a scenario."""
+
+    @property
+    def seed(self) -> int:
+        """Of what is planted."""
+
+    @property
+    def data(self) -> DataSettings:
+        """Where it lies."""
+
+    @property
+    def split(self) -> SplitSettings:
+        """How it is divided."""
+
+    @property
+    def collective(self) -> CollectiveSettings:
+        """What is public beside it."""
+
+
+class RecipeScenario(Protocol):
+    """What a recipe of ratings and clicks takes of a scenario."""
+
+    @property
+    def recipe(self) -> str:
+        """Its name."""
+
+    @property
+    def privacy(self) -> PrivacySettings:
+        """What is promised."""
+
+    @property
+    def model(self) -> ModelSettings:
+        """What is learnt."""
+
+    @property
+    def collective(self) -> CollectiveSettings:
+        """What is public beside it."""
+
+    @property
+    def data(self) -> DataSettings:
+        """Whether features of items may be used."""
+
+
+class NewsScenario(Protocol):
+    """What a training of news takes of a scenario."""
+
+    @property
+    def seed(self) -> int:
+        """Of initialisation and of seeded noise."""
+
+    @property
+    def news(self) -> NewsSettings:
+        """What is learnt, how, and how it is served."""
+
+    @property
+    def privacy(self) -> PrivacySettings:
+        """What is promised."""
+
+    @property
+    def data(self) -> DataSettings:
+        """What its texts are like."""
+
+    @property
+    def run(self) -> RunSettings:
+        """Where vectors of texts are kept."""
 
 
 class Scenario(Table):

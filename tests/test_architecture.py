@@ -14,6 +14,8 @@ from tests.architecture import choices, docstrings, graph, measure, reach
 ROOT = Path(__file__).parents[1]
 # packages whose docstrings are still to be mended
 UNMENDED = (
+    "benchmarks",
+    "fedrec_research",
     "fedrec_simulations",
     "fedrec.api",
     "fedrec.auditing",
@@ -63,8 +65,8 @@ def test_what_only_an_import_or_an_unreached_definition_names_is_unreached() -> 
         ),
         (
             "fedrec.privacy.clipping",
-            "from ..factorization import ssp",
-            "fedrec.factorization.am_ssp.recipe, which fedrec.privacy may not",
+            "from ..factorization import alternating",
+            "fedrec.factorization.alternating, which fedrec.privacy may not",
         ),
         ("fedrec.privacy.clipping", "import uvicorn", "imports uvicorn"),
         ("fedrec.federation.wire", "def f():\n    import httpx", "imports httpx"),
@@ -108,7 +110,7 @@ def test_what_only_an_import_or_an_unreached_definition_names_is_unreached() -> 
         ),
         (
             "fedrec.cli.parties",
-            "from fedrec.run.simulate import run",
+            "from fedrec_simulations.demo.deployment import run",
             "which fedrec.cli may not",
         ),
         (
@@ -148,18 +150,28 @@ def test_what_only_an_import_or_an_unreached_definition_names_is_unreached() -> 
         (
             "fedrec.run.simulate",
             "from fedrec_research.trials import rows_of",
-            "imports fedrec_research.trials, which fedrec_simulations may not",
+            "imports fedrec_research.trials, which fedrec.run.simulate may not",
         ),
         (
             "fedrec.cli.main",
             "def f():\n    import fedrec_research.command",
             "which fedrec.cli may not",
         ),
+        (
+            "fedrec.factorization.model",
+            "from fedrec.run.outcomes import evaluate",
+            "fedrec.run.outcomes, which fedrec.factorization may not",
+        ),
+        (
+            "fedrec.run.runtime_choice",
+            "def f():\n    from fedrec_simulations.runtimes import processes",
+            "which fedrec.run may not",
+        ),
         ("fedrec.attic", "x = 1", "in no room"),
         (
             "fedrec.run.simulate",
             "from benchmarks import kernels",
-            "imports benchmarks.kernels, which fedrec_simulations may not",
+            "imports benchmarks.kernels, which fedrec.run.simulate may not",
         ),
         (
             "fedrec.cli.main",

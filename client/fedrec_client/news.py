@@ -37,7 +37,7 @@ import numpy.typing as npt
 
 from fedrec.data.impressions import Impressions
 from fedrec.encoders.news_model import NewsModel
-from fedrec.errors import FedRecError, RefusedError
+from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
 from fedrec.federation.wire import pack_terms
 from fedrec.news.device_noise import DeviceNoise
@@ -55,13 +55,13 @@ from fedrec.privacy.bounded_mean import BITS, TopicTable, diameter
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.keystream import derive
 from fedrec.randomness import SecretStreams, Streams
-from fedrec.settings import Scenario
+from fedrec.settings import NewsScenario
 from fedrec_client.answering import invented
 from fedrec_client.click_entries import Bound
 from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.pseudonyms import user_tokens
 from fedrec_client.readers import PRIVATE_COLUMNS, LocalReaders, read_clicks, write_clicks
-from fedrec_client.refusals import FAILED, LONGEST_CAUSE, public_words
+from fedrec_client.refusals import guarded
 from fedrec_client.run_record import Notes, require_name
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class _Run:
     hexadecimal."""
 
     terms: Terms
-    scenario: Scenario
+    scenario: NewsScenario
     data: Impressions
     terms_digest: str
     data_digest: str
@@ -229,7 +229,7 @@ class NewsParticipant:
     def _copy(self, run: str) -> Path:
         return self._folder / "data" / f"{run}.safetensors"
 
-    def _with_a_click_each(self, scenario: Scenario, terms: Terms) -> Impressions:
+    def _with_a_click_each(self, scenario: NewsScenario, terms: Terms) -> Impressions:
         """This client's data by the run's numbers. Where "no click" cannot be answered, an
         impression without one answers as if any candidate had been clicked, drawn: it neither fails
         nor stays silent, either of which would tell.
@@ -398,33 +398,9 @@ class NewsParticipant:
 
     def _said(self, run: str, attempt: Callable[[], Reply]) -> Reply:
         """What the server hears, whatever happens here: words that no click has any part in."""
-        try:
-            with self._mutex:
-                reply = attempt()
-        except FedRecError as failure:
-            code, cause = public_words(failure)
-            logs.say(
-                log,
-                "refused",
-                level=logging.WARNING,
-                run=run,
-                code=code,
-                cause=failure.cause,
-                remedy=failure.remedy,
-            )
-            return Reply(
-                Answer(self.name, self.users.num_users, refusal=code, cause=cause[:LONGEST_CAUSE])
-            )
-        except Exception as failure:  # a defect or a full disk; its words could hold anything
-            logs.say_failure(log, "failed", failure, run=run)
-            return Reply(
-                Answer(
-                    self.name,
-                    self.users.num_users,
-                    refusal=FAILED,
-                    cause="the client failed; its log says where",
-                )
-            )
+        reply, code, cause = guarded(log, self._mutex, attempt, run=run)
+        if reply is None:
+            return Reply(Answer(self.name, self.users.num_users, refusal=code, cause=cause))
         logs.say(log, "told", run=run, users=reply.answer.users)
         return reply
 

@@ -26,7 +26,6 @@ import numpy as np
 from fedrec.arrays import UInt8s
 from fedrec.data.interactions import Interactions
 from fedrec.errors import (
-    FedRecError,
     RefusedError,
     UnreachableError,
 )
@@ -57,7 +56,7 @@ from fedrec_client.leaves import LeafDelivery, Leaves
 from fedrec_client.leaves_of_three import LeavesOfThree, RangesDelivery
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.pseudonyms import report_ids, user_tokens
-from fedrec_client.refusals import FAILED, LONGEST_CAUSE, from_the_aggregator, public_words
+from fedrec_client.refusals import from_the_aggregator, guarded, public_words
 from fedrec_client.run_checks import charged, require_plan, require_sound, step_of
 from fedrec_client.run_record import Notes, require_name
 from fedrec_client.three_way import SharedDelivery, ThreeWay, sharing_check
@@ -162,7 +161,9 @@ class Participant:
             terms.run, users=mine.num_users, events=len(mine), unknown_events=unknown
         )
         if self.ledger.plan_of(terms.run) is None:  # once it is known, the plan decides
-            promised = guarantee_of(validated(json.loads(terms.recipe), source="the run's recipe"))
+            promised = guarantee_of(
+                validated(json.loads(terms.recipe), source="the run's recipe").privacy
+            )
             self.ledger.require_room_for(self._charged(terms, promised))
         self._see_the_aggregators_ledger()
         self._enroll()
@@ -338,36 +339,19 @@ class Participant:
 
     def _said(self, run: str, round: int | None, attempt: Callable[[], Answer]) -> Answer:
         """What the server hears, whatever happens here."""
-        try:
-            with self._mutex:
-                answer = attempt()
-        except FedRecError as failure:  # ours: its words hold no value of a user
-            code, cause = public_words(failure)
-            answer = Answer(
-                self.name, self.users.num_users, refusal=code, cause=cause[:LONGEST_CAUSE]
-            )
-            why = {"cause": failure.cause, "remedy": failure.remedy}
-            logs.say(log, "refused", level=logging.WARNING, run=run, round=round, code=code, **why)
-        except Exception as failure:  # a defect or a full disk; its words could hold anything
-            answer = Answer(
-                self.name,
-                self.users.num_users,
-                refusal=FAILED,
-                cause="the client failed; its log says where",
-            )
-            logs.say_failure(log, "failed", failure, run=run, round=round)
-        else:
-            event, failed = "joined" if round is None else "answered", answer.refusal or None
-            logs.say(
-                log,
-                event,
-                run=run,
-                round=round,
-                code=failed,
-                users=answer.users,
-                accepted=answer.accepted,
-                rejected=answer.rejected,
-            )
+        answer, code, cause = guarded(log, self._mutex, attempt, run=run, round=round)
+        if answer is None:
+            return Answer(self.name, self.users.num_users, refusal=code, cause=cause)
+        logs.say(
+            log,
+            "joined" if round is None else "answered",
+            run=run,
+            round=round,
+            code=answer.refusal or None,
+            users=answer.users,
+            accepted=answer.accepted,
+            rejected=answer.rejected,
+        )
         return answer
 
 

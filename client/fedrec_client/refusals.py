@@ -3,6 +3,11 @@ any part in."""
 
 from __future__ import annotations
 
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 from fedrec.errors import (
     DataError,
     FedRecError,
@@ -13,6 +18,9 @@ from fedrec.errors import (
     UnreachableError,
 )
 from fedrec.federation.protocol import Refusal
+from fedrec.operations import logs
+
+T = TypeVar("T")
 
 UNREACHABLE, FAILED, UNSUITED = "unreachable", "failed", "unsuited"
 """Codes of answers besides `Refusal`: the aggregator did not answer; the client's own disk or
@@ -51,3 +59,21 @@ def from_the_aggregator(
     return RefusedError(
         failure.code, f"the aggregator {what}", f"{failure.cause}. {failure.remedy}"
     )
+
+
+def guarded(
+    log: logging.Logger, mutex: threading.Lock, attempt: Callable[[], T], **where: Any
+) -> tuple[T | None, str, str]:
+    """What an attempt returns; or None, and what the server hears in its place: a code and words
+    that no user's data has any part in, whatever happened here. where: for the log."""
+    try:
+        with mutex:
+            return attempt(), "", ""
+    except FedRecError as failure:  # ours: its words hold no value of a user
+        code, cause = public_words(failure)
+        why = {"cause": failure.cause, "remedy": failure.remedy}
+        logs.say(log, "refused", level=logging.WARNING, **where, code=code, **why)
+        return None, code, cause[:LONGEST_CAUSE]
+    except Exception as failure:  # a defect or a full disk; its words could hold anything
+        logs.say_failure(log, "failed", failure, **where)
+        return None, FAILED, "the client failed; its log says where"

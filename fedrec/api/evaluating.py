@@ -21,7 +21,7 @@ from fedrec.errors import DataError, SettingsError
 from fedrec.evaluation.controls import Verdict
 from fedrec.run.outcomes import Outcome
 from fedrec.run.outcomes import evaluate as measured
-from fedrec.run.simulate import rivals_of
+from fedrec.run.ratings import rivals_of
 from fedrec.settings import validated
 
 

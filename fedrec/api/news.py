@@ -200,7 +200,7 @@ class NewsRecommender(Parameters):
                 "Your own frames become it by fedrec.NewsData.from_frames.",
             )
         require("news", type(self).__name__)
-        from fedrec.run.simulate_news import run
+        from fedrec.run.simulate import run
 
         keys = {
             "recipe": "privaterec",

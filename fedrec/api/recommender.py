@@ -26,10 +26,9 @@ from fedrec.data.splits import Split
 from fedrec.errors import DataError, RunError, SettingsError
 from fedrec.run.data.budget import budget_of
 from fedrec.run.data.datasets import public_facts
-from fedrec.run.loopback import loopback
-from fedrec.run.run_output import keep_model
-from fedrec.run.run_training import Work, train_one
-from fedrec.run.training import RoundRecord, Trained
+from fedrec.run.job import loopback
+from fedrec.run.model_folder import keep_model
+from fedrec.run.training import RoundRecord, Trained, Work, train_one
 from fedrec.settings import Scenario, validated
 from fedrec.settings_keys import nested
 from fedrec.storage import writing

@@ -142,12 +142,18 @@ def simulate(
     chosen = {key: value for key, value in short.items() if value is not None}
     written = nested({} if settings is None else settings, onto=content)
     resolved = validated(nested(chosen, onto=written), source=f"simulate {name}")
-    _require_one_source(resolved, data)
+    if data is not None and resolved.data.path:
+        raise SettingsError(
+            "data is given, but the scenario has a data.path too", "Leave one of them out."
+        )
+    if data is not None and resolved.learns_news:
+        raise SettingsError(
+            "news is read from files, and data holds ratings or clicks",
+            'Give settings={"data.path": ...}.',
+        )
     if resolved.learns_news:
         require("news", f'recipe "{resolved.recipe}"')
-        from fedrec.run.simulate_news import run as run_news
-
-        return _simulation(run_news(resolved, name=name, resume=resume, quiet=not progress))
+        return _simulation(run(resolved, name=name, resume=resume, quiet=not progress))
     if data is not None:
         name = f"{name}-{_digest_of(data)}"
 
@@ -177,19 +183,6 @@ def simulate(
             }
         )
     return finished
-
-
-def _require_one_source(scenario: Scenario, data: Dataset | None) -> None:
-    """Raises SettingsError where data is given and cannot be what the scenario learns from."""
-    if data is not None and scenario.data.path:
-        raise SettingsError(
-            "data is given, but the scenario has a data.path too", "Leave one of them out."
-        )
-    if data is not None and scenario.learns_news:
-        raise SettingsError(
-            "news is read from files, and data holds ratings or clicks",
-            'Give settings={"data.path": ...}.',
-        )
 
 
 def audit(

@@ -3,7 +3,6 @@ shown, and an exit code."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,39 +107,29 @@ def run(
     twice is the same audit; but the attack on the whole command takes the noise that the scenario
     asks for. given: a data set in memory, in the place of the scenario's.
     """
-    if whole:
-        return Audit(tuple(_whole(scenario, _QUICK_RUNS if quick else 0)))
-    effort = QUICK if quick else Effort()
-    if scenario.learns_news:
-        return Audit(tuple(_news(scenario, effort)))
-    return Audit(tuple(_factorisation(scenario, effort, given or load_dataset(scenario))))
-
-
-def _whole(scenario: Scenario, runs: int) -> Iterator[Finding]:
-    if scenario.learns_news:
+    runs = _QUICK_RUNS if quick else 0
+    if whole and scenario.learns_news:
         from fedrec.auditing.whole_news import whole_news_findings  # brings torch
 
-        yield from whole_news_findings(scenario, runs=runs)
-    else:
-        yield whole_finding(scenario, runs=runs)
+        return Audit(tuple(whole_news_findings(scenario, runs=runs)))
+    if whole:
+        return Audit((whole_finding(scenario, runs=runs),))
+    effort = QUICK if quick else Effort()
+    if scenario.learns_news:
+        from fedrec.auditing.news_attacks import news_findings  # brings torch
 
-
-def _news(scenario: Scenario, effort: Effort) -> Iterator[Finding]:
-    from fedrec.auditing.news_attacks import news_findings  # brings torch
-
-    yield from news_findings(scenario, effort)
-
-
-def _factorisation(scenario: Scenario, effort: Effort, dataset: Dataset) -> Iterator[Finding]:
+        return Audit(tuple(news_findings(scenario, effort)))
+    dataset = given or load_dataset(scenario)
     split = load_split(scenario, dataset)
     prepared = prepare(scenario, public_facts(scenario, dataset, split))
-    yield from membership.membership(
+    found = membership.membership(
         prepared,
         split.train,
         variant=scenario.recipe,
         draws=effort.draws,
         streams=Streams(scenario.seed),
     )
+    return Audit(tuple(found))
 
 
 def _cells(finding: Finding) -> tuple[str, ...]:

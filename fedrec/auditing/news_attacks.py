@@ -33,7 +33,7 @@ from fedrec.privacy.mixtures import Event
 from fedrec.privacy.selection import randomised_response, subset_selection
 from fedrec.randomness import Streams
 from fedrec.run.data.news import catalogue_of, load_news
-from fedrec.settings import Scenario
+from fedrec.settings import NewsScenario, Scenario
 
 
 def news_findings(scenario: Scenario, effort: Effort) -> Iterator[Finding]:
@@ -57,7 +57,7 @@ def news_findings(scenario: Scenario, effort: Effort) -> Iterator[Finding]:
 
 
 def _additive(
-    scenario: Scenario, catalogue: Catalogue, train: Impressions, effort: Effort
+    scenario: NewsScenario, catalogue: Catalogue, train: Impressions, effort: Effort
 ) -> Iterator[Finding]:
     claim, topics, streams, H = (
         promised(scenario),
@@ -94,7 +94,7 @@ def _additive(
 
 
 def _central(
-    scenario: Scenario, catalogue: Catalogue, train: Impressions, effort: Effort
+    scenario: NewsScenario, catalogue: Catalogue, train: Impressions, effort: Effort
 ) -> Iterator[Finding]:
     summed, streams = of(scenario).summed, Streams(scenario.seed)
     assert summed is not None
@@ -123,7 +123,7 @@ def _central(
 
 
 def _everything(
-    scenario: Scenario, catalogue: Catalogue, train: Impressions, effort: Effort
+    scenario: NewsScenario, catalogue: Catalogue, train: Impressions, effort: Effort
 ) -> Iterator[Finding]:
     everything = Recovery(1.0, 0.0)
     yield Finding(
@@ -139,7 +139,7 @@ def _everything(
 
 
 def _in_rounds(
-    scenario: Scenario, catalogue: Catalogue, train: Impressions, effort: Effort
+    scenario: NewsScenario, catalogue: Catalogue, train: Impressions, effort: Effort
 ) -> Iterator[Finding]:
     variant, streams = scenario.news.variant, Streams(scenario.seed)
     clients, topics = clients_of(scenario, catalogue, train), topics_of(scenario, catalogue)
@@ -183,7 +183,7 @@ def _exchanged(
 
 
 def _labels(
-    scenario: Scenario, clients: Clients, train: Impressions, effort: Effort
+    scenario: NewsScenario, clients: Clients, train: Impressions, effort: Effort
 ) -> Iterator[Finding]:
     variant, claim, candidates = scenario.news.variant, clients.claim, _usual(train)
     if not claim.private:
@@ -201,12 +201,14 @@ def _labels(
     yield label_table.table_finding(variant, randomised_response, claim, candidates=candidates)
     shown = [label_table.repeated_impression(click, candidates, effort.draws) for click in (0, 1)]
     # draws that have nothing to do with the first ones
-    other = scenario.model_copy(update={"seed": scenario.seed + 1})
-    told = [told_labels(each, part) for each, part in zip((scenario, other), shown, strict=True)]
+    told = [
+        told_labels(scenario, part, seed)
+        for seed, part in zip((scenario.seed, scenario.seed + 1), shown, strict=True)
+    ]
     yield drawn_noise.label_finding(variant, clients, told)
 
 
-def _attention(scenario: Scenario, clients: Clients, effort: Effort) -> Iterator[Finding]:
+def _attention(scenario: NewsScenario, clients: Clients, effort: Effort) -> Iterator[Finding]:
     """One answer of training, by the plan of the devices, and one of serving at every finite
     epsilon, which is sound in both."""
     news, streams = scenario.news, Streams(scenario.seed)
@@ -229,7 +231,9 @@ def _attention(scenario: Scenario, clients: Clients, effort: Effort) -> Iterator
         )
 
 
-def _served_reports(scenario: Scenario, catalogue: Catalogue, effort: Effort) -> Iterator[Finding]:
+def _served_reports(
+    scenario: NewsScenario, catalogue: Catalogue, effort: Effort
+) -> Iterator[Finding]:
     topics, streams, news = topics_of(scenario, catalogue), Streams(scenario.seed), scenario.news
     for served in _serving(scenario):
         name = f"one click: serving {served.epsilon:g}"
@@ -244,7 +248,7 @@ def _served_reports(scenario: Scenario, catalogue: Catalogue, effort: Effort) ->
         )
 
 
-def _serving(scenario: Scenario) -> list[Guarantee]:
+def _serving(scenario: NewsScenario) -> list[Guarantee]:
     delta, finite = (
         scenario.privacy.delta,
         [e for e in scenario.news.serving_epsilons if math.isfinite(e)],

@@ -47,18 +47,14 @@ def planted_neighbours(scenario: Scenario, folder: Path) -> Neighbours:
         path.write_text(
             "\n".join([header, *(",".join(map(str, row[:width])) for row in kept)]) + "\n"
         )
-        both.append(_on(scenario, path, clicks=clicks))
+        data = DataSettings(
+            path=str(path),
+            format="table",
+            columns={name: name for name in ("user", "item", "timestamp", "rating")[:width]},
+            rating_range=None if clicks else _RATINGS,
+        )
+        both.append(scenario.model_copy(update={"data": data}))
     return Neighbours(*both)
-
-
-def _on(scenario: Scenario, path: Path, *, clicks: bool) -> Scenario:
-    columns = {"user": "user", "item": "item", "timestamp": "timestamp"} | (
-        {} if clicks else {"rating": "rating"}
-    )
-    data = DataSettings(
-        path=str(path), format="table", columns=columns, rating_range=None if clicks else _RATINGS
-    )
-    return scenario.model_copy(update={"data": data})
 
 
 def _rows(seed: int) -> list[tuple[str, str, int, int]]:

@@ -26,7 +26,7 @@ from fedrec.news.variant import costs_of, promise, rounds_of
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
-from fedrec.settings import Scenario
+from fedrec.settings import NewsScenario
 
 Gradient = dict[str, Float32s]
 """By the name of the parameter, in its shape."""
@@ -92,7 +92,7 @@ class Clients:
         }
 
 
-def clients_of(scenario: Scenario, catalogue: Catalogue, train: Impressions) -> Clients:
+def clients_of(scenario: NewsScenario, catalogue: Catalogue, train: Impressions) -> Clients:
     """Those of the scenario's variant.
 
     Raises SettingsError where it does not train in rounds on devices."""
@@ -105,12 +105,12 @@ def clients_of(scenario: Scenario, catalogue: Catalogue, train: Impressions) -> 
     return Clients(model, update, promise(scenario), costs_of(scenario, passes), passes)
 
 
-def told_labels(scenario: Scenario, shown: Impressions) -> npt.NDArray[np.bool_]:
+def told_labels(scenario: NewsScenario, shown: Impressions, seed: int) -> npt.NDArray[np.bool_]:
     """(n, C) which candidates the variant's devices name as clicked in these impressions, one user
-    each, all of one size."""
+    each, all of one size. seed: of their noise."""
     form, passes = rounds_of(scenario), schedule_of(scenario, shown.num_users).passes
     update = form.device(
-        scenario, shown, passes, DeviceNoise.numbered(Streams(scenario.seed), shown.num_users)
+        scenario, shown, passes, DeviceNoise.numbered(Streams(seed), shown.num_users)
     )
     assert isinstance(update, Behind | Through | NoisedGradients)
     return update.devices.labels

@@ -53,7 +53,7 @@ from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
-from fedrec.randomness import Streams, SystemStreams
+from fedrec.randomness import Streams, SystemStreams, noise_from
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.settings import Scenario
@@ -260,7 +260,7 @@ def _runs(
     scenario, mine = inside.scenario, inside if member else outside
     seeds = Streams(scenario.seed).numpy(f"audit/whole/{member}").integers(2**62, size=runs)
     for part in np.array_split(seeds, min(runs, _TRAININGS)):
-        own = _link(prepared, mine, noise_of_run(scenario, int(part[0])))
+        own = _link(prepared, mine, noise_from(scenario.privacy.noise, int(part[0])))
         done = list(train(prepared.recipe, own, prepared.recipe.begin()))
         sums = [
             (_sums(prepared, inside, each.question), _sums(prepared, outside, each.question))
@@ -271,7 +271,7 @@ def _runs(
             [(each.question, each.answer, A, B) for each, (A, B) in zip(done, sums, strict=True)],
         )
         for seed in part[1:]:
-            noise, again = noise_of_run(scenario, int(seed)), list[Asked]()
+            noise, again = noise_from(scenario.privacy.noise, int(seed)), list[Asked]()
             for each, (A, B) in zip(done, sums, strict=True):
                 ledger = Ledger(prepared.plan.guarantee)
                 answer, _ = release(
@@ -279,11 +279,6 @@ def _runs(
                 )
                 again.append((each.question, answer, A, B))
             yield _seen(prepared, again)
-
-
-def noise_of_run(scenario: Scenario, seed: int) -> Streams | SystemStreams:
-    """What the scenario asks for; a seed of its own for each run where it asks for seeds."""
-    return SystemStreams() if scenario.privacy.noise == "system" else Streams(seed)
 
 
 def _link(prepared: Trainable, world: World, noise: Streams | SystemStreams) -> Loopback:

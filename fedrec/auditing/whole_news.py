@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.arrays import Float64s
 from fedrec.auditing import one_click, whole
 from fedrec.auditing.bounds import lower_bound
 from fedrec.auditing.finding import Finding
 from fedrec.auditing.whole import Seen, Trainable, World
+from fedrec.data.features import PublicFeatures
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.errors import SettingsError
@@ -37,13 +37,13 @@ from fedrec.news.local_clients import LocalClients
 from fedrec.news.local_update import Behind, NoisedGradients
 from fedrec.news.models import news_model
 from fedrec.news.schedule import schedule_of
-from fedrec.news.trained import Catalogue, topics_of
+from fedrec.news.trained import Catalogue, item_vectors, topics_of
 from fedrec.news.variant import of, promise, promised, rounds_of
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.click_accounting import plan_training
-from fedrec.randomness import Streams
+from fedrec.randomness import Streams, noise_from
 from fedrec.run.data.news import catalogue_of, load_news
-from fedrec.settings import Scenario
+from fedrec.settings import NewsScenario, Scenario
 from fedrec.settings_tables.data import DataSettings
 
 Role = Literal["history", "label", "user"]
@@ -127,7 +127,9 @@ def _sides(scenario: Scenario, role: Role) -> tuple[Side, Side]:
             pair = one_click.farthest(
                 topics_of(
                     scenario,
-                    Catalogue(planted.news, _vectors(scenario, planted.news, Path(folder))),
+                    Catalogue(
+                        planted.news, item_vectors(scenario, planted.news, PublicFeatures({}))
+                    ),
                 )
             )
             clicks = [planted.news.ids[item] if item >= 0 else "" for item in pair]
@@ -146,17 +148,14 @@ def _sides(scenario: Scenario, role: Role) -> tuple[Side, Side]:
                         planted.log.train if part == "train" else planted.log.test,
                         line,
                     )
-                sides.append(_read(scenario, place))
+                # as `fedrec simulate` does, on this folder
+                data = DataSettings(path=str(place), format="mind")
+                here = scenario.model_copy(update={"data": data})
+                read = load_news(here)
+                sides.append(Side(here, catalogue_of(here, read), read.log.train))
         if _differ(*sides):
             return sides[0], sides[1]
     raise AssertionError("no id of the person belongs to the part that is trained on")
-
-
-def _vectors(scenario: Scenario, news: News, folder: Path) -> npt.NDArray[np.float32]:
-    from fedrec.data.features import PublicFeatures
-    from fedrec.news.trained import item_vectors
-
-    return item_vectors(scenario, news, PublicFeatures({}))
 
 
 def _person(name: str, role: Role, clicks: Sequence[str], news: News, *, inside: bool) -> list[str]:
@@ -193,13 +192,6 @@ def _write(folder: Path, news: News, log: Impressions, first: Sequence[str]) -> 
             _line(f"user-{user}", history, [f"{news.ids[j]}-{int(clicked)}" for j, clicked in told])
         )
     (folder / "behaviors.tsv").write_text("\n".join(lines) + "\n")
-
-
-def _read(scenario: Scenario, folder: Path) -> Side:
-    """As `fedrec simulate` does, on this folder."""
-    here = scenario.model_copy(update={"data": DataSettings(path=str(folder), format="mind")})
-    data = load_news(here)
-    return Side(here, catalogue_of(here, data), data.log.train)
 
 
 def _differ(one: Side, other: Side) -> bool:
@@ -307,7 +299,7 @@ def _passes(
     std = mine.plan.noise_std if isinstance(mine, Behind) else mine.noise_std
     for seed, _ in _sources(inside, member=member, runs=runs):
         update = replace(
-            mine, noise=DeviceNoise.numbered(whole.noise_of_run(scenario, seed), users)
+            mine, noise=DeviceNoise.numbered(noise_from(scenario.privacy.noise, seed), users)
         )
         yield [
             _along(released(update, model, round), exact[0][round - 1], exact[1][round - 1], std)
@@ -315,13 +307,13 @@ def _passes(
         ]
 
 
-def _device(scenario: Scenario, train: Impressions, seed: int) -> Behind | NoisedGradients:
+def _device(scenario: NewsScenario, train: Impressions, seed: int) -> Behind | NoisedGradients:
     form, passes = rounds_of(scenario), schedule_of(scenario, train.num_users).passes
     update = form.device(
         scenario,
         train,
         passes,
-        DeviceNoise.numbered(whole.noise_of_run(scenario, seed), train.num_users),
+        DeviceNoise.numbered(noise_from(scenario.privacy.noise, seed), train.num_users),
     )
     assert isinstance(update, Behind | NoisedGradients)
     return update

@@ -25,7 +25,7 @@ Overrides = Annotated[
         help="Override one scenario key; may be repeated.",
     ),
 ]
-Scenario = Annotated[
+ScenarioFile = Annotated[
     Path | None,
     typer.Argument(
         metavar="SCENARIO",

@@ -329,3 +329,8 @@ def _ranges(starts: Int64s, sizes: Int64s) -> tuple[Int64s, Int64s]:
     """All positions of the ranges one after another, and the number of the range of each."""
     owner = np.repeat(np.arange(len(starts)), sizes)
     return np.arange(len(owner)) - (np.cumsum(sizes) - sizes - starts)[owner], owner
+
+
+def liked_in(form: str) -> float:
+    """The least rating that counts as a click in data of this format; 0 where clicks are none."""
+    return ClickLogProtocol().liked if form == "click-log" else 0.0

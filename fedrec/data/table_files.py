@@ -59,7 +59,7 @@ def read_frame(
 def read_piece(
     path: Path, columns: dict[str, str], layout: Layout | None
 ) -> tuple[pl.DataFrame, tuple[str, ...], str]:
-    """The same of a part of a file: columns, notes, and the unit of its times."""
+    """Columns of a part of a file as `read_frame` reads them, notes, and the unit of its times."""
     frame = _read_parquet(path, columns) if layout is None else _read_text(layout, columns)
     if not len(frame):
         raise DataError(f"{path} holds no rows", "Check that the file is whole.")

@@ -44,7 +44,7 @@ class ClickCeiling:
         return solved.astype(np.float32)
 
     def arrays(self) -> Mapping[str, npt.NDArray[np.generic]]:
-        """For a file; never released: it is not private."""
+        """Arrays as a file keeps them; never released, as they are not private."""
         return {"item_vectors": self.item_vectors}
 
 

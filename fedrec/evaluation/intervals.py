@@ -40,8 +40,8 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Of the mean of independent values: the t quantile of n - 1 degrees of freedom times the
-    standard error."""
+    """Interval of the mean of independent values: the t quantile of n - 1 degrees of freedom times
+    the standard error."""
     mean, error = mean_and_error(values)
     return Interval(
         mean,
@@ -52,7 +52,7 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def paired(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
-    """Of the mean of ours - theirs, seed by seed.
+    """Interval of the mean of ours - theirs, seed by seed.
 
     Raises ValueError where the seeds are not the same number."""
     return interval([a - b for a, b in zip(ours, theirs, strict=True)])

@@ -1,13 +1,88 @@
-"""Public facts, which everybody knows before a run."""
+"""Public facts, which everybody knows before a run: sizes, features, and what an earlier training
+released.
+
+The model of an earlier training is a start of the next one: public, so it costs nothing more.
+What was released before is an observation of every item beside the new one: an item's bias and
+deviations with their variance, and how often it was rated. It enters the default recipe where what
+public people taught does (`public_people`), so that the new training spends nothing on what it
+knows, and half as much on counts.
+
+Guarantee: post-processing. A person who took part in both is protected by the composition of both,
+as without it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from fedrec.arrays import Float64s
 from fedrec.data.features import PublicFeatures
 from fedrec.data.kinds import KINDS, Kind
-from fedrec.factorization.earlier import Earlier
+from fedrec.federation.rounds import State
 from fedrec.randomness import Streams
+
+_KEPT = ("mean", "phi", "public_phi", "rest", "bias", "variance", "variances")
+_BY_ITEM = (*_KEPT[1:], "observed", "observed_variance", "counts")
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """The last state of an earlier training, rows in the order of the new catalogue, and how many
+    users it had."""
+
+    state: State
+    num_users: int
+
+    @staticmethod
+    def of(
+        state: State, num_users: int, *, items: Sequence[str], now: Sequence[str]
+    ) -> Earlier | None:
+        """items, now: ids of both catalogues.
+
+        None where the state is no start: of another recipe, or an item of `now` is new to it."""
+        place = {item: j for j, item in enumerate(items)}
+        if any(name not in state for name in (*_BY_ITEM, "mean")) or any(
+            item not in place for item in now
+        ):
+            return None
+        rows = np.array([place[item] for item in now], np.int64)
+        arrays = [np.asarray(state[name], np.float64) for name in ("observed", "observed_variance")]
+        observed, variance = beside_known(state, *arrays)  # what it had begun with itself, too
+        found = {**state, "observed": observed, "observed_variance": variance}
+        return Earlier(
+            {"mean": state["mean"], **{name: found[name][rows] for name in _BY_ITEM}}, num_users
+        )
+
+    def start(self, *, num_users: int, weight: float) -> State:
+        """Before the first question of `default.DefaultRecipe`. weight: of what was observed,
+        relative to its precision."""
+        state = self.state
+        counts = np.asarray(state["counts"], np.float64) * (num_users / self.num_users)
+        precision = weight / np.asarray(state["observed_variance"], np.float64)
+        known = {
+            "people_observed": state["observed"],
+            "people_precision": precision,
+            "people_counts": counts,
+        }
+        return {name: state[name] for name in _KEPT} | known
+
+
+def beside_known(state: State, observed: Float64s, variance: Float64s) -> tuple[Float64s, Float64s]:
+    """Mean and variance of two independent observations of (b_j, deviations): this training's, and
+    what was known before it."""
+    if "people_observed" not in state:
+        return observed, variance
+    k = observed.shape[1]
+    # of a direction that was not learned, nothing
+    theirs, precision = np.zeros_like(observed), np.zeros_like(variance)
+    known = min(k, state["people_observed"].shape[1])
+    theirs[:, :known] = np.asarray(state["people_observed"], np.float64)[:, :known]
+    precision[:, :known] = np.asarray(state["people_precision"], np.float64)[:, :known]
+    total = 1 / variance + precision
+    return (observed / variance + theirs * precision) / total, 1 / total
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ payload is empty or
                               by column
 
 Empty means: the device has the very array that the question's header names. Kind 1 is for matrices
-whose rows are integers times a power of two, as `rounding.rounded_rows` makes them. A column's byte
+whose rows are integers times a power of two, as `rounded_rows` makes them. A column's byte
 is the number of bytes an integer takes there, 0 where all are zero, plus 128 where they are
 differences to the earlier array on the new grid; integers are mapped to 0, -1, 1, -2 ... -> 0, 1,
 2, 3 ..., their bytes apart as in kind 0. Powers of two and rounding to the nearest integer are
@@ -17,6 +17,11 @@ exact, so that every machine decodes the same numbers; and the header's SHA-256 
 are the announced ones. zlib without its search for repetitions (`Z_RLE`) is within 0.05 bits of the
 entropy of rounded normal numbers, and stays bounded: how long a stream may become follows from the
 header, before it is read.
+
+Numbers are rounded to as many bits as their noise leaves meaning in, once, by the server, before
+anybody computes with them. What a recipe broadcasts it rounds itself, and it learns around the
+rounded numbers: devices, server and a run that is resumed then hold the same ones. Rounding what
+was released is post-processing: it costs nothing, and no promise rests on it.
 """
 
 from __future__ import annotations
@@ -30,9 +35,43 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.arrays import Array, Float64s, Int64s
+from fedrec.arrays import Array, Float32s, Float64s, Int64s
 from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Refusal
+
+ROW_BITS = 3
+"""A row's step is 1/16 to 1/8 of its root mean square: rounding is 0.03 to 0.13% of its energy, in
+5 to 6 bits a number if they are normal.
+
+Below what any release leaves: a row measured as well as 30 to 1 would need more.
+"""
+NUMBER_BITS = 6
+"""Significant bits of single numbers (a bias, a weight): off by at most 0.8%."""
+
+
+def rounded_rows(X: npt.NDArray[np.floating], *, bits: int = ROW_BITS) -> Float32s:
+    """X (m, d), each row on a grid of its own: the largest power of two up to its root mean square,
+    over 2^bits.
+
+    All coordinates of a row share the step: of a product v_j . u with u of similar size in every
+    direction, that is the least error for the bits (reverse water-filling). Rows of zeros stay.
+    Ties go to even.
+    """
+    X = np.asarray(X, np.float64)
+    sizes = np.sqrt(np.mean(X**2, axis=1, keepdims=True))
+    exponents = np.frexp(sizes)[1] - 1 - bits  # 2^(e - 1) <= size < 2^e
+    return _float32(np.ldexp(np.rint(np.ldexp(X, -exponents)), exponents))
+
+
+def rounded_numbers(x: npt.NDArray[np.floating], *, bits: int = NUMBER_BITS) -> Float32s:
+    """Each number of x, of any shape, with `bits` significant bits. Ties go to even."""
+    mantissas, exponents = np.frexp(np.asarray(x, np.float64))
+    return _float32(np.ldexp(np.rint(np.ldexp(mantissas, bits)), exponents - bits))
+
+
+def _float32(rounded: npt.NDArray[np.float64]) -> Float32s:
+    return np.asarray(rounded + 0.0, np.float32)  # -0.0 + 0.0 is 0.0: one zero, one way to write it
+
 
 _ANY, _GRID = 0, 1
 _SHA_BYTES = 32

@@ -23,9 +23,9 @@ own guarantee per click.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,7 @@ from fedrec.news.central_client import (
 from fedrec.news.checkpoints import NOTHING, Kept
 from fedrec.news.prior import rebuilding
 from fedrec.news.scoring import products
+from fedrec.news.trained import Progress, Recommender, Sent, TrainedNews
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.bounded_mean import Population, TopicTable
@@ -58,6 +59,9 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.sharing.layout import layout
 from fedrec.sharing.record import upload_bytes
+
+if TYPE_CHECKING:  # it loads PyTorch
+    from fedrec.news.clients import NewsClients
 
 
 @dataclass(frozen=True)
@@ -103,8 +107,11 @@ class CentralModel:
         ).astype(np.float32)
 
 
+Model = TypeVar("Model", bound=Recommender, covariant=True)
+
+
 @dataclass(frozen=True)
-class CentralDone:
+class SummedDone(Generic[Model]):
     """The model after `round` of `rounds`; ledger: what the aggregator has charged.
 
     bytes_up, bytes_down: per user so far, down at most: arrays as they are, which travel
@@ -113,7 +120,7 @@ class CentralDone:
 
     round: int
     rounds: int
-    model: CentralModel
+    model: Model
     ledger: Ledger
     bytes_up: float
     bytes_down: float
@@ -130,13 +137,14 @@ def plan_of(guarantee: Guarantee, settings: CentralSettings) -> Plan:
     )
 
 
-Done = TypeVar("Done", covariant=True)
-
-
-class SummedRecipe(rounds.Recipe, Protocol[Done]):
+class SummedRecipe(rounds.Recipe, Protocol[Model]):
     """A recipe on sums over users, whose first round is the population."""
 
-    def done(self, state: State) -> Done:
+    @property
+    def plan(self) -> Plan:
+        """Of all releases."""
+
+    def done(self, state: State) -> SummedDone[Model]:
         """What is to be told after the rounds that `state` has seen."""
 
 
@@ -222,7 +230,7 @@ class CentralRecipe:
             self.history,
         )
 
-    def done(self, state: State) -> CentralDone:
+    def done(self, state: State) -> SummedDone[CentralModel]:
         """After the rounds that `state` has seen, of which each user's part follows from the
         questions alone."""
         t, rounds, plan = int(state["round"]) - 1, self.settings.rounds, self.plan
@@ -233,7 +241,7 @@ class CentralRecipe:
         )
         stds = {name: std for q in questions for name, std in noise_stds(q, plan).items()}
         up = float(sum(_report_bytes(question, plan) for question in questions))
-        return CentralDone(t, rounds, self.model(state), ledger, up, _bytes_down(questions), stds)
+        return SummedDone(t, rounds, self.model(state), ledger, up, _bytes_down(questions), stds)
 
 
 def train(
@@ -245,7 +253,7 @@ def train(
     *,
     history: int,
     noise: Streams | SystemStreams,
-) -> Iterator[CentralDone]:
+) -> Iterator[SummedDone[CentralModel]]:
     """Train in this process, yielding after every round.
 
     Raises BudgetExceededError past the plan's guarantee."""
@@ -254,7 +262,9 @@ def train(
     yield from over(recipe, link)
 
 
-def over(recipe: SummedRecipe[Done], link: Link, kept: Kept = NOTHING) -> Iterator[Done]:
+def over(
+    recipe: SummedRecipe[Model], link: Link, kept: Kept = NOTHING
+) -> Iterator[SummedDone[Model]]:
     """Train over any link, yielding after every round, and at first where it was stopped."""
     state = kept.latest() or recipe.begin()
     if int(state["round"]) > 1:
@@ -263,6 +273,34 @@ def over(recipe: SummedRecipe[Done], link: Link, kept: Kept = NOTHING) -> Iterat
         kept.save(answered.state, step=int(answered.state["round"]))
         if answered.question.round:
             yield recipe.done(answered.state)
+
+
+Told = tuple[str, str, float, dict[str, npt.NDArray[np.floating]]]
+"""Of a finished training: shape and words of what a client sends, its noise, and the model's
+parameters."""
+
+
+def by_clients(
+    recipe: SummedRecipe[Model],
+    fleet: NewsClients,
+    kept: Kept,
+    told: Callable[[SummedDone[Model]], Told],
+) -> Iterator[Progress | TrainedNews]:
+    """The training of a variant, on from what is kept."""
+    plan, done = recipe.plan, None
+    for done in over(recipe, fleet.link(plan, released(plan, kept.latest())), kept):
+        yield Progress(done.round, done.rounds, f"round {done.round}/{done.rounds}")
+    assert done is not None
+    promised, (shape, words, std, parameters) = plan.guarantee, told(done)
+    yield TrainedNews(
+        done.model,
+        promised,
+        done.ledger.epsilon if promised.private else promised.epsilon,
+        done.rounds + 1,
+        (Sent("gradient, every round", shape, words, done.bytes_up, std),),
+        done.bytes_down,
+        {name: array.astype(np.float32) for name, array in parameters.items()},
+    )
 
 
 def released(plan: Plan, state: State | None) -> list[str]:

@@ -36,7 +36,7 @@ from fedrec.federation.messages import Question, Release
 from fedrec.federation.releases import noise_stds
 from fedrec.federation.rounds import State
 from fedrec.news import fedadam
-from fedrec.news.central import population_of, population_told
+from fedrec.news.central import SummedDone, population_of, population_told
 from fedrec.news.central_client import population_question
 from fedrec.news.encoder_client import encoded, encoder_question, numbers_of, user_encoder
 from fedrec.news.encoder_plan import EncoderSettings, correlation, row_sums
@@ -84,21 +84,6 @@ class EncoderModel:
         return products(
             U, np.repeat(asked.users, np.diff(asked.candidate_ptr)), self.items, asked.candidates
         ).astype(np.float32)
-
-
-@dataclass(frozen=True)
-class EncoderDone:
-    """The model after `round` of `rounds`; ledger: what the aggregator has charged.
-
-    bytes_up, bytes_down: per user so far, down at most."""
-
-    round: int
-    rounds: int
-    model: EncoderModel
-    ledger: Ledger
-    bytes_up: float
-    bytes_down: float
-    noise_stds: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -192,7 +177,7 @@ class EncoderRecipe:
             self.history,
         )
 
-    def done(self, state: State) -> EncoderDone:
+    def done(self, state: State) -> SummedDone[EncoderModel]:
         """After the rounds that `state` has seen, of which each user's part follows from the
         questions alone."""
         t, plan, b = int(state["round"]) - 1, self.plan, self.settings.bands
@@ -206,7 +191,7 @@ class EncoderRecipe:
         # parameters change in every round, and b of them are needed; nothing else changes
         P = numbers_of(self.items.shape[1])
         down = 4.0 * (self.topics.rows.size + self.items.size) + 8.0 * P * (t + b - 1)
-        return EncoderDone(t, self.settings.rounds, self.model(state), ledger, up, down, stds)
+        return SummedDone(t, self.settings.rounds, self.model(state), ledger, up, down, stds)
 
 
 def start(width: int, settings: EncoderSettings) -> Float64s:

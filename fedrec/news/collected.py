@@ -22,13 +22,13 @@ from fedrec.news.trained import Catalogue, Progress, Sent, TrainedNews
 from fedrec.news.trainer_state import Progressing, fresh_dropout
 from fedrec.news.variant import promised
 from fedrec.randomness import Streams
-from fedrec.settings import Scenario
+from fedrec.settings import NewsScenario
 
 _BATCH = 64  # users of a step: whole ones, so that each is encoded once
 
 
 def centralized(
-    scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
+    scenario: NewsScenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
 ) -> Iterator[Progress | TrainedNews]:
     """Adam on the collected data: the ceiling of the federated ones. No privacy."""
     train, epochs, streams = fleet.data(), scenario.news.epochs or 4, Streams(scenario.seed)

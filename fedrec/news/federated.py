@@ -21,11 +21,11 @@ from fedrec.news.schedule import BASIS, THETA, VECTOR_CLIP, schedule_of
 from fedrec.news.trained import Catalogue, Progress, Sent, TrainedNews
 from fedrec.news.variant import costs_of, promise, promised, rounds_of
 from fedrec.randomness import Streams
-from fedrec.settings import Scenario
+from fedrec.settings import NewsScenario
 
 
 def in_rounds(
-    scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
+    scenario: NewsScenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
 ) -> Iterator[Progress | TrainedNews]:
     """Train over a fleet.
 
@@ -63,7 +63,7 @@ def in_rounds(
     )
 
 
-def recommender_of(scenario: Scenario, model: NewsModel) -> ModelRecommender:
+def recommender_of(scenario: NewsScenario, model: NewsModel) -> ModelRecommender:
     """What serves a trained model."""
     news = scenario.news
     return ModelRecommender(model, news.history, news.clip or THETA, news.padding, VECTOR_CLIP)

@@ -19,13 +19,14 @@ from fedrec.news.fedadam import FedAdam
 from fedrec.news.reports_training import Collected, collect
 from fedrec.news.rounds import Course, LocalUpdate
 from fedrec.news.schedule import schedule_of
-from fedrec.news.trained import Catalogue, noise_of
+from fedrec.news.trained import Catalogue
 from fedrec.news.variant import of, rounds_of
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
 from fedrec.privacy.ledger import Ledger
-from fedrec.settings import Scenario
+from fedrec.randomness import Streams, SystemStreams, noise_from
+from fedrec.settings import NewsScenario
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class LocalClients:
     """Everybody's clicks in this process: the same messages' content, without messages. kept: where
     answers are that are given once, whatever stops the training."""
 
-    scenario: Scenario
+    scenario: NewsScenario
     catalogue: Catalogue
     train: Impressions
     kept: Kept = NOTHING
@@ -65,7 +66,7 @@ class LocalClients:
             self.train,
             summed.steps(self.scenario),
             plan,
-            noise_of(self.scenario),
+            self._source,
             ledger,
         )
         return ThreeAggregators(devices) if self.scenario.privacy.shares == "real" else devices
@@ -88,7 +89,11 @@ class LocalClients:
         return model, form.device(self.scenario, self.train, passes, self._noise)
 
     @property
+    def _source(self) -> Streams | SystemStreams:
+        return noise_from(self.scenario.privacy.noise, self.scenario.seed)
+
+    @property
     def _noise(self) -> DeviceNoise:
         """Noise of users who are named by their numbers."""
-        noise = DeviceNoise.numbered(noise_of(self.scenario), self.num_users)
+        noise = DeviceNoise.numbered(self._source, self.num_users)
         return replace(noise, kept=self.kept)

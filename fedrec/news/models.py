@@ -26,13 +26,13 @@ from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.keystream import derive
 from fedrec.randomness import Streams
-from fedrec.settings import Scenario
+from fedrec.settings import NewsScenario
 
 _WORD_WIDTH = 64
 _LEAST_COUNT = 2
 
 
-def news_model(scenario: Scenario, news: News, vectors: Float32s, *, basis: int) -> NewsModel:
+def news_model(scenario: NewsScenario, news: News, vectors: Float32s, *, basis: int) -> NewsModel:
     """The scenario's model, with a basis of `basis` vectors or none, at its public start. Raises
     DataError on files that cannot be read.
 
@@ -47,7 +47,7 @@ def news_model(scenario: Scenario, news: News, vectors: Float32s, *, basis: int)
     return model
 
 
-def untrained_news(scenario: Scenario, news: News, vectors: Float32s) -> Float32s:
+def untrained_news(scenario: NewsScenario, news: News, vectors: Float32s) -> Float32s:
     """(m, d) vectors of all news by the scenario's news encoder at its public start: no click is
     looked at."""
     model = news_model(scenario, news, vectors, basis=0)
@@ -56,7 +56,7 @@ def untrained_news(scenario: Scenario, news: News, vectors: Float32s) -> Float32
 
 
 def _encoders(
-    scenario: Scenario,
+    scenario: NewsScenario,
     news: News,
     vectors: Float32s,
     settings: NewsModelSettings,
@@ -86,7 +86,7 @@ def _encoders(
     return (nrms if chosen.model == "nrms" else naml)(tokens, words, settings, rng=rng)
 
 
-def _language_vectors(scenario: Scenario, news: News, vectors: Float32s) -> Float32s:
+def _language_vectors(scenario: NewsScenario, news: News, vectors: Float32s) -> Float32s:
     if not scenario.news.language_model:
         return vectors
     from fedrec.encoders.language_model import cached_vectors, open_encoder

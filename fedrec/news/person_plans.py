@@ -17,10 +17,10 @@ from fedrec.privacy.accounting import GaussianEvent, mu_for
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import PaddedEvent, inner_mu
-from fedrec.settings import Scenario
+from fedrec.settings import NewsScenario, Scenario
 
 
-def training_costs(scenario: Scenario, *, users: int = 1) -> Costs:
+def training_costs(scenario: NewsScenario, *, users: int = 1) -> Costs:
     """Costs of training the scenario's variant, per click. users: decides how often each answers,
     where `news.rounds` is given.
 
@@ -29,7 +29,7 @@ def training_costs(scenario: Scenario, *, users: int = 1) -> Costs:
     return costs_of(scenario, schedule_of(scenario, max(users, 1)).passes)
 
 
-def answer_costs(scenario: Scenario, guarantee: Guarantee, answers: int = 1) -> Costs:
+def answer_costs(scenario: NewsScenario, guarantee: Guarantee, answers: int = 1) -> Costs:
     """Costs of so many fresh served answers of a model, each with `guarantee` per click."""
     mean = not of(scenario).encoders
     mu, padding = mu_for(guarantee.epsilon, guarantee.delta), 0.0 if mean else scenario.news.padding

@@ -11,7 +11,7 @@ from fedrec.news.rounds import Schedule
 from fedrec.news.variant import of
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.settings import Scenario
+from fedrec.settings import NewsScenario
 
 BASIS, NEGATIVES = 5, 4
 """B and k of the paper's experiments."""
@@ -30,7 +30,7 @@ def per_answer(guarantee: Guarantee, answers: int) -> Guarantee:
     return replace(guarantee, epsilon=epsilon_of(mu, guarantee.delta))
 
 
-def schedule_of(scenario: Scenario, num_users: int, *, passes: int = 0) -> Schedule:
+def schedule_of(scenario: NewsScenario, num_users: int, *, passes: int = 0) -> Schedule:
     """`passes`, 0 for the variant's, or what `news.rounds` rounds come to, rounded up to whole
     ones: how often each user answers."""
     news, in_rounds = scenario.news, of(scenario).in_rounds

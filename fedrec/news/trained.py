@@ -16,8 +16,8 @@ from fedrec.news import topics
 from fedrec.news.sensitivity import opened
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.randomness import Streams, SystemStreams
-from fedrec.settings import Scenario
+from fedrec.randomness import Streams
+from fedrec.settings import NewsScenario
 
 DEFAULT_TOPICS = 32
 
@@ -30,7 +30,7 @@ class Catalogue:
     vectors: Float32s
 
 
-def item_vectors(scenario: Scenario, news: News, features: PublicFeatures) -> Float32s:
+def item_vectors(scenario: NewsScenario, news: News, features: PublicFeatures) -> Float32s:
     """(m, p) of a scenario: what features and texts say, and `news.entity_vectors` beside it.
 
     Raises DataError on a file without them."""
@@ -94,12 +94,7 @@ class TrainedNews:
         return sum(part.bytes for part in self.sent)
 
 
-def noise_of(scenario: Scenario) -> Streams | SystemStreams:
-    """Where noise comes from."""
-    return Streams(scenario.seed) if scenario.privacy.noise == "seeded" else SystemStreams()
-
-
-def topics_of(scenario: Scenario, catalogue: Catalogue) -> TopicTable:
+def topics_of(scenario: NewsScenario, catalogue: Catalogue) -> TopicTable:
     """The public topics of the scenario, those of open categories apart.
 
     Raises SettingsError on a category that no item has."""
@@ -110,21 +105,21 @@ def topics_of(scenario: Scenario, catalogue: Catalogue) -> TopicTable:
     )
 
 
-def public_table(kind: str, scenario: Scenario, catalogue: Catalogue) -> TopicTable:
+def public_table(kind: str, scenario: NewsScenario, catalogue: Catalogue) -> TopicTable:
     """The public rows of a value of `news.topics`, whichever the scenario has."""
     return _PUBLIC_TABLES[kind](scenario, catalogue)
 
 
-def _categories(scenario: Scenario, catalogue: Catalogue) -> TopicTable:
+def _categories(scenario: NewsScenario, catalogue: Catalogue) -> TopicTable:
     return topics.category_topics(catalogue.news)[0]
 
 
-def _directions(scenario: Scenario, catalogue: Catalogue) -> TopicTable:
+def _directions(scenario: NewsScenario, catalogue: Catalogue) -> TopicTable:
     wanted = scenario.news.basis or DEFAULT_TOPICS
     return topics.directions(catalogue.vectors, width=min(wanted, catalogue.vectors.shape[1]))
 
 
-def _text(scenario: Scenario, catalogue: Catalogue) -> TopicTable:
+def _text(scenario: NewsScenario, catalogue: Catalogue) -> TopicTable:
     return topics.text_topics(
         catalogue.vectors,
         topics=min(scenario.news.basis or DEFAULT_TOPICS, len(catalogue.vectors)),

@@ -30,7 +30,7 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit, non_private
 from fedrec.privacy.mixtures import Event
-from fedrec.settings import Scenario
+from fedrec.settings import NewsScenario
 
 if TYPE_CHECKING:  # they load PyTorch
     from fedrec.news.clients import NewsClients
@@ -52,7 +52,9 @@ VARIANTS = (
 PURE = "pure: holds with delta = 0, but for what the sampler rounds (fedrec/privacy/laplace.py)"
 """The note of a training whose every release is pure."""
 
-Training = Callable[[Scenario, Catalogue, "NewsClients", Kept], Iterator[Progress | TrainedNews]]
+Training = Callable[
+    [NewsScenario, Catalogue, "NewsClients", Kept], Iterator[Progress | TrainedNews]
+]
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,10 @@ class InRounds:
     """
 
     passes: int
-    basis: Callable[[Scenario], int]
-    device: Callable[[Scenario, Impressions, int, DeviceNoise], LocalUpdate]
-    sent: Callable[[Scenario, int], tuple[tuple[str, float], ...]]
-    clip: Callable[[Scenario], float] | None = None
+    basis: Callable[[NewsScenario], int]
+    device: Callable[[NewsScenario, Impressions, int, DeviceNoise], LocalUpdate]
+    sent: Callable[[NewsScenario, int], tuple[tuple[str, float], ...]]
+    clip: Callable[[NewsScenario], float] | None = None
     random_basis: bool = False
 
 
@@ -84,8 +86,8 @@ class Summed:
     """A variant whose reports an aggregator sums: the server's side of a scenario, and the steps of
     its devices by the name that a question gives."""
 
-    recipe: Callable[[Scenario, Catalogue], Recipe]
-    steps: Callable[[Scenario], Mapping[str, ClientStep]]
+    recipe: Callable[[NewsScenario, Catalogue], Recipe]
+    steps: Callable[[NewsScenario], Mapping[str, ClientStep]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,8 +110,8 @@ class NewsVariant:
     train: Training
     unit: Unit = "click"
     noise_on: Literal["reports", "sums", "attention", "gradients", "nothing"]
-    costs: Callable[[Scenario, int], Costs] | None = None
-    plan: Callable[[Scenario], Plan] | None = None
+    costs: Callable[[NewsScenario, int], Costs] | None = None
+    plan: Callable[[NewsScenario], Plan] | None = None
     in_rounds: InRounds | None = None
     summed: Summed | None = None
     not_established: str = ""
@@ -123,7 +125,7 @@ class NewsVariant:
         """Whether it has any noise."""
         return self.noise_on != "nothing"
 
-    def releases(self, scenario: Scenario, passes: int) -> tuple[Releases, ...]:
+    def releases(self, scenario: NewsScenario, passes: int) -> tuple[Releases, ...]:
         """Everything that one training releases, and who pays it: clicks by role, or for both
         together where both see the same."""
         if self.plan is not None:
@@ -208,12 +210,12 @@ def require(name: str) -> NewsVariant:
     return found
 
 
-def of(scenario: Scenario) -> NewsVariant:
+def of(scenario: NewsScenario) -> NewsVariant:
     """The scenario's."""
     return require(scenario.news.variant)
 
 
-def rounds_of(scenario: Scenario) -> InRounds:
+def rounds_of(scenario: NewsScenario) -> InRounds:
     """Rounds of the scenario's variant.
 
     Raises SettingsError where it does not train in rounds on devices."""
@@ -225,7 +227,7 @@ def rounds_of(scenario: Scenario) -> InRounds:
     return found
 
 
-def costs_of(scenario: Scenario, passes: int) -> Costs:
+def costs_of(scenario: NewsScenario, passes: int) -> Costs:
     """What a training charges one user's clicks.
 
     Raises ValueError where the variant is priced per user, by its plan."""
@@ -235,7 +237,7 @@ def costs_of(scenario: Scenario, passes: int) -> Costs:
 
 
 def train_news(
-    scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, *, kept: Kept = NOTHING
+    scenario: NewsScenario, catalogue: Catalogue, fleet: NewsClients, *, kept: Kept = NOTHING
 ) -> Iterator[Progress | TrainedNews]:
     """Train the scenario's variant over a fleet, yielding progress and, last, the trained model; on
     from what is kept.
@@ -245,7 +247,7 @@ def train_news(
     return of(scenario).train(scenario, catalogue, fleet, kept)
 
 
-def promised(scenario: Scenario) -> Guarantee:
+def promised(scenario: NewsScenario) -> Guarantee:
     """What training promises, in the unit of the variant."""
     privacy, unit = scenario.privacy, of(scenario).unit
     neighbours: Neighbours = "add/remove" if unit == "user" else "replace"
@@ -264,7 +266,7 @@ def promised(scenario: Scenario) -> Guarantee:
     )
 
 
-def promise(scenario: Scenario) -> Guarantee:
+def promise(scenario: NewsScenario) -> Guarantee:
     """The guarantee of `promised`, with what is not established of it."""
     found, note = promised(scenario), of(scenario).not_established
     return replace(found, established=False, note=note) if note else found

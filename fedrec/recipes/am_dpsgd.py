@@ -14,10 +14,10 @@ from fedrec.federation.rounds import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.recipes import dp_gd, fast_dpmf
 from fedrec.registry import RecipeSpec, whole_scenario
-from fedrec.settings import Scenario
+from fedrec.settings import RecipeScenario
 
 
-def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
+def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
     """The recipe and its steps."""
     dp_gd.require_clicks(scenario, facts.kind)
     if scenario.model.gradient_radius and not facts.rated:
@@ -38,7 +38,9 @@ def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     return Prepared(recipe, steps, recipe.plan)
 
 
-def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
+def client_steps(
+    scenario: RecipeScenario, kind: Kind | Literal["news"]
+) -> Mapping[str, ClientStep]:
     """By the name a question gives."""
     if KINDS[kind].rated:
         settings, of_encoder = settings_of(scenario)
@@ -47,7 +49,7 @@ def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[st
 
 
 def settings_of(
-    scenario: Scenario,
+    scenario: RecipeScenario,
 ) -> tuple[noisy_descent.DescentSettings, am_dpsgd.EncoderSettings]:
     """The scenario's values, as in `fast_dpmf.settings_of`; steps of all outer steps together are
     what is accounted."""
@@ -72,7 +74,7 @@ def settings_of(
     )
 
 
-def click_settings(scenario: Scenario) -> click_descent.ClickDescentSettings:
+def click_settings(scenario: RecipeScenario) -> click_descent.ClickDescentSettings:
     """The scenario's values for clicks, as in `dp_gd.click_settings`, with T gradients between two
     solves of users, items weighed alike."""
     gradients, chosen = scenario.model.encoder_steps or 1, dp_gd.click_settings(scenario)

@@ -13,10 +13,10 @@ from fedrec.factorization.default_clicks import settings as click_settings
 from fedrec.federation.rounds import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.registry import RecipeSpec, whole_scenario
-from fedrec.settings import Scenario
+from fedrec.settings import RecipeScenario
 
 
-def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
+def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
     """The recipe and its steps."""
     settings = settings_of(scenario, facts)
     plan = facts.plan(settings.shares)
@@ -25,12 +25,14 @@ def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     )
 
 
-def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
+def client_steps(
+    scenario: RecipeScenario, kind: Kind | Literal["news"]
+) -> Mapping[str, ClientStep]:
     """By the name a question gives."""
     return convex_ssp.client_steps(loss_of(scenario))
 
 
-def settings_of(scenario: Scenario, facts: RecipeFacts) -> convex_ssp.ConvexSettings:
+def settings_of(scenario: RecipeScenario, facts: RecipeFacts) -> convex_ssp.ConvexSettings:
     """The scenario's values; where it leaves a choice open, the logistic loss's best on validation
     of yelp2018. A start as by default."""
     chosen, guarantee = scenario.model, facts.guarantee
@@ -47,7 +49,7 @@ def settings_of(scenario: Scenario, facts: RecipeFacts) -> convex_ssp.ConvexSett
     )
 
 
-def loss_of(scenario: Scenario) -> Loss:
+def loss_of(scenario: RecipeScenario) -> Loss:
     """What a click and its absence cost."""
     return LOSSES[scenario.model.loss](scenario.model.click_weight)
 

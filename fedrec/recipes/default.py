@@ -23,16 +23,16 @@ from fedrec.federation.rounds import ClientStep, State
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.public_sides import clicks_of_people, metadata_of, people_of
 from fedrec.registry import RecipeSpec, reading, whole_scenario
-from fedrec.settings import Scenario
+from fedrec.settings import RecipeScenario, Scenario
 from fedrec.settings_tables.collective import CollectiveSettings
 
 
-def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
+def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
     """Either algorithm, by the kind of data."""
     return (_of_ratings if facts.rated else _of_clicks)(scenario, facts)
 
 
-def _of_clicks(scenario: Scenario, facts: RecipeFacts) -> Prepared:
+def _of_clicks(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
     chosen = click_settings.default_settings(
         facts.guarantee, users=facts.num_users, items=facts.num_items
     )
@@ -43,7 +43,7 @@ def _of_clicks(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     return Prepared(recipe, clicks.CLIENT_STEPS, plan)
 
 
-def _of_ratings(scenario: Scenario, facts: RecipeFacts) -> Prepared:
+def _of_ratings(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
     sides = scenario.collective
     if (
         sides.users_values == "binary"
@@ -79,7 +79,7 @@ def _of_ratings(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     )
 
 
-def _with_metadata(scenario: Scenario, facts: PublicFacts) -> PublicFacts:
+def _with_metadata(scenario: RecipeScenario, facts: PublicFacts) -> PublicFacts:
     """With the features that say what items are, where the scenario wants any."""
     wanted = scenario.model.encoder == "features"
     features = metadata_of(scenario.collective, facts.features) if wanted else None
@@ -92,7 +92,9 @@ _STEPS: Mapping[str, Mapping[str, ClientStep]] = {
 }
 
 
-def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
+def client_steps(
+    scenario: RecipeScenario, kind: Kind | Literal["news"]
+) -> Mapping[str, ClientStep]:
     """Client steps of either algorithm."""
     return _STEPS[kind]
 

@@ -16,7 +16,7 @@ from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.public_sides import sides_of
 from fedrec.recipes import published
 from fedrec.registry import RecipeSpec, whole_scenario
-from fedrec.settings import Scenario
+from fedrec.settings import RecipeScenario, Scenario
 
 _ENCODER = {
     "encoder",
@@ -29,7 +29,7 @@ _ENCODER = {
 }
 
 
-def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
+def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
     """The sides are public, so the plan is that of the private ratings alone."""
     settings = settings_of(scenario)
     published.require_ratings(settings, facts.kind)
@@ -43,12 +43,14 @@ def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     return Prepared(recipe, ssp_client.client_steps(settings), plan)
 
 
-def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
+def client_steps(
+    scenario: RecipeScenario, kind: Kind | Literal["news"]
+) -> Mapping[str, ClientStep]:
     """The published recipe's."""
     return ssp_client.client_steps(settings_of(scenario))
 
 
-def settings_of(scenario: Scenario) -> ssp_settings.PublishedSettings:
+def settings_of(scenario: RecipeScenario) -> ssp_settings.PublishedSettings:
     """The scenario's values; plain ones where it leaves a choice open."""
     return published.settings_by(published.plain(1.0), scenario)
 

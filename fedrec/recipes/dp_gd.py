@@ -16,10 +16,10 @@ from fedrec.federation.rounds import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.recipes import fast_dpmf
 from fedrec.registry import RecipeSpec, whole_scenario
-from fedrec.settings import Scenario
+from fedrec.settings import RecipeScenario
 
 
-def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
+def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
     """The recipe and its steps."""
     require_clicks(scenario, facts.kind)
     if not facts.rated:
@@ -33,14 +33,16 @@ def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     return Prepared(recipe, weighted_descent.client_steps(settings), recipe.plan)
 
 
-def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
+def client_steps(
+    scenario: RecipeScenario, kind: Kind | Literal["news"]
+) -> Mapping[str, ClientStep]:
     """By the name a question gives."""
     if KINDS[kind].rated:
         return weighted_descent.client_steps(settings_of(scenario))
     return click_descent.client_steps(click_settings(scenario))
 
 
-def settings_of(scenario: Scenario) -> noisy_descent.DescentSettings:
+def settings_of(scenario: RecipeScenario) -> noisy_descent.DescentSettings:
     """The scenario's values, as in `fast_dpmf.settings_of`."""
     chosen, epsilon = scenario.model, scenario.privacy.epsilon
     return noisy_descent.DescentSettings(
@@ -54,7 +56,7 @@ def settings_of(scenario: Scenario) -> noisy_descent.DescentSettings:
     )
 
 
-def require_clicks(scenario: Scenario, kind: Kind) -> None:
+def require_clicks(scenario: RecipeScenario, kind: Kind) -> None:
     """Raises SettingsError where ratings are given a key of clicks."""
     if scenario.model.user_radius and KINDS[kind].rated:
         raise SettingsError(
@@ -73,7 +75,7 @@ def descent_of_clicks(
     return Prepared(recipe, click_descent.client_steps(settings), plan)
 
 
-def click_settings(scenario: Scenario) -> click_descent.ClickDescentSettings:
+def click_settings(scenario: RecipeScenario) -> click_descent.ClickDescentSettings:
     """The scenario's values; plain ones where it leaves a choice open. There are no biases."""
     chosen = scenario.model
     return click_descent.ClickDescentSettings(

@@ -12,7 +12,7 @@ from fedrec.factorization.local_stage import LocalStageModel
 from fedrec.federation.rounds import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.registry import RecipeSpec
-from fedrec.settings import Scenario
+from fedrec.settings import RecipeScenario
 
 KEYS = frozenset({"encoder", "dimension", "steps", "user_ridge", "item_ridge", "learning_rate"})
 """Of [model], of every recipe of noisy descent."""
@@ -38,7 +38,7 @@ def descent(
     return noisy_descent.DescentRecipe(facts.plan(noisy_descent.shares(settings)), settings, facts)
 
 
-def settings_of(scenario: Scenario) -> noisy_descent.DescentSettings:
+def settings_of(scenario: RecipeScenario) -> noisy_descent.DescentSettings:
     """The scenario's values; where it leaves a choice open, what was best on validation of one
     split of MovieLens 1M."""
     chosen, epsilon = scenario.model, scenario.privacy.epsilon

@@ -15,7 +15,9 @@ from fedrec.federation.rounds import ClientStep
 from fedrec.news.variant import find, names, of
 from fedrec.preparing import RecipeFacts
 from fedrec.registry import RecipeSpec, whole_scenario
-from fedrec.settings import NEWS_FORMATS, NEWS_SPLITS, Scenario
+from fedrec.settings import NEWS_FORMATS, NEWS_SPLITS, NewsScenario, Scenario
+from fedrec.settings_tables.data import DataSettings
+from fedrec.settings_tables.split import SplitSettings
 
 _SAYS = {
     "attention_noise": 'is of attention: a choice of "local" and "printed"',
@@ -31,12 +33,12 @@ _SAYS = {
 _SOME = frozenset(_SAYS)
 
 
-def build(scenario: Scenario, facts: RecipeFacts) -> NoReturn:
+def build(scenario: NewsScenario, facts: RecipeFacts) -> NoReturn:
     """Never reached by facts of ratings or clicks, which are the only ones."""
     raise SettingsError('recipe = "privaterec" is trained by its variant', "Give data of news.")
 
 
-def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
+def client_steps(scenario: NewsScenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
     """Client steps of a variant whose questions an aggregator sums.
 
     Raises SettingsError for another one, whose devices answer no aggregator."""
@@ -51,29 +53,26 @@ def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[st
 
 def check(scenario: Scenario) -> str:
     """Contradictions of [news], [data], [split] and [privacy]."""
-    return _of_data(scenario) or _of_variant(scenario)
+    return _of_data(scenario.data, scenario.split) or _of_variant(scenario)
 
 
-def _of_data(scenario: Scenario) -> str:
-    if scenario.data.format not in NEWS_FORMATS:
+def _of_data(data: DataSettings, split: SplitSettings) -> str:
+    if data.format not in NEWS_FORMATS:
         return (
             f'recipe = "privaterec" needs data.format to be one of {", ".join(NEWS_FORMATS)}; '
-            f"found {scenario.data.format!r}"
+            f"found {data.format!r}"
         )
     if spoken := [
         key
         for key in ("validation", "test", "separator", "keep_users", "keep_items", "planted")
-        if getattr(scenario.data, key)
+        if getattr(data, key)
     ]:
         return f"data.{spoken[0]} is of ratings and clicks, not of news"
-    if (scenario.data.format == "planted-news") != (not scenario.data.path):
+    if (data.format == "planted-news") != (not data.path):
         return "planted-news needs no data.path, and every other format of news needs one"
-    if scenario.split.kind not in (kinds := NEWS_SPLITS[scenario.data.format]):
-        return (
-            f'split.kind = "{scenario.split.kind}" does not divide {scenario.data.format}: use '
-            f"{', '.join(kinds)}"
-        )
-    if scenario.split.cuts is not None:
+    if split.kind not in (kinds := NEWS_SPLITS[data.format]):
+        return f'split.kind = "{split.kind}" does not divide {data.format}: use {", ".join(kinds)}'
+    if split.cuts is not None:
         return (
             "split.cuts cut ratings and clicks in time: news finds its own cut, and says that it "
             "is not covered"

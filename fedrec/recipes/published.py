@@ -20,14 +20,14 @@ from fedrec.federation.rounds import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.privacy.conversions import am_ssp_plan
 from fedrec.registry import RecipeSpec, whole_scenario
-from fedrec.settings import Scenario
+from fedrec.settings import RecipeScenario
 from fedrec.settings_tables.model import ModelSettings
 
 KEYS = frozenset(ModelSettings.model_fields) - {"loss", "click_weight", "biases", "own_vectors"}
 """Of [model]."""
 
 
-def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
+def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
     """Its plan by the paper's own conversion where `privacy.accountant` says so."""
     settings = settings_of(scenario, facts.kind)
     require_ratings(settings, facts.kind)
@@ -54,20 +54,22 @@ def require_ratings(settings: ssp_settings.PublishedSettings, kind: Kind) -> Non
         )
 
 
-def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
+def client_steps(
+    scenario: RecipeScenario, kind: Kind | Literal["news"]
+) -> Mapping[str, ClientStep]:
     """What the server's settings say, since both are functions of the scenario and of the kind of
     data."""
     return ssp_client.client_steps(settings_of(scenario, assumed(kind)))
 
 
-def count_share(scenario: Scenario) -> float:
+def count_share(scenario: RecipeScenario) -> float:
     """12% of the budget for counts at epsilon 1, 14% at 5, 20% at 20 (Ada-DPALS App. D.1)."""
     return scenario.model.count_share or (
         0.12 if scenario.privacy.epsilon < 3 else 0.14 if scenario.privacy.epsilon < 15 else 0.2
     )
 
 
-def settings_of(scenario: Scenario, kind: Kind) -> ssp_settings.PublishedSettings:
+def settings_of(scenario: RecipeScenario, kind: Kind) -> ssp_settings.PublishedSettings:
     """The scenario's values; of those that it leaves open, for ratings what the rule chooses by
     epsilon, else plain values of ours."""
     features = scenario.model.encoder == "features"
@@ -84,7 +86,7 @@ def plain(user_radius: float) -> Choice:
     return Choice(4, 3, 1.0, 10.0, user_radius, 1.0)
 
 
-def settings_by(rule: Choice, scenario: Scenario) -> ssp_settings.PublishedSettings:
+def settings_by(rule: Choice, scenario: RecipeScenario) -> ssp_settings.PublishedSettings:
     """What [model] says, and of values that it leaves at zero what the rule has."""
     chosen = scenario.model
     choice = replace(

@@ -35,8 +35,9 @@ from fedrec.report.content import (
 )
 from fedrec.report.departures import departed, departed_in_shares
 from fedrec.run import statement
-from fedrec.run.finished import BY_RULE, Run, promise_in_short, versions
+from fedrec.run.finished import BY_RULE, Run, versions
 from fedrec.run.outcomes import Outcome
+from fedrec.run.training import Trained
 from fedrec.sharing import promises
 from fedrec.storage import Checkpoints
 
@@ -89,7 +90,7 @@ def shortcomings(run: Run, *, of_main: bool) -> tuple[Verdict, ...]:
     return tuple(
         replace(
             verdict,
-            metric=f"{name}{promise_in_short(trained.prepared.plan.guarantee)}: {verdict.metric}",
+            metric=f"{name}{_promise_of(trained)}: {verdict.metric}",
         )
         for name, trained, outcome in chosen
         for verdict in outcome.verdicts
@@ -100,11 +101,15 @@ def shortcomings(run: Run, *, of_main: bool) -> tuple[Verdict, ...]:
 def shortcomings_by_popularity(run: Run, epsilons: Sequence[float]) -> tuple[str, ...]:
     """What is not better in every group of items at these epsilons; each says its epsilon."""
     return tuple(
-        f"{promise_in_short(run.trained[e].prepared.plan.guarantee)}: {found.sentence}"
+        f"{_promise_of(run.trained[e])}: {found.sentence}"
         for e in epsilons
         for found in run.outcomes[e].by_popularity
         if not found.better
     )
+
+
+def _promise_of(trained: Trained) -> str:
+    return statement.promise_in_short(trained.prepared.plan.guarantee)
 
 
 _SHOWN: Mapping[str, tuple[str, ...]] = {

@@ -22,11 +22,11 @@ from fedrec.news.variant import of
 from fedrec.randomness import Streams
 from fedrec.report.content import TextTable
 from fedrec.report.wording import power
-from fedrec.run.account_news import served_person
+from fedrec.run.account import served_person
 from fedrec.run.news_run import serving_guarantee
 from fedrec.serving.asking import ask
 from fedrec.serving.bundle import Bundle
-from fedrec.settings import Scenario
+from fedrec.settings import NewsScenario
 
 MOST_PEOPLE = 5_000
 """More would take long: the matcher looks at every pair."""
@@ -70,7 +70,7 @@ class ForAPerson:
 
 
 def for_a_person(
-    scenario: Scenario, train: Impressions, test: Impressions, bundle: Bundle | None
+    scenario: NewsScenario, train: Impressions, test: Impressions, bundle: Bundle | None
 ) -> ForAPerson:
     """Of a finished run; without linkage where its model cannot be served."""
     served = [e for e in scenario.news.serving_epsilons if e < float("inf")]
@@ -114,7 +114,7 @@ def linked_queries(bundle: Bundle, asked: Impressions, *, epsilon: float, seed: 
     return linkage(Answers(one.raw, one.noise_std), Answers(two.raw, two.noise_std))
 
 
-def _training(scenario: Scenario, train: Impressions) -> Iterator[tuple[str, Extent, float]]:
+def _training(scenario: NewsScenario, train: Impressions) -> Iterator[tuple[str, Extent, float]]:
     if of(scenario).unit == person.UNIT:
         return
     costs = training_costs(scenario, users=train.num_users)

@@ -18,7 +18,6 @@ from fedrec.factorization.model import Model
 from fedrec.federation.coding import deflated
 from fedrec.federation.protocol import Terms
 from fedrec.federation.wire import pack_terms
-from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import client_recipe
 from fedrec.run.data.budget import DataBudget
 from fedrec.run.data.datasets import words_of_data
@@ -113,14 +112,6 @@ class Run:
                 )
             )
         )
-
-
-def promise_in_short(guarantee: Guarantee) -> str:
-    """For a line of progress: an epsilon with its unit and neighbours."""
-    if not guarantee.private:
-        return "no privacy"
-    nominal = "" if guarantee.established else "nominal "
-    return f"{nominal}epsilon {guarantee.epsilon:g} {guarantee.compared}"
 
 
 def versions() -> dict[str, str]:

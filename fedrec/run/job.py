@@ -1,34 +1,69 @@
-"""Job of a runtime: one training with its private data, every round of it that was carried, and the
-shards of its clients."""
+"""Job of a runtime: one training with its private data, every round of it that was carried, the
+runtime that needs no other process, and the shards of clients elsewhere."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
+from fedrec.arrays import Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
+from fedrec.federation.coding import coded
+from fedrec.federation.protocol import Invitation
 from fedrec.federation.releases import Charge
-from fedrec.federation.rounds import State
+from fedrec.federation.rounds import Link, State, told_before, train
+from fedrec.federation.wire import invitation_bytes
+from fedrec.in_process.loopback import Loopback
+from fedrec.in_process.three_aggregators import ThreeAggregators
 from fedrec.privacy.accounting import compose, epsilon_of
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.randomness import Streams, SystemStreams
+from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams, SystemStreams, noise_from
 from fedrec.recipes import Prepared
 from fedrec.settings import Scenario
+from fedrec.storage import Checkpoints
+
+
+class AnyJob(Protocol):
+    """What all parties of a training agree on, of whatever it learns from."""
+
+    @property
+    def scenario(self) -> Scenario:
+        """What is trained."""
+
+    @property
+    def folder(self) -> Path:
+        """Where everything lies."""
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+
+    @property
+    def noise(self) -> Streams | SystemStreams:
+        """Where the aggregator's noise comes from."""
+
+    @property
+    def limit(self) -> Guarantee:
+        """What every party of a rehearsal allows."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One training: its scenario and what follows from it, the private data of all users, and a
-    folder for what the runtime keeps.
+    """One training on ratings or clicks: its scenario and what follows from it, the private data of
+    all users, and a folder for what the runtime keeps.
 
     charge: told of every release before its noise is drawn, by the loopback; of the others'
-    releases all together before the first.
+    releases all together before the first. state: to go on from, None to begin. released: names of
+    what was released before it.
     """
 
     scenario: Scenario
@@ -37,15 +72,13 @@ class Job:
     prepared: Prepared
     folder: Path
     charge: Charge | None = None
+    state: State | None = None
+    released: Sequence[str] = ()
 
     @property
     def noise(self) -> Streams | SystemStreams:
         """Where the aggregator's noise comes from."""
-        return (
-            Streams(self.scenario.seed)
-            if self.scenario.privacy.noise == "seeded"
-            else SystemStreams()
-        )
+        return noise_from(self.scenario.privacy.noise, self.scenario.seed)
 
     @property
     def run(self) -> str:
@@ -56,6 +89,19 @@ class Job:
     def limit(self) -> Guarantee:
         """What every party of a rehearsal allows."""
         return limit_of(self.prepared.plan)
+
+    @property
+    def begun(self) -> State:
+        """The state to go on from."""
+        return self.prepared.recipe.begin() if self.state is None else self.state
+
+    @property
+    def ledger(self) -> Ledger:
+        """Of an aggregator that has made the releases so far."""
+        ledger = Ledger(self.limit)
+        for name in self.released:
+            ledger = ledger.add(self.prepared.plan.event(name))
+        return ledger
 
 
 def limit_of(plan: Plan) -> Guarantee:
@@ -92,19 +138,78 @@ def run_id(scenario: Scenario) -> str:
     return f"{scenario.recipe}-{scenario.digest()[:16]}"
 
 
-Runtime = Callable[[Job, State, Sequence[str]], Generator[Carried, None, None]]
-"""From a job, the state to go on from and the names of what was released before it, every further
-round. Closing it ends all parties."""
+J = TypeVar("J", bound=AnyJob)
+Step = TypeVar("Step")
+Runtime = Callable[[J], Generator[Step, None, None]]
+"""Carries a job from where it stands, and yields every further step: of ratings and clicks
+`Carried` rounds, of news its progress and last the trained model. Closing it ends all parties."""
+
+
+class Counted(Link, Protocol):
+    """A way to all devices that counts the bytes they have sent."""
+
+    @property
+    def bytes_up(self) -> int:
+        """Of all devices together, so far."""
+
+
+def rounds_of(
+    job: Job, devices: Counted, link: Link | None = None
+) -> Generator[Carried, None, None]:
+    """Every further round of a job over `link`, or else `devices`; bytes are what the same messages
+    take on the wire."""
+    recipe, plan, state = job.prepared.recipe, job.prepared.plan, job.begun
+    started, sent = time.perf_counter(), 0
+    told = told_before(recipe, state, Checkpoints(job.folder / "checkpoints").at)
+    for done in train(recipe, link or devices, state):
+        question = done.question
+        down = invitation_bytes(Invitation(job.run, plan, question, coded(question.public, told)))
+        seconds, up = time.perf_counter() - started, devices.bytes_up - sent
+        yield Carried(
+            question.round,
+            question.step,
+            tuple(release.name for release in question.releases),
+            up,
+            down,
+            seconds,
+            done.state,
+            done.answer.noise_std,
+        )
+        started, sent, told = time.perf_counter(), devices.bytes_up, question.public
+
+
+def loopback(job: Job) -> Generator[Carried, None, None]:
+    """The runtime `loopback`: everybody in this process, in one loop."""
+    prepared = job.prepared
+    devices = Loopback(
+        job.data, prepared.steps, prepared.plan, job.noise, job.ledger, charge=job.charge
+    )
+    real = job.scenario.privacy.shares == "real"
+    yield from rounds_of(job, devices, ThreeAggregators(devices) if real else None)
+
+
+class Held(Protocol):
+    """Private data of some users."""
+
+    @property
+    def num_users(self) -> int:
+        """Whose data it is, numbered from 0."""
+
+    def users_subset(self, users: Int64s, /) -> Self:
+        """Of these alone, in their order."""
+
+
+Data = TypeVar("Data", bound=Held)
 
 
 @dataclass(frozen=True)
-class Shard:
+class Shard(Generic[Data]):
     """What one client holds: consecutive users, the first of which has the number `first_user`
     among all."""
 
     name: str
     first_user: int
-    events: Interactions
+    events: Data
 
     @property
     def user_ids(self) -> tuple[str, ...]:
@@ -113,7 +218,7 @@ class Shard:
         return tuple(str(self.first_user + k) for k in range(self.events.num_users))
 
 
-def shards(data: Interactions, clients: int) -> list[Shard]:
+def shards(data: Data, clients: int) -> list[Shard[Data]]:
     """All users, divided as evenly as possible.
 
     Raises SettingsError where a client would have none."""

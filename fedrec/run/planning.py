@@ -39,7 +39,7 @@ from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.run.job import run_id
 from fedrec.run.planned_error import expected
-from fedrec.settings import Scenario
+from fedrec.settings import RecipeScenario, Scenario
 
 REHEARSED_USERS, REHEARSED_ITEMS, LEAST_ITEMS = 400, 12_000, 50
 _FEW = 60
@@ -192,7 +192,7 @@ def plan(
 
 
 def _error(
-    scenario: Scenario, users: int, *, without_privacy: float, spread: float
+    scenario: RecipeScenario, users: int, *, without_privacy: float, spread: float
 ) -> dict[str, Any] | None:
     """None where the formula says nothing: of other recipes, clicks, and data without features."""
     rated = KINDS[assumed(scenario.data.kind)].rated

@@ -1,19 +1,20 @@
 """Choice of a runtime: who carries a training's messages. All give the same bytes.
 
-A runtime takes a job and a state, and yields every round after it. `loopback` plays all parts in
+A runtime takes a job and yields every step that is left of it. `loopback` plays all parts in
 one loop, and needs no process. Runtimes that play real parties are offered by an installed package:
 
     [project.entry-points."fedrec.runtimes"]
     flower = "fedrec_simulations.runtimes.in_process:flower"
 
 `flower` runs aggregator, server and clients with ledgers over Flower's `Grid` in this process,
-`flower-ray` over Flower's simulation engine; `processes` starts each as a process of its own; names
-that begin with `news-` are those for news. `partitions` and `ray` take partitioned data instead
+`flower-ray` over Flower's simulation engine; `processes` starts each as a process of its own. Each
+carries jobs of ratings, clicks and news alike. `partitions` and `ray` take partitioned data instead
 (`fedrec.run.partitions`): in this process part by part, or on a Ray cluster.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any, Literal
@@ -21,8 +22,7 @@ from typing import Any, Literal
 from fedrec.data.dataset import Catalogue
 from fedrec.errors import SettingsError
 from fedrec.extras import require
-from fedrec.run.job import Runtime
-from fedrec.run.loopback import loopback
+from fedrec.run.job import Runtime, loopback
 
 Name = Literal["loopback", "flower", "processes", "partitions", "ray"]
 Backend = Literal["grid", "ray"]
@@ -99,24 +99,22 @@ class RuntimeChoice:
         backend = "" if self.backend == "grid" else f"-{self.backend}"
         return "" if self.runtime == "loopback" else f"-{self.runtime}{backend}-{self.clients}"
 
-    def carrier(self, catalogue: Catalogue) -> Runtime:
-        """The runtime itself.
+    def carrier(
+        self, catalogue: Catalogue | None, alone: Callable[[Any], Any] = loopback
+    ) -> Runtime[Any, Any]:
+        """The runtime itself. catalogue: of ratings or clicks; jobs of news bring their own. alone:
+        what everybody in this process is.
 
-        Raises ValueError where it takes partitions: `partitions.run.run` carries those."""
+        Raises ValueError where it takes partitions: `partitions.run.run` carries those, and
+        SettingsError where no installed package offers it."""
         if self.partitioned:
             raise ValueError(f"runtime {self.runtime!r} takes partitions")
         if self.runtime == "loopback":
-            return loopback
-        runtime: Runtime = self.installed()(catalogue, clients=self.clients)
-        return runtime
-
-    def installed(self, prefix: str = "") -> Any:
-        """What makes the runtime of real parties, from the package that offers it.
-
-        Raises SettingsError where no installed package does."""
-        name = prefix + self.runtime + ("-ray" if self.backend == "ray" else "")
+            return alone
+        name = self.runtime + ("-ray" if self.backend == "ray" else "")
         for point in entry_points(group=GROUP, name=name):
-            return point.load()
+            runtime: Runtime[Any, Any] = point.load()(catalogue, clients=self.clients)
+            return runtime
         raise SettingsError(
             f"no installed package offers the runtime {name!r}",
             f"Install one with an entry point of that name in the group {GROUP!r}.",

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from fedrec.errors import SettingsError
 from fedrec.report import comparison
+from fedrec.run import simulate
 from fedrec.run.comparing import compare
 from fedrec.run.runtime_choice import LOOPBACK, RuntimeChoice
 from fedrec.settings import Scenario
@@ -48,17 +49,14 @@ def run(
             f"an interval needs at least 2 seeds, found {seeds}",
             "Give --seeds a larger number, or leave it out.",
         )
-    if scenario.learns_news:
-        from fedrec.run.simulate_news import run as one
-    else:
-        from fedrec.run.simulate import run as one
     asked = [
         scenario.model_copy(update={"seed": scenario.seed + offset}) for offset in range(seeds)
     ]
-    results = [one(each, name=name, quiet=quiet, cast=cast) for each in asked]
+    results = [simulate.run(each, name=name, quiet=quiet, cast=cast) for each in asked]
     folders = [Path(result["run_dir"]) for result in results]
     frame = comparison.over_runs(compare(*folders))
-    folder = folder_of(scenario, seeds, name, cast)
+    digest = hashlib.sha256(f"{scenario.digest()} {seeds}".encode()).hexdigest()[:10]
+    folder = Path(scenario.run.directory) / f"{name}-seeds-{digest}{cast.suffix}"
     folder.mkdir(parents=True, exist_ok=True)
     metric = comparison.metric_of(frame, "")
     notes = notes_of(results[0], seeds)
@@ -80,12 +78,6 @@ def run(
             "\n".join([*notes, f"report  {folder / PAGE}"]), soft_wrap=True, highlight=False
         )
     return kept
-
-
-def folder_of(scenario: Scenario, seeds: int, name: str, cast: RuntimeChoice) -> Path:
-    """Beside the run folders, named by the scenario and the number of seeds."""
-    digest = hashlib.sha256(f"{scenario.digest()} {seeds}".encode()).hexdigest()[:10]
-    return Path(scenario.run.directory) / f"{name}-seeds-{digest}{cast.suffix}"
 
 
 def methods(frame: pl.DataFrame) -> list[dict[str, Any]]:

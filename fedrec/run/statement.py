@@ -111,3 +111,11 @@ def stated(
         "not_covered": [*NOT_COVERED, *more],
         "budget": {"file": None if budget is None else str(budget.path), "spent": spends},
     }
+
+
+def promise_in_short(guarantee: Guarantee) -> str:
+    """For a line of progress: an epsilon with its unit and neighbours."""
+    if not guarantee.private:
+        return "no privacy"
+    nominal = "" if guarantee.established else "nominal "
+    return f"{nominal}epsilon {guarantee.epsilon:g} {guarantee.compared}"

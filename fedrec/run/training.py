@@ -4,16 +4,19 @@ line a round."""
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
 from fedrec.data.interactions import Interactions
-from fedrec.data.splits import Fold
+from fedrec.data.splits import Fold, Split
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.evaluation.toplists import dot_product
@@ -25,9 +28,10 @@ from fedrec.privacy.accounting import GaussianEvent, Opinions, opinions
 from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import Prepared, prepare
 from fedrec.run import statement
+from fedrec.run.console import progress_bar
+from fedrec.run.data.budget import DataBudget
 from fedrec.run.data.prepaid import charged_ahead
-from fedrec.run.job import Carried, Job, Runtime
-from fedrec.run.loopback import loopback
+from fedrec.run.job import Carried, Job, Runtime, loopback
 from fedrec.settings import Scenario
 from fedrec.storage import Checkpoints, finite, write_bytes, write_json
 
@@ -91,7 +95,7 @@ class Training:
         validation: Fold,
         folder: Path,
         *,
-        runtime: Runtime = loopback,
+        runtime: Runtime[Job, Carried] = loopback,
         charge: Charge | None = None,
         budget: Path | None = None,
         validate: Callable[[Model], float] | None = None,
@@ -123,8 +127,8 @@ class Training:
         records = self._known(int(state["round"]))
         released = [name for record in records for name in record.releases]
         self._spent = Ledger(self._job.limit)
-        rounds_of = self._runtime
-        with self._charged_ahead(), closing(rounds_of(self._job, state, released)) as rounds:
+        job = replace(self._job, state=state, released=released)
+        with self._charged_ahead(), closing(self._runtime(job)) as rounds:
             for carried in rounds:
                 record = self._record(carried, state)
                 state = carried.state
@@ -230,3 +234,73 @@ def _record_of(row: dict[str, Any]) -> RoundRecord:
             "mus": tuple(map(float, row["mus"])),
         }
     )
+
+
+OnRound = Callable[[RoundRecord], None]
+
+
+def epsilons_of(scenario: Scenario) -> list[float]:
+    """At which a run trains, the scenario's own first."""
+    return list(dict.fromkeys([scenario.privacy.epsilon, *scenario.compare.epsilons]))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What every training of a run is given."""
+
+    facts: PublicFacts
+    split: Split
+    folder: Path
+    console: Console
+    runtime: Runtime[Job, Carried]
+    budget: DataBudget | None
+    on_round: OnRound | None = None
+    validate: Callable[[Model], float] | None = None
+
+
+VALIDATED_BY = {"ratings": "RMSE", "clicks": "NDCG@20"}
+"""What a model is validated by, by kind of data."""
+
+
+def train_one(scenario: Scenario, work: Work, folder: Path) -> Trained:
+    """One training, kept in a folder of its own under `folder`, charged to the data's budget before
+    its noise is drawn."""
+    kept, split, budget = folder / f"epsilon-{scenario.privacy.epsilon:g}", work.split, work.budget
+    name, noise = f"{work.folder.name}/{kept.relative_to(work.folder)}", scenario.privacy.noise
+    charge = None if budget is None or noise == "seeded" else partial(budget.charge, name, noise)
+    training = Training(
+        scenario,
+        work.facts,
+        split.train,
+        split.validation,
+        kept,
+        runtime=work.runtime,
+        charge=charge,
+        budget=None if budget is None else budget.path,
+        validate=work.validate,
+    )
+    plan, metric = training.prepared.plan, VALIDATED_BY[split.train.kind]
+    if budget is not None and charge is not None:
+        # what is charged all together is refused by that charge, or was paid before a stop
+        if training.charges_each:
+            budget.require_room(training.unreleased())
+    elif budget is not None:
+        budget.charge(name, noise, training.unreleased())
+    promise = statement.promise_in_short(plan.guarantee)
+    with progress_bar(work.console) as progress:
+        task, released = (
+            progress.add_task(promise, total=len(plan.releases)),
+            0,
+        )
+        for record in training.run():
+            released += len(record.releases)
+            words = f"{promise}, release {released}/{len(plan.releases)}"
+            measured = (
+                f": validation {metric} {record.validation:.3f}"
+                if math.isfinite(record.validation)
+                else ""
+            )
+            progress.update(task, completed=released, description=words + measured)
+            if work.on_round is not None:
+                work.on_round(record)
+    return training.result

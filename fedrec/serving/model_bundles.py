@@ -33,7 +33,7 @@ from fedrec.serving.bundle import FILE, About, read, write
 from fedrec.serving.export_factorization import factorization_bundle
 from fedrec.serving.exporting import Export, Origin, PublicItems
 from fedrec.serving.synthetic import Released
-from fedrec.settings import Scenario
+from fedrec.settings import DataScenario
 from fedrec.storage import read_arrays, read_json, write_arrays, write_bytes, write_json
 
 FORMAT = "fedrec-model-serving/1"
@@ -61,7 +61,7 @@ class ServingFacts:
         recipe: Recipe,
         state: State,
         facts: PublicFacts,
-        scenario: Scenario,
+        scenario: DataScenario,
         catalogue: PublicItems,
         origin: Origin,
     ) -> ServingFacts:
@@ -150,7 +150,7 @@ def write_bundle(folder: Path, export: Callable[[], Export]) -> dict[str, object
     return {"version": version, "coefficients": len(arrays["users.linear"]), "form": about.form}
 
 
-def liked_of(scenario: Scenario, kind: Kind, value_range: tuple[float, float]) -> float:
+def liked_of(scenario: DataScenario, kind: Kind, value_range: tuple[float, float]) -> float:
     """The least rating that counts as a click: the scenario's threshold, or three quarters up the
     scale (4 of 1 to 5); 0 for clicks."""
     low, high = value_range

@@ -1,4 +1,5 @@
-"""[evaluation] and [compare]: what is measured, and what a model is set beside."""
+"""[evaluation], [compare] and [run]: what is measured, what a model is set beside, and where it
+goes."""
 
 from __future__ import annotations
 
@@ -56,4 +57,13 @@ class CompareSettings(Table):
             "non-private alternating least squares and item-item similarities: references, no "
             "upper bound"
         ),
+    )
+
+
+class RunSettings(Table):
+    """Where results go."""
+
+    directory: str = Field("runs", description="folder that run folders are made in")
+    examples: int = Field(
+        8, ge=0, le=50, description="items whose nearest neighbours the report shows"
     )

@@ -77,7 +77,7 @@ def news_row(data: str, method: Method, served: tuple[float, ...], seed: int) ->
 
 
 def _simulated(data: str, method: Method, seed: int, served: Sequence[float]) -> Row:
-    from fedrec.run.simulate_news import run as simulate
+    from fedrec.run.simulate import run as simulate
 
     return dict(simulate(scenario_of(data, method, seed, served), name=method.variant, quiet=True))
 

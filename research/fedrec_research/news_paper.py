@@ -20,7 +20,7 @@ import numpy as np
 
 from fedrec.errors import SettingsError
 from fedrec.evaluation.intervals import interval
-from fedrec.report.news_published import TABLES
+from fedrec.report.news import TABLES
 from fedrec.storage import finite
 from fedrec_research.news import Method, news_row
 from fedrec_research.trials import Asked, Row, code, paragraph

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fedrec.errors import SettingsError
-from fedrec.report.news_published import published_rows
+from fedrec.report.news import published_rows
 from fedrec_research import news_paper
 from fedrec_research.news_paper import Shown
 from fedrec_research.trials import Asked

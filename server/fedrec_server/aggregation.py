@@ -12,7 +12,7 @@ from fedrec.federation.protocol import Budget, ReleaseDesk
 from fedrec.operations.certificates import PLACES
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_settings import AggregatorAccess
-from fedrec.settings import Scenario
+from fedrec.settings_tables.privacy import PrivacySettings
 from fedrec.sharing.three_desk import ThreeDesk
 from fedrec.transport.aggregator_client import RemoteReleaseDesk, Retry
 from fedrec.transport.channel import Access
@@ -22,7 +22,11 @@ from fedrec_server.watching import WatchedDesk
 
 
 def desk_and_budget(
-    scenario: Scenario, settings: ServerSettings, metrics: Metrics, retry: Retry, stack: ExitStack
+    privacy: PrivacySettings,
+    settings: ServerSettings,
+    metrics: Metrics,
+    retry: Retry,
+    stack: ExitStack,
 ) -> tuple[ReleaseDesk | None, Callable[[], Budget | None] | None]:
     """A desk until `stack` closes, and what is left of the budget; None without an aggregator.
 
@@ -30,9 +34,9 @@ def desk_and_budget(
     the other way round.
     """
     named = "three-party" if settings.aggregators else "trusted"
-    if scenario.privacy.aggregation != named:
+    if privacy.aggregation != named:
         cause = (
-            f'privacy.aggregation = "{scenario.privacy.aggregation}", but the server\'s settings '
+            f'privacy.aggregation = "{privacy.aggregation}", but the server\'s settings '
             f'name aggregators for "{named}"'
         )
         raise SettingsError(

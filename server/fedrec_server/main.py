@@ -26,15 +26,13 @@ from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing, noting
-from fedrec.privacy.guarantee import Guarantee
-from fedrec.recipes import guarantee_of
 from fedrec.settings import Scenario
 from fedrec.storage import write_json
 from fedrec.transport.aggregator_client import Retry
 from fedrec_server.aggregation import desk_and_budget, memories
 from fedrec_server.bundle_endpoint import BundleEndpoint
 from fedrec_server.executor import require_pinned_flower
-from fedrec_server.flower_rounds import flower_rounds
+from fedrec_server.flower_rounds import FlowerRounds
 from fedrec_server.run_record import only_one
 from fedrec_server.runs import Runs
 from fedrec_server.schedule import Schedule, words_of
@@ -43,6 +41,7 @@ from fedrec_server.settings_tables import PublishTable
 from fedrec_server.stopping import Sleep, stopping_signals
 from fedrec_server.superlink_connection import SuperLinkConnection
 from fedrec_server.trainings import Trainings
+from fedrec_server.workload import Host, workload_of
 
 
 @dataclass(frozen=True)
@@ -138,14 +137,17 @@ def _run(
     _keep_loopback_direct()
     metrics, metrics_address = _metrics(settings.metrics, stack)
     patiently = Retry(sleep=noting(metrics.state, Awaited.AGGREGATOR, sleep, log))
-    desk, budget = desk_and_budget(scenario, settings, metrics, patiently, stack)
+    desk, budget = desk_and_budget(scenario.privacy, settings, metrics, patiently, stack)
     flower = stack.enter_context(SuperLinkConnection(settings.superlink, folder))
     noise: Literal["seeded", "system"] = "seeded" if settings.rehearsal else "system"
+    work = workload_of(scenario, settings.public)
     trainings = Trainings(
-        runs, schedule, _promised(scenario), budget, noise, settings.run, say, state=metrics.state
+        runs, schedule, work.promised, budget, noise, settings.run, say, state=metrics.state
     )
     # while the SuperLink starts
-    rounds = flower_rounds(scenario, settings, desk, trainings, metrics, sleep, flower.owner)
+    work.check(desk)
+    host = Host(settings, desk, trainings, metrics, sleep)
+    rounds = FlowerRounds(work, host, scenario.digest(), flower.owner)
     published = _published(settings.publish, folder, stack)
     writing = threading.Lock()
 
@@ -173,14 +175,6 @@ def _run(
     for _ in trainings.each(sleep):
         rounds.carry_out(executor)
     metrics.state.doing(Doing.FINISHED)
-
-
-def _promised(scenario: Scenario) -> Guarantee:
-    if scenario.learns_news:
-        from fedrec.news.variant import promised
-
-        return promised(scenario)
-    return guarantee_of(scenario)
 
 
 def _metrics(address: str, stack: ExitStack) -> tuple[Metrics, str]:

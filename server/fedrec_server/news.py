@@ -32,7 +32,7 @@ from fedrec.news.variant import of, rounds_of, train_news
 from fedrec.privacy.bounded_mean import TopicTable, noise_std, within_reach
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
-from fedrec.settings import Scenario
+from fedrec.settings import NewsScenario, Scenario
 from fedrec.storage import read_json, write_arrays, write_json
 from fedrec_server.gathering import NOBODY_ENROLS, Gathering, gather
 from fedrec_server.kept_releases import KeptReleases
@@ -87,7 +87,7 @@ def run_news(
             if isinstance(done, TrainedNews):
                 save_model(
                     folder / "model",
-                    scenario,
+                    scenario.news.variant,
                     done,
                     noise="devices" if desk is None else "aggregator",
                 )
@@ -96,7 +96,7 @@ def run_news(
             yield done
 
 
-def check(scenario: Scenario, desk: object | None) -> None:
+def check(scenario: NewsScenario, desk: object | None) -> None:
     """Raises SettingsError on a scenario that cannot run between real parties."""
     variant = of(scenario)
     if not variant.on_devices:
@@ -116,12 +116,12 @@ def check(scenario: Scenario, desk: object | None) -> None:
         )
 
 
-def save_model(folder: Path, scenario: Scenario, trained: TrainedNews, *, noise: str) -> None:
+def save_model(folder: Path, variant: str, trained: TrainedNews, *, noise: str) -> None:
     """Arrays and manifest of a released model."""
     write_arrays(folder / "model.safetensors", trained.parameters)
     about = {
         "recipe": "privaterec",
-        "variant": scenario.news.variant,
+        "variant": variant,
         "fedrec": __version__,
         "noise": noise,
     }

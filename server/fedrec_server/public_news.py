@@ -18,7 +18,7 @@ from fedrec.data.impressions import News
 from fedrec.data.mind import merge_news, read_news
 from fedrec.errors import DataError, RunError, SettingsError
 from fedrec.news.trained import Catalogue, item_vectors
-from fedrec.settings import Scenario
+from fedrec.settings import NewsScenario
 from fedrec.storage import read_arrays, read_json, write_arrays, write_json
 
 FORMATS = ("news", "mind", "click-log")
@@ -31,7 +31,7 @@ def write_public_news(folder: Path, catalogue: Catalogue) -> None:
     write_json(folder / "news.json", asdict(catalogue.news))
 
 
-def read_public_news(path: Path, form: str, scenario: Scenario) -> Catalogue:
+def read_public_news(path: Path, form: str, scenario: NewsScenario) -> Catalogue:
     """The catalogue of one of `FORMATS`.
 
     Raises DataError, and SettingsError where the format is not about news."""

@@ -19,7 +19,7 @@ from fedrec import __version__
 from fedrec.data.features import PublicFeatures
 from fedrec.data.kinds import KINDS
 from fedrec.errors import RunError, SettingsError, UnreachableError
-from fedrec.factorization.earlier import Earlier
+from fedrec.factorization.facts import Earlier
 from fedrec.factorization.released import save
 from fedrec.federation.protocol import Answer, Broadcast, ReleaseDesk, RoundStatus, Terms
 from fedrec.federation.round_driver import AggregatedLink, Patience
@@ -28,7 +28,7 @@ from fedrec.privacy.calibration import Plan
 from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.serving.exporting import Origin, PublicItems
 from fedrec.serving.model_bundles import ServingFacts
-from fedrec.settings import Scenario
+from fedrec.settings import RecipeScenario, Scenario
 from fedrec.storage import Checkpoints, finite, write_bytes
 from fedrec_server.cohorts import Cohorts, require_sampled
 from fedrec_server.gathering import Gathering, gather
@@ -156,7 +156,9 @@ def run_rounds(
         link.told = told_before(prepared.recipe, state, kept.checkpoints.at)
         yield from kept.rounds(prepared, link, state)
         state = kept.checkpoints.latest() or state
-        _save_model(folder / "model", scenario, public, prepared, state, origin, kept.took_part())
+        _save_model(
+            folder / "model", scenario.recipe, public, prepared, state, origin, kept.took_part()
+        )
         if origin is not None and "counts" in state:  # without, no bundle can be made
             catalogue = PublicItems.of_features(
                 public.items, public.titles, everything.features or PublicFeatures({})
@@ -166,7 +168,7 @@ def run_rounds(
             )
 
 
-def check(scenario: Scenario, public: PublicData) -> None:
+def check(scenario: RecipeScenario, public: PublicData) -> None:
     """What is wrong before anybody is asked.
 
     Raises SettingsError on a scenario that cannot run between real parties."""
@@ -280,7 +282,7 @@ class _Kept:
 
 def _save_model(
     folder: Path,
-    scenario: Scenario,
+    recipe: str,
     public: PublicData,
     prepared: Prepared,
     state: State,
@@ -291,7 +293,7 @@ def _save_model(
     call it seeded or fresh."""
     plan: Plan = prepared.plan
     about = {
-        "recipe": scenario.recipe,
+        "recipe": recipe,
         "fedrec": __version__,
         "guarantee": asdict(plan.guarantee),
         "noise": origin.noise if origin else "aggregator",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from fedrec.errors import RefusedError, RunError, UnreachableError
-from fedrec.factorization.earlier import Earlier
+from fedrec.factorization.facts import Earlier
 from fedrec.federation.protocol import Budget, Refusal
 from fedrec.operations import logs
 from fedrec.operations.party_state import Awaited, Doing, PartyState

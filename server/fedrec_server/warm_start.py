@@ -1,7 +1,7 @@
 """Start of a new training from the last one's release, kept in its own folder so that going on
 after a crash begins with the same.
 
-runs/<run>/earlier.safetensors    rows of `factorization.earlier.Earlier` in the order of this
+runs/<run>/earlier.safetensors    rows of `factorization.facts.Earlier` in the order of this
                                   training's catalogue, and num_users
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fedrec.errors import RunError
-from fedrec.factorization.earlier import Earlier
+from fedrec.factorization.facts import Earlier
 from fedrec.storage import Checkpoints, read_arrays, read_json, write_arrays
 from fedrec_server.runs import Runs
 

@@ -2,14 +2,20 @@
 
 python -m tests.architecture.measure          # a line for each figure
 python -m tests.architecture.measure --each   # with the long functions and modules
+python -m tests.architecture.measure --runs   # modules whose code runs in two common calls; with
+                                              # --each by name
 """
 
 from __future__ import annotations
 
 import ast
+import os
 import sys
+import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from types import FrameType
 
 from tests.architecture.choices import NAMES, choices
 from tests.architecture.graph import BENCHMARKS, ROOT, Sources, circles, edges, read, sources
@@ -71,6 +77,8 @@ def figures(of: Sources, each: bool) -> Iterator[str]:
             longest = max(counted)[0]
             yield f"{where}: {what} {len(counted)}, over {most} lines {len(long)}, max {longest}"
             yield from (f"    {count} {name}" for count, name in long if each and where == "src")
+    whole = sum(takes_scenario(text) for text in of.values())
+    yield f"src: functions that are given a whole scenario {whole}"
     known = {name.removesuffix(".__init__"): read(name, text) for name, text in of.items()}
     yield f"src: cycles of modules {len(circles(edges(known)))}"
     found = choices(of)
@@ -80,5 +88,57 @@ def figures(of: Sources, each: bool) -> Iterator[str]:
         yield f"src: places that compare {name} by string {by.total()} ({told})"
 
 
+def takes_scenario(text: str) -> int:
+    """Functions of a module that have a parameter of the type Scenario."""
+    return sum(
+        arg.annotation is not None and ast.unparse(arg.annotation) in ("Scenario", "'Scenario'")
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, Function)
+        for arg in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    )
+
+
+def executed(call: Callable[[], object]) -> set[str]:
+    """Modules of fedrec whose code runs in the second of two calls: by then all is imported."""
+    seen = set[str]()
+
+    def look(frame: FrameType, event: str, arg: object) -> None:
+        # not what was evaluated from a string, such as the annotations of another verb
+        if event == "call" and frame.f_code.co_filename.endswith(".py"):
+            seen.add(frame.f_globals.get("__name__", ""))
+
+    call()
+    sys.setprofile(look)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return {name for name in seen if name.split(".")[0].startswith("fedrec")}
+
+
+def runs(each: bool) -> Iterator[str]:
+    """A line for each of two common calls."""
+    import fedrec
+    from fedrec.cli.main import guarded
+
+    train, _ = fedrec.Dataset.planted("small").split()
+    verb = ["simulate", "planted", "--json", "--set", "privacy.noise=seeded"]
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        for name, call in (
+            ("MatrixFactorization.fit", lambda: fedrec.MatrixFactorization().fit(train)),
+            ("fedrec simulate planted", lambda: _silent(lambda: guarded(verb))),
+        ):
+            found = executed(call)
+            yield f"src: modules whose code runs in {name} {len(found)}"
+            yield from (f"    {module}" for module in sorted(found) if each)
+
+
+def _silent(call: Callable[[], object]) -> None:
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        call()
+
+
 if __name__ == "__main__":
-    print("\n".join(figures(sources(), "--each" in sys.argv)))
+    each = "--each" in sys.argv
+    lines = runs(each) if "--runs" in sys.argv else figures(sources(), each)
+    print("\n".join(lines))

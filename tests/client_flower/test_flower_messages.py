@@ -9,8 +9,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fedrec.errors import DataError, PrivacyError, RefusedError, UnreachableError
-from fedrec.federation.coding import deflated, encode
-from fedrec.federation.rounding import rounded_rows
+from fedrec.federation.coding import deflated, encode, rounded_rows
 from fedrec_client.flower import app, client_app
 from fedrec_client.last_arrays import HeldArrays
 from tests.client_flower.conftest import as_sent

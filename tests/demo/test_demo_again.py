@@ -3,6 +3,7 @@ in this process."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ from fedrec_server.runs import Runs
 from fedrec_server.schedule import Schedule
 from fedrec_server.trainings import Trainings
 from fedrec_simulations.demo.trial import TRAININGS, Trial
-from fedrec_simulations.runtimes.in_process import SLOWEST_ROUND_S, parties
+from fedrec_simulations.runtimes.in_process import grid, parties_of
+from fedrec_simulations.runtimes.parties import SLOWEST_ROUND_S, played
 
 pytestmark = pytest.mark.processes
 
@@ -38,17 +40,18 @@ def test_two_trainings_by_real_parties_the_second_from_the_first_are_those_of_on
         trainings = Trainings(
             runs,
             Schedule(there.server, again=training > 0),
-            guarantee_of(trial.scenario),
+            guarantee_of(trial.scenario.privacy),
             noise="seeded",
             name="demo",
         )
-        with parties(trial.job(training), catalogue, clients=2) as cast:
+        with ExitStack() as stack:
+            desk, participants = played(parties_of(trial.job(training), catalogue, 2), stack)
             for entry in trainings.each(lambda seconds: None):
                 rounds = run_rounds(
                     trial.scenario,
                     public,
-                    cast.aggregator,
-                    FlowerBroadcast(cast.grid(), SLOWEST_ROUND_S),
+                    desk,
+                    FlowerBroadcast(grid(participants), SLOWEST_ROUND_S),
                     trainings.folder,
                     gathering=Gathering(
                         expected_users=facts.num_users, min_clients=2, timeout_s=0.0

@@ -135,7 +135,7 @@ def test_three_aggregators_refuse_a_kind_that_they_cannot_sum() -> None:
 
 
 def test_a_news_variant_is_priced_by_itself() -> None:
-    from fedrec.run.account_news import describe
+    from fedrec.run.account import describe
 
     keys = [
         "recipe=privaterec",

@@ -8,8 +8,7 @@ import pytest
 from fedrec.data.planted import SHAPES, planted
 from fedrec.data.splits import leave_last_out
 from fedrec.evaluation.ratings import rating_metrics
-from fedrec.factorization.earlier import Earlier
-from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.facts import Earlier, PublicFacts
 from fedrec.factorization.model import predict
 from fedrec.federation.rounds import State, train
 from fedrec.in_process.loopback import Loopback

@@ -10,12 +10,16 @@ import numpy as np
 import pytest
 
 from fedrec.data.planted import PlantedShape, planted
-from fedrec.factorization.default_ratings import prior_widths
 from fedrec.factorization.default_ratings.client import step_scales
 from fedrec.factorization.default_ratings.cross_fitting import CrossFit
-from fedrec.factorization.default_ratings.prior_widths import rescaled, widths
 from fedrec.factorization.default_ratings.recipe import DefaultRecipe
-from fedrec.factorization.default_ratings.scales import StepScales
+from fedrec.factorization.default_ratings.scales import (
+    _NARROWEST,
+    _WIDEST,
+    StepScales,
+    rescaled,
+    widths,
+)
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.rounds import train
 from fedrec.in_process.loopback import Loopback
@@ -124,8 +128,8 @@ def test_tastes_add_to_predictions_where_there_are_any(
 def test_a_release_of_noise_moves_no_width_far() -> None:
     for wild in (1e-9, 1e9):
         factors = widths(scales(KNOWN[:WIDTH]), scales(np.full(WIDTH, wild)), KNOWN)
-        assert (factors >= prior_widths._NARROWEST**0.25).all()
-        assert (factors <= prior_widths._WIDEST**0.25).all()
+        assert (factors >= _NARROWEST**0.25).all()
+        assert (factors <= _WIDEST**0.25).all()
 
 
 def test_a_rescaled_state_says_the_same_of_every_rating() -> None:

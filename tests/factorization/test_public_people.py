@@ -18,9 +18,8 @@ from fedrec.data.public_sources import PUBLIC_USERS, with_users_made_public
 from fedrec.errors import SettingsError
 from fedrec.factorization import public_people
 from fedrec.factorization.default_ratings.settings import settings_for
-from fedrec.factorization.earlier import beside_known
 from fedrec.factorization.empirical_bayes import expected_counts
-from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.facts import PublicFacts, beside_known
 from fedrec.factorization.model import predict
 from fedrec.federation.rounds import State, train
 from fedrec.in_process.loopback import Loopback

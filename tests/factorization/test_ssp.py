@@ -121,7 +121,7 @@ def test_example_level_alternating_minimisation_is_not_called_established() -> N
     from fedrec.recipes import guarantee_of
     from fedrec.settings import load
 
-    promised = guarantee_of(load(None, ["recipe=published", "privacy.unit=example"]))
+    promised = guarantee_of(load(None, ["recipe=published", "privacy.unit=example"]).privacy)
     assert not promised.established
     assert "NOT ESTABLISHED" in str(promised)
 

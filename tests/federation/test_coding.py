@@ -14,8 +14,15 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from fedrec.arrays import Array
 from fedrec.errors import RefusedError
-from fedrec.federation.coding import Announced, announced, coded, decoded, encode
-from fedrec.federation.rounding import rounded_numbers, rounded_rows
+from fedrec.federation.coding import (
+    Announced,
+    announced,
+    coded,
+    decoded,
+    encode,
+    rounded_numbers,
+    rounded_rows,
+)
 
 TYPES = [np.dtype(name) for name in ("<f4", "<f8", "<i4", "<i8")]
 ANY = st.sampled_from(TYPES).flatmap(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedrec.federation.rounding import rounded_numbers, rounded_rows
+from fedrec.federation.coding import rounded_numbers, rounded_rows
 
 NUMBERS = st.floats(-1e6, 1e6).filter(lambda x: x == 0 or abs(x) > 1e-6)
 MATRICES = arrays(np.float64, st.tuples(st.integers(1, 6), st.integers(1, 9)), elements=NUMBERS)

@@ -36,7 +36,7 @@ from numpy._core import _multiarray_umath
 from safetensors import safe_open
 
 from fedrec.news.variant import VARIANTS, require
-from fedrec.run import simulate, simulate_news
+from fedrec.run import simulate
 from fedrec.run.runtime_choice import RuntimeChoice
 from fedrec.settings import load
 
@@ -131,7 +131,7 @@ def run(case: str, folder: Path) -> Path:
                 *NEWS[name],
             ],
         )
-        result = simulate_news.run(chosen, name="golden", quiet=True)
+        result = simulate.run(chosen, name="golden", quiet=True)
     else:
         data = ["data.planted={users=60, items=40, events=900}", "data.preset="]
         chosen = load(None, [*data, *common, *RATINGS[name]])

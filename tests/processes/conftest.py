@@ -24,15 +24,15 @@ from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
-from fedrec.run.job import Job, Shard
-from fedrec.run.loopback import loopback
-from fedrec.run.news_job import NewsJob
+from fedrec.run.job import Job, loopback
+from fedrec.run.news_run import NewsJob
 from fedrec.settings import load
 from fedrec.storage import read_json
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_server.runs import run_folder
-from fedrec_simulations.runtimes.deployment_files import PartyFiles, ratings
-from fedrec_simulations.runtimes.news_processes import holdings
+from fedrec_simulations.runtimes.deployment_files import PartyFiles
+from fedrec_simulations.runtimes.in_process import parties_of
+from fedrec_simulations.runtimes.parties import Parties
 from fedrec_simulations.runtimes.processes import follow, start
 from tests.waiting import HANG_S
 
@@ -40,7 +40,7 @@ State = dict[str, bytes]
 
 
 @dataclass(frozen=True)
-class StageFiles(PartyFiles[Shard]):
+class StageFiles(PartyFiles):
     """Files of a rehearsal whose logs lie apart: a full disk leaves room for the words about it.
 
     `more`: further settings, by party."""
@@ -67,7 +67,8 @@ class Rehearsal:
     """One training by real processes, from outside: what they say, who they are, and what the
     server keeps."""
 
-    files: PartyFiles[Any]
+    parties: Parties
+    files: PartyFiles
     company: Supervisor
 
     def start(self) -> None:
@@ -75,7 +76,7 @@ class Rehearsal:
 
     def states(self) -> Iterator[State]:
         """After every round, as the server keeps it."""
-        for carried in follow(self.files, self.company, after=0):
+        for carried in follow(self.parties, self.files, self.company):
             yield as_bytes(carried.state)
 
     def until(self, condition: Callable[[], Any], what: str) -> Any:
@@ -176,10 +177,7 @@ class Play:
     def states_of(self, users: Interactions) -> list[State]:
         """Of the loopback if these users alone took part."""
         job = replace(self.job, data=users)
-        return [
-            as_bytes(carried.state)
-            for carried in loopback(job, self.job.prepared.recipe.begin(), [])
-        ]
+        return [as_bytes(carried.state) for carried in loopback(job)]
 
     def first_state_of(self, users: Interactions) -> State:
         """Of a run of everybody in whose first round these users alone took part: they stand for
@@ -229,7 +227,7 @@ def stage(play: Play, tmp_path: Path) -> Iterator[Callable[..., Rehearsal]]:
         def make(
             *,
             data: Interactions | None = None,
-            files: Callable[..., PartyFiles[Any]] = StageFiles,
+            files: Callable[..., PartyFiles] = StageFiles,
             company: Supervisor | None = None,
             news: NewsJob | None = None,
             **options: Any,
@@ -239,8 +237,9 @@ def stage(play: Play, tmp_path: Path) -> Iterator[Callable[..., Rehearsal]]:
                 folder=tmp_path / f"run-{next(numbers)}",
                 **({} if data is None else {"data": data}),
             )
-            held = holdings(job, 2) if isinstance(job, NewsJob) else ratings(job, play.catalogue, 2)
-            made = Rehearsal(files(job, held, **options), company or Supervisor())
+            parties = parties_of(job, play.catalogue, 2)
+            company = company or Supervisor()
+            made = Rehearsal(parties, files(job, parties.holdings, **options), company)
             stack.callback(made.company.stop)
             return made
 

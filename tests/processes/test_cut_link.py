@@ -17,7 +17,6 @@ import pytest
 
 from fedrec.cli.supervisor import Supervisor
 from fedrec.operations.certificates import write_development_certificates
-from fedrec.run.job import Shard
 from fedrec_client.ledger import read_entries
 from fedrec_simulations.runtimes.deployment_files import PartyFiles
 
@@ -111,7 +110,7 @@ class Apart(Supervisor):
 
 
 @dataclass(frozen=True)
-class FilesOfHosts(PartyFiles[Shard]):
+class FilesOfHosts(PartyFiles):
     """Parties that listen on their hosts' addresses, with certificates that name these."""
 
     hosts: Hosts = field(kw_only=True)

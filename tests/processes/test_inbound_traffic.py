@@ -31,7 +31,6 @@ from google.protobuf.message import Message
 from fedrec.data.interactions import Interactions
 from fedrec.federation.protocol import Answer
 from fedrec.federation.wire import read_answer
-from fedrec.run.job import Shard
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec_server.runs import run_folder
 from fedrec_simulations.runtimes.deployment_files import PartyFiles
@@ -177,7 +176,7 @@ class Heard:
     """What the server heard before its first release: (where, content) of every message, in
     order."""
 
-    files: PartyFiles[Shard]
+    files: PartyFiles
     messages: list[tuple[str, Any]]
     release: bytes
 
@@ -302,7 +301,7 @@ class Inbound:
 
 
 @dataclass(frozen=True)
-class TappedFiles(PartyFiles[Shard]):
+class TappedFiles(PartyFiles):
     """Files that lead the server to the aggregator, and the clients to the server's gate, by way of
     relays."""
 

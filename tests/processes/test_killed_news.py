@@ -15,8 +15,7 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.news.topics import public_vectors
 from fedrec.news.trained import Catalogue
-from fedrec.run.news_job import NewsJob
-from fedrec.run.news_runtimes import loopback
+from fedrec.run.news_run import NewsJob, loopback
 from fedrec.settings import load
 from fedrec.storage import read_arrays
 from fedrec_client.ledger import read_entries

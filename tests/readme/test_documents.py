@@ -240,7 +240,7 @@ def test_the_figures_of_the_privacy_page_follow_from_the_accountant() -> None:
 
 def test_the_readme_says_of_its_figure_what_was_kept() -> None:
     """The means over seeds of the study, at three digits."""
-    kept = json.loads((ROOT / "docs/results/study-ml-1m.json").read_text())["cells"]
+    kept = json.loads((ROOT / "research/results/study-ml-1m.json").read_text())["cells"]
     mean = {(row["system"], row["epsilon"]): fmean(row["rmse"]) for row in kept}
     said = " ".join((ROOT / "README.md").read_text().split())
     assert (

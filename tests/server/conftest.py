@@ -218,7 +218,7 @@ class World:
         return Trainings(
             runs,
             schedule,
-            guarantee_of(self.scenario),
+            guarantee_of(self.scenario.privacy),
             self.desk.budget,
             clock=self.time,
             **options,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedrec.run import simulate, simulate_news
+from fedrec.run import simulate
 from fedrec.serving import bundle as files
 from fedrec.settings import load
 
@@ -32,8 +32,7 @@ NEWS = [
 
 def simulated(folder: Path, *keys: str) -> tuple[dict[str, Any], Path]:
     scenario = load(None, [*keys, f"run.directory={folder}"])
-    runner = simulate_news if scenario.recipe == "privaterec" else simulate
-    result = runner.run(scenario, name="test", quiet=True)
+    result = simulate.run(scenario, name="test", quiet=True)
     return result["serving"], Path(result["run_dir"]) / files.FILE
 
 

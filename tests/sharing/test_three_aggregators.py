@@ -324,7 +324,7 @@ def test_a_server_runs_a_scenario_with_the_aggregators_that_it_names_and_no_othe
         }
         settings, metrics = validated(content, source="test"), Metrics("server", "0")
         with ExitStack() as stack, pytest.raises(SettingsError, match="name aggregators for"):
-            desk_and_budget(load(None, sets), settings, metrics, Retry(), stack)
+            desk_and_budget(load(None, sets).privacy, settings, metrics, Retry(), stack)
 
 
 def test_a_simulation_of_processes_needs_no_word_on_shares() -> None:

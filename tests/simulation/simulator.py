@@ -444,7 +444,7 @@ class _Server:
         trainings = Trainings(
             runs,
             schedule,
-            guarantee_of(scenario(*self._setup.training)),
+            guarantee_of(scenario(*self._setup.training).privacy),
             desk.budget,
             name=self.run,
             clock=clock,

@@ -85,7 +85,7 @@ class Came:
 
 def carried(scenario: Scenario, cast: RuntimeChoice, folder: Path) -> Came:
     """Run a scenario on a runtime, in a folder of its own."""
-    from fedrec.run import simulate, simulate_news
+    from fedrec.run import simulate
 
     here, started = (
         scenario.model_copy(
@@ -93,9 +93,8 @@ def carried(scenario: Scenario, cast: RuntimeChoice, folder: Path) -> Came:
         ),
         time.perf_counter(),
     )
-    run = simulate_news.run if scenario.learns_news else simulate.run
     try:
-        result = run(here, name="r", cast=cast, quiet=True)
+        result = simulate.run(here, name="r", cast=cast, quiet=True)
     except FedRecError as failure:
         return Came({}, None, time.perf_counter() - started, why=failure.cause)
     left = Path(result["run_dir"])

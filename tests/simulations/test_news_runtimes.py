@@ -16,8 +16,9 @@ from fedrec.errors import RefusedError, SettingsError
 from fedrec.news.topics import public_vectors
 from fedrec.news.trained import Catalogue, TrainedNews
 from fedrec.news.variant import require as variant_named
-from fedrec.run.news_job import NewsJob, news_shards
-from fedrec.run.news_runtimes import carrier
+from fedrec.run.job import shards
+from fedrec.run.news import News
+from fedrec.run.news_run import NewsJob, loopback
 from fedrec.run.runtime_choice import Name, RuntimeChoice
 from fedrec.settings import Scenario, load
 
@@ -59,7 +60,7 @@ def scenario(variant: str, *more: str) -> Scenario:
 def trained(
     chosen: Scenario, world: tuple[Catalogue, Impressions], folder: Path, runtime: Name
 ) -> TrainedNews:
-    *_, last = carrier(chosen, RuntimeChoice(runtime, 3))(NewsJob(chosen, *world, folder))
+    *_, last = RuntimeChoice(runtime, 3).carrier(None, loopback)(NewsJob(chosen, *world, folder))
     assert isinstance(last, TrainedNews)
     return last
 
@@ -110,7 +111,7 @@ def test_over_flower_a_stopped_training_goes_on_to_the_same_bytes(
 ) -> None:
     for more in (["additive"], ["local"], ["central", "news.rounds=3"]):
         chosen, folder = scenario(*more), tmp_path / more[0]
-        begun = carrier(chosen, RuntimeChoice("flower", 3))(NewsJob(chosen, *world, folder))
+        begun = RuntimeChoice("flower", 3).carrier(None)(NewsJob(chosen, *world, folder))
         next(begun), next(begun)
         begun.close()
         resumed, alone = (
@@ -127,7 +128,7 @@ def test_an_aggregator_put_back_in_time_is_refused(
     world: tuple[Catalogue, Impressions], tmp_path: Path
 ) -> None:
     chosen = scenario("central", "news.rounds=3")
-    begun = carrier(chosen, RuntimeChoice("flower", 3))(NewsJob(chosen, *world, tmp_path))
+    begun = RuntimeChoice("flower", 3).carrier(None)(NewsJob(chosen, *world, tmp_path))
     next(begun), next(begun)
     begun.close()
     shutil.rmtree(tmp_path / "aggregator")
@@ -142,7 +143,7 @@ def test_real_processes_give_the_loopback_s_bytes(
 ) -> None:
     chosen = scenario("additive")
     alone = trained(chosen, world, tmp_path / "loopback", "loopback")
-    *_, apart = carrier(chosen, RuntimeChoice("processes", 2))(
+    *_, apart = RuntimeChoice("processes", 2).carrier(None)(
         NewsJob(chosen, *world, tmp_path / "processes")
     )
     assert isinstance(apart, TrainedNews)
@@ -161,14 +162,14 @@ def test_what_has_no_devices_and_what_is_not_sent_is_refused_with_the_reason(
     ):
         for runtime in ("flower", "processes"):
             with pytest.raises(SettingsError, match=words):
-                carrier(scenario(*more), RuntimeChoice(runtime, 2))  # type: ignore[arg-type]
+                News.require_carried(scenario(*more), RuntimeChoice(runtime, 2))  # type: ignore[arg-type]
 
 
 def test_clients_share_all_users_and_each_has_some(world: tuple[Catalogue, Impressions]) -> None:
-    held = news_shards(world[1], 4)
-    assert sum(shard.clicks.num_users for shard in held) == world[1].num_users
+    held = shards(world[1], 4)
+    assert sum(shard.events.num_users for shard in held) == world[1].num_users
     assert [shard.first_user for shard in held[1:]] == [
-        shard.first_user + shard.clicks.num_users for shard in held[:-1]
+        shard.first_user + shard.events.num_users for shard in held[:-1]
     ]
     with pytest.raises(SettingsError, match="cannot share"):
-        news_shards(world[1], 100)
+        shards(world[1], 100)

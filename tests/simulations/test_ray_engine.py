@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
@@ -23,7 +23,6 @@ from fedrec.cli import main
 from fedrec.cli.supervisor import Supervisor
 from fedrec.data.dataset import Catalogue
 from fedrec.errors import RunError, SettingsError
-from fedrec.federation.rounds import State
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.run.job import Carried, Job, Runtime
 from fedrec.run.runtime_choice import LOOPBACK, RuntimeChoice
@@ -32,10 +31,9 @@ from fedrec.settings import Scenario, load
 from fedrec.shipped import shipped
 from fedrec_server import settings as server_settings
 from fedrec_simulations.runtimes import ray_engine
-from fedrec_simulations.runtimes.deployment_files import PartyFiles, ratings
-from fedrec_simulations.runtimes.in_process import FIRST_NODE
+from fedrec_simulations.runtimes.deployment_files import PartyFiles
+from fedrec_simulations.runtimes.in_process import FIRST_NODE, parties_of
 from fedrec_simulations.runtimes.in_process_grid import RUN_ID, InProcessGrid
-from fedrec_simulations.runtimes.kept_rounds import kept_rounds
 from tests.simulations.carried import carried, reduced
 
 CLIENTS = 3
@@ -48,7 +46,9 @@ def scenario(*more: str) -> Scenario:
     return load(None, ["data.preset=small", "privacy.noise=seeded", *more])
 
 
-def training(chosen: Scenario, folder: Path, runtime: Runtime | None = None) -> Training:
+def training(
+    chosen: Scenario, folder: Path, runtime: Runtime[Job, Carried] | None = None
+) -> Training:
     dataset = load_dataset(chosen)
     split = load_split(chosen, dataset)
     facts, carrier = (
@@ -149,16 +149,17 @@ def _raised_by(server: ServerApp) -> str:
     return ""
 
 
-def served_here(catalogue: Catalogue) -> Runtime:
+def served_here(catalogue: Catalogue) -> Runtime[Job, Carried]:
     """As `ray_engine.ray`, with the server in this process."""
 
-    def carry(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
-        files, company = PartyFiles(job, ratings(job, catalogue, CLIENTS)), Supervisor()
+    def carry(job: Job) -> Generator[Carried, None, None]:
+        parties = parties_of(job, catalogue, CLIENTS)
+        files, company = PartyFiles(job, parties.holdings), Supervisor()
         try:
             ray_engine.start_aggregator_for(files, company)
             settings = server_settings.load(files.settings("server"))
             ray_engine.serve(job.scenario, settings, ray_engine.files_of_clients(files), job.folder)
-            yield from kept_rounds(files.state("server"), after=int(state["round"]))
+            yield from parties.kept(files.state("server"))()
         finally:
             company.stop()
 

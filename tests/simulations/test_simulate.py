@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,10 @@ from fedrec.errors import BudgetExceededError
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.default_ratings.model import DefaultModel
 from fedrec.factorization.model import predict
-from fedrec.federation.rounds import State
 from fedrec.run import outcomes
 from fedrec.run.account import describe
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
-from fedrec.run.job import Carried, Job
-from fedrec.run.loopback import loopback
+from fedrec.run.job import Carried, Job, loopback
 from fedrec.run.training import Training
 from fedrec.settings import Scenario, load
 from fedrec.storage import Checkpoints, read_arrays, read_json
@@ -179,8 +177,8 @@ def training(folder: Path, *more: str) -> Training:
 
 
 def test_a_run_whose_releases_state_half_of_the_planned_noise_is_refused(tmp_path: Path) -> None:
-    def halved(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
-        for done in loopback(job, state, released):
+    def halved(job: Job) -> Generator[Carried, None, None]:
+        for done in loopback(job):
             yield replace(done, noise_std={name: std / 2 for name, std in done.noise_std.items()})
 
     scenario = load(None, [*KEYS, "data.features=false"])

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fedrec.cli.flags import Json, Overrides, Scenario
+from fedrec.cli.flags import Json, Overrides, ScenarioFile
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -33,7 +33,7 @@ class Backends(StrEnum):
 
 @app.command(short_help="Train, evaluate and report on this machine.")
 def simulate(
-    scenario: Scenario = None,
+    scenario: ScenarioFile = None,
     overrides: Overrides = None,
     as_json: Json = False,
     resume: Annotated[
@@ -154,10 +154,8 @@ def simulate(
         if as_json:
             typer.echo(json.dumps(result))
         return
-    if settings.learns_news:
-        from fedrec.run.simulate_news import run
-    else:
-        from fedrec.run.simulate import run
+    from fedrec.run.simulate import run
+
     result = run(settings, name=name, resume=resume, quiet=as_json, cast=cast)
     if as_json:
         typer.echo(json.dumps(result))
@@ -165,7 +163,7 @@ def simulate(
 
 @app.command(short_help="Print the privacy plan of a scenario without running it.")
 def account(
-    scenario: Scenario = None,
+    scenario: ScenarioFile = None,
     overrides: Overrides = None,
     as_json: Json = False,
     users: Annotated[
@@ -216,7 +214,7 @@ def plan_training(
             help="Ratings or clicks; 100 a user where nothing is said.",
         ),
     ] = 0,
-    scenario: Scenario = None,
+    scenario: ScenarioFile = None,
     overrides: Overrides = None,
     without_privacy: Annotated[
         float,
@@ -287,7 +285,7 @@ def plan_training(
 
 @app.command(short_help="Attack a scenario and compare what was found with what is claimed.")
 def audit(
-    scenario: Scenario = None,
+    scenario: ScenarioFile = None,
     overrides: Overrides = None,
     as_json: Json = False,
     quick: Annotated[

@@ -17,7 +17,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.privacy.mixtures import epsilon_of_events
 from fedrec.recipes import guarantee_of
-from fedrec.settings import Scenario
+from fedrec.settings_tables.privacy import PrivacySettings
 from fedrec_aggregator.chain import Charge, Link
 from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_client.click_entries import runs_of
@@ -96,18 +96,18 @@ def _priced(epsilon: float, limit: Guarantee) -> str:
     return f"epsilon {epsilon:.4g} {limit.compared}"
 
 
-def aggregator_limit(settings: AggregatorSettings, scenario: Scenario) -> str:
+def aggregator_limit(settings: AggregatorSettings, privacy: PrivacySettings) -> str:
     """Whether a run of the scenario fits.
 
     Raises PrivacyError where it does not, or is not to be taken part in."""
-    guarantee = _established(scenario, allowed=settings.limits.allow_not_established)
+    guarantee = _established(privacy, allowed=settings.limits.allow_not_established)
     charged = [link.entry.event for link in _links(settings) if isinstance(link.entry, Charge)]
     return _room(guarantee, charged, settings.limit)
 
 
-def client_limit(settings: ClientSettings, scenario: Scenario) -> str:
+def client_limit(settings: ClientSettings, privacy: PrivacySettings) -> str:
     """Whether a run of the scenario fits; raises as `aggregator_limit` does."""
-    guarantee = _established(scenario, allowed=settings.privacy.allow_not_established)
+    guarantee = _established(privacy, allowed=settings.privacy.allow_not_established)
     return _room(
         guarantee,
         [event for entry in _entries(settings) for event in entry.events],
@@ -129,9 +129,9 @@ def _account(events: Sequence[GaussianEvent], limit: Guarantee) -> Ledger:
     return Ledger(limit, tuple(events))
 
 
-def _established(scenario: Scenario, *, allowed: bool) -> Guarantee:
-    guarantee = guarantee_of(scenario)
-    if scenario.privacy.accountant == "am-ssp" and guarantee.private:
+def _established(privacy: PrivacySettings, *, allowed: bool) -> Guarantee:
+    guarantee = guarantee_of(privacy)
+    if privacy.accountant == "am-ssp" and guarantee.private:
         guarantee = replace(
             guarantee, established=False, note="the paper's conversion covers one item update"
         )

@@ -35,11 +35,11 @@ from fedrec_client.opened import read_site
 from fedrec_client.settings import SuperLinkAccess
 from fedrec_client.settings import load as load_client
 from fedrec_client.supernode import gate_access
-from fedrec_server.rounds import check
 from fedrec_server.serving.settings import load as load_serving
 from fedrec_server.settings import ServerSettings
 from fedrec_server.settings import load as load_server
 from fedrec_server.settings_tables import SuperLinkTable
+from fedrec_server.workload import workload_of
 
 Clock = Callable[[], float]
 Settings = TypeVar("Settings")
@@ -83,7 +83,9 @@ def aggregator_checks(
     yield judged("aggregator", "disk", lambda: machine.disk(settings.state))
     yield judged("aggregator", "ledger", lambda: ledgers.release_ledger(settings, clock()))
     if scenario:
-        yield judged("aggregator", "limit", lambda: ledgers.aggregator_limit(settings, scenario))
+        yield judged(
+            "aggregator", "limit", lambda: ledgers.aggregator_limit(settings, scenario.privacy)
+        )
     for peer in settings.three_party.peers if settings.three_party and reach else ():
         yield judged(
             "aggregator",
@@ -138,7 +140,7 @@ def client_checks(
     ledger = ledgers.client_ledger if settings.privacy.unit == "user" else ledgers.click_ledger
     yield judged("client", "ledger", lambda: ledger(settings, clock()))
     if scenario and settings.privacy.unit == "user":
-        yield judged("client", "limit", lambda: ledgers.client_limit(settings, scenario))
+        yield judged("client", "limit", lambda: ledgers.client_limit(settings, scenario.privacy))
     if reach:
         yield from _reached("client", settings.name, ways)
         yield judged("client", "superlink", lambda: gate_answers(link, clock))
@@ -391,14 +393,7 @@ def _date_at(where: Address, secure: ssl.SSLContext | None) -> float | None:
 
 
 def _public(settings: ServerSettings, scenario: Scenario | None) -> str:
-    if scenario and scenario.learns_news:
-        from fedrec_server.news import check as check_news  # brings torch
-        from fedrec_server.public_news import read_public_news
-
-        catalogue = read_public_news(Path(settings.public.path), settings.public.format, scenario)
-        check_news(scenario, settings.aggregator or settings.aggregators or None)
-        return f"{len(catalogue.news):,} items, news"
-    public = settings.public.read()
+    work = workload_of(scenario or Scenario(), settings.public)
     if scenario:
-        check(scenario, public)
-    return f"{len(public.items):,} items, {public.kind}"
+        work.check(settings.aggregator or settings.aggregators or None)
+    return work.about

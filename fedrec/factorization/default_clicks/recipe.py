@@ -52,9 +52,9 @@ from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel,
 from fedrec.factorization.default_clicks.settings import ClickSettings
 from fedrec.factorization.empirical_bayes import denoise_counts, expected_counts
 from fedrec.factorization.facts import PublicFacts
+from fedrec.federation.coding import rounded_numbers, rounded_rows
 from fedrec.federation.messages import Question, Release, ReleaseSpec
 from fedrec.federation.reports import block
-from fedrec.federation.rounding import rounded_numbers, rounded_rows
 from fedrec.federation.rounds import ClientStep, State
 from fedrec.federation.sums import ExactSums
 from fedrec.numerics.packed import unpack

@@ -15,7 +15,7 @@ a private deviation per item. Rounds:
              gives the first directions
     step/t   a noisy Newton step on (b_j, first d of phi_j): cross-fitted residual times [alpha,
              w_u], no per-item matrices, and how long the step may be (`default_scales`), and how
-             wide users' vectors are spread (`prior_widths`)
+             wide users' vectors are spread (`scales`)
 
 Guarantee (user, add/remove): every release has sensitivity 1 (`default_client`); what the server
 makes of releases is post-processing, and the composition of the plan's releases is exact. Against
@@ -48,15 +48,13 @@ from fedrec.factorization.default_ratings.directions import (
 from fedrec.factorization.default_ratings.liked import LikedRanker
 from fedrec.factorization.default_ratings.model import DefaultModel
 from fedrec.factorization.default_ratings.posterior import bias_features, remembered, shrunk
-from fedrec.factorization.default_ratings.prior_widths import rescaled, widths
-from fedrec.factorization.default_ratings.scales import MOST, StepScales
+from fedrec.factorization.default_ratings.scales import MOST, StepScales, rescaled, widths
 from fedrec.factorization.default_ratings.settings import BLEND, DefaultSettings
-from fedrec.factorization.earlier import beside_known
 from fedrec.factorization.empirical_bayes import USUAL_BIASES, denoise_counts, expected_counts
-from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.facts import PublicFacts, beside_known
+from fedrec.federation.coding import rounded_numbers, rounded_rows
 from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec
 from fedrec.federation.reports import block
-from fedrec.federation.rounding import rounded_numbers, rounded_rows
 from fedrec.federation.rounds import ClientStep, State
 from fedrec.privacy.calibration import Plan
 

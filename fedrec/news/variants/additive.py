@@ -19,7 +19,7 @@ from fedrec.privacy.bounded_mean import noise_std
 from fedrec.privacy.click_accounting import Costs, TrainingPlan, plan_training
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
-from fedrec.settings import Scenario
+from fedrec.settings import NewsScenario
 
 if TYPE_CHECKING:
     from fedrec.news.clients import NewsClients
@@ -45,7 +45,7 @@ class AdditiveRecommender:
 
 
 def train(
-    scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
+    scenario: NewsScenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
 ) -> Iterator[Progress | TrainedNews]:
     """On reports that are collected once."""
     from fedrec.news import reports_training
@@ -107,17 +107,17 @@ def train(
         yield TrainedNews(AdditiveRecommender(done), guarantee, spent, 1, sent, 0.0, arrays)
 
 
-def plan_of(scenario: Scenario) -> TrainingPlan:
+def plan_of(scenario: NewsScenario) -> TrainingPlan:
     """Plan of the report and the labels."""
     return plan_training(promised(scenario), no_click=scenario.news.no_click == "report")
 
 
-def costs(scenario: Scenario, passes: int) -> Costs:
+def costs(scenario: NewsScenario, passes: int) -> Costs:
     """One report, and each label once."""
     return plan_of(scenario).costs
 
 
-def _report_settings(scenario: Scenario) -> ReportModelSettings:
+def _report_settings(scenario: NewsScenario) -> ReportModelSettings:
     """Under much noise a short and slow training, which stays near the public prior it begins at: a
     function of epsilon alone."""
     from fedrec.news.report_model import ReportModelSettings

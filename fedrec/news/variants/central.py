@@ -7,48 +7,33 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from fedrec.federation.rounds import ClientStep
 from fedrec.news import central, central_client
 from fedrec.news.checkpoints import Kept
-from fedrec.news.trained import Catalogue, Progress, Sent, TrainedNews, topics_of
+from fedrec.news.trained import Catalogue, Progress, TrainedNews, topics_of
 from fedrec.news.variant import NewsVariant, Summed, promised
 from fedrec.privacy.calibration import Plan, among_three
-from fedrec.settings import Scenario
+from fedrec.settings import NewsScenario
 
 if TYPE_CHECKING:
     from fedrec.news.clients import NewsClients
 
 
 def train(
-    scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
+    scenario: NewsScenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
 ) -> Iterator[Progress | TrainedNews]:
     """See `central`."""
-    recipe, done = recipe_of(scenario, catalogue), None
-    plan = recipe.plan
-    guarantee = plan.guarantee
-    for done in central.over(recipe, fleet.link(plan, central.released(plan, kept.latest())), kept):
-        yield Progress(done.round, done.rounds, f"round {done.round}/{done.rounds}")
-    assert done is not None
-    shape = f"{recipe.topics.topics + 1} and {done.model.W.shape[1]} numbers"
-    words = "a gradient as two vectors; bounded, summed with everybody's, then noised"
-    sent = (
-        Sent("gradient, every round", shape, words, done.bytes_up, done.noise_stds["gradient/1"]),
-    )
-    spent = done.ledger.epsilon if guarantee.private else guarantee.epsilon
-    yield TrainedNews(
-        done.model,
-        guarantee,
-        spent,
-        done.rounds + 1,
-        sent,
-        done.bytes_down,
-        {"W": done.model.W.astype(np.float32)},
-    )
+    recipe = recipe_of(scenario, catalogue)
+
+    def told(done: central.SummedDone[central.CentralModel]) -> central.Told:
+        shape = f"{recipe.topics.topics + 1} and {done.model.W.shape[1]} numbers"
+        words = "a gradient as two vectors; bounded, summed with everybody's, then noised"
+        return shape, words, done.noise_stds["gradient/1"], {"W": done.model.W}
+
+    return central.by_clients(recipe, fleet, kept, told)
 
 
-def recipe_of(scenario: Scenario, catalogue: Catalogue) -> central.CentralRecipe:
+def recipe_of(scenario: NewsScenario, catalogue: Catalogue) -> central.CentralRecipe:
     """The server's side."""
     return central.CentralRecipe.of(
         plan_of(scenario),
@@ -59,12 +44,12 @@ def recipe_of(scenario: Scenario, catalogue: Catalogue) -> central.CentralRecipe
     )
 
 
-def steps_of(scenario: Scenario) -> Mapping[str, ClientStep]:
+def steps_of(scenario: NewsScenario) -> Mapping[str, ClientStep]:
     """The devices' side."""
     return central_client.client_steps(scenario.news.history)
 
 
-def plan_of(scenario: Scenario) -> Plan:
+def plan_of(scenario: NewsScenario) -> Plan:
     """Plan of all releases, for whoever aggregates."""
     plan, privacy = central.plan_of(promised(scenario), settings_of(scenario)), scenario.privacy
     return (
@@ -74,7 +59,7 @@ def plan_of(scenario: Scenario) -> Plan:
     )
 
 
-def settings_of(scenario: Scenario) -> central.CentralSettings:
+def settings_of(scenario: NewsScenario) -> central.CentralSettings:
     """What the scenario chooses, the rest as `central` has it."""
     news = scenario.news
     chosen = {"rounds": news.rounds, "clip": news.clip, "learning_rate": news.learning_rate}

@@ -7,48 +7,35 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from fedrec.arrays import Float32s
 from fedrec.federation.rounds import ClientStep
 from fedrec.news import central, encoder_plan
 from fedrec.news.checkpoints import Kept
 from fedrec.news.encoder_plan import EncoderSettings
-from fedrec.news.trained import Catalogue, Progress, Sent, TrainedNews, topics_of
+from fedrec.news.trained import Catalogue, Progress, TrainedNews, topics_of
 from fedrec.news.variant import NewsVariant, Summed, promised
 from fedrec.privacy.calibration import Plan, among_three
-from fedrec.settings import Scenario
+from fedrec.settings import NewsScenario
 
 if TYPE_CHECKING:  # they load PyTorch
-    from fedrec.news.central_encoder import EncoderRecipe
+    from fedrec.news.central_encoder import EncoderModel, EncoderRecipe
     from fedrec.news.clients import NewsClients
 
 
 def train(
-    scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
+    scenario: NewsScenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
 ) -> Iterator[Progress | TrainedNews]:
     """See `news.central_encoder`."""
-    recipe, done = recipe_of(scenario, catalogue), None
-    plan = recipe.plan
-    link = fleet.link(plan, central.released(plan, kept.latest()))
-    for done in central.over(recipe, link, kept):
-        yield Progress(done.round, done.rounds, f"round {done.round}/{done.rounds}")
-    assert done is not None
-    numbers = len(done.model.parameters)
-    std = done.noise_stds[f"gradient/{done.rounds}"]
-    words = "a gradient of the user encoder; bounded, summed with everybody's, then noised"
-    yield TrainedNews(
-        done.model,
-        plan.guarantee,
-        done.ledger.epsilon if plan.guarantee.private else plan.guarantee.epsilon,
-        done.rounds + 1,
-        (Sent("gradient, every round", f"{numbers:,} numbers", words, done.bytes_up, std),),
-        done.bytes_down,
-        {"parameters": done.model.parameters.astype(np.float32)},
-    )
+
+    def told(done: central.SummedDone[EncoderModel]) -> central.Told:
+        parameters, std = done.model.parameters, done.noise_stds[f"gradient/{done.rounds}"]
+        words = "a gradient of the user encoder; bounded, summed with everybody's, then noised"
+        return f"{len(parameters):,} numbers", words, std, {"parameters": parameters}
+
+    return central.by_clients(recipe_of(scenario, catalogue), fleet, kept, told)
 
 
-def recipe_of(scenario: Scenario, catalogue: Catalogue) -> EncoderRecipe:
+def recipe_of(scenario: NewsScenario, catalogue: Catalogue) -> EncoderRecipe:
     """The server's side."""
     from fedrec.news.central_encoder import EncoderRecipe
 
@@ -62,7 +49,7 @@ def recipe_of(scenario: Scenario, catalogue: Catalogue) -> EncoderRecipe:
     )
 
 
-def steps_of(scenario: Scenario) -> Mapping[str, ClientStep]:
+def steps_of(scenario: NewsScenario) -> Mapping[str, ClientStep]:
     """The devices' side."""
     from fedrec.news import central_client, encoder_client
 
@@ -70,7 +57,7 @@ def steps_of(scenario: Scenario) -> Mapping[str, ClientStep]:
     return {**central_client.client_steps(history), **encoder_client.client_steps(history)}
 
 
-def plan_of(scenario: Scenario) -> Plan:
+def plan_of(scenario: NewsScenario) -> Plan:
     """Plan of all releases, for whoever aggregates."""
     plan, privacy = (
         encoder_plan.plan_of(promised(scenario), settings_of(scenario)),
@@ -83,7 +70,7 @@ def plan_of(scenario: Scenario) -> Plan:
     )
 
 
-def settings_of(scenario: Scenario) -> EncoderSettings:
+def settings_of(scenario: NewsScenario) -> EncoderSettings:
     """What the scenario chooses, the rest as `encoder_plan` has it."""
     news = scenario.news
     chosen = {
@@ -98,7 +85,7 @@ def settings_of(scenario: Scenario) -> EncoderSettings:
     )
 
 
-def _news_vectors(scenario: Scenario, catalogue: Catalogue, width: int) -> Float32s:
+def _news_vectors(scenario: NewsScenario, catalogue: Catalogue, width: int) -> Float32s:
     """(m, width) public vectors of the news: the leading coordinates of the catalogue's for PLM-NR,
     or of what NRMS's news encoder says of the texts before any training.
 

@@ -11,14 +11,14 @@ from fedrec.news.trained import Catalogue, Progress, TrainedNews
 from fedrec.news.variant import NewsVariant
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.click_accounting import Costs
-from fedrec.settings import Scenario
+from fedrec.settings import NewsScenario
 
 if TYPE_CHECKING:
     from fedrec.news.clients import NewsClients
 
 
 def train(
-    scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
+    scenario: NewsScenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
 ) -> Iterator[Progress | TrainedNews]:
     """See `news.collected`."""
     from fedrec.news.collected import centralized
@@ -26,7 +26,7 @@ def train(
     return centralized(scenario, catalogue, fleet, kept)
 
 
-def costs(scenario: Scenario, passes: int) -> Costs:
+def costs(scenario: NewsScenario, passes: int) -> Costs:
     """Everything, once."""
     return Costs((GaussianEvent("data", math.inf, "click", "replace"),), ())
 

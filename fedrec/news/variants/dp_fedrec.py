@@ -4,35 +4,23 @@ Noise on the whole gradient, on the device: sound, at sensitivity 2 theta."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fedrec.data.impressions import Impressions
-from fedrec.news.checkpoints import Kept
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.schedule import GRADIENT_CLIP, NEGATIVES, per_answer
-from fedrec.news.trained import Catalogue, Progress, TrainedNews
 from fedrec.news.variant import InRounds, NewsVariant, promised
+from fedrec.news.variants import in_rounds
 from fedrec.privacy.accounting import GaussianEvent, mu_for
 from fedrec.privacy.click_accounting import Costs
-from fedrec.settings import Scenario
+from fedrec.settings import NewsScenario
 
 if TYPE_CHECKING:
-    from fedrec.news.clients import NewsClients
     from fedrec.news.local_update import NoisedGradients
 
 
-def train(
-    scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
-) -> Iterator[Progress | TrainedNews]:
-    """In rounds."""
-    from fedrec.news.federated import in_rounds
-
-    return in_rounds(scenario, catalogue, fleet, kept)
-
-
 def device(
-    scenario: Scenario, data: Impressions, passes: int, noise: DeviceNoise
+    scenario: NewsScenario, data: Impressions, passes: int, noise: DeviceNoise
 ) -> NoisedGradients:
     """Clipped, then noised."""
     from fedrec.news.local_update import Devices, NoisedGradients
@@ -44,17 +32,17 @@ def device(
     return NoisedGradients(few, clip, 2 * clip / _gradient_mu(scenario, passes), noise)
 
 
-def clip_of(scenario: Scenario) -> float:
+def clip_of(scenario: NewsScenario) -> float:
     """theta: the longest gradient."""
     return scenario.news.clip or GRADIENT_CLIP
 
 
-def _gradient_mu(scenario: Scenario, passes: int) -> float:
+def _gradient_mu(scenario: NewsScenario, passes: int) -> float:
     each = per_answer(promised(scenario), passes)
     return mu_for(each.epsilon, each.delta)
 
 
-def costs(scenario: Scenario, passes: int) -> Costs:
+def costs(scenario: NewsScenario, passes: int) -> Costs:
     """A gradient is of the whole loss: of the history and of every label."""
     gradients = (
         GaussianEvent("gradient", _gradient_mu(scenario, passes), "click", "replace"),
@@ -62,7 +50,7 @@ def costs(scenario: Scenario, passes: int) -> Costs:
     return Costs(gradients, gradients)
 
 
-def sent(scenario: Scenario, passes: int) -> tuple[tuple[str, float], ...]:
+def sent(scenario: NewsScenario, passes: int) -> tuple[tuple[str, float], ...]:
     """With the noise of each number."""
     return (
         (
@@ -74,7 +62,7 @@ def sent(scenario: Scenario, passes: int) -> tuple[tuple[str, float], ...]:
 
 VARIANT = NewsVariant(
     name="dp-fedrec",
-    train=train,
+    train=in_rounds,
     noise_on="gradients",
     costs=costs,
     in_rounds=InRounds(1, lambda s: 0, device, sent, clip=clip_of),

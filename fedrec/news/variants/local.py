@@ -3,44 +3,33 @@ of what was released (Alg. 3, mended)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fedrec.data.impressions import Impressions
 from fedrec.news import attention, labels
-from fedrec.news.checkpoints import Kept, State
+from fedrec.news.checkpoints import State
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.labels import LabelReports
 from fedrec.news.schedule import BASIS, THETA, per_answer
-from fedrec.news.trained import Catalogue, Progress, TrainedNews
 from fedrec.news.variant import InRounds, NewsVariant, promised
+from fedrec.news.variants import in_rounds
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.selection import PureEvent
-from fedrec.settings import Scenario
+from fedrec.settings import NewsScenario
 
 if TYPE_CHECKING:
-    from fedrec.news.clients import NewsClients
     from fedrec.news.local_update import Behind, Devices
 
 
-def train(
-    scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
-) -> Iterator[Progress | TrainedNews]:
-    """In rounds."""
-    from fedrec.news.federated import in_rounds
-
-    return in_rounds(scenario, catalogue, fleet, kept)
-
-
-def device(scenario: Scenario, data: Impressions, passes: int, noise: DeviceNoise) -> Behind:
+def device(scenario: NewsScenario, data: Impressions, passes: int, noise: DeviceNoise) -> Behind:
     """Labels randomised once, attention noised at every answer."""
     from fedrec.news.local_update import Behind
 
     return Behind(randomised_devices(data, scenario, noise), plan_of(scenario, passes), noise)
 
 
-def randomised_devices(data: Impressions, scenario: Scenario, noise: DeviceNoise) -> Devices:
+def randomised_devices(data: Impressions, scenario: NewsScenario, noise: DeviceNoise) -> Devices:
     """Histories, and for every impression an answer randomised over all that it shows: once, also
     where the training is stopped and goes on."""
     from fedrec.news.local_update import Devices
@@ -61,7 +50,7 @@ def randomised_devices(data: Impressions, scenario: Scenario, noise: DeviceNoise
     return Devices.of(data, history=scenario.news.history, labels=answers)
 
 
-def plan_of(scenario: Scenario, passes: int) -> attention.Plan:
+def plan_of(scenario: NewsScenario, passes: int) -> attention.Plan:
     """Plan of one answer.
 
     Laplace answers are pure, so their epsilons add up to the promised one; Gaussian ones compose
@@ -74,14 +63,14 @@ def plan_of(scenario: Scenario, passes: int) -> attention.Plan:
     return attention.gaussian_plan(per_answer(whole, passes), theta=theta, padding=padding)
 
 
-def costs(scenario: Scenario, passes: int) -> Costs:
+def costs(scenario: NewsScenario, passes: int) -> Costs:
     """Attention for every answer, and each label once."""
     return Costs(
         (plan_of(scenario, passes).event,) * passes, (PureEvent("label", scenario.privacy.epsilon),)
     )
 
 
-def sent(scenario: Scenario, passes: int) -> tuple[tuple[str, float], ...]:
+def sent(scenario: NewsScenario, passes: int) -> tuple[tuple[str, float], ...]:
     """A gradient of noised attention."""
     std = plan_of(scenario, passes).noise_std
     return ("a function of noised attention and randomised labels", 0.0), (
@@ -92,7 +81,7 @@ def sent(scenario: Scenario, passes: int) -> tuple[tuple[str, float], ...]:
 
 VARIANT = NewsVariant(
     name="local",
-    train=train,
+    train=in_rounds,
     noise_on="attention",
     costs=costs,
     in_rounds=InRounds(1, lambda s: s.news.basis or BASIS, device, sent),

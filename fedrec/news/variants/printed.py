@@ -4,7 +4,6 @@ NOT ESTABLISHED."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,29 +11,18 @@ import numpy as np
 
 from fedrec.data.impressions import Impressions
 from fedrec.news import attention, labels
-from fedrec.news.checkpoints import Kept
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.schedule import BASIS, NEGATIVES, THETA
-from fedrec.news.trained import Catalogue, Progress, TrainedNews
 from fedrec.news.variant import InRounds, NewsVariant, promised
 from fedrec.news.variants import fedrec as bare
-from fedrec.settings import Scenario
+from fedrec.news.variants import in_rounds
+from fedrec.settings import NewsScenario
 
 if TYPE_CHECKING:
-    from fedrec.news.clients import NewsClients
     from fedrec.news.local_update import Devices, Through
 
 
-def train(
-    scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
-) -> Iterator[Progress | TrainedNews]:
-    """In rounds."""
-    from fedrec.news.federated import in_rounds
-
-    return in_rounds(scenario, catalogue, fleet, kept)
-
-
-def device(scenario: Scenario, data: Impressions, passes: int, noise: DeviceNoise) -> Through:
+def device(scenario: NewsScenario, data: Impressions, passes: int, noise: DeviceNoise) -> Through:
     """Noise in the forward pass only."""
     from fedrec.encoders.basis import relu_share, softplus_share
     from fedrec.news.local_update import Through
@@ -58,7 +46,7 @@ def device(scenario: Scenario, data: Impressions, passes: int, noise: DeviceNois
     return Through(devices, plan, noise, renormalise, raw="raw-score" in chosen)
 
 
-def as_printed_devices(data: Impressions, scenario: Scenario, *, noise: DeviceNoise) -> Devices:
+def as_printed_devices(data: Impressions, scenario: NewsScenario, *, noise: DeviceNoise) -> Devices:
     """Alg. 3 l. 16-18: k negatives first, then the label permuted among the k + 1. Impressions that
     show no k others are left out."""
     from fedrec.news.local_update import Devices
@@ -83,14 +71,14 @@ def as_printed_devices(data: Impressions, scenario: Scenario, *, noise: DeviceNo
     )
 
 
-def sent(scenario: Scenario, passes: int) -> tuple[tuple[str, float], ...]:
+def sent(scenario: NewsScenario, passes: int) -> tuple[tuple[str, float], ...]:
     """A gradient of everything."""
     return (("the gradient of everything, noised in the forward pass only", 0.0),)
 
 
 VARIANT = NewsVariant(
     name="printed",
-    train=train,
+    train=in_rounds,
     noise_on="attention",
     costs=bare.everything,
     in_rounds=InRounds(3, lambda s: s.news.basis or BASIS, device, sent, random_basis=True),

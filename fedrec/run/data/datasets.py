@@ -21,11 +21,11 @@ from fedrec.errors import DataError, SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.randomness import Streams
 from fedrec.run.data.dividing import DIVISIONS, Events
-from fedrec.settings import Scenario
+from fedrec.settings import DataScenario
 from fedrec.settings_tables.data import DataSettings
 
 
-def load_dataset(scenario: Scenario) -> Dataset:
+def load_dataset(scenario: DataScenario) -> Dataset:
     """Read the scenario's data, or plant it. Raises DataError or SettingsError."""
     data = scenario.data
     dataset = (
@@ -41,7 +41,7 @@ def load_dataset(scenario: Scenario) -> Dataset:
     )
 
 
-def _with_public_sources(dataset: Dataset, scenario: Scenario) -> Dataset:
+def _with_public_sources(dataset: Dataset, scenario: DataScenario) -> Dataset:
     """What [collective] adds to the features; users made public are private no more."""
     chosen = scenario.collective
     if chosen.users_share:
@@ -97,7 +97,7 @@ class Known(Protocol):
         """What choices are made by."""
 
 
-def public_facts(scenario: Scenario, dataset: Dataset, split: Known) -> PublicFacts:
+def public_facts(scenario: DataScenario, dataset: Dataset, split: Known) -> PublicFacts:
     """What everybody knows before training: the sizes of the training set among it."""
     train = split.train
     features = dataset.features if dataset.features.bags else None
@@ -111,7 +111,7 @@ def public_facts(scenario: Scenario, dataset: Dataset, split: Known) -> PublicFa
     )
 
 
-def load_split(scenario: Scenario, dataset: Dataset) -> Split:
+def load_split(scenario: DataScenario, dataset: Dataset) -> Split:
     """Divide the data as the scenario says; every kind checks itself for leaks.
 
     `not_covered` has the data's part too."""

@@ -15,7 +15,7 @@ from fedrec.data.read import formats as readers
 from fedrec.errors import SettingsError
 from fedrec.run.data.datasets import load_dataset, planted_shape
 from fedrec.run.data.news import load_news
-from fedrec.settings import NEWS_FORMATS, Scenario
+from fedrec.settings import NEWS_FORMATS, DataScenario, Scenario
 from fedrec.settings_tables.data import DataSettings, PlantedSettings
 
 
@@ -72,7 +72,7 @@ def _describe_impressions(part: Impressions) -> dict[str, Any]:
     return {"users": part.num_users, "impressions": len(part), **several, **medians}
 
 
-def _describe_events(scenario: Scenario) -> dict[str, Any]:
+def _describe_events(scenario: DataScenario) -> dict[str, Any]:
     dataset = load_dataset(scenario)
     events = dataset.interactions
     per_user, per_item = (

@@ -21,7 +21,9 @@ from fedrec.data.planted_news import NEWS_SHAPES, planted_news
 from fedrec.errors import DataError, SettingsError
 from fedrec.news.trained import Catalogue, item_vectors
 from fedrec.randomness import Streams
-from fedrec.settings import Scenario
+from fedrec.settings import NewsScenario, Scenario
+from fedrec.settings_tables.data import DataSettings
+from fedrec.settings_tables.split import SplitSettings
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,8 @@ def load_news(scenario: Scenario) -> NewsData:
     """Read or plant the scenario's data; users are divided by `split.seed`.
 
     Raises DataError or SettingsError."""
-    found = _READERS[scenario.data.format](scenario)
+    chosen = scenario.data
+    found = _READERS[chosen.format](chosen, scenario.split, scenario.news.no_click)
     for name, part in (("train", found.log.train), ("test", found.log.test)):
         if not part.clicked.any() or part.num_users < 2:
             raise DataError(
@@ -92,7 +95,7 @@ def load_news(scenario: Scenario) -> NewsData:
     return found
 
 
-def catalogue_of(scenario: Scenario, data: NewsData) -> Catalogue:
+def catalogue_of(scenario: NewsScenario, data: NewsData) -> Catalogue:
     """The public catalogue: a vector for every item, and `news.entity_vectors` beside it.
 
     Raises DataError on a file that names none."""
@@ -109,15 +112,15 @@ _DIVISIONS: Mapping[str, Literal["drawn", "latest"]] = {
 }
 
 
-def _mind(scenario: Scenario) -> NewsData:
-    mind = read_mind(Path(scenario.data.path), unknown=scenario.data.unknown_news)
-    users_of_train = _USERS_OF_TRAIN[scenario.split.kind]
-    log = mind.click_log(streams=Streams(scenario.split.seed), held_out_users=users_of_train)
-    if scenario.news.no_click == "leave-out":
+def _mind(chosen: DataSettings, split: SplitSettings, no_click: str) -> NewsData:
+    mind = read_mind(Path(chosen.path), unknown=chosen.unknown_news)
+    users_of_train = _USERS_OF_TRAIN[split.kind]
+    log = mind.click_log(streams=Streams(split.seed), held_out_users=users_of_train)
+    if no_click == "leave-out":
         log = ClickLog(*map(only_told, (log.train, log.validation, log.test)))
-    part = users_of_train or scenario.data.unknown_news != "refuse"
+    part = users_of_train or chosen.unknown_news != "refuse"
     added = ("news without a line in news.tsv: their ids are read off everybody's impressions",)
-    untold = added if scenario.data.unknown_news == "add" else ()
+    untold = added if chosen.unknown_news == "add" else ()
     return NewsData(_name_of(mind.news, part=part), mind.news, PublicFeatures({}), log, untold)
 
 
@@ -138,29 +141,29 @@ def only_told(impressions: Impressions) -> Impressions:
     return impressions if clicks.all() else impressions.select(np.flatnonzero(clicks))
 
 
-def _click_log(scenario: Scenario) -> NewsData:
-    rated = read_rated_news(Path(scenario.data.path))
-    protocol = ClickLogProtocol(division=_DIVISIONS[scenario.split.kind])
-    log = click_log(rated.ratings, protocol, streams=Streams(scenario.split.seed))
+def _click_log(chosen: DataSettings, split: SplitSettings, no_click: str) -> NewsData:
+    rated = read_rated_news(Path(chosen.path))
+    protocol = ClickLogProtocol(division=_DIVISIONS[split.kind])
+    log = click_log(rated.ratings, protocol, streams=Streams(split.seed))
     untold = (*rated.not_covered, *not_covered(protocol))
     return NewsData(
-        f"click log of {Path(scenario.data.path).name}", rated.news, rated.features, log, untold
+        f"click log of {Path(chosen.path).name}", rated.news, rated.features, log, untold
     )
 
 
-def _planted(scenario: Scenario) -> NewsData:
-    if scenario.data.planted is not None:
+def _planted(chosen: DataSettings, split: SplitSettings, no_click: str) -> NewsData:
+    if chosen.planted is not None:
         raise SettingsError(
             "data.planted gives sizes of ratings and clicks, not of news",
             f"Use data.preset: {', '.join(NEWS_SHAPES)}.",
         )
-    preset = scenario.data.preset or "demo"
+    preset = chosen.preset or "demo"
     if preset not in NEWS_SHAPES:
         raise SettingsError(
             f"data.preset {preset!r} is unknown",
             f"For planted news, use one of: {', '.join(NEWS_SHAPES)}.",
         )
-    planted = planted_news(NEWS_SHAPES[preset], seed=scenario.split.seed)
+    planted = planted_news(NEWS_SHAPES[preset], seed=split.seed)
     return NewsData("planted news", planted.news, PublicFeatures({}), planted.log)
 
 

@@ -14,6 +14,7 @@ from fedrec.data.tables import TableOptions, asked_table
 from fedrec.errors import SettingsError
 from fedrec.run.data.datasets import planted_shape, reader_options
 from fedrec.settings import Scenario
+from fedrec.settings_tables.data import DataSettings
 
 NOT_PARTITIONED = (
     "data.keep_users",
@@ -42,7 +43,7 @@ def partition(
     """
     require_partitionable(scenario)
     data = scenario.data
-    planted = _where_read(scenario, parts, resume) if where_read else None
+    planted = _where_read(data, scenario.seed, parts, resume) if where_read else None
     source = scenario.model_dump_json(include={"data": True}) + (
         "" if data.path else str(scenario.seed)
     )
@@ -78,18 +79,18 @@ def partition(
     }  # fmt: skip
 
 
-def _where_read(scenario: Scenario, parts: int, resume: bool) -> PlantedParts:
-    if resume or scenario.data.path:
+def _where_read(data: DataSettings, seed: int, parts: int, resume: bool) -> PlantedParts:
+    if resume or data.path:
         raise SettingsError(
             f"--planted-where-read has no {'work to resume' if resume else 'data to read'}",
             f"Leave {'--resume' if resume else 'the data'} out.",
         )
-    shape = planted_shape(scenario.data)
+    shape = planted_shape(data)
     if parts > shape.users:
         raise SettingsError(
             f"--parts {parts} is more than the {shape.users} users", "Give fewer parts."
         )
-    return PlantedParts(shape, scenario.seed, parts)
+    return PlantedParts(shape, seed, parts)
 
 
 def require_partitionable(scenario: Scenario) -> None:

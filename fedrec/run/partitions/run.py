@@ -40,12 +40,14 @@ from fedrec.run.partitions.methods import (
 from fedrec.run.partitions.parts import Parts
 from fedrec.run.partitions.protocol import Engine, Task
 from fedrec.run.partitions.rounds import over
+from fedrec.run.ratings import FinishedRun
 from fedrec.run.run_folder import open_folder
-from fedrec.run.run_output import write_run
-from fedrec.run.run_training import OnRound, Work, epsilons_of, train_one
 from fedrec.run.runtime_choice import RuntimeChoice
-from fedrec.run.training import Trained
+from fedrec.run.training import OnRound, Trained, Work, epsilons_of, train_one
+from fedrec.run.workload import Setting, write_run
 from fedrec.settings import Scenario
+from fedrec.settings_tables.evaluation import EvaluationSettings
+from fedrec.settings_tables.split import SplitSettings
 from fedrec.storage import write_json
 
 _VALIDATED = 1_000
@@ -85,7 +87,7 @@ def run(
     ):
         work = _Passes(engine, console)
         sizes: Sizes = work.reduce("counting", CountTask())
-        _require_events(sizes, scenario)
+        _require_events(sizes, scenario.split)
         dataset = parts.public()
         first = _some_users(parts, sizes, console)
         first = replace(first, not_covered=(*dataset.provenance.not_covered, *first.not_covered))
@@ -157,7 +159,9 @@ def _trained(
     own = {f"epsilon {e:g}": t.model for e, t in trained.items()} | {
         f"published {e:g}": t.model for e, t in theirs.items()
     }
-    found = _tested(scenario, {**rivals, **_of_models(own)}, sizes, events.kind, some, work)
+    found = _tested(
+        scenario.evaluation, {**rivals, **_of_models(own)}, sizes, events.kind, some, work
+    )
     shown = {name: found[name] for name in rivals}
     k, published = max(scenario.evaluation.cutoffs), dict[float, tuple[Trained, Outcome]]()
     for e, t in theirs.items():
@@ -204,7 +208,8 @@ def _trained(
         limits,
         whole,
     )
-    return write_run(done, facts, work.console, started=started, quiet=quiet)
+    setting = Setting(scenario, cast, folder, work.console, budget)
+    return write_run(FinishedRun(done, facts), setting, started=started, quiet=quiet)
 
 
 class _Passes:
@@ -234,14 +239,14 @@ def _engine(cast: RuntimeChoice, parts: Parts) -> Engine:
     return InThisProcess(parts)
 
 
-def _require_events(sizes: Sizes, scenario: Scenario) -> None:
+def _require_events(sizes: Sizes, split: SplitSettings) -> None:
     empty = [name for name in ("train", "validation", "test") if not getattr(sizes, name)]
-    needed = [name for name in empty if name != "validation" or not scenario.split.own_test]
+    needed = [name for name in empty if name != "validation" or not split.own_test]
     if needed:
         raise DataError(
             (
                 f"{sizes.train + sizes.validation + sizes.test} events leave no "
-                f"{' and no '.join(needed)} in a {scenario.split.kind} split"
+                f"{' and no '.join(needed)} in a {split.kind} split"
             ),
             "Use more data, or another split or seed.",
         )
@@ -273,7 +278,7 @@ def _of_models(models: Mapping[str, Model]) -> dict[str, Method]:
 
 
 def _tested(
-    scenario: Scenario,
+    chosen: EvaluationSettings,
     methods: Mapping[str, Method],
     sizes: Sizes,
     kind: str,
@@ -283,7 +288,7 @@ def _tested(
     """One pass over all test events for all methods.
 
     Held-out users' ratings are not predicted by others', as in one process."""
-    ranking = KINDS[kind].ranked(scenario.evaluation.ranking)
+    ranking = KINDS[kind].ranked(chosen.ranking)
     biases = {
         name
         for name, method in methods.items()
@@ -302,7 +307,7 @@ def _tested(
         rated,
         listed,
         sizes.counts,
-        scenario.evaluation.cutoffs,
+        chosen.cutoffs,
         min(1.0, most / max(sizes.able, 1)),
     )
     return outcomes(task, work.reduce("evaluating", task))

@@ -16,7 +16,7 @@ from typing import Any
 
 from fedrec.news.attention import gaussian_plan, gaussian_plan_as_printed
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.report.news_published import TABLES
+from fedrec.report.news import TABLES
 from fedrec_research.news import Method, news_row
 from fedrec_research.news_paper import (
     BASES,

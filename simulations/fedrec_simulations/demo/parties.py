@@ -19,7 +19,7 @@ from typing import Any
 from fedrec.cli.supervisor import Supervisor
 from fedrec.errors import RunError
 from fedrec.operations.pins import read_pins
-from fedrec.run.job import Carried, Shard
+from fedrec.run.job import Carried
 from fedrec.storage import read_json, write_bytes
 from fedrec_client.serving_link import Trust
 from fedrec_client.worker import MAIN
@@ -27,7 +27,7 @@ from fedrec_server.runs import Runs, TrainingRun, run_folder
 from fedrec_server.schedule import ask_standing
 from fedrec_simulations.runtimes import processes
 from fedrec_simulations.runtimes.deployment_files import ANY_PORT, PartyFiles, toml
-from fedrec_simulations.runtimes.kept_rounds import kept_rounds
+from fedrec_simulations.runtimes.ratings import kept_rounds
 
 SERVING, SERVER = "serving", "server"
 _LONG_S = 600.0
@@ -39,7 +39,7 @@ class Deployment:
     """An aggregator or three, a server, clients and a serving process, in the folders of
     `files`."""
 
-    files: PartyFiles[Shard]
+    files: PartyFiles
     company: Supervisor
 
     @property
@@ -63,7 +63,7 @@ class Deployment:
         """Everything but serving; the first training begins. The server stays up after it."""
         processes.start(self.files, self.company, server=["--every", "3650d"])
 
-    def train_again(self, files: PartyFiles[Shard]) -> None:
+    def train_again(self, files: PartyFiles) -> None:
         """Ask the server for another training, with what the sites hold by `files`; returns when it
         has begun."""
         self.files, before = files, len(self.runs)

@@ -16,7 +16,7 @@ from fedrec.factorization.model import Model
 from fedrec.randomness import Streams
 from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.run.outcomes import evaluate
-from fedrec.settings import Scenario
+from fedrec.settings import DataScenario
 from fedrec.storage import write_bytes
 
 EARLIER = 0.8
@@ -59,7 +59,7 @@ class People:
         }
 
 
-def invented(scenario: Scenario) -> People:
+def invented(scenario: DataScenario) -> People:
     """The people of a scenario. Raises DataError or SettingsError as its data and split do."""
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)

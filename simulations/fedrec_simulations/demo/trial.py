@@ -9,20 +9,19 @@ from pathlib import Path
 
 from fedrec.cli import recommend as asking
 from fedrec.cli.supervisor import Supervisor
-from fedrec.factorization.earlier import Earlier
-from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.facts import Earlier, PublicFacts
 from fedrec.factorization.released import save
 from fedrec.federation.rounds import State
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import Prepared, prepare
 from fedrec.run.data.datasets import public_facts
-from fedrec.run.job import Job, Shard
-from fedrec.run.loopback import loopback
+from fedrec.run.job import Job, loopback
 from fedrec.settings import Scenario
 from fedrec_simulations.demo.parties import Deployment
 from fedrec_simulations.demo.people import People, invented, write_history
-from fedrec_simulations.runtimes.deployment_files import PartyFiles, ratings
+from fedrec_simulations.runtimes.deployment_files import PartyFiles
+from fedrec_simulations.runtimes.ratings import RatingsParties
 
 SITES, TRAININGS = 2, 2
 K = 8
@@ -82,7 +81,7 @@ class Trial:
                 0,
             )
             state = prepared.recipe.begin()
-            for carried in loopback(self._job(training, prepared), state, []):
+            for carried in loopback(self._job(training, prepared)):
                 state, rounds = carried.state, rounds + 1
             self._alone[training] = Alone(prepared, state, rounds)
         return self._alone[training]
@@ -95,10 +94,10 @@ class Trial:
             self.alone(training - 1).state, self.facts.num_users, items=items, now=items
         )
 
-    def files(self, training: int) -> PartyFiles[Shard]:
+    def files(self, training: int) -> PartyFiles:
         """Settings and data of all parties at a training."""
         job = self.job(training)
-        return PartyFiles(job, ratings(job, self.people.dataset.catalogue, SITES))
+        return PartyFiles(job, RatingsParties(job, self.people.dataset.catalogue, SITES).holdings)
 
     def job(self, training: int) -> RepeatedJob:
         """What is promised of a training, and to whom."""

@@ -15,51 +15,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
-from fedrec.data.dataset import Catalogue
 from fedrec.operations.certificates import PLACES, write_development_certificates
 from fedrec.operations.pins import write_pins
-from fedrec.privacy.guarantee import Guarantee
-from fedrec.run.job import Job, Shard, shards
-from fedrec.settings import Scenario
+from fedrec.run.job import AnyJob, Shard
 from fedrec.storage import write_bytes
-from fedrec_client.store import write_shard
-from fedrec_server.public import write_public
-from fedrec_simulations.runtimes.in_process import limits
+from fedrec_aggregator.core import Limits
+from fedrec_client.answering import Bounds
 
 ANY_PORT = "127.0.0.1:0"
-
-
-class Rehearsed(Protocol):
-    """What all parties of a rehearsal agree on: `runtimes.Job`, or `news_runtimes.NewsJob`."""
-
-    @property
-    def scenario(self) -> Scenario:
-        """What is trained."""
-
-    @property
-    def folder(self) -> Path:
-        """Where everything lies."""
-
-    @property
-    def run(self) -> str:
-        """The run's id."""
-
-    @property
-    def limit(self) -> Guarantee:
-        """What every party allows."""
-
-
-class Held(Protocol):
-    """One client's part."""
-
-    @property
-    def name(self) -> str:
-        """The client's."""
-
-
-Part = TypeVar("Part", bound=Held)
 
 
 NOT_FOR_PARTIES = ("run", "compare")
@@ -68,39 +33,40 @@ are made where the data is."""
 
 
 @dataclass(frozen=True)
-class Holdings(Generic[Part]):
+class Holdings:
     """Who holds what: ratings or news. formats: of `public` and of `data` in settings; client:
     further settings of every client."""
 
-    shards: Sequence[Part]
+    shards: Sequence[Shard[Any]]
     num_users: int
     num_items: int
     formats: tuple[str, str]
     write_public: Callable[[Path], None]
-    write_shard: Callable[[Path, Part], None]
+    write_shard: Callable[[Path, Shard[Any]], None]
     aggregated: bool = True
     client: Mapping[str, Any] = field(default_factory=dict)
     privacy: Mapping[str, Any] = field(default_factory=dict)
 
 
-def ratings(job: Job, catalogue: Catalogue, clients: int) -> Holdings[Shard]:
-    """Ratings or clicks, divided over so many clients."""
-    return Holdings(
-        shards(job.data, clients),
-        job.data.num_users,
-        job.data.num_items,
-        ("public", "shard"),
-        lambda folder: write_public(folder, catalogue, job.facts),
-        lambda path, shard: write_shard(path, shard.events, catalogue.item_ids, shard.user_ids),
+def limits(users: int, items: int) -> Limits:
+    """A rehearsal needs every user in every round: with fewer it would not give the loopback's
+    bytes."""
+    return Limits(
+        min_cohort=users,
+        max_users_per_sender=users,
+        max_events_per_user=items + Bounds().features,
+        max_accumulator_bytes=2**33,
+        max_shares_bytes=2**34,
+        allow_not_established=True,
     )
 
 
 @dataclass(frozen=True)
-class PartyFiles(Generic[Part]):
+class PartyFiles:
     """Where everything of one rehearsal lies."""
 
-    job: Rehearsed
-    holdings: Holdings[Part]
+    job: AnyJob
+    holdings: Holdings
 
     @property
     def root(self) -> Path:
@@ -108,7 +74,7 @@ class PartyFiles(Generic[Part]):
         return self.job.folder.resolve()
 
     @property
-    def shards(self) -> Sequence[Part]:
+    def shards(self) -> Sequence[Shard[Any]]:
         """Who holds whom."""
         return self.holdings.shards
 
@@ -223,7 +189,7 @@ class PartyFiles(Generic[Part]):
         }
         self._write("server", content)
 
-    def write_client(self, shard: Part, *, gate: str, aggregator: str) -> None:
+    def write_client(self, shard: Shard[Any], *, gate: str, aggregator: str) -> None:
         """Settings of a client."""
         limit, own = self.job.limit, f"client-{shard.name}"
         content = {
@@ -276,7 +242,7 @@ class PartyFiles(Generic[Part]):
             "key": str(self._certificates / f"{name}-key.pem"),
         }
 
-    def _shard(self, shard: Part) -> Path:
+    def _shard(self, shard: Shard[Any]) -> Path:
         return self.root / "shards" / f"{shard.name}.safetensors"
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:

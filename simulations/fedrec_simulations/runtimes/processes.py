@@ -17,39 +17,34 @@ from typing import Any
 from fedrec.cli.supervisor import Supervisor
 from fedrec.data.dataset import Catalogue
 from fedrec.errors import RunError
-from fedrec.federation.rounds import State
-from fedrec.run.job import Carried, Job, Runtime
+from fedrec.run.job import AnyJob, Runtime
 from fedrec.storage import read_json
-from fedrec_server.public import PublicData
-from fedrec_server.rounds import check
-from fedrec_simulations.runtimes.deployment_files import ANY_PORT, PartyFiles, ratings
-from fedrec_simulations.runtimes.kept_rounds import kept_rounds
+from fedrec_simulations.runtimes.deployment_files import ANY_PORT, PartyFiles
+from fedrec_simulations.runtimes.in_process import parties_of
+from fedrec_simulations.runtimes.parties import Parties
 
 _UP_S = 120.0
 """How long a party may take to listen, on a machine that is busy with others."""
 
 
-def processes(catalogue: Catalogue, *, clients: int) -> Runtime:
-    """Carries a job by an aggregator, a server and `clients` clients."""
+def processes(catalogue: Catalogue | None, *, clients: int) -> Runtime[AnyJob, Any]:
+    """Carries a job by a server, `clients` clients and, where reports are summed, an aggregator."""
 
-    def carry(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
-        check(
-            job.scenario,
-            PublicData(
-                catalogue.item_ids, job.facts.kind, job.facts.value_range, job.facts.features
-            ),
-        )
-        files, company = PartyFiles(job, ratings(job, catalogue, clients)), Supervisor()
+    def carry(job: AnyJob) -> Generator[Any, None, None]:
+        parties = parties_of(job, catalogue, clients)
+        parties.check()
+        files, company = PartyFiles(job, parties.holdings), Supervisor()
         try:
             start(files, company)
-            yield from follow(files, company, after=int(state["round"]))
+            yield from follow(parties, files, company)
         finally:
             company.stop()
+        yield from parties.finished(files.state("server"))
 
     return carry
 
 
-def start(files: PartyFiles[Any], company: Supervisor, *, server: Sequence[str] = ()) -> None:
+def start(files: PartyFiles, company: Supervisor, *, server: Sequence[str] = ()) -> None:
     """Start all parties, each when it can be told where the others are; a party keeps the port it
     got, so that it is found again.
 
@@ -77,7 +72,7 @@ def start(files: PartyFiles[Any], company: Supervisor, *, server: Sequence[str] 
         )
 
 
-def start_aggregator(files: PartyFiles[Any], company: Supervisor) -> str:
+def start_aggregator(files: PartyFiles, company: Supervisor) -> str:
     """The address where it listens, and listens again when it is started again; of three, with
     commas between them."""
     if files.of_three:
@@ -96,7 +91,7 @@ def start_aggregator(files: PartyFiles[Any], company: Supervisor) -> str:
     return address
 
 
-def _start_three(files: PartyFiles[Any], company: Supervisor) -> list[str]:
+def _start_three(files: PartyFiles, company: Supervisor) -> list[str]:
     """Each must know where the others are before any listens, so that their ports are chosen
     here."""
     addresses = free_addresses(len(files.aggregators))
@@ -127,16 +122,14 @@ def free_addresses(count: int) -> list[str]:
         return [f"127.0.0.1:{line.getsockname()[1]}" for line in lines]
 
 
-def follow(files: PartyFiles[Any], company: Supervisor, *, after: int) -> Iterator[Carried]:
-    """Every round from number `after` on, when the server has kept it, until it has finished.
+def follow(parties: Parties, files: PartyFiles, company: Supervisor) -> Iterator[Any]:
+    """Every further step when the server has kept it, until it has finished.
 
     Raises RunError as `Supervisor.look` does."""
-    server = files.state("server")
+    kept = parties.kept(files.state("server"))
     while True:
         finished = company.has_finished("server")  # first: what is kept by then is everything
-        for carried in kept_rounds(server, after=after):
-            after = carried.round + 1
-            yield carried
+        yield from kept()
         if finished:
             return
         company.look()
@@ -144,7 +137,7 @@ def follow(files: PartyFiles[Any], company: Supervisor, *, after: int) -> Iterat
 
 
 def _listening(
-    files: PartyFiles[Any],
+    files: PartyFiles,
     company: Supervisor,
     party: str,
     verb: Sequence[str],

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
@@ -35,11 +34,9 @@ from fedrec.cli.supervisor import Supervisor
 from fedrec.data.dataset import Catalogue
 from fedrec.errors import RunError
 from fedrec.extras import require
-from fedrec.federation.protocol import Broadcast
-from fedrec.federation.rounds import State
 from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
-from fedrec.run.job import Carried, Job, Runtime
+from fedrec.run.job import AnyJob, Runtime
 from fedrec.settings import Scenario
 from fedrec.transport.aggregator_client import Retry
 from fedrec_client import settings as client_settings
@@ -47,12 +44,12 @@ from fedrec_client.flower import ASK, JOIN, TELL, client_app
 from fedrec_client.last_arrays import HELD, HeldArrays
 from fedrec_client.opened import open_participant
 from fedrec_server.aggregation import desk_and_budget
-from fedrec_server.flower import server_app
-from fedrec_server.public import PublicData
-from fedrec_server.rounds import check, run_rounds
+from fedrec_server.flower import FlowerBroadcast, server_app
 from fedrec_server.settings import ServerSettings
-from fedrec_simulations.runtimes.deployment_files import ANY_PORT, PartyFiles, ratings
-from fedrec_simulations.runtimes.in_process import SLOWEST_ROUND_S
+from fedrec_server.workload import workload_of
+from fedrec_simulations.runtimes.deployment_files import ANY_PORT, PartyFiles
+from fedrec_simulations.runtimes.in_process import parties_of
+from fedrec_simulations.runtimes.parties import SLOWEST_ROUND_S
 from fedrec_simulations.runtimes.processes import follow, start_aggregator
 
 NO_GATE = ""
@@ -68,25 +65,22 @@ _QUIET = {
 Options = dict[str, ConfigRecordValues]
 
 
-def ray(catalogue: Catalogue, *, clients: int) -> Runtime:
+def ray(catalogue: Catalogue | None, *, clients: int) -> Runtime[AnyJob, Any]:
     """Carries a job by `clients` nodes on Ray's actors, of which there are as many as this machine
     has cores, or fewer."""
 
-    def carry(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
-        check(
-            job.scenario,
-            PublicData(
-                catalogue.item_ids, job.facts.kind, job.facts.value_range, job.facts.features
-            ),
-        )
-        files, company = PartyFiles(job, ratings(job, catalogue, clients)), Supervisor()
+    def carry(job: AnyJob) -> Generator[Any, None, None]:
+        parties = parties_of(job, catalogue, clients)
+        parties.check()
+        files, company = PartyFiles(job, parties.holdings), Supervisor()
         with rays_folder() as folder:  # cleaned here: whoever is killed leaves it
             try:
                 start_aggregator_for(files, company)
                 start_server(files, company, folder)
-                yield from follow(files, company, after=int(state["round"]))
+                yield from follow(parties, files, company)
             finally:
                 company.stop()
+        yield from parties.finished(files.state("server"))
 
     return carry
 
@@ -98,7 +92,7 @@ def rays_folder() -> TemporaryDirectory[str]:
     return TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)
 
 
-def start_server(files: PartyFiles[Any], company: Supervisor, folder: str) -> None:
+def start_server(files: PartyFiles, company: Supervisor, folder: str) -> None:
     """The child in which Ray runs, with the server's rounds and all clients' nodes; `folder` is
     Ray's."""
     chosen = {
@@ -114,7 +108,7 @@ def start_server(files: PartyFiles[Any], company: Supervisor, folder: str) -> No
     company.start("server", verb, log=files.log("server"), ends=True)
 
 
-def start_aggregator_for(files: PartyFiles[Any], company: Supervisor) -> None:
+def start_aggregator_for(files: PartyFiles, company: Supervisor) -> None:
     """Write all settings, those of server and clients when it is known where the aggregator
     listens; some news needs none."""
     files.prepare()
@@ -124,7 +118,7 @@ def start_aggregator_for(files: PartyFiles[Any], company: Supervisor) -> None:
         files.write_client(shard, gate=NO_GATE, aggregator=address)
 
 
-def files_of_clients(files: PartyFiles[Any]) -> list[Path]:
+def files_of_clients(files: PartyFiles) -> list[Path]:
     """Their settings, in the order of their nodes."""
     return [files.settings(shard.name) for shard in files.shards]
 
@@ -160,14 +154,18 @@ def serve(
         replace(settings.whom_to_wait_for(), sleep=sleep),
         replace(settings.patience(), sleep=sleep),
     )
-    carry = _news(scenario, settings) if scenario.learns_news else _ratings(scenario, settings)
+    work = workload_of(scenario, settings.public)
 
-    def rounds(broadcast: Broadcast) -> None:
+    def rounds(broadcast: FlowerBroadcast) -> None:
         with ExitStack() as stack:
             desk, _ = desk_and_budget(
-                scenario, settings, Metrics("server", __version__), Retry(sleep=sleep), stack
+                scenario.privacy,
+                settings,
+                Metrics("server", __version__),
+                Retry(sleep=sleep),
+                stack,
             )
-            for _ in carry(
+            for _ in work.steps(
                 desk,
                 broadcast,
                 Path(settings.state),
@@ -190,21 +188,6 @@ def serve(
         )
     finally:
         over.set()  # where the engine gave up, the rounds still wait for it
-
-
-def _ratings(scenario: Scenario, settings: ServerSettings) -> Callable[..., Iterator[object]]:
-    return partial(run_rounds, scenario, settings.public.read())
-
-
-def _news(scenario: Scenario, settings: ServerSettings) -> Callable[..., Iterator[object]]:
-    from fedrec_server.news import run_news  # brings torch
-    from fedrec_server.public_news import read_public_news
-
-    return partial(
-        run_news,
-        scenario,
-        read_public_news(Path(settings.public.path), settings.public.format, scenario),
-    )
 
 
 def play(server: ServerApp, nodes: ClientApp, folder: Path, *, num_nodes: int, actors: int) -> None:

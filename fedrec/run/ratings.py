@@ -1,0 +1,317 @@
+"""Ratings and clicks as the workload of a run: read, trained, and set beside what needs no
+privacy."""
+
+from __future__ import annotations
+
+import json
+import resource
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+
+from fedrec.data.dataset import Dataset, FileDigest
+from fedrec.data.kinds import KINDS
+from fedrec.data.splits import Split
+from fedrec.errors import SettingsError
+from fedrec.evaluation.als import ALS, als_model
+from fedrec.evaluation.item_item import ITEM_ITEM, MOST_EVENTS, evenly, item_item
+from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.model import Model
+from fedrec.report.content import ReportContent
+from fedrec.report.findings import report_content, shortcomings, shortcomings_by_popularity
+from fedrec.run import statement
+from fedrec.run.console import stage
+from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.finished import BY_RULE, Run
+from fedrec.run.model_folder import keep_model
+from fedrec.run.outcomes import Outcome, baselines, evaluate, ranked, ranked_fold
+from fedrec.run.runtime_choice import RuntimeChoice
+from fedrec.run.training import Trained, Work, epsilons_of, train_one
+from fedrec.run.workload import Setting, cautions
+from fedrec.serving.exporting import Export
+from fedrec.serving.model_bundles import bundle_of
+from fedrec.settings import RecipeScenario, Scenario
+from fedrec.storage import finite, write_bytes, write_json
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """See `workload.Workload`."""
+
+    dataset: Dataset
+    split: Split
+    facts: PublicFacts
+
+    @staticmethod
+    def require_carried(scenario: RecipeScenario, cast: RuntimeChoice) -> None:
+        """See `Workload`."""
+        if scenario.privacy.shares == "real" and cast.runtime != "loopback":
+            raise SettingsError(
+                f"privacy.shares has no effect with --runtime {cast.runtime}, which always shares",
+                "Leave one of the two out.",
+            )
+        if scenario.privacy.limits and cast.runtime in {"flower", "processes"}:
+            cause = (
+                f"privacy.personal_epsilons: clients of --runtime {cast.runtime} have one limit "
+                "each, their own setting"
+            )
+            raise SettingsError(
+                cause, "Leave --runtime out, or give machines privacy.personal_epsilon."
+            )
+
+    @classmethod
+    def load(cls, scenario: Scenario, given: Dataset | None) -> Ratings:
+        """See `Workload`."""
+        dataset = given or load_dataset(scenario)
+        split = load_split(scenario, dataset)
+        return cls(dataset, split, public_facts(scenario, dataset, split))
+
+    @property
+    def files(self) -> Sequence[FileDigest]:
+        """See `Workload`."""
+        return self.dataset.provenance.files
+
+    def described(self) -> Mapping[str, object]:
+        """See `Workload`."""
+        return {"provenance": self.dataset.provenance.describe(), "split": self.split.describe()}
+
+    def train(self, setting: Setting) -> dict[float, Trained]:
+        """See `Workload`."""
+        scenario = setting.scenario
+        if scenario.compare.published and not self.facts.rated:  # before anything is trained
+            raise SettingsError(
+                "compare.published is for ratings, but this data holds clicks", "Leave it out."
+            )
+        work = self._work(setting)
+        return {
+            e: train_one(scenario.with_epsilon(e), work, setting.folder)
+            for e in epsilons_of(scenario)
+        }
+
+    def evaluate(self, setting: Setting, trained: dict[float, Trained]) -> FinishedRun:
+        """See `Workload`."""
+        scenario, split, console = setting.scenario, self.split, setting.console
+        rivals, models, limits = rivals_of(scenario, split, console)
+        published = _published(scenario, self._work(setting), rivals)
+        beside = {e: {BY_RULE: outcome} for e, (_, outcome) in published.items()}
+        with stage(console, "evaluating"):
+            outcomes = {
+                e: _evaluate(scenario, t.model, split, rivals | beside.get(e, {}))
+                for e, t in trained.items()
+            }
+        shown = {
+            name: rival
+            for name, rival in rivals.items()
+            if scenario.compare.baselines or name in {ALS, ITEM_ITEM}
+        }
+        done = Run(
+            scenario,
+            setting.cast,
+            setting.folder,
+            self.dataset,
+            split,
+            trained,
+            outcomes,
+            shown,
+            models,
+            published,
+            setting.budget,
+            limits,
+        )
+        return FinishedRun(done, self.facts)
+
+    def _work(self, setting: Setting) -> Work:
+        return Work(
+            self.facts,
+            self.split,
+            setting.folder,
+            setting.console,
+            setting.cast.carrier(self.dataset.catalogue),
+            setting.budget,
+            setting.on_round,
+        )
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """See `workload.Finished`. facts: of the training data."""
+
+    run: Run
+    facts: PublicFacts
+
+    def keep(self) -> None:
+        """See `Finished`."""
+        done = self.run
+        keep_model(
+            done.folder / "model",
+            done.scenario,
+            done.dataset,
+            self.facts,
+            done.main,
+            name=done.folder.name.removesuffix(done.cast.suffix),
+            not_covered=done.split.not_covered,
+        )
+        rows: list[dict[str, object]] = [
+            {"name": f"epsilon {e:g}", **outcome.metrics()} for e, outcome in done.outcomes.items()
+        ]
+        rows += [
+            {"name": f"{BY_RULE}, epsilon {e:g}", **outcome.metrics()}
+            for e, (_, outcome) in done.published.items()
+        ]
+        rows += [{"name": name, **outcome.metrics()} for name, outcome in done.rivals.items()]
+        lines = "".join(json.dumps(finite(row)) + "\n" for row in rows)
+        write_bytes(done.folder / "metrics.jsonl", lines.encode())
+
+    def bundle(self) -> Export:
+        """See `Finished`."""
+        return bundle_of(self.run.folder / "model")
+
+    def report(self, serving: Mapping[str, object]) -> ReportContent:
+        """See `Finished`."""
+        return report_content(self.run)
+
+    def result(self, serving: Mapping[str, object]) -> dict[str, Any]:
+        """See `Finished`."""
+        done, plan = self.run, self.run.main.prepared.plan
+        opinions = done.main.opinions()
+        guarantee = asdict(plan.guarantee)
+        stated = statement.stated(
+            plan.guarantee, done.budget, done.split.not_covered
+        ) | statement.three_party(plan)
+        stated |= statement.personal(plan, done.scenario.privacy.limits)
+        about = {
+            "noise": done.scenario.privacy.noise,
+            "accountants": asdict(opinions),
+            "plan": plan.digest(),
+        }
+        write_json(done.folder / "guarantee.json", {**guarantee, **about, **stated})
+        comparison = {name: outcome.metrics() for name, outcome in done.rivals.items()}
+        curve = [
+            {
+                "epsilon": e,
+                "metrics": outcome.metrics(),
+                "verdicts": [verdict.as_dict() for verdict in outcome.verdicts],
+                "verdicts_by_popularity": [beside.as_dict() for beside in outcome.by_popularity],
+            }
+            for e, outcome in done.outcomes.items()
+        ]
+        published = [
+            {
+                "epsilon": e,
+                "metrics": outcome.metrics(),
+                "verdicts": [verdict.as_dict() for verdict in outcome.verdicts],
+            }
+            for e, (_, outcome) in done.published.items()
+        ]
+        rounds = done.main.rounds
+        return {
+            "metrics": done.outcome.metrics(),
+            "guarantee": guarantee,
+            **stated,
+            "noise": done.scenario.privacy.noise,
+            "second_opinion": {"pld": opinions.pld, "rdp": opinions.rdp},
+            "verdicts": [verdict.as_dict() for verdict in done.outcome.verdicts],
+            "verdicts_by_popularity": [beside.as_dict() for beside in done.outcome.by_popularity],
+            "curve": curve,
+            "published": published,
+            "baselines": comparison,
+            "bytes_up_per_client": sum(r.bytes_up for r in rounds),
+            "bytes_down_per_client": done.terms_bytes + sum(r.bytes_down for r in rounds),
+            "training_seconds": sum(r.seconds for r in rounds),
+            "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "run_dir": str(done.folder),
+            "serving": serving,
+        }
+
+    def sentences(self, content: ReportContent) -> Iterator[tuple[str, str]]:
+        """See `Finished`."""
+        done = self.run
+        promise = statement.promise_in_short(done.main.prepared.plan.guarantee)
+        for metric, came in content.compared.items():
+            if better := came.get("better than"):
+                yield f"{promise}: {metric} is better than {', '.join(better)}.", ""
+        for verdict in shortcomings(done, of_main=True):
+            yield verdict.sentence, "bold"
+        main = [done.scenario.privacy.epsilon]  # the report has every epsilon
+        for sentence in shortcomings_by_popularity(done, main):
+            yield sentence, ""
+
+    def lines(self) -> list[str]:
+        """See `Finished`."""
+        done, plan, privacy = self.run, self.run.main.prepared.plan, self.run.scenario.privacy
+        return [
+            f"report  {done.folder / 'report.html'}",
+            f"model   {done.folder / 'model'}",
+            *(f"data    {words}" for words in done.words_of_data),
+            *(f"limits  {name}: {words}" for name, words in done.limits.items()),
+            *cautions(
+                done.split.not_covered,
+                done.budget,
+                [
+                    *statement.three_party_lines(statement.three_party(plan)),
+                    *statement.personal_lines(statement.personal(plan, privacy.limits)),
+                ],
+                seeded=plan.guarantee.private and privacy.noise == "seeded",
+            ),
+        ]
+
+
+def _published(
+    scenario: Scenario, work: Work, rivals: Mapping[str, Outcome]
+) -> dict[float, tuple[Trained, Outcome]]:
+    """`recipe = "published"` at the same epsilons, with verdicts of its own, where the scenario
+    asks for it."""
+    if not scenario.compare.published:
+        return {}
+    theirs = scenario.as_published(features=work.facts.features is not None)
+    trained = {
+        e: train_one(theirs.with_epsilon(e), work, work.folder / "published")
+        for e in epsilons_of(scenario)
+    }
+    return {e: (t, _evaluate(theirs, t.model, work.split, rivals)) for e, t in trained.items()}
+
+
+def _evaluate(
+    scenario: Scenario, model: Model, split: Split, rivals: Mapping[str, Outcome] | None
+) -> Outcome:
+    """Ranked too where the scenario asks for it; with verdicts beside `rivals` where there are
+    any."""
+    chosen = scenario.evaluation
+    return evaluate(
+        model,
+        split.test,
+        split.train,
+        cutoffs=chosen.cutoffs,
+        ranking=chosen.ranking,
+        rivals=rivals,
+    )
+
+
+def rivals_of(
+    scenario: Scenario, split: Split, console: Console
+) -> tuple[dict[str, Outcome], dict[str, Model], dict[str, str]]:
+    """Everything without privacy that a model is set beside, the models among it whose item vectors
+    are shown, and their limits."""
+    cutoffs, models, limits = scenario.evaluation.cutoffs, dict[str, Model](), dict[str, str]()
+    ranking = KINDS[split.train.kind].ranked(scenario.evaluation.ranking)
+    with stage(console, "baselines"):
+        rivals = baselines(split.test, split.train, cutoffs=cutoffs, ranking=ranking)
+    if scenario.compare.als and ranking:
+        with stage(console, "item-item without privacy"):
+            similar, fold = item_item(split.train, split.validation), ranked_fold(split.test)
+            limits |= {ITEM_ITEM: similar.limits} if similar.limits else {}
+            rivals[ITEM_ITEM] = Outcome(
+                None, (), ranked(similar.scores(fold.history), fold, split.train, cutoffs=cutoffs)
+            )
+    if scenario.compare.als:
+        with stage(console, "ALS without privacy"):
+            models[ALS] = als_model(
+                split.train, split.validation, seed=scenario.seed, ranking=ranking
+            )
+            rivals[ALS] = _evaluate(scenario, models[ALS], split, None)
+        learned = evenly(split.train, most_events=MOST_EVENTS).num_users
+        if ranking and split.train.rated and learned < split.train.num_users:
+            limits[ALS] = f"its lists learned from {learned:,} users"
+    return rivals, models, limits

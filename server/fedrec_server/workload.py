@@ -1,0 +1,251 @@
+"""Workload of a server: ratings and clicks, or news; what it must know of them, and its trainings.
+
+Everything else of a server is the same for both.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fedrec.data.clicklog import liked_in
+from fedrec.errors import SettingsError
+from fedrec.federation.protocol import ReleaseDesk
+from fedrec.federation.round_driver import Patience
+from fedrec.news.messages import NewsBroadcast
+from fedrec.operations import logs
+from fedrec.operations.metrics import Metrics
+from fedrec.preparing import guarantee_of
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.settings import Scenario
+from fedrec_server.device_clients import DeviceClients, Publication
+from fedrec_server.gathering import Gathering
+from fedrec_server.public import PublicData
+from fedrec_server.rounds import Progress, check, run_rounds
+from fedrec_server.settings import ServerSettings
+from fedrec_server.settings_tables import PublicTable
+from fedrec_server.stopping import Sleep
+from fedrec_server.trainings import Trainings
+from fedrec_server.watching import WatchedClients
+
+if TYPE_CHECKING:  # it brings torch, which a server of ratings does without
+    from fedrec.news.trained import Catalogue
+
+
+@dataclass
+class Host:
+    """Where a server trains. lost: Flower runs that were lost since the last round."""
+
+    settings: ServerSettings
+    desk: ReleaseDesk | None
+    trainings: Trainings
+    metrics: Metrics
+    sleep: Sleep
+    lost: int = 0
+
+    def released(self, took_s: float | None = None) -> None:
+        """A round is over."""
+        self.lost = 0
+        self.metrics.decided("released", took_s=took_s)
+
+    def waits(self, clients: WatchedClients) -> dict[str, Any]:
+        """How long anybody is waited for, and the run's id."""
+        chosen = self.settings
+        return {
+            "gathering": replace(chosen.whom_to_wait_for(), sleep=clients.pausing(self.sleep)),
+            "patience": replace(chosen.patience(), sleep=self.sleep),
+            "absent_s": chosen.rounds.absent_s,
+            "run": self.trainings.entry.run,
+        }
+
+
+class Workload(Protocol):
+    """What a server trains."""
+
+    @property
+    def promised(self) -> Guarantee:
+        """What one training promises."""
+
+    @property
+    def about(self) -> str:
+        """What is public, in words. Raises FedRecError where it cannot be read."""
+
+    def check(self, aggregator: object | None) -> None:
+        """Raises FedRecError where the scenario cannot run between real parties."""
+
+    def steps(
+        self,
+        desk: ReleaseDesk | None,
+        clients: NewsBroadcast,
+        folder: Path,
+        *,
+        gathering: Gathering,
+        patience: Patience,
+        run: str | None,
+    ) -> Iterator[object]:
+        """One training, as it is by itself."""
+
+    def serve(self, host: Host, clients: WatchedClients) -> None:
+        """The training that `host.trainings` is at, to its end."""
+
+
+def workload_of(scenario: Scenario, public: PublicTable) -> Workload:
+    """What the scenario is about; public data is read when it is needed."""
+    return (News if scenario.learns_news else Ratings)(scenario, public)
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """Ratings and clicks."""
+
+    scenario: Scenario
+    table: PublicTable
+
+    @cached_property
+    def public(self) -> PublicData:
+        """What everybody knows."""
+        return self.table.read()
+
+    @property
+    def promised(self) -> Guarantee:
+        """See `Workload`."""
+        return guarantee_of(self.scenario.privacy)
+
+    @property
+    def about(self) -> str:
+        """See `Workload`."""
+        return f"{len(self.public.items):,} items, {self.public.kind}"
+
+    def check(self, aggregator: object | None) -> None:
+        """See `Workload`."""
+        check(self.scenario, self.public)
+        if aggregator is None:
+            raise SettingsError(
+                "the server's settings have no aggregator",
+                "Give them an aggregator table, or three, as in docs/deploy.md.",
+            )
+
+    def steps(
+        self, desk: ReleaseDesk | None, clients: NewsBroadcast, folder: Path, **more: Any
+    ) -> Iterator[Progress]:
+        """See `Workload`."""
+        assert desk is not None  # `check`
+        return run_rounds(self.scenario, self.public, desk, clients, folder, **more)
+
+    def serve(self, host: Host, clients: WatchedClients) -> None:
+        """See `Workload`: with devices beside the clients, warm starts and samples of users."""
+        chosen, told, trainings = host.settings, host.settings.devices, host.trainings
+        assert host.desk is not None  # `check`
+        published = Publication(Path(told.folder)) if told.users else None
+        everybody = (
+            DeviceClients(
+                clients, host.desk, published, told.users, told.window_s, sleep=host.sleep
+            )
+            if published
+            else clients
+        )
+        rounds = run_rounds(
+            self.scenario,
+            self.public,
+            host.desk,
+            everybody,
+            trainings.folder,
+            **host.waits(clients),
+            cohort=chosen.rounds.cohort,
+            planned=trainings.planned,
+            earlier=trainings.earlier(self.public.items) if chosen.warm_start else None,
+            tell=trainings.say,
+            checkpoints=chosen.rounds.checkpoints,
+        )
+        for progress in rounds:
+            line = progress.line
+            host.metrics.reports(accepted=line.reported, rejected=line.rejected)
+            host.metrics.moved(
+                bytes_in=line.release_bytes, bytes_out=line.bytes_down * len(line.answers)
+            )
+            host.released(line.seconds)
+            logs.say(
+                logging.getLogger("fedrec_server.flower_rounds"),
+                "round-released",
+                round=line.round,
+                step=line.step,
+                attempt=line.attempt,
+                enrolled=line.enrolled,
+                joined=line.joined,
+                quorum=line.quorum,
+                accepted=line.reported,
+                clipped=line.clipped,
+                rejected=line.rejected,
+                bytes_in=line.release_bytes,
+                took_s=line.seconds,
+                sha256=line.release_sha256,
+            )
+        if published:
+            published.withdraw()
+
+
+@dataclass(frozen=True)
+class News:
+    """News, of whose parts most bring torch."""
+
+    scenario: Scenario
+    table: PublicTable
+
+    @cached_property
+    def catalogue(self) -> Catalogue:
+        """What everybody knows."""
+        from fedrec_server.public_news import read_public_news
+
+        return read_public_news(Path(self.table.path), self.table.format, self.scenario)
+
+    @property
+    def promised(self) -> Guarantee:
+        """See `Workload`."""
+        from fedrec.news.variant import promised
+
+        return promised(self.scenario)
+
+    @property
+    def about(self) -> str:
+        """See `Workload`."""
+        return f"{len(self.catalogue.news):,} items, news"
+
+    def check(self, aggregator: object | None) -> None:
+        """See `Workload`."""
+        from fedrec_server.news import check as check_news
+
+        check_news(self.scenario, aggregator)
+        _ = self.catalogue  # read before anybody connects
+
+    def steps(
+        self, desk: ReleaseDesk | None, clients: NewsBroadcast, folder: Path, **more: Any
+    ) -> Iterator[object]:
+        """See `Workload`."""
+        from fedrec_server.news import run_news
+
+        return run_news(self.scenario, self.catalogue, desk, clients, folder, **more)
+
+    def serve(self, host: Host, clients: WatchedClients) -> None:
+        """See `Workload`."""
+        from fedrec.news.trained import TrainedNews
+        from fedrec.serving.news_bundles import news_bundle
+
+        trainings = host.trainings
+        trainings.runs.planned(trainings.promised, None)
+        for done in self.steps(host.desk, clients, trainings.folder, **host.waits(clients)):
+            host.released()
+            if isinstance(done, TrainedNews):
+                trainings.runs.planned(done.guarantee, None)
+                origin = trainings.origin(self.scenario.privacy.delta, spent=done.spent)
+                if origin is not None:
+                    trainings.export = partial(
+                        news_bundle,
+                        done.recommender,
+                        self.catalogue.news,
+                        origin,
+                        liked=liked_in(self.scenario.data.format),
+                    )
