@@ -10,10 +10,7 @@ COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY fedrec fedrec
 COPY server server
 COPY client client
-COPY device device
 COPY aggregator aggregator
-COPY transport transport
-COPY cli cli
 COPY simulations simulations
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 

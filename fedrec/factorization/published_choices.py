@@ -3,8 +3,8 @@ features, Ada-DPALS without, by epsilon.
 
 Neither paper prints its settings by epsilon. These were chosen as their authors would have: on
 validation ratings, for each epsilon, on one data set (MovieLens 1M, tens of settings an epsilon;
-`simulations/am_ssp_figure1.toml` and docs/study.md say how), and an epsilon in between takes the
-nearest one's in ratio. On validation ratings of five other data sets (MovieLens 100K, and planted
+`research/scenarios/am_ssp_figure1.toml` and research/docs/study.md say how), and an epsilon in
+between takes the nearest one's in ratio. On validation ratings of five other data sets (MovieLens 100K, and planted
 ones of 1 to 40 users an item; epsilon 0.5, 1, 5 and 20) they were .014 (AM-SSP) and .010
 (Ada-DPALS) of RMSE above the best of 17 and 12 settings, on average; plain values for every epsilon
 .033 and .041. Carried over by mu times users per item, in the place of epsilon, they were .014 and

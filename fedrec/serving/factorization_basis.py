@@ -11,8 +11,8 @@ r is the median length: few items are far out, and they would set everyone's noi
 by at most 1, since half of a direction is at most 1/2 long and the last coordinate is the same for
 all; a row is at most 1 long. So the number of clicks is told at the price of the rest. Directions,
 and not soft topics of items: at the same epsilon they lose less
-(`docs/results/serving-basis-ml1m.json`). One vector of attention (PrivateRec Alg. 2) is nearest to
-the exact list without noise, but is noised by sqrt2 theta whatever the length of the history: at
+(`research/results/serving-basis-ml1m.json`). One vector of attention (PrivateRec Alg. 2) is nearest
+to the exact list without noise, but is noised by sqrt2 theta whatever the length of the history: at
 epsilon 5 it is worse than no history at all.
 
 Sizes follow what people hold, by synthetic users (`synthetic`): H is the 95th percentile of their

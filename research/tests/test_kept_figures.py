@@ -9,12 +9,13 @@ from xml.etree import ElementTree
 import pytest
 
 from fedrec.errors import RunError
-from fedrec_research.papers import figures, kept, privaterec
+from fedrec_research.papers import figures, privaterec
+from fedrec_research.papers import page as figures_page
 from fedrec_research.papers.starts import Start
 from fedrec_research.study import inventory
 
 DOCS = Path(__file__).parents[1] / "docs"
-FILES = sorted((DOCS.parent / "results" / kept.FOLDER).glob("*.json"))
+FILES = sorted((DOCS.parent / "results" / figures_page.FOLDER).glob("*.json"))
 
 
 def content(path: Path) -> tuple[str, dict[str, Any]]:
@@ -53,8 +54,8 @@ def test_a_kept_figure_has_all_seeds_of_its_scenario_and_every_value_on_the_page
     which = figures.paper(paper)
     seeds = Start(f"{which.prefix}_{figure}").figure.seeds
     assert max(len(row["seeds"]) for row in found["rows"]) == len(seeds) >= 3
-    page = (DOCS / kept.PAGE).read_text()
-    start = page.index(f"research/results/{kept.FOLDER}/{path.name}")
+    page = (DOCS / figures_page.PAGE).read_text()
+    start = page.index(f"research/results/{figures_page.FOLDER}/{path.name}")
     section = page[start : page.find("\n## ", start)]
     for row in found["rows"]:
         if isinstance(row["value"], float) and abs(row["value"]) < 100:
@@ -66,12 +67,12 @@ def test_the_study_links_every_kept_figure_and_no_other() -> None:
     study = (DOCS / "study.md").read_text()
     headings = {
         "#" + "-".join(line[3:].lower().replace(",", "").split())
-        for line in (DOCS / kept.PAGE).read_text().splitlines()
+        for line in (DOCS / figures_page.PAGE).read_text().splitlines()
         if line.startswith("## ")
     }
     news = {f"privaterec/{figure}" for figure in privaterec.POINTS}
     names = news | {content(path)[0] for path in FILES}
-    assert kept.figures(DOCS.parent / "results").keys() == names
+    assert figures_page.figures(DOCS.parent / "results").keys() == names
     made = {
         f"{paper}/{figure}"
         for paper, shown in inventory.PAPERS.items()
@@ -80,15 +81,15 @@ def test_the_study_links_every_kept_figure_and_no_other() -> None:
     }
     assert names <= made
     for name in made:
-        assert (f"[`{name}`]({kept.anchor(name)})" in study) == (name in names)
-    assert {kept.anchor(name).removeprefix(kept.PAGE) for name in names} == headings
+        assert (f"[`{name}`]({figures_page.anchor(name)})" in study) == (name in names)
+    assert {figures_page.anchor(name).removeprefix(figures_page.PAGE) for name in names} == headings
 
 
 def test_privaterecs_figures_are_the_rows_of_bench_news_paper() -> None:
     """By the runs' own names: one bare AUC of Table 1, one served of Figures 4 and 5, and one of
     Figures 6 and 7 each."""
     runs = json.loads((DOCS.parent / "results" / "news-paper-ml1m.json").read_text())["methods"]
-    page = (DOCS / kept.PAGE).read_text()
+    page = (DOCS / figures_page.PAGE).read_text()
     wanted = {
         "Table 1": ("local, plm-nr, epsilon 10", "inf", "plm-nr, local"),
         "Table 2": ("printed, epsilon 10", "10.0", "nrms, printed"),
@@ -117,24 +118,24 @@ def test_privaterecs_figures_are_the_rows_of_bench_news_paper() -> None:
 
 @pytest.mark.parametrize("change", [{"quick": True}, {"overrides": ["figure.seeds=[1]"]}])
 def test_a_quick_or_changed_run_is_no_result(tmp_path: Path, change: dict[str, Any]) -> None:
-    (tmp_path / kept.FOLDER).mkdir()
+    (tmp_path / figures_page.FOLDER).mkdir()
     result = json.loads(FILES[0].read_text()) | change
-    (tmp_path / kept.FOLDER / "one.json").write_text(json.dumps(result))
+    (tmp_path / figures_page.FOLDER / "one.json").write_text(json.dumps(result))
     with pytest.raises(RunError, match="of a quick run, or of a scenario that was changed"):
-        kept.write(tmp_path / kept.PAGE, tmp_path)
-    assert not (tmp_path / kept.PAGE).exists()
+        figures_page.write(tmp_path / figures_page.PAGE, tmp_path)
+    assert not (tmp_path / figures_page.PAGE).exists()
 
 
 def test_without_kept_results_there_is_no_page(tmp_path: Path) -> None:
-    kept.write(tmp_path / kept.PAGE, tmp_path)
-    assert not (tmp_path / kept.PAGE).exists()
+    figures_page.write(tmp_path / figures_page.PAGE, tmp_path)
+    assert not (tmp_path / figures_page.PAGE).exists()
 
 
 def test_a_guarantee_that_is_not_proved_is_said() -> None:
-    page = (DOCS / kept.PAGE).read_text()
+    page = (DOCS / figures_page.PAGE).read_text()
     for path in FILES:
         _, found = content(path)
         unproved = [r for r in found["rows"] if "NOT ESTABLISHED" in r.get("guarantee", "")]
-        start = page.index(f"research/results/{kept.FOLDER}/{path.name}")
+        start = page.index(f"research/results/{figures_page.FOLDER}/{path.name}")
         section = page[start : page.find("\n## ", start)]
         assert ("**Not established**" in section) == bool(unproved)

@@ -31,11 +31,19 @@ from fedrec.storage import write_json
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NAMES = {path.name for path in DOCUMENTS}
-MADE = {
-    f"{name}.md" for name in ("api", "benchmarks", "figures", "leaderboard", "reference", "study")
-}
+MADE = {"api.md", "reference.md"}
 """Pages that commands make."""
-TREES = ("aggregator", "client", "docs", "fedrec", "server", "simulations", "tests")
+TREES = (
+    "aggregator",
+    "benchmarks",
+    "client",
+    "docs",
+    "fedrec",
+    "research",
+    "server",
+    "simulations",
+    "tests",
+)
 
 
 def blocks(path: Path, language: str) -> list[str]:

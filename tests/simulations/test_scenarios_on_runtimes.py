@@ -1,5 +1,5 @@
-"""Every shipped scenario can be carried by real parties, comparisons included; `fedrec bench
-runtimes` runs them all on each runtime."""
+"""Every shipped scenario can be carried by real parties, comparisons included; `python -m
+benchmarks runtimes` runs them all on each runtime."""
 
 from __future__ import annotations
 

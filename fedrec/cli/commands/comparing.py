@@ -74,7 +74,8 @@ def figures(
     page: Annotated[
         Path,
         typer.Argument(
-            metavar="PAGE", help="Page that fedrec wrote, its run folder, or an SVG of docs/img."
+            metavar="PAGE",
+            help="Page that fedrec wrote, its run folder, or an SVG of research/docs/img.",
         ),
     ],
     output: Annotated[

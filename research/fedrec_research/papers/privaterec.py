@@ -1,5 +1,5 @@
-"""Tables and figures of PrivateRec (Liu et al. 2022) as `bench paper` names them; every row is one
-of `news_paper`'s.
+"""Tables and figures of PrivateRec (Liu et al. 2022) as `fedrec research figures` names them; every
+row is one of `news_paper`'s.
 
 A row's guarantee is that of training, per click; what serving adds stands in the series or on the x
 axis. Published values are of MIND.
