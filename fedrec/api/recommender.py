@@ -16,9 +16,10 @@ from threadpoolctl import threadpool_limits
 
 from fedrec.api.callbacks import Callback, require_callbacks
 from fedrec.api.datasets import Dataset, TrainingSet, undivided
+from fedrec.api.histories import History
 from fedrec.api.parameters import Parameters
 from fedrec.api.promises import PrivacyGuarantee
-from fedrec.api.released import History, Kept, Released, ids_of, require_length
+from fedrec.api.released import Kept, Released, ids_of, require_length
 from fedrec.api.tables import html_table
 from fedrec.data.dataset import Dataset as Source
 from fedrec.data.frames import polars_frame
@@ -167,6 +168,7 @@ class Recommender(Parameters):
             guarantee,
             scenario.recipe,
             chosen,
+            train.source.columns,
         )
         self._evaluated = train.source, train.split
         facts = public_facts(scenario, train.source, train.split)
@@ -206,7 +208,7 @@ class Recommender(Parameters):
         self,
         *,
         history: History | None = None,
-        histories: Mapping[Any, History] | None = None,
+        histories: Any = None,
         users: Iterable[Any] | None = None,
         k: int = 10,
     ) -> pl.DataFrame:
@@ -215,10 +217,11 @@ class Recommender(Parameters):
 
         Args:
             history: Item ids of one user, new or known; of a model of ratings also a mapping of ids
-                to ratings. An item without a rating counts as rated at the top of the scale. Items
-                that the model does not have are left out; an id that is one of the model's but for
-                its type or blanks (3.0 for 3) is refused.
-            histories: The same for many users, by the user's id.
+                to ratings, a pandas Series with an index of items, or a frame. An item without a
+                rating counts as rated at the top of the scale. Items that the model does not have
+                are left out with an `UnknownIdsWarning`; where it has none of them, or an id is one
+                of the model's but for its type or blanks (3.0 for 3), DataError is raised.
+            histories: The same for many users, by the user's id; or a frame with a column of users.
             users: Ids of users of the training set, whose training rows are their history.
             k: Length of each list.
 
@@ -247,18 +250,12 @@ class Recommender(Parameters):
         require_length(k)
         with one_blas_thread():
             if history is not None:
-                return self.released.lists(self.released.events([history]), None, k)
+                one = self.released.histories.entries(history)
+                return self.released.lists(self.released.events([one]), None, k)
             if histories is not None:
-                if not isinstance(histories, Mapping):
-                    raise DataError(
-                        f"histories is a {type(histories).__name__}, not a mapping by user id",
-                        "For example histories={'ann': ['3'], 'bob': []}.",
-                    )
-                return self.released.lists(
-                    self.released.events(list(histories.values())),
-                    [str(user) for user in histories],
-                    k,
-                )
+                many = self.released.histories.by_user(histories)
+                events = self.released.events(list(many.values()))
+                return self.released.lists(events, [str(user) for user in many], k)
             known = ids_of(users, "users")
             return self.released.lists(self._history_of(known), known, k)
 
@@ -316,7 +313,8 @@ class Recommender(Parameters):
                 "For example model.predict(history={'50': 5}, items=['181']).",
             )
         wanted = ids_of(items, "items")
-        values = self.released.predict(self.released.events([history]), [0] * len(wanted), wanted)
+        events = self.released.events([self.released.histories.entries(history)])
+        values = self.released.predict(events, [0] * len(wanted), wanted)
         return pl.DataFrame({"item": wanted, "prediction": values})
 
     def _history_of(self, users: Sequence[str]) -> Any:

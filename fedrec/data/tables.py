@@ -380,7 +380,13 @@ def dataset_of(
         name, digests(source, table), added(reports, (*notes, *repeated)), untold
     )
     return Dataset(
-        parts["train"], catalogue, features, provenance, parts.get("test"), parts.get("validation")
+        parts["train"],
+        catalogue,
+        features,
+        provenance,
+        parts.get("test"),
+        parts.get("validation"),
+        columns.names(),
     )
 
 
