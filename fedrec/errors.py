@@ -19,6 +19,8 @@ A bad argument to a function raises ValueError with the value in its message; th
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -192,3 +194,12 @@ class UnusedColumnsWarning(DataWarning):
     >>> print(str(said[0].message).partition(":")[0])
     the column 'thumb' is not used, and every row counts as a click
     """
+
+
+def warn(said: DataWarning) -> None:
+    """Warn at the line of the caller of fedrec, not at one of ours."""
+    frame, depth = inspect.currentframe(), 1
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("fedrec."):
+        frame = frame.f_back
+        depth += 1
+    warnings.warn(said, stacklevel=depth)

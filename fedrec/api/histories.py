@@ -6,9 +6,7 @@ and generators hold ids. What could be read in two ways is refused by the name o
 
 from __future__ import annotations
 
-import inspect
 import math
-import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
@@ -19,7 +17,7 @@ import polars as pl
 
 from fedrec.data.columns import opinions, usual
 from fedrec.data.frames import polars_frame
-from fedrec.errors import DataError, UnknownIdsWarning, UnusedColumnsWarning
+from fedrec.errors import DataError, UnknownIdsWarning, UnusedColumnsWarning, warn
 
 History = Mapping[Any, float] | Iterable[Any]
 """Item ids, or ratings by item id; also a pandas Series of ratings, or a frame."""
@@ -100,10 +98,7 @@ class Histories:
                 "Leave one of them.",
             )
         if not ratings and (unused := opinions(frame.columns)):
-            warnings.warn(
-                UnusedColumnsWarning(f"the column {unused[0]!r} of the history is not used"),
-                stacklevel=above(),
-            )
+            warn(UnusedColumnsWarning(f"the column {unused[0]!r} of the history is not used"))
         items = frame[item].to_list()
         values = frame[ratings[0]].to_list() if ratings else [None] * len(items)
         rated = list(zip(items, values, strict=True))
@@ -206,16 +201,7 @@ def warn_of_unknown(
         bool(items) and len(items) == len(own) for items, own in zip(lacking, given, strict=True)
     )
     people = f"; of {nothing:,} of {len(given):,} users nothing is known" if nothing else ""
-    warnings.warn(UnknownIdsWarning(f"{said}{people}; they are left out"), stacklevel=above())
-
-
-def above() -> int:
-    """How far up the stack the caller of fedrec is, so that a warning names a line of theirs."""
-    frame, depth = inspect.currentframe(), 0
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("fedrec."):
-        frame = frame.f_back
-        depth += 1
-    return depth
+    warn(UnknownIdsWarning(f"{said}{people}; they are left out"))
 
 
 def require_no_misspelling(item: Any, known: Container[str]) -> None:

@@ -3,7 +3,6 @@ similar items and predictions from it."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -15,11 +14,11 @@ from typing import Any, NoReturn, cast
 import numpy as np
 import polars as pl
 
-from fedrec.api.histories import Entry, Histories, above, one_id, warn_of_unknown
+from fedrec.api.histories import Entry, Histories, one_id, warn_of_unknown
 from fedrec.api.promises import PrivacyGuarantee
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import KINDS, Kind
-from fedrec.errors import DataError, RunError, SettingsError, UnusedColumnsWarning
+from fedrec.errors import DataError, RunError, SettingsError, UnusedColumnsWarning, warn
 from fedrec.evaluation.neighbours import nearest
 from fedrec.evaluation.toplists import dot_product, top_items
 from fedrec.factorization.model import Model, predictor, ranker_of
@@ -83,7 +82,7 @@ class Released:
         given = any(value not in (None, 1) for own in histories for _, value in own)
         if given and not KINDS[self.kind].rated:
             said = "the ratings of the history are not used: the model knows only clicks"
-            warnings.warn(UnusedColumnsWarning(said), stacklevel=above())
+            warn(UnusedColumnsWarning(said))
         users, items, values = list[int](), list[int](), list[float]()
         for user, history in enumerate(histories):
             rated = dict[int, float]()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -19,7 +20,7 @@ import typer
 
 from fedrec import __version__
 from fedrec.cli.flags import one_blas_thread
-from fedrec.errors import FedRecError, RunError, SettingsError
+from fedrec.errors import DataWarning, FedRecError, RunError, SettingsError
 from fedrec.extras import extra_of, install
 
 EXIT_CODES = {
@@ -107,6 +108,13 @@ for plugin in entry_points(group="fedrec.commands"):
 def main() -> None:
     """Entry point: one line of cause, one of remedy, a documented exit code; a traceback is a
     defect."""
+    plain = warnings.formatwarning
+
+    def said(message: Any, category: type[Warning], *where: Any, **more: Any) -> str:
+        known = issubclass(category, DataWarning)
+        return f"warning: {message}\n" if known else plain(message, category, *where, **more)
+
+    warnings.formatwarning = said
     sys.exit(guarded(sys.argv[1:]))
 
 

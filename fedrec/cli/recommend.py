@@ -208,9 +208,7 @@ def _unknown(answered: Answered) -> str:
     )
     which = "it counts as an empty place" if count == 1 else "they count as empty places"
     sides = f"{plain(answered.first_unknown)!r}; its ids are such as {answered.bundle.ids[0]!r}"
-    nothing = (
-        "" if answered.clicks else " Nothing of it is known: the list is everybody's."
-    )
+    nothing = "" if answered.clicks else " Nothing of it is known: the list is everybody's."
     return (
         f"{clicks} that this model does not have: {which}. It has no {sides}. The server was not "
         f"told.{nothing}"

@@ -15,12 +15,12 @@ from typing import Any
 
 import polars as pl
 
+from fedrec.data.columns import meant
 from fedrec.data.dataset import Dataset, FileDigest
 from fedrec.data.item_tables import ItemTable, item_table, rows_of_frame
 from fedrec.data.resolving import Duplicates, OutOfRange, Policies
 from fedrec.data.table_files import complete, typed
-from fedrec.data.tables import TableColumns, dataset_of
-from fedrec.data.text_tables import meant_column
+from fedrec.data.tables import TableColumns, dataset_of, used_columns
 from fedrec.errors import DataError, MalformedRowError
 
 _ROWS, _ITEMS = Path("frame"), Path("items")
@@ -85,15 +85,18 @@ def read_frame(
     duplicates: Duplicates = "auto",
     out_of_range: OutOfRange = "refuse",
 ) -> Dataset:
-    """Ratings where `rating` names a column, which then needs `rating_range`; otherwise clicks, one
-    a row.
+    """Ratings where `rating` names a column or `rating_range` is given (`tables.used_columns`);
+    otherwise clicks, one a row.
 
     items: a frame of items: the column `item` is the id, `title` the title, every other column a
     public feature. validation, test: frames of the same columns. Raises DataError where a column is
     missing or a row cannot be used, SettingsError as `tables.read_table`.
     """
-    columns = TableColumns(user, item, rating, time)
-    given = {"train": polars_frame(frame)} | {
+    train = polars_frame(frame)
+    columns, notes = used_columns(
+        TableColumns(user, item, rating, time), train.columns, rating_range, name="the frame"
+    )
+    given = {"train": train} | {
         part: polars_frame(rows, what=f"frame of {part} rows")
         for part, rows in {"validation": validation, "test": test}.items()
         if rows is not None
@@ -122,6 +125,7 @@ def read_frame(
             table,
             Policies(duplicates, out_of_range),
             digests=digests,
+            notes=notes,
         )
     except MalformedRowError as failure:
         where = f"{failure.path}, row {failure.line} (the first is 0)"
@@ -162,11 +166,11 @@ def _require_columns(frame: pl.DataFrame, columns: TableColumns) -> None:
             if role in ("user", "item"):
                 _require_ids(frame[name])
             continue
-        meant = meant_column(role, name, found)
+        asked = meant(role, name, found)
         keyword = "time" if role == "timestamp" else role
         raise DataError(
             f"the frame has no column {name!r}",
-            f"{meant}Name it by {keyword}=...; its columns are {', '.join(found)}.",
+            f"{asked}Name it by {keyword}=...; its columns are {', '.join(found)}.",
         )
 
 

@@ -195,7 +195,7 @@ def partition_table(
             f"rating_range = {(low, high)} is no scale",
             "Give its lowest and highest value, as in [1, 5].",
         )
-    notes = dict[str, None]()
+    notes = dict.fromkeys(asked.notes)
 
     def pieces() -> Iterator[tuple[npt.NDArray[np.int64], pl.DataFrame]]:
         for frame, said in row_batches(asked):

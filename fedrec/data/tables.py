@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ import numpy as np
 import polars as pl
 
 from fedrec.arrays import Int32s
+from fedrec.data.columns import opinions, usual
 from fedrec.data.dataset import (
     CATALOGUE_OF_ROWS,
     Catalogue,
@@ -47,7 +48,13 @@ from fedrec.data.text_tables import (
     layout_of,
     suffix_of,
 )
-from fedrec.errors import DataError, MalformedRowError, SettingsError
+from fedrec.errors import (
+    DataError,
+    MalformedRowError,
+    SettingsError,
+    UnusedColumnsWarning,
+    warn,
+)
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,7 @@ class TableOptions:
 
 
 def read_table(path: Path, options: TableOptions) -> Dataset:
-    """A data set from tables: ratings from the column `rating` (named "rating" where a
+    """A data set from tables: ratings from the column `rating` (see `used_columns` where a
     `rating_range` comes without a name), or clicks, one a row, where neither is given. Times are
     seconds or ISO dates. Without a header columns are called 1, 2, 3, ...: users are then in 1,
     items in 2 and, with a `rating_range`, ratings in 3, unless said otherwise.
@@ -124,6 +131,7 @@ def read_table(path: Path, options: TableOptions) -> Dataset:
         asked.items,
         asked.policies,
         digests=digests_of,
+        notes=asked.notes,
     )
 
 
@@ -142,6 +150,7 @@ class AskedTable:
     items: ItemTable | None
     policies: Policies
     frame_of: Callable[[Path], tuple[pl.DataFrame, int, tuple[str, ...]]]
+    notes: tuple[str, ...] = ()
 
 
 def asked_table(path: Path, told: TableOptions) -> AskedTable:
@@ -157,16 +166,14 @@ def asked_table(path: Path, told: TableOptions) -> AskedTable:
     if numbered:
         user, item = ("1" if user == "user" else user), ("2" if item == "item" else item)
     third = "3" if numbered else "rating"
-    unsaid = told.rating is None and scale is None and third not in {user, item, told.timestamp}
-    if unsaid and third in column_names(source["train"], layout):
-        raise SettingsError(
-            f"{source['train'].name} has a column {third!r} but no rating_range",
-            (
-                "If it holds ratings, give the public scale, as in data.rating_range = [1, 5]. For "
-                'clicks set data.kind = "clicks" too: ratings of data.click_threshold or more '
-                "then count."
-            ),
-        )
+    found = column_names(source["train"], layout)
+    columns, notes = used_columns(
+        TableColumns(user, item, told.rating, told.timestamp),
+        found,
+        scale,
+        name=source["train"].name,
+        rating=third,
+    )
     table = (
         None
         if told.item_features is None
@@ -176,9 +183,6 @@ def asked_table(path: Path, told: TableOptions) -> AskedTable:
             separator=told.item_separator,
             min_items=told.min_items,
         )
-    )
-    columns = TableColumns(
-        user, item, told.rating or (None if scale is None else third), told.timestamp
     )
 
     def frame_of(file: Path) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
@@ -208,7 +212,51 @@ def asked_table(path: Path, told: TableOptions) -> AskedTable:
         table,
         Policies(told.duplicates, told.out_of_range),
         frame_of,
+        notes,
     )
+
+
+def used_columns(
+    named: TableColumns,
+    found: Sequence[str],
+    scale: tuple[float, float] | None,
+    *,
+    name: str,
+    rating: str = "rating",
+) -> tuple[TableColumns, tuple[str, ...]]:
+    """The columns of a table with the one of ratings, which `scale` asks for where none is named:
+    `rating`, else the one that is called as ratings are; and a note on the columns not used.
+
+    name: of the table. Warns with `UnusedColumnsWarning` of one that looks like a rating, a thumb
+    or a count. Raises SettingsError where ratings have no scale, or several may be meant."""
+    taken = named.names().values()
+    alike = [column for column in usual("rating", found) if column not in taken]
+    if named.rating is None and scale is not None:
+        if rating not in found and len(alike) > 1:
+            raise SettingsError(
+                f"{name} has several columns that may be ratings: {', '.join(alike)}",
+                "Name one: rating=... in Python, data.columns.rating = ... in a scenario.",
+            )
+        chosen = alike[0] if alike and rating not in found else rating
+        named = replace(named, rating=chosen)
+    elif named.rating is None and rating in found and rating not in taken:
+        raise SettingsError(
+            f"{name} has a column {rating!r} but no rating_range",
+            "If it holds ratings, give the public scale: data.rating_range = [1, 5], in Python "
+            'rating_range=(1, 5). For clicks set data.kind = "clicks" and data.click_threshold '
+            "too (in Python click_threshold=...): ratings of that or more then count. Where every "
+            "row is a click, leave the column out.",
+        )
+    unused = [column for column in found if column not in named.names().values()]
+    if set(named.names().values()) <= set(found) and (lost := opinions(unused)):
+        counts = "every row counts as a click" if named.rating is None else "ratings come elsewhere"
+        warn(
+            UnusedColumnsWarning(
+                f"the column {lost[0]!r} is not used, and {counts}: name it as the rating with its "
+                "rating_range, keep the rows that say a person liked an item, or drop it"
+            )
+        )
+    return named, (f"columns not used: {', '.join(unused)}",) if unused else ()
 
 
 def _layout(path: Path, separator: str, header: Header, wanted: set[str]) -> Layout | None:
@@ -258,6 +306,8 @@ def read_recbole(
     columns = TableColumns(
         user, item, rating if optional[rating] else None, timestamp if optional[timestamp] else None
     )
+    seen = [name for name in typed if name != rating or chosen is None]
+    columns, notes = used_columns(columns, seen, None, name=inter.name)
     items = inter.with_suffix(".item")
     table = (
         read_item_table(items, id_column=item, separator=" ", min_items=min_items)
@@ -271,7 +321,15 @@ def read_recbole(
 
     policies, source = Policies(duplicates, out_of_range), {"train": inter}
     return dataset_of(
-        source, "recbole", columns, frame_of, rating_range, table, policies, digests=digests_of
+        source,
+        "recbole",
+        columns,
+        frame_of,
+        rating_range,
+        table,
+        policies,
+        digests=digests_of,
+        notes=notes,
     )
 
 
@@ -314,9 +372,10 @@ def dataset_of(
     policies: Policies,
     *,
     digests: Callable[[Mapping[str, Path], ItemTable | None], tuple[FileDigest, ...]],
+    notes: tuple[str, ...] = (),
 ) -> Dataset:
     """The data set of up to three sources of rows. frame_of: the columns of a source by role, the
-    line of its first row, and notes.
+    line of its first row, and notes; notes: further ones.
 
     Raises SettingsError where ratings have no scale, MalformedRowError where the policies refuse a
     row.
@@ -340,7 +399,7 @@ def dataset_of(
     del frames
     users, user_ids = numbered_ids(frame["user"])
     items, item_ids = numbered_ids(frame["item"])
-    notes = tuple(note for some in said for note in some)
+    notes += tuple(note for some in said for note in some)
     if table is not None:
         items, item_ids, more = _in_table(items, item_ids, table)
         notes += more

@@ -14,13 +14,13 @@ import gzip
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import IO, Literal, NoReturn
 
 import polars as pl
 
+from fedrec.data.columns import meant
 from fedrec.data.delimited import is_number, require_file
 from fedrec.data.times import time_expected
 from fedrec.errors import DataError, MalformedRowError, SettingsError
@@ -31,10 +31,6 @@ NAMED = {"tab": "\t", "comma": ",", "semicolon": ";", "space": " ", "pipe": "|"}
 """Words for separators that are awkward on a command line."""
 Header = Literal["auto", "yes", "no"]
 
-_USUAL = {
-    "user": ("user", "user_id", "userid", "uid", "visitorid", "customer_id"),
-    "item": ("item", "item_id", "itemid", "iid", "movieid", "product_id"),
-}
 _GUESSED = ("\t", "::", ";", ",", "|", " ")
 _PEEK_LINES = 20
 _BLOCK_BYTES = 1 << 24
@@ -159,7 +155,7 @@ def read_columns(
     path, names, separator = layout.path, layout.names, layout.separator
     if missing := [name for name in columns.values() if name not in names]:
         role = next(role for role, name in columns.items() if name == missing[0])
-        meant = meant_column(role, missing[0], names)
+        asked = meant(role, missing[0], names)
         # a blank beside a name is seen only in quotes
         known = ", ".join(name if name == name.strip() else repr(name) for name in names)
         first = (
@@ -169,7 +165,7 @@ def read_columns(
         )
         raise DataError(
             f"{path} has no column {missing[0]!r}",
-            f"{meant}Its columns are {known}: say which is which, data.columns.{role} = ... "
+            f"{asked}Its columns are {known}: say which is which, data.columns.{role} = ... "
             f"{first}",
         )
     width = len(separator)  # between two fields lie width - 1 empty ones
@@ -205,13 +201,6 @@ def read_columns(
     except (pl.exceptions.PolarsError, *_DAMAGED) as error:
         refuse_first_malformed(layout, columns, str(error))
     return frame.select(**{role: pl.col(str(place)) for role, place in places.items()})
-
-
-def meant_column(role: str, name: str, found: Sequence[str]) -> str:
-    """A question to whoever named a column that is not there; empty where none is like it."""
-    usual = [column for column in found if column.lower() in _USUAL.get(role, ())]
-    near = usual or get_close_matches(name, found, n=1)
-    return f"Did you mean {near[0]!r}? " if near else ""
 
 
 def refuse_first_malformed(
