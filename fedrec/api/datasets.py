@@ -14,7 +14,7 @@ from fedrec.api.tables import html_table
 from fedrec.data import dataset as stored
 from fedrec.data.atomic_files import write_recbole
 from fedrec.data.frames import read_frame
-from fedrec.data.resolving import Duplicates, OutOfRange
+from fedrec.data.resolving import Duplicates, Missing, OutOfRange
 from fedrec.data.splits import Split, SplitKind, given
 from fedrec.errors import SettingsError
 from fedrec.run.data.datasets import as_kind, load_dataset, load_split
@@ -49,6 +49,7 @@ class Dataset:
         test: Any = None,
         duplicates: Duplicates = "auto",
         out_of_range: OutOfRange = "refuse",
+        missing: Missing = "refuse",
     ) -> Dataset:
         """The rows of a polars or pandas data frame, of an Arrow table, or of a mapping of columns.
 
@@ -72,6 +73,7 @@ class Dataset:
                 "mean". "auto" merges clicks and refuses ratings.
             out_of_range: What to do with ratings outside `rating_range`: "refuse", "clip" or
                 "drop".
+            missing: What to do with rows that lack a value: "refuse" or "drop".
 
         Raises:
             DataError: A column is missing, or a row cannot be used; the message names the row and
@@ -89,7 +91,11 @@ class Dataset:
                 "click_threshold needs ratings, and no column of ratings is named",
                 "Name it: rating=...",
             )
-        policies: dict[str, Any] = {"duplicates": duplicates, "out_of_range": out_of_range}
+        policies: dict[str, Any] = {
+            "duplicates": duplicates,
+            "out_of_range": out_of_range,
+            "missing": missing,
+        }
         if click_threshold is not None and duplicates == "auto":
             policies["duplicates"] = "last"  # what counts is whether, not how often
         columns: dict[str, Any] = {"user": user, "item": item, "rating": rating, "time": time}

@@ -39,7 +39,7 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.item_tables import PARQUET, ItemTable, read_item_table
 from fedrec.data.kinds import KINDS, Kind
-from fedrec.data.resolving import Duplicates, OutOfRange, Policies, Rows, resolve
+from fedrec.data.resolving import Duplicates, Missing, OutOfRange, Policies, Rows, resolve
 from fedrec.data.table_files import column_names, is_parquet, read_frame, table_files
 from fedrec.data.text_tables import (
     SEPARATORS,
@@ -105,6 +105,7 @@ class TableOptions:
     min_items: int = 1
     duplicates: Duplicates = "auto"
     out_of_range: OutOfRange = "refuse"
+    missing: Missing = "refuse"
 
 
 def read_table(path: Path, options: TableOptions) -> Dataset:
@@ -202,7 +203,7 @@ def asked_table(path: Path, told: TableOptions) -> AskedTable:
                     "split of rows."
                 ),
             )
-        return read_frame(file, columns.names(), own)
+        return read_frame(file, columns.names(), own, told.missing)
 
     return AskedTable(
         source,
@@ -210,7 +211,7 @@ def asked_table(path: Path, told: TableOptions) -> AskedTable:
         layout,
         scale,
         table,
-        Policies(told.duplicates, told.out_of_range),
+        Policies(told.duplicates, told.out_of_range, told.missing),
         frame_of,
         notes,
     )
@@ -285,6 +286,7 @@ def read_recbole(
     min_items: int = 1,
     duplicates: Duplicates = "auto",
     out_of_range: OutOfRange = "refuse",
+    missing: Missing = "refuse",
 ) -> Dataset:
     """A RecBole atomic data set: `NAME.inter` (or the folder that holds it) with the `NAME.item`
     beside it, if there is one.
@@ -317,9 +319,10 @@ def read_recbole(
     names = {role: typed.get(column, column) for role, column in columns.names().items()}
 
     def frame_of(file: Path) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
-        return read_frame(file, names, layout_of(file, separator="tab", header="yes", wanted=()))
+        layout = layout_of(file, separator="tab", header="yes", wanted=())
+        return read_frame(file, names, layout, missing)
 
-    policies, source = Policies(duplicates, out_of_range), {"train": inter}
+    policies, source = Policies(duplicates, out_of_range, missing), {"train": inter}
     return dataset_of(
         source,
         "recbole",
@@ -392,6 +395,8 @@ def dataset_of(
             "Give its lowest and highest value, as in [1, 5].",
         )
     frames, first_lines, said = zip(*(frame_of(file) for file in source.values()), strict=True)
+    kept = [own["row"].to_numpy() if "row" in own.columns else None for own in frames]
+    frames = tuple(own.drop("row", strict=False) for own in frames)
     frame, lengths = (
         frames[0] if len(frames) == 1 else pl.concat(alike(frames)),
         [len(own) for own in frames],
@@ -411,10 +416,14 @@ def dataset_of(
     kind: Kind = "ratings" if columns.rating else "clicks"
     del frame  # of 100 million rows it is 2 GB, and nobody needs it any more
     parts, reports, start = dict[str, Interactions](), list[ReadReport](), 0
-    for (part, file), length, first_line in zip(source.items(), lengths, first_lines, strict=True):
+    for (part, file), length, first_line, row in zip(
+        source.items(), lengths, first_lines, kept, strict=True
+    ):
         rows = Rows(file, users, items, values, times, first_line)
         if len(source) > 1:  # those of a single file would only be copied
             rows = rows.take(np.arange(start, start + length))
+        if row is not None:
+            rows = replace(rows, lines=row.astype(np.int64) + first_line)
         parts[part], report = resolve(
             rows,
             num_users=len(user_ids),

@@ -207,8 +207,11 @@ def refuse_first_malformed(
     layout: Layout,
     columns: Mapping[str, str],
     reason: str,
+    counted: str = "",
+    remedy: str = "Correct the line, or drop it.",
 ) -> NoReturn:
-    """MalformedRowError at the first bad row; DataError with `reason` when no row explains it."""
+    """MalformedRowError at the first bad row; DataError with `reason` when no row explains it.
+    counted: what to say of all rows without a value, remedy: of one."""
     first_time = ""
     for line, fields in rows_of(layout):
         if len(fields) != len(layout.names):
@@ -226,7 +229,10 @@ def refuse_first_malformed(
             elif role == "rating":
                 words = "" if is_number(text) else "a finite number"
             else:
-                words = "" if text else "an id"
+                words = "" if text.strip() else "an id"
+            if not text.strip() and words:
+                expected = f"{words} as {name}{counted}"
+                raise MalformedRowError(layout.path, line, expected, text[:80], remedy)
             if words:
                 raise MalformedRowError(layout.path, line, f"{words} as {name}", text[:80])
     raise DataError(
