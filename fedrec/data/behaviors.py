@@ -27,6 +27,7 @@ from fedrec.arrays import Int32s, Int64s
 from fedrec.data.delimited import require_file
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.keyed_hash import id_words
+from fedrec.data.plain_ids import require_distinct
 from fedrec.errors import DataError, MalformedRowError
 
 Unknown = Literal["refuse", "add", "drop"]
@@ -103,6 +104,8 @@ class _Reading:
         """Everything in one piece."""
         if not self.columns["users"]:
             raise DataError(f"{self.path} holds no impressions", "Download or unpack it again.")
+        require_distinct(self.users, "user", self.path)
+        require_distinct(self.ids, "news", self.path)
         joined = {name: np.concatenate(parts) for name, parts in self.columns.items() if parts}
         ptr, history = self._shortened(
             _pointers(joined["history_ptr"]), joined["history"].astype(np.int32)

@@ -39,6 +39,7 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.item_tables import PARQUET, ItemTable, read_item_table
 from fedrec.data.kinds import KINDS, Kind
+from fedrec.data.plain_ids import require_distinct
 from fedrec.data.resolving import Duplicates, Missing, OutOfRange, Policies, Rows, resolve
 from fedrec.data.table_files import column_names, is_parquet, read_frame, table_files
 from fedrec.data.text_tables import (
@@ -408,6 +409,8 @@ def dataset_of(
     if table is not None:
         items, item_ids, more = _in_table(items, item_ids, table)
         notes += more
+    require_distinct(user_ids, "user", path)
+    require_distinct(item_ids, "item", path)
     values = frame["rating"].to_numpy() if columns.rating else None
     times = frame["timestamp"].to_numpy().astype(np.int64) if columns.timestamp else None
     scale: tuple[float, float] = (
