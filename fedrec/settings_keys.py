@@ -16,7 +16,7 @@ def load_content(path: Path) -> dict[str, Any]:
 
     Raises SettingsError where it cannot be read or is not TOML."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as failure:
         raise SettingsError(
             f"{path}: {failure.strerror or failure}", "Give a scenario file."

@@ -36,7 +36,7 @@ def require_distinct(ids: Iterable[str], what: str, where: Path | str) -> None:
     if same := [(one, other) for one, other in twins if one != other]:
         one, other = same[0]
         raise DataError(
-            f"{len(same):,} {what} ids of {where} are another's but for blanks or the Unicode form, "
-            f"such as {one!r} and {other!r}: each would be {what} of its own",
+            f"{len(same):,} {what} ids of {where} are another's but for blanks or the Unicode "
+            f"form, such as {one!r} and {other!r}: each would be {what} of its own",
             "Strip the blanks and write one form (NFC) of each id.",
         )

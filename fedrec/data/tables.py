@@ -33,7 +33,7 @@ from fedrec.data.dataset import (
     added,
     digest_file,
 )
-from fedrec.data.delimited import number_ids, require_file
+from fedrec.data.delimited import decoded, number_ids, require_file
 from fedrec.data.divided_files import alike, apart, sources
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions
@@ -341,8 +341,8 @@ def recbole_header(path: Path) -> dict[str, str]:
     """Field name to the header as written, `{"user_id": "user_id:token"}`.
 
     Raises MalformedRowError where a field has no type."""
-    with require_file(path).open(encoding="utf-8", errors="replace") as file:
-        header = file.readline().removeprefix("\ufeff").rstrip("\r\n").split("\t")
+    with require_file(path).open("rb") as file:
+        header = decoded(file.readline(), path, 1).rstrip("\r\n").split("\t")
     for field in header:
         if field.rpartition(":")[2] not in ("token", "token_seq", "float", "float_seq"):
             raise MalformedRowError(path, 1, "typed fields such as user_id:token", field)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from typing import IO, Literal, NoReturn
 import polars as pl
 
 from fedrec.data.columns import meant
-from fedrec.data.delimited import is_number, require_file
+from fedrec.data.delimited import decoded, is_number, require_file
 from fedrec.data.times import time_expected
 from fedrec.errors import DataError, MalformedRowError, SettingsError
 
@@ -93,12 +94,19 @@ def layout_of(path: Path, *, separator: str, header: Header, wanted: Collection[
     except _DAMAGED as failure:
         raise DataError(f"{path} cannot be read: {failure}", "Download or pack it again.") from None
     _require_text(path, written)
-    lines = [line.decode("utf-8", "replace").rstrip("\r\n") for line in written]
-    lines[0] = lines[0].removeprefix("\ufeff")
+    lines = [decoded(raw, path, line).rstrip("\r\n") for line, raw in enumerate(written, start=1)]
     try:
         return _layout(path, lines, chosen, header, wanted)
     except csv.Error as error:
-        raise MalformedRowError(path, 1, "a row of a table", str(error)) from error
+        raise stray_quote(path, 1, error) from error
+
+
+def stray_quote(path: Path, line: int, error: csv.Error) -> MalformedRowError:
+    """Where a row that begins on a line has a quote too many."""
+    remedy = 'Close the quoted field, and write a quote within one twice: "5"" disc".'
+    if "new-line" in str(error):
+        return MalformedRowError(path, line, "a row of a table", str(error))
+    return MalformedRowError(path, line, "fields whose quotes are in pairs", str(error), remedy)
 
 
 def _require_text(path: Path, lines: Sequence[bytes]) -> None:
@@ -196,6 +204,9 @@ def read_columns(
             # a quoted separator spoils the count below, but a full read finds the rows that are too
             # long
             scan(None)
+            # a quote within a field ends it for one reader of CSV and not for another
+            if _quotes_within(layout) and sum(1 for _ in rows_of(layout)) != len(frame):
+                refuse_first_malformed(layout, columns, "quotes are not in pairs")
         elif (separators, parts) != _expected(layout, len(frame)):
             refuse_first_malformed(layout, columns, "rows differ in length")
     except (pl.exceptions.PolarsError, *_DAMAGED) as error:
@@ -235,6 +246,12 @@ def refuse_first_malformed(
                 raise MalformedRowError(layout.path, line, expected, text[:80], remedy)
             if words:
                 raise MalformedRowError(layout.path, line, f"{words} as {name}", text[:80])
+    if layout.quotes:  # which the two readers of CSV take differently within a field
+        with open_bytes(layout.path) as file:
+            for line, raw in enumerate(file, start=1):
+                if raw.count(b'"') % 2:
+                    odd = csv.Error(decoded(raw, layout.path, line).rstrip()[:80])
+                    raise stray_quote(layout.path, line, odd)
     raise DataError(
         f"{layout.path} cannot be read: {reason.splitlines()[0]}",
         "Check that the file is whole and in the stated format.",
@@ -255,26 +272,24 @@ def rows_of(layout: Layout) -> Iterator[tuple[int, list[str]]]:
 
 
 def _all_rows(layout: Layout) -> Iterator[tuple[int, list[str]]]:
+    path, begun = layout.path, 0
     try:
-        with open_bytes(layout.path) as file:
-            texts = (line.decode("utf-8", "replace") for line in file)
+        with open_bytes(path) as file:
+            texts = (decoded(raw, path, line) for line, raw in enumerate(file, start=1))
             if not layout.quotes:
                 for line, text in enumerate(texts, start=1):
                     if line >= layout.first_line:
                         yield line, text.rstrip("\r\n").split(layout.separator)
                 return
-            reader = csv.reader(texts, delimiter=layout.separator)
+            reader = csv.reader(texts, delimiter=layout.separator, strict=True)
             for number, fields in enumerate(reader):
+                begun = reader.line_num
                 if number or not layout.header:
-                    yield reader.line_num, fields
+                    yield begun, fields
     except csv.Error as error:
-        raise MalformedRowError(
-            layout.path, reader.line_num + 1, "a row of a table", str(error)
-        ) from error
+        raise stray_quote(path, begun + 1, error) from error
     except _DAMAGED as failure:
-        raise DataError(
-            f"{layout.path} cannot be read: {failure}", "Download or pack it again."
-        ) from None
+        raise DataError(f"{path} cannot be read: {failure}", "Download or pack it again.") from None
 
 
 def _fields(line: str, separator: str) -> list[str]:
@@ -324,6 +339,16 @@ def _counts(layout: Layout) -> tuple[int, int, int, int]:
             rest = block.rstrip(b"\r\n")
             ends = block[len(rest) :].count(b"\n") + (0 if rest else ends)
     return found[0], found[1], found[2], max(ends - 1, 0)
+
+
+def _quotes_within(layout: Layout) -> bool:
+    """Whether a quote that is not doubled stands between two letters of a field."""
+    within = re.compile(rb'[^"\r\n%b]"[^"\r\n%b]' % ((re.escape(layout.separator.encode()),) * 2))
+    with open_bytes(layout.path) as file:
+        while block := file.read(_BLOCK_BYTES) + file.readline():
+            if within.search(block):
+                return True
+    return False
 
 
 def _expected(layout: Layout, rows: int) -> tuple[int, int]:
