@@ -6,6 +6,7 @@ import inspect
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -15,7 +16,7 @@ from rich.console import Console
 from threadpoolctl import threadpool_limits
 
 from fedrec.api.callbacks import Callback, require_callbacks
-from fedrec.api.datasets import Dataset, TrainingSet, undivided
+from fedrec.api.datasets import Dataset, TestSet, TrainingSet, undivided
 from fedrec.api.histories import History
 from fedrec.api.parameters import Parameters
 from fedrec.api.promises import PrivacyGuarantee
@@ -206,23 +207,24 @@ class Recommender(Parameters):
 
     def recommend(
         self,
+        users: Any = None,
         *,
         history: History | None = None,
         histories: Any = None,
-        users: Iterable[Any] | None = None,
         k: int = 10,
     ) -> pl.DataFrame:
         """The k best items that are not in the history, for one user or for many. Nothing is
         trained, and nothing leaves this process.
 
         Args:
+            users: Id of a user of the training set, or a list of such ids; their training rows are
+                their history.
             history: Item ids of one user, new or known; of a model of ratings also a mapping of ids
                 to ratings, a pandas Series with an index of items, or a frame. An item without a
                 rating counts as rated at the top of the scale. Items that the model does not have
                 are left out with an `UnknownIdsWarning`; where it has none of them, or an id is one
                 of the model's but for its type or blanks (3.0 for 3), DataError is raised.
             histories: The same for many users, by the user's id; or a frame with a column of users.
-            users: Ids of users of the training set, whose training rows are their history.
             k: Length of each list.
 
         Returns:
@@ -256,6 +258,8 @@ class Recommender(Parameters):
                 many = self.released.histories.by_user(histories)
                 events = self.released.events(list(many.values()))
                 return self.released.lists(events, [str(user) for user in many], k)
+            if isinstance(users, str | Integral):
+                return self.released.lists(self._history_of([str(users)]), None, k)
             known = ids_of(users, "users")
             return self.released.lists(self._history_of(known), known, k)
 
@@ -281,7 +285,7 @@ class Recommender(Parameters):
         """Predicted ratings, or scores of clicks.
 
         Args:
-            pairs: A frame with columns user and item, of users of the training set.
+            pairs: A frame with columns user and item, of users of the training set; or a `TestSet`.
             history: With `items`: one user's history, as in `recommend`.
             items: With `history`: ids of the items to predict.
 
@@ -293,6 +297,8 @@ class Recommender(Parameters):
         >>> model.predict(history={"3": 5, "14": 1}, items=["7", "9"]).columns
         ['item', 'prediction']
         """
+        if isinstance(pairs, TestSet):
+            return self._predict_test(pairs)
         if pairs is not None:
             frame = polars_frame(pairs)
             if missing := [name for name in ("user", "item") if name not in frame.columns]:
@@ -317,6 +323,20 @@ class Recommender(Parameters):
         values = self.released.predict(events, [0] * len(wanted), wanted)
         return pl.DataFrame({"item": wanted, "prediction": values})
 
+    def _predict_test(self, test: TestSet) -> pl.DataFrame:
+        """Columns user, item and prediction, a row for each test event."""
+        fold, catalogue = test.split.test, test.source.catalogue
+        if catalogue.item_ids != self.item_ids:
+            raise DataError(
+                "the test set has other items than the model",
+                "Give the second of what the split returned whose first was trained on.",
+            )
+        numbers = test.split.train_users if fold.users is None else fold.users
+        users, items = fold.targets.users, [catalogue.item_ids[j] for j in fold.targets.items]
+        names = [catalogue.user_ids[k] for k in (users if numbers is None else numbers[users])]
+        values = self.released.predict(fold.history, users.tolist(), items)
+        return pl.DataFrame({"user": names, "item": items, "prediction": values})
+
     def _history_of(self, users: Sequence[str]) -> Any:
         if self._evaluated is None:
             raise RunError(
@@ -329,7 +349,8 @@ class Recommender(Parameters):
         place = {ids[number]: row for row, number in enumerate(rows)}
         if unknown := [user for user in users if user not in place]:
             raise DataError(
-                f"the training set has no user {unknown[0]!r}", "Give history=[...] for a new user."
+                f"the training set has no user {unknown[0]!r}, and ids such as {ids[rows[0]]!r}",
+                "Give history=[...] for a new user.",
             )
         return split.train.users_subset(np.array([place[user] for user in users], np.int64))
 

@@ -188,7 +188,8 @@ def _keys_meant(failure: Any) -> list[str]:
     )
     if "--set" not in flags or get_close_matches(failure.option_name, flags, n=1, cutoff=0.8):
         return []
-    return nearest_keys(failure.option_name.lstrip("-").replace("-", "_"))
+    name = failure.option_name.lstrip("-").replace("-", "_")
+    return ["data.path"] if name in ("data", "file", "input") else nearest_keys(name)
 
 
 def _interrupted() -> int:
