@@ -85,6 +85,10 @@ class PublicModel:
         An id that the catalogue has only without the blanks around it is that item."""
         return np.array([self._row(click.item) for click in clicks.events], np.int64)
 
+    def first_unknown(self, clicks: Clicks) -> str:
+        """The first id that the catalogue does not have; empty for none."""
+        return next((click.item for click in clicks.events if self._row(click.item) < 0), "")
+
     def without_blanks(self, clicks: Clicks) -> int:
         """How many events are of an item that was found without the blanks around its id."""
         return sum(

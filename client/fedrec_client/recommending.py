@@ -91,7 +91,8 @@ class Answered:
     now. asked: items asked for; hidden: how many of them had been seen. clicks: how many a query is
     made of; unknown: how many more are of items that the catalogue lacks. without_blanks: how many
     ids were found without the blanks around them; off_scale: how many ratings are outside the
-    model's scale. left: every message that left in this call.
+    model's scale. left: every message that left in this call. first_unknown: one of the ids that
+    the catalogue lacks, empty for none.
     """
 
     items: tuple[Recommendation, ...]
@@ -105,6 +106,7 @@ class Answered:
     without_blanks: int
     off_scale: int
     left: tuple[Left, ...]
+    first_unknown: str = ""
 
 
 def _require_above_0(flag: str, value: float) -> None:
@@ -233,6 +235,7 @@ class Recommender:
                 model.without_blanks(clicks),
                 model.off_scale(clicks),
                 journal,
+                model.first_unknown(clicks),
             )
         raise ProtocolError(
             "the server retires models faster than they can be asked",
@@ -274,6 +277,7 @@ class Recommender:
             model.without_blanks(clicks),
             model.off_scale(clicks),
             journal,
+            model.first_unknown(clicks),
         )
 
     def _rehearse(self, model: PublicModel) -> None:

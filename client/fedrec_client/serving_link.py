@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from fedrec.errors import ProtocolError, RefusedError, UnreachableError
 from fedrec.federation.versions import spoken
+from fedrec.operations.addresses import proxy_words
 from fedrec.transport.aggregator_api.methods import CODE_KEY, REMEDY_KEY
 from fedrec.transport.channel import Access, open_channel
 from fedrec.transport.serving_api import serving_pb2 as pb
@@ -201,7 +202,7 @@ def lost(address: str, why: str) -> UnreachableError:
     """No answer. What was drawn is kept."""
     return UnreachableError(
         f"no answer from the server at {address} ({why[:300]})",
-        "Check that it runs and ask again: the same question costs nothing.",
+        "Check that it runs and ask again: the same question costs nothing." + proxy_words(address),
     )
 
 

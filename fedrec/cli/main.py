@@ -11,6 +11,7 @@ import functools
 import os
 import sys
 import traceback
+import warnings
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -20,7 +21,7 @@ import typer
 
 from fedrec import __version__
 from fedrec.cli.flags import one_blas_thread
-from fedrec.errors import FedRecError, RunError, SettingsError
+from fedrec.errors import DataWarning, FedRecError, RunError, SettingsError
 from fedrec.extras import extra_of, install
 
 EXIT_CODES = {
@@ -110,6 +111,13 @@ _command = functools.cache(typer.main.get_command)
 def main() -> None:
     """Entry point: one line of cause, one of remedy, a documented exit code; a traceback is a
     defect."""
+    plain = warnings.formatwarning
+
+    def said(message: Any, category: type[Warning], *where: Any, **more: Any) -> str:
+        known = issubclass(category, DataWarning)
+        return f"warning: {message}\n" if known else plain(message, category, *where, **more)
+
+    warnings.formatwarning = said
     sys.exit(guarded(sys.argv[1:]))
 
 
@@ -183,7 +191,8 @@ def _keys_meant(failure: Any) -> list[str]:
     )
     if "--set" not in flags or get_close_matches(failure.option_name, flags, n=1, cutoff=0.8):
         return []
-    return nearest_keys(failure.option_name.lstrip("-").replace("-", "_"))
+    name = failure.option_name.lstrip("-").replace("-", "_")
+    return ["data.path"] if name in ("data", "file", "input") else nearest_keys(name)
 
 
 def _interrupted() -> int:

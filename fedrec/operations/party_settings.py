@@ -251,7 +251,7 @@ def read(path: Path, settings: type[_Settings]) -> _Settings:
 
 def _content(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as failure:
         raise SettingsError(
             f"{path}: {failure.strerror or failure}", "Give a settings file, as in docs/deploy.md."

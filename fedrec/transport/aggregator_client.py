@@ -32,6 +32,7 @@ from fedrec.federation.protocol import (
 )
 from fedrec.federation.versions import KEY, PROTOCOL, spoken
 from fedrec.federation.wire import refused
+from fedrec.operations.addresses import proxy_words
 from fedrec.privacy.calibration import Plan
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.aggregator_api import methods
@@ -348,7 +349,7 @@ def _meaning(error: Any, address: str) -> ProtocolError:
     if status in _LOST:
         return UnreachableError(
             f"no answer from the aggregator at {address} ({status.name}: {details})",
-            "Check that it runs, and go on.",
+            f"Check that it runs, and go on.{proxy_words(address)}",
         )
     return ProtocolError(
         f"the aggregator at {address} answers {status.name}: {details}",
