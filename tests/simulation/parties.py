@@ -44,7 +44,7 @@ from fedrec_aggregator.root import RootAggregator
 from fedrec_aggregator.three_party import ThreePartyAggregator
 from fedrec_aggregator.three_party_leaf import LeafOfThreeAggregator
 from fedrec_aggregator.three_party_root import RootOfThreeAggregator
-from fedrec_client.leaves import Leaves
+from fedrec_client.leaves import LeafEndpoints
 from fedrec_client.leaves_of_three import LeavesOfThree
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
@@ -315,7 +315,7 @@ def client_way(name: str, network: Network, topology: Topology, tries: int) -> A
         case 1, 0:
             return endpoints[0]
         case 1, _:
-            return Leaves(endpoints, _RANGES)
+            return LeafEndpoints(endpoints, _RANGES)
         case _, 0:
             return ThreeWay(endpoints, _NAMES, **times)
         case _, leaves:

@@ -66,7 +66,7 @@ FAMILIES = [
     path.stem
     for path in families([path for name, path in SCENARIOS.items() if "privaterec" not in name])
 ]
-FIRST = {load(shipped()[name]).recipe: name for name in reversed(FAMILIES)}
+FIRST = {load(SCENARIOS[name]).recipe: name for name in reversed(FAMILIES)}
 """A scenario of each recipe; what others choose of it is seen by `make test-rest`."""
 
 
