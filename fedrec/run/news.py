@@ -94,6 +94,11 @@ class News:
         """See `Workload`."""
         return files_of(self.scenario.data.path)
 
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        """See `Workload`."""
+        return {"news": self.catalogue, "clicks": self.data.digest()}
+
     def described(self) -> Mapping[str, object]:
         """See `Workload`."""
         split = self.scenario.split

@@ -25,6 +25,7 @@ from fedrec.run import statement
 from fedrec.run.console import stage
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.run.finished import BY_RULE, Run
+from fedrec.run.inputs import inputs_of
 from fedrec.run.model_folder import keep_model
 from fedrec.run.outcomes import Outcome, baselines, evaluate, ranked, ranked_fold
 from fedrec.run.runtime_choice import RuntimeChoice
@@ -73,6 +74,15 @@ class Ratings:
     def files(self) -> Sequence[FileDigest]:
         """See `Workload`."""
         return self.dataset.provenance.files
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        """See `Workload`."""
+        return inputs_of(self.dataset) | {
+            "training data": self.split.train,
+            "validation data": self.split.validation,
+            "test data": self.split.test,
+        }
 
     def described(self) -> Mapping[str, object]:
         """See `Workload`."""

@@ -12,6 +12,7 @@ from fedrec.data.dataset import Dataset
 from fedrec.run import code_version
 from fedrec.run.console import stage
 from fedrec.run.data.budget import budget_of
+from fedrec.run.inputs import bind
 from fedrec.run.ratings import Ratings
 from fedrec.run.run_folder import open_folder
 from fedrec.run.runtime_choice import LOOPBACK, RuntimeChoice
@@ -53,6 +54,7 @@ def run(
         code_version.note(folder)
         with stage(console, "reading data"):
             data = workload.load(scenario, given)
+        bind(folder, data.inputs)
         write_json(folder / "data.json", data.described())
         budget = budget_of(scenario.privacy, data.files)
         setting = Setting(scenario, choice, folder, console, budget, on_round)

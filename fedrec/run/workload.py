@@ -83,6 +83,10 @@ class Workload(Protocol[Trained]):
     def files(self) -> Iterable[FileDigest]:
         """Whose budget is charged."""
 
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        """Everything that the run is computed from, by name: see `inputs.bind`."""
+
     def described(self) -> Mapping[str, object]:
         """Content of data.json: where it came from, and how it was divided."""
 

@@ -27,6 +27,7 @@ from fedrec.randomness import Streams
 from fedrec.run.console import progress_bar, stage
 from fedrec.run.data.budget import budget_of
 from fedrec.run.finished import BY_RULE, Run, RunSizes
+from fedrec.run.inputs import bind, inputs_of
 from fedrec.run.outcomes import MOST_SCORES, Outcome, judged_by
 from fedrec.run.partitions.baselines import CountTask, Sizes, bias_methods
 from fedrec.run.partitions.evaluation import TestTask, outcomes
@@ -93,6 +94,7 @@ def run(
         first = _some_users(parts, sizes, console)
         first = replace(first, not_covered=(*dataset.provenance.not_covered, *first.not_covered))
         described = {"kind": scenario.split.kind, "seed": scenario.split.seed}
+        bind(folder, inputs_of(dataset) | {"parts": parts.data.parts})
         write_json(
             folder / "data.json",
             {
