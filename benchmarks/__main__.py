@@ -30,7 +30,8 @@ def main() -> None:
     parser.add_argument("--items", action="append", type=int, metavar="N", help="may be repeated")
     parser.add_argument("--seconds", type=float, metavar="S", help="how long, of what has a length")
     told = vars(parser.parse_args())
-    name, output = told.pop("name"), told.pop("output")
+    name = told.pop("name")
+    output = told.pop("output")
     if told.pop("list"):
         sys.stdout.writelines(f"{each:18} {words_of(each)[0]}\n" for each in BENCHMARKS)
     elif told.pop("page"):

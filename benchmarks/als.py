@@ -24,7 +24,8 @@ from fedrec.data.interactions import order_by_item
 from fedrec.factorization.least_squares import solve_clicks
 from fedrec.numerics.threads import cores
 
-RIDGE, ALPHA = 1.0, 1.0
+RIDGE = 1.0
+ALPHA = 1.0
 
 
 def run(*, quick: bool) -> Tables:

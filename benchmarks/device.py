@@ -30,7 +30,8 @@ from benchmarks.results import Row, Tables
 from fedrec.storage import read_json
 from fedrec.transport.channel import Access
 
-_NAME, _WORKER = CLIENTS[0], "fedrec_client.worker_main"
+_NAME = CLIENTS[0]
+_WORKER = "fedrec_client.worker_main"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 

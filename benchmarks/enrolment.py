@@ -28,7 +28,9 @@ from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
 
-_ENROLLED, _NEW, _SERVED = 2**33, 2**34, 2**36
+_ENROLLED = 2**33
+_NEW = 2**34
+_SERVED = 2**36
 """First words of users that are enrolled before, of those that come, and of those that come through
 the service: no user is of two."""
 

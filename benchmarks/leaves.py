@@ -46,9 +46,12 @@ from fedrec_client.leaves import LeafEndpoints
 from fedrec_simulations.runtimes.processes import free_addresses
 
 _ROOT = "root"
-_DRAWN_AT_ONCE, _ATTEMPTS = 2_560, 5
+_DRAWN_AT_ONCE = 2_560
+_ATTEMPTS = 5
 _SMALL = Shape(users_in_batches=256, users_per_batch=64)
-_FIRST, _REST, _ALL = (0, 1), (1, None), (0, None)
+_FIRST = (0, 1)
+_REST = (1, None)
+_ALL = (0, None)
 """Of the batches for each leaf."""
 
 

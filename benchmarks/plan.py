@@ -39,7 +39,9 @@ from fedrec.run.planned_error import fitted, left_out
 from fedrec.run.planning import plan, round_bytes
 from fedrec.settings import Scenario, load
 
-EPSILONS, DELTA, PLANTED = (1.0, 5.0, 20.0, math.inf), 1e-5, "planted"
+EPSILONS = (1.0, 5.0, 20.0, math.inf)
+DELTA = 1e-5
+PLANTED = "planted"
 SIZES = ((2_000, 500), (8_000, 2_000))
 """Users and items of planted ratings, 50 a user."""
 BARS = {"sent": (0.8, 1.2), "received": (0.8, 1.2), "minutes": (0.5, 2.0)}
@@ -78,7 +80,8 @@ def _sources(
     planted: Sequence[tuple[int, int]],
 ) -> Iterator[Source]:
     for path in data:
-        name, whole = Path(path).name, f"data.path={path}"
+        name = Path(path).name
+        whole = f"data.path={path}"
         yield name, name, (whole,)
         yield from ((f"{name}, {n} users", name, (whole, f"data.keep_users={n}")) for n in users)
         yield from (

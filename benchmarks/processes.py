@@ -21,7 +21,9 @@ from fedrec.run.runtime_choice import LOOPBACK, RuntimeChoice
 from fedrec.run.training import Training
 from fedrec.settings import validated
 
-CLIENTS, A_ROUND_S, A_START_S = 2, 10.0, 30.0
+CLIENTS = 2
+A_ROUND_S = 10.0
+A_START_S = 30.0
 
 
 def run(*, quick: bool, data: Sequence[str] = ()) -> Tables:

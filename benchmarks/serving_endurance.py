@@ -49,9 +49,13 @@ from fedrec.serving import bundle
 from fedrec.transport.serving_api import serving_pb2 as pb
 from fedrec_server.serving.refusals import CODE_KEY, Code
 
-MARGIN_MB, EVERY_S = 8.0, 5.0
+MARGIN_MB = 8.0
+EVERY_S = 5.0
 _SETTINGS = ("[models]", "watch_s = 0.1", "kept = 3")
-_QUERIES, _WRONG, _WAIT_S, _SETTLED = 40, 7, 20.0, 0.4
+_QUERIES = 40
+_WRONG = 7
+_WAIT_S = 20.0
+_SETTLED = 0.4
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,9 @@ def random_bundle(path: Path, shape: Shape, *, seed: int) -> str:
     """Write a bundle of standard normal numbers, each category on half of the items; returns its
     version. Nobody can ask with it."""
     rng = np.random.default_rng(seed)
-    m, D, B = shape.items, shape.width, shape.coefficients
+    m = shape.items
+    D = shape.width
+    B = shape.coefficients
     names = Texts.of([f"{j}" for j in range(m)])
     linear = rng.standard_normal((B, D)) / math.sqrt(B)
     arrays: dict[str, npt.NDArray[Any]] = {

@@ -42,7 +42,9 @@ from fedrec.factorization.sampling.blocked_sgd import (
 )
 from fedrec.numerics.threads import cores
 
-RIDGE, RATE, DECAY = 0.03, 0.06, 0.3
+RIDGE = 0.03
+RATE = 0.06
+DECAY = 0.3
 """Of both; the rate of a pass is RATE / (1 + DECAY t).
 
 LIBMF adapts its own from LIBMF_RATE, its authors' choice."""
@@ -57,7 +59,8 @@ def run(*, quick: bool) -> Tables:
     passes = (1, 2) if quick else (1, 2, 4, 8, 16)
     everything = planted(shape, seed=1).interactions
     held_out = np.random.default_rng(1).random(len(everything)) < 0.1
-    train, test = everything.select(~held_out), everything.select(held_out)
+    train = everything.select(~held_out)
+    test = everything.select(held_out)
     floor = planted_truth(shape, seed=1).noise_floor(test)
     d = widths[0]
     # first: it compiles
@@ -94,7 +97,8 @@ def _speeds(train: Interactions, d: int, turns: int) -> list[Row]:
         forms["LIBMF"] = partial(_libmf_fit, train, d, 3)
     took = fastest(forms, turns=turns)
     if "LIBMF" in took:
-        one, three = took.pop("one pass"), took["LIBMF"]
+        one = took.pop("one pass")
+        three = took["LIBMF"]
         took["LIBMF"] = Took((three.wall_s - one.wall_s) / 2, (three.cpu_s - one.cpu_s) / 2)
     ours = took["SGD"]
     return [{"d": d, **_rates(name, each, ours, len(train))} for name, each in took.items()]

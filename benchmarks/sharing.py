@@ -56,7 +56,8 @@ from fedrec_simulations.runtimes.processes import free_addresses
 
 SHAPES = ((3_883, 9, 8), (3_883, 33, 8), (10_677, 33, 8), (40_000, 33, 8))
 """Items, width of a vector, folds: MovieLens 1M's steps, and larger ones."""
-_USERS, _ITEMS_HELD = 256, 150
+_USERS = 256
+_ITEMS_HELD = 150
 
 
 def run(*, quick: bool) -> Tables:

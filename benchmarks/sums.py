@@ -34,7 +34,9 @@ from fedrec.federation.sums import ExactSums
 from fedrec.run.data.partitioning import partition
 from fedrec.settings import load
 
-WIDTH, NUMBERS, _BLOCK = 32, 32 + 32 * 33 // 2, 8_192
+WIDTH = 32
+NUMBERS = 32 + 32 * 33 // 2
+_BLOCK = 8_192
 Once = Callable[[], Float64s]
 
 

@@ -40,7 +40,8 @@ class FedRecError(Exception):
 
     def __init__(self, cause: str, remedy: str) -> None:
         super().__init__(cause)
-        self.cause, self.remedy = cause, remedy
+        self.cause = cause
+        self.remedy = remedy
         self.add_note(f"remedy: {remedy}")  # a traceback in a notebook shows it below the cause
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -88,7 +89,10 @@ class MalformedRowError(DataError):
         remedy: str = "Correct the line, or drop it.",
     ) -> None:
         super().__init__(f"{path}, line {line}: expected {expected}, found {found!r}", remedy)
-        self.path, self.line, self.expected, self.found = path, line, expected, found
+        self.path = path
+        self.line = line
+        self.expected = expected
+        self.found = found
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its own parts."""
@@ -198,7 +202,8 @@ class UnusedColumnsWarning(DataWarning):
 
 def warn(said: DataWarning) -> None:
     """Warn at the line of the caller of fedrec, not at one of ours."""
-    frame, depth = inspect.currentframe(), 1
+    frame = inspect.currentframe()
+    depth = 1
     while frame is not None and frame.f_globals.get("__name__", "").startswith("fedrec."):
         frame = frame.f_back
         depth += 1

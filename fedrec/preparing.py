@@ -115,7 +115,8 @@ def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:
             f"a catalogue of {facts.num_items} item leaves nothing to choose among",
             "Train on data of two items or more.",
         )
-    known, privacy = require(scenario.recipe), scenario.privacy
+    known = require(scenario.recipe)
+    privacy = scenario.privacy
     if facts.kind not in known.kinds:
         raise SettingsError(
             (
@@ -124,7 +125,8 @@ def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:
             ),
             (f"{_AS_KIND[known.kinds[0]]}, or set recipe = one of {fitting(facts.kind)}."),
         )
-    promised, limits = guarantee_of(privacy, users=facts.num_users), privacy.limits
+    promised = guarantee_of(privacy, users=facts.num_users)
+    limits = privacy.limits
     # what sums of weighted reports are divided by
     counted = max(1, round(facts.num_users * mean_weight(limits, promised)))
     whole = RecipeFacts(

@@ -290,7 +290,8 @@ class Scenario(Table):
         return "news" in require(self.recipe).kinds
 
     def _require_three_party_fits(self) -> None:
-        privacy, named = self.privacy, 'privacy.aggregation = "three-party"'
+        privacy = self.privacy
+        named = 'privacy.aggregation = "three-party"'
         if privacy.personal_epsilons and self.learns_news:
             raise ValueError(
                 "privacy.personal_epsilons is of ratings and clicks: leave it out of news"
@@ -386,7 +387,8 @@ def validated(content: dict[str, Any], *, source: str) -> Scenario:
 
 def _remedy(error: Mapping[str, Any], key: str) -> str:
     """What a wrong value should be instead, in words; nothing where the message says it."""
-    found, limits = error["input"], error.get("ctx", {})
+    found = error["input"]
+    limits = error.get("ctx", {})
     if error["type"] == "literal_error":
         near = get_close_matches(
             str(found), re.findall(r"'([^']*)'", str(limits.get("expected", ""))), n=1

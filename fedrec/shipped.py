@@ -29,7 +29,8 @@ def path_of(name: str) -> Path:
     """The file of the shipped scenario of this name (.toml may follow).
 
     Raises SettingsError that names a near one, and all there are."""
-    known, bare = shipped(), name.removesuffix(".toml")
+    known = shipped()
+    bare = name.removesuffix(".toml")
     if bare in known:
         return known[bare]
     near = get_close_matches(bare, known, n=1)

@@ -180,7 +180,8 @@ class RecipeContract:
         list drawn at random."""
         everything = planted(replace(SHAPES["small"], kind=self.kind), seed=2).interactions
         unseen = np.random.default_rng(1).random(len(everything)) < 0.1
-        seen, asked = everything.select(~unseen), everything.select(unseen)
+        seen = everything.select(~unseen)
+        asked = everything.select(unseen)
         made = self.prepared(seen, 20.0)
         *_, last = self.rounds(seen, made)
         model = made.recipe.model(last.state)
@@ -188,7 +189,8 @@ class RecipeContract:
             error = predict(model, seen, asked) - asked.values
             assert float(np.sqrt(np.mean(error**2))) < 0.97 * float(np.std(asked.values))
             return
-        ranker, counts = ranker_of(model), np.bincount(seen.items, minlength=seen.num_items)
+        ranker = ranker_of(model)
+        counts = np.bincount(seen.items, minlength=seen.num_items)
         V = np.asarray(ranker.item_vectors, np.float32)
         chance = np.random.default_rng(3).standard_normal((1, len(V))).astype(np.float32)
         ours = dot_product(np.asarray(ranker.user_vectors(seen), np.float32), V)

@@ -49,7 +49,8 @@ def pytest_collection_finish() -> None:
 
 
 THREATS = Path(__file__).parents[1] / "docs" / "privacy.md"
-COMMAND, PARTIES = "fedrec.cli", {"aggregator", "client", "server"}
+COMMAND = "fedrec.cli"
+PARTIES = {"aggregator", "client", "server"}
 _started = list[str]()
 
 

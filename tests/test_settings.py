@@ -24,10 +24,8 @@ def test_every_shipped_scenario_is_valid() -> None:
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.name)
 def test_a_scenario_s_name_says_which_recipe_it_runs(path: Path) -> None:
     """They run the default, unless the name has a method."""
-    scenario, expected = (
-        load(path),
-        {"ssp2": "published", "privaterec": "privaterec", "convex": "convex-ssp"},
-    )
+    scenario = load(path)
+    expected = {"ssp2": "published", "privaterec": "privaterec", "convex": "convex-ssp"}
     [recipe] = {recipe for word, recipe in expected.items() if word in path.stem} or {"default"}
     assert scenario.recipe == recipe
 

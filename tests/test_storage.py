@@ -27,10 +27,8 @@ def test_arrays_come_back_bit_for_bit_and_the_same_arrays_make_the_same_file(
         "round": np.array(3),
         "empty": np.zeros((0, 2)),
     }
-    first, second = (
-        write_arrays(tmp_path / "a", arrays),
-        write_arrays(tmp_path / "b", dict(reversed(arrays.items()))),
-    )
+    first = write_arrays(tmp_path / "a", arrays)
+    second = write_arrays(tmp_path / "b", dict(reversed(arrays.items())))
     assert first == second
     back = read_arrays(tmp_path / "a")
     for name, array in arrays.items():

@@ -78,9 +78,13 @@ class Calls:
         log: logging.Logger,
         stopping: asyncio.Event,
     ) -> None:
-        self._roster, self._bounds, self._traffic = roster, bounds, Traffic(bounds)
+        self._roster = roster
+        self._bounds = bounds
+        self._traffic = Traffic(bounds)
         self.threads = threads
-        self._metrics, self._log, self._stopping = metrics, log, stopping
+        self._metrics = metrics
+        self._log = log
+        self._stopping = stopping
 
     def unary(
         self, method: RpcMethod, answer: Callable[[Call], Awaitable[Message]]
@@ -189,10 +193,8 @@ class Calls:
             except Exception as failure:
                 # our own fault: its words may quote what a client sent, so they stay here
                 logs.say_failure(self._log, method.name, failure)
-                cause, remedy = (
-                    f"the aggregator failed ({type(failure).__name__})",
-                    "Its log has the place; the request may be sent again.",
-                )
+                cause = f"the aggregator failed ({type(failure).__name__})"
+                remedy = "Its log has the place; the request may be sent again."
                 await self._abort(context, grpc.StatusCode.INTERNAL, methods.FAILED, cause, remedy)
             raise AssertionError("an abort raises")
 

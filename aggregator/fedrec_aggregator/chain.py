@@ -125,7 +125,9 @@ def _head(before: str, content: str) -> str:
 
 def _read(_: int, content: str, head: str) -> LedgerLink:
     fields: dict[str, Any] = json.loads(content)
-    kind, number, time_s = _KINDS[fields.pop("kind")], fields.pop("number"), fields.pop("time_s")
+    kind = _KINDS[fields.pop("kind")]
+    number = fields.pop("number")
+    time_s = fields.pop("time_s")
     return LedgerLink(kind(**fields), number, float(time_s), content, head)
 
 

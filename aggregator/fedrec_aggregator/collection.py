@@ -127,7 +127,8 @@ class Collection:
                 enrolled is None or (enough and self.reported >= enrolled)
             ):
                 self.phase = Phase.RELEASING if enough else Phase.SHORT
-                self._ids, self._users = set(), set()
+                self._ids = set()
+                self._users = set()
                 if not enough:
                     self.sums = None
             return self.phase
@@ -136,7 +137,10 @@ class Collection:
         """Forget what an open round has collected."""
         with self.lock:
             if self.phase is Phase.OPEN:
-                self.phase, self.sums, self._ids, self._users = Phase.SHORT, None, set(), set()
+                self.phase = Phase.SHORT
+                self.sums = None
+                self._ids = set()
+                self._users = set()
             return self.phase
 
     def status(self, *, now_s: float, enrolled: int) -> RoundStatus:
@@ -150,13 +154,15 @@ class Collection:
             )  # fmt: skip
 
     def _add(self, checked: CheckedBatch, counts: Counter[str]) -> int:
-        batch, clipped = checked.batch, checked.clipped
+        batch = checked.batch
+        clipped = checked.clipped
         if self.phase is not Phase.OPEN or self.sums is None:
             counts[Refusal.ROUND_CLOSED.value] += batch.reports.num_users
             return 0
         ids, users, fresh = self._new(names(batch.ids), names(batch.tokens), counts)
         if not fresh.all():
-            batch, clipped = select_users(batch, fresh, self.question.blocks), clipped[fresh]
+            batch = select_users(batch, fresh, self.question.blocks)
+            clipped = clipped[fresh]
         if not users:
             return 0
         try:
@@ -167,7 +173,8 @@ class Collection:
             return 0
         except BaseException:
             # out of memory half way: sums that nobody can vouch for are collected again
-            self.phase, self.sums = Phase.SHORT, None
+            self.phase = Phase.SHORT
+            self.sums = None
             raise
         self._ids |= ids
         self._users |= users
@@ -179,7 +186,9 @@ class Collection:
     ) -> tuple[set[bytes], set[bytes], Bools]:
         """Ids and users not counted before, nor earlier in the same batch, and (num_users,) where
         they are."""
-        new_ids, new_users, fresh = set[bytes](), set[bytes](), np.zeros(len(ids), np.bool_)
+        new_ids = set[bytes]()
+        new_users = set[bytes]()
+        fresh = np.zeros(len(ids), np.bool_)
         for k, (report, user) in enumerate(zip(ids, tokens, strict=True)):
             if report in self._ids or report in new_ids:
                 counts[Refusal.REPLAYED.value] += 1

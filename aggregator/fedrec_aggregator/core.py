@@ -75,8 +75,10 @@ class Aggregator:
         noise: Streams | SystemStreams,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.ledger, self.limits = ledger, limits
-        self._noise, self._clock = noise, clock
+        self.ledger = ledger
+        self.limits = limits
+        self._noise = noise
+        self._clock = clock
         self._one_at_a_time = threading.Lock()  # one enrolment or opening at a time
         self._moved = threading.Condition()  # some round has changed its phase
         self._rounds = dict[tuple[str, int], Collection]()
@@ -170,7 +172,8 @@ class Aggregator:
 
     def budget(self) -> Budget:
         """What is spent over all runs, what the limit leaves, and where noise comes from."""
-        spends, limit = self.ledger.spends(), self.ledger.limit
+        spends = self.ledger.spends()
+        limit = self.ledger.limit
         allowed, delta, unit = (
             (math.inf, 1e-5, "user") if limit is None else (limit.epsilon, limit.delta, limit.unit)
         )
@@ -231,7 +234,8 @@ class Aggregator:
             if (collection := self._rounds.get((run, round))) is not None:
                 self._close_if_due(collection)
                 self._finish(collection)
-            status, left_s = self._status(run, round), patient_until - time.monotonic()
+            status = self._status(run, round)
+            left_s = patient_until - time.monotonic()
             if status.phase in {Phase.RELEASED, Phase.SHORT} or left_s <= 0:
                 return status
             with self._moved:
@@ -366,7 +370,8 @@ class Aggregator:
         with collection.lock:
             if collection.phase is not Phase.RELEASING or collection.working:
                 return
-            collection.working, collection.failure = True, None
+            collection.working = True
+            collection.failure = None
         try:
             self._release(collection)
         except MemoryError as failure:
@@ -388,12 +393,10 @@ class Aggregator:
     def _release(self, collection: Collection) -> None:
         """Charge, then noise, then keep, then publish: what nobody has seen may be done again, what
         somebody may have seen never is."""
-        run, question, plan, ledger = (
-            collection.run,
-            collection.question,
-            collection.plan,
-            self.ledger,
-        )
+        run = collection.run
+        question = collection.question
+        plan = collection.plan
+        ledger = self.ledger
         names = [spec.name for spec in question.releases]
         if ledger.released(run, question.round) is None and collection.sums is not None:
             try:

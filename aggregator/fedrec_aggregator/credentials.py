@@ -191,7 +191,8 @@ class Tokens:
     def __call__(self, auth: AuthContext, metadata: Metadata) -> Caller:
         """Every entry is compared, in constant time: how long it takes says nothing about a
         token."""
-        shown, found = _text(metadata, AUTHORIZATION), list[Caller]()
+        shown = _text(metadata, AUTHORIZATION)
+        found = list[Caller]()
         digest = hashlib.sha256(shown.removeprefix(BEARER).encode()).digest()
         for expected, peer in self._entries:
             if hmac.compare_digest(digest, expected):

@@ -19,7 +19,8 @@ from fedrec.errors import SettingsError
 from fedrec.operations.addresses import Address
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_MOST_BYTES, _TIMEOUT_S = 1 << 30, 20.0
+_MOST_BYTES = 1 << 30
+_TIMEOUT_S = 20.0
 
 
 class Content(Protocol):
@@ -74,9 +75,11 @@ class HttpsContent:
                 f"devices.content = {address!r} is no folder and no https address",
                 "Name the server's devices folder.",
             )
-        self._address, self._most = address.rstrip("/"), most_bytes
+        self._address = address.rstrip("/")
+        self._most = most_bytes
         self._get = get or _getter(ca, urlsplit(address).hostname or "")
-        self._kept, self._lock = OrderedDict[str, bytes](), Lock()
+        self._kept = OrderedDict[str, bytes]()
+        self._lock = Lock()
 
     def told(self) -> bytes:
         """Implements `Content.told`."""

@@ -47,8 +47,12 @@ class DeviceIntake:
     ) -> None:
         """admits: whether a sender, the hash of a device's secret, may take part. source: what a
         server published; without one, what `publish` is given."""
-        self._aggregator, self._admits, self._lock = aggregator, admits, Lock()
-        self._source, self._content, self._told = source, dict[str, bytes](), b"{}"
+        self._aggregator = aggregator
+        self._admits = admits
+        self._lock = Lock()
+        self._source = source
+        self._content = dict[str, bytes]()
+        self._told = b"{}"
 
     def publish(self, terms: Terms, invitation: Invitation) -> None:
         """Let devices answer this round, in the place of the one before."""
@@ -57,12 +61,14 @@ class DeviceIntake:
             announced(array).sha256 in content for array in invitation.question.public.values()
         )
         with self._lock:
-            self._content, self._told = content, told
+            self._content = content
+            self._told = told
 
     def withdraw(self) -> None:
         """No round is open."""
         with self._lock:
-            self._content, self._told = {}, b"{}"
+            self._content = {}
+            self._told = b"{}"
 
     @property
     def told(self) -> bytes:
@@ -130,7 +136,8 @@ def application(intake: DeviceIntake, *, body_s: float = 60.0) -> Starlette:
 
     async def reports(request: Request) -> Response:
         try:
-            run, round = request.path_params["run"], request.path_params["round"]
+            run = request.path_params["run"]
+            round = request.path_params["round"]
             batch, secret = await posted(request)
             receipt = await asyncio.to_thread(intake.report, run, round, batch, secret)
         except RefusedError as refusal:

@@ -18,7 +18,8 @@ from fedrec_aggregator.device_content import Content, FolderContent, HttpsConten
 from fedrec_aggregator.device_intake import DeviceIntake, application
 from fedrec_aggregator.settings_tables import DevicesTable
 
-_CALLS_AT_ONCE, _LOOK_S = 1_000, 0.01
+_CALLS_AT_ONCE = 1_000
+_LOOK_S = 0.01
 
 
 @contextmanager

@@ -92,7 +92,8 @@ def clip(reports: Reports, releases: Sequence[ReleaseSpec]) -> tuple[Reports, Bo
     if not clipped.any():
         return reports, clipped
     factors = np.where(over, radii * (1 - _SLACK) / np.sqrt(np.where(over, squares, 1.0)), 1.0)
-    parts, blocks = iter(reports.blocks), list[BlockReports]()
+    parts = iter(reports.blocks)
+    blocks = list[BlockReports]()
     for release, factor in zip(releases, factors, strict=True):
         blocks += [_scaled(next(parts), spec, factor, reports) for spec in release.blocks]
     return Reports(reports.user_ptr, reports.items, tuple(blocks)), clipped

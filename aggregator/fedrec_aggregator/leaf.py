@@ -137,7 +137,8 @@ class LeafAggregator(LeafRole):
             self._close_if_due(collection)
             if ended:
                 with collection.lock:
-                    collection.phase, collection.sums = Phase.RELEASED, None
+                    collection.phase = Phase.RELEASED
+                    collection.sums = None
                 self._frozen.pop((run, round), None)
         return self._standing(collection)
 
@@ -235,7 +236,9 @@ class RootHeads:
     starts again is told all of it."""
 
     def __init__(self) -> None:
-        self._entries, self._hashes, self._lock = list[str](), [""], Lock()
+        self._entries = list[str]()
+        self._hashes = [""]
+        self._lock = Lock()
 
     @property
     def head(self) -> LedgerHead:

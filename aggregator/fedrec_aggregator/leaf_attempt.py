@@ -74,7 +74,8 @@ class LeafAttempt:
 
     def _look_at(self, leaf: ListedLeaf, plan: Plan, left_s: float) -> str:
         """The leaf's name where it was started again since it was opened, else ""."""
-        mine, opening = self.parts[leaf.name], self.opening
+        mine = self.parts[leaf.name]
+        opening = self.opening
         try:
             standing = self.visits.visit(leaf, run=opening.run, round=opening.round)
             there = (standing.attempt, standing.digest) == (opening.attempt, opening.digest)
@@ -101,7 +102,8 @@ class LeafAttempt:
     ) -> str:
         """Hold the leaf's sums, once: "". "away": it does not answer, or has none yet; "lost": it
         was started again, and reports with it."""
-        mine, opening = self.parts[leaf.name], self.opening
+        mine = self.parts[leaf.name]
+        opening = self.opening
         if mine.standing is None:
             return ""  # it was never opened, so it holds nothing
         try:

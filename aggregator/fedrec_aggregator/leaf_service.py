@@ -41,7 +41,8 @@ class LeafCalls:
     clients."""
 
     def __init__(self, calls: Calls, core: LeafAggregator | LeafOfThreeAggregator) -> None:
-        self._calls, self._core = calls, core
+        self._calls = calls
+        self._core = core
         self._threads = ThreadPoolExecutor(_THREADS, "root")
 
     def unary(self) -> dict[RpcMethod, Callable[[Call], Awaitable[Message]]]:
@@ -59,10 +60,8 @@ class LeafCalls:
     async def _visit(self, call: Call) -> Message:
         require_root(call.caller)
         asked = await self._calls.first(call, pb.VisitLeafRequest)
-        since, growth = (
-            LedgerHead(asked.since_number, asked.since_head),
-            methods.read_growth(asked.growth),
-        )
+        since = LedgerHead(asked.since_number, asked.since_head)
+        growth = methods.read_growth(asked.growth)
         visit = partial(
             self._core.visit, since, growth, run=asked.run, round=asked.round, ended=asked.ended
         )

@@ -41,8 +41,10 @@ class LeafVisits:
             raise ValueError(
                 f"every leaf has a name of its own, found {[leaf.name for leaf in leaves]}"
             )
-        self._ledger, self.leaves = ledger, tuple(leaves)
-        self._heard, self._said = dict[str, LeafStanding](), dict[str, str]()
+        self._ledger = ledger
+        self.leaves = tuple(leaves)
+        self._heard = dict[str, LeafStanding]()
+        self._said = dict[str, str]()
         self._threads = ThreadPoolExecutor(len(leaves), "leaves")
 
     def close(self) -> None:

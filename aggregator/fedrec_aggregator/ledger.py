@@ -84,7 +84,9 @@ class ReleaseLedger(DurableLedger):
         clock: Callable[[], float] = time.time,
         releases_of_runs: int = 0,
     ) -> None:
-        self.folder, self.limit, self._runs_kept = folder, limit, releases_of_runs
+        self.folder = folder
+        self.limit = limit
+        self._runs_kept = releases_of_runs
         super().__init__()
         self._clock = clock
         self._guard = FileLock(
@@ -338,7 +340,8 @@ class ReleaseLedger(DurableLedger):
     def clock_behind(self) -> ClockJump | None:
         """A clock that shows less than the last entry's time, by more than an hour: it was set
         back, or was ahead then."""
-        now_s, last = self._clock(), self._rows.chain.links[-1]
+        now_s = self._clock()
+        last = self._rows.chain.links[-1]
         return ClockJump(last.time_s, now_s) if last.time_s - now_s > LEAST_S else None
 
     def released(self, run: str, round: int) -> RoundStatus | None:
@@ -348,7 +351,8 @@ class ReleaseLedger(DurableLedger):
     def content(self, run: str, round: int) -> bytes | None:
         """The bytes of a published release. Raises RunError where the file is missing or damaged,
         RefusedError (`ROUND_CLOSED`) where it was removed."""
-        status, path = self.released(run, round), self._path(run, round)
+        status = self.released(run, round)
+        path = self._path(run, round)
         if status is None:
             return None
         if (run, round) in self._rows.removed:
@@ -401,7 +405,9 @@ class ReleaseLedger(DurableLedger):
         if not entries:
             return
         with self._durably() as db:
-            links, end, now_s = list[LedgerLink](), self._rows.chain.end, self._clock()
+            links = list[LedgerLink]()
+            end = self._rows.chain.end
+            now_s = self._clock()
             for entry in (*(self._clock_note(now_s) if clock else ()), *entries):
                 links.append(link(entry, time_s=now_s, after=end))
                 end = LedgerHead(end.number + 1, links[-1].head)

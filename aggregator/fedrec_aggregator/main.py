@@ -124,7 +124,9 @@ def _core(settings: AggregatorSettings, ledger: ReleaseLedger, stack: ExitStack)
     """The one that sums alone, a leaf, a root, one of three, or a leaf or root of three.
 
     Raises SettingsError where two of three have one key."""
-    limits, three, leaf = settings.limits.limits(), settings.three_party, settings.leaf
+    limits = settings.limits.limits()
+    three = settings.three_party
+    leaf = settings.leaf
     if leaf is not None and three is None:
         return LeafAggregator(ledger, limits, name=leaf.name, range=token_range(leaf))
     own = (settings.tls.certificate, settings.tls.key) if settings.tls else (None, None)
@@ -194,7 +196,8 @@ def peer_access(settings: AggregatorSettings, peer: PeerTable) -> Access:
     if settings.tls is None or settings.three_party is None:
         own = settings.three_party.place if settings.three_party else 0
         return Access(peer.address, name=str(own), insecure=True)
-    certificate, key = str(settings.tls.certificate), str(settings.tls.key)
+    certificate = str(settings.tls.certificate)
+    key = str(settings.tls.key)
     return Access(
         peer.address, ca=str(peer.ca or ""), pin=peer.pin, certificate=certificate, key=key
     )

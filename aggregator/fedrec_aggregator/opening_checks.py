@@ -98,7 +98,8 @@ def question_of(opening: Opening, plan: Plan) -> Question:
             f"a round takes reports for a positive time, found {opening.timeout_s!r} seconds",
         )
     question = Question(header.round, header.step, {}, header.specs())
-    names, planned = [spec.name for spec in question.releases], {p.name for p in plan.releases}
+    names = [spec.name for spec in question.releases]
+    planned = {p.name for p in plan.releases}
     if not planned.issuperset(names):
         raise refused(
             Refusal.WRONG_PLAN, f"the plan has no releases {sorted(set(names) - planned)}"

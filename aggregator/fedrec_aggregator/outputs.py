@@ -40,7 +40,8 @@ class OutputStore:
 
     def __init__(self, ledger: ReleaseLedger, *, enrolled: Callable[[], int] | None = None) -> None:
         """enrolled: users, for the entry of a release; without it the ledger's own."""
-        self._ledger, self._lock = ledger, RLock()
+        self._ledger = ledger
+        self._lock = RLock()
         self._enrolled = enrolled or (lambda: len(ledger.owners()))
         self._read = dict[tuple[str, int], KeptOutput]()
         self.quorums = dict[tuple[str, int], int]()
@@ -113,11 +114,13 @@ class OutputStore:
         with self._lock:
             if self.published(run, round):
                 return
-            output, known = self.kept(run, round), self._ledger.attempt(run, round)
+            output = self.kept(run, round)
+            known = self._ledger.attempt(run, round)
             if output is None or known is None:
                 raise RunError(f"round {round} of run {run!r} has no output to publish", _RESTORE)
             sha256 = hashlib.sha256(_packed(output)).hexdigest()
-            enrolled, quorum = self._enrolled(), self.quorums.pop((run, round), 0)
+            enrolled = self._enrolled()
+            quorum = self.quorums.pop((run, round), 0)
             status = RoundStatus(
                 run,
                 round,

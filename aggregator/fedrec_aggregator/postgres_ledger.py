@@ -79,8 +79,11 @@ class PostgresLedger(ReleaseLedger):
     ) -> None:
         require("postgres", "a ledger in PostgreSQL")
         self._failures = (import_module("psycopg").Error,)
-        self._conninfo, self.lease_s, self._standby = conninfo, lease_s, standby
-        self._stop, self.epoch = stop or threading.Event(), 0
+        self._conninfo = conninfo
+        self.lease_s = lease_s
+        self._standby = standby
+        self._stop = stop or threading.Event()
+        self.epoch = 0
         super().__init__(folder, limit=limit, clock=clock, releases_of_runs=releases_of_runs)
 
     _remedy = (

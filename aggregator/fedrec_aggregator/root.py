@@ -194,7 +194,8 @@ class RootAggregator(RootRole):
         the next."""
         say_lost(collection.run, collection.question.round, lost)
         with collection.lock:
-            collection.phase, collection.sums = Phase.SHORT, None
+            collection.phase = Phase.SHORT
+            collection.sums = None
         for each in (self._rounds, self._attempts):
             each.pop((collection.run, collection.question.round), None)
 
@@ -205,7 +206,8 @@ class RootAggregator(RootRole):
 
         Raises ProtocolError on sums that cannot be its own."""
         attempt.frozen_s = self._clock() if attempt.frozen_s is None else attempt.frozen_s
-        opening, question = attempt.opening, collection.question
+        opening = attempt.opening
+        question = collection.question
 
         def check(leaf: ListedLeaf, partial: PartialSums) -> None:
             standing = attempt.parts[leaf.name].standing
@@ -228,7 +230,8 @@ class RootAggregator(RootRole):
         with collection.lock:
             _count(collection, partials)
             if collection.sums is None or collection.reported < collection.needed:
-                collection.phase, collection.sums = Phase.SHORT, None
+                collection.phase = Phase.SHORT
+                collection.sums = None
                 return
             total = ExactSums(collection.question.blocks)
             for partial in partials:

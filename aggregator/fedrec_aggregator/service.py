@@ -38,11 +38,13 @@ from fedrec_aggregator.three_party import ThreePartyAggregator
 from fedrec_aggregator.three_party_leaf import LeafOfThreeAggregator
 from fedrec_aggregator.three_party_service import ThreePartyCalls
 
-REPORT_THREADS, SERVER_THREADS = 2, 4
+REPORT_THREADS = 2
+SERVER_THREADS = 4
 """Checking a batch takes about ten times its bytes while it runs, so few run at once; servers call
 seldom."""
 
-_LONGEST_WAIT_S, _LOOK_AGAIN_S = 25.0, 0.05
+_LONGEST_WAIT_S = 25.0
+_LOOK_AGAIN_S = 0.05
 """A waiting server is answered after at most this long, and asks again; meanwhile no thread waits
 for it."""
 
@@ -59,8 +61,12 @@ class AggregatorService:
         metrics: Metrics,
         log: logging.Logger,
     ) -> None:
-        self.core, self.metrics, self.log = core, metrics, log
-        self.stopping, self._roster, self._bounds = asyncio.Event(), roster, bounds
+        self.core = core
+        self.metrics = metrics
+        self.log = log
+        self.stopping = asyncio.Event()
+        self._roster = roster
+        self._bounds = bounds
         self._report_threads = ThreadPoolExecutor(REPORT_THREADS, "reports")
         self._server_threads = threads = ThreadPoolExecutor(SERVER_THREADS, "servers")
         self._calls = Calls(
@@ -113,14 +119,10 @@ class AggregatorService:
 
     def show_state(self) -> None:
         """What is going on, for the metrics; called at every tick."""
-        state, rounds = (
-            self.metrics.state,
-            [
-                each
-                for each in self.core.collections()
-                if each.phase in {Phase.OPEN, Phase.RELEASING}
-            ],
-        )
+        state = self.metrics.state
+        rounds = [
+            each for each in self.core.collections() if each.phase in {Phase.OPEN, Phase.RELEASING}
+        ]
         state.enrolled(self.core.known_enrolled())
         open_ones = [each for each in rounds if each.phase is Phase.OPEN]
         state.doing(Doing.COLLECTING if open_ones else Doing.RELEASING if rounds else Doing.IDLE)
@@ -147,7 +149,8 @@ class AggregatorService:
         logs.say(self.log, event, level=logging.INFO, **fields)
 
     async def _get_growth(self, call: Call) -> Message:
-        asked, peer = await self._calls.first(call, pb.GetGrowthRequest), call.place.peer
+        asked = await self._calls.first(call, pb.GetGrowthRequest)
+        peer = call.place.peer
         since = LedgerHead(asked.number, asked.head)
         if peer.role == "client":
             endpoint = self.core.client_endpoint(peer.name)
@@ -178,7 +181,8 @@ class AggregatorService:
         return pb.EnrollReply(users=users)
 
     async def _report(self, call: Call) -> Message:
-        first, receipt = await self._calls.first(call, pb.ReportFrame), None
+        first = await self._calls.first(call, pb.ReportFrame)
+        receipt = None
         try:
             if first.total_bytes > self.core.limits.max_batch_bytes:
                 raise refused(Refusal.TOO_LARGE, "the batch announces more bytes than are taken")
@@ -276,7 +280,8 @@ class AggregatorService:
         )
 
     def _told(self, status: RoundStatus) -> Message:
-        key, now_s = (status.run, status.round), asyncio.get_running_loop().time()
+        key = (status.run, status.round)
+        now_s = asyncio.get_running_loop().time()
         if status.phase is Phase.OPEN and key not in self._opened:
             self._opened[key] = now_s
             self._say(
@@ -311,7 +316,8 @@ async def _gathered(first: pb.ReportFrame, context: Any) -> bytes:
 
     Raises RefusedError (`MALFORMED`) as soon as there is more than was announced, or at the end
     less."""
-    parts, size = [first.data], len(first.data)
+    parts = [first.data]
+    size = len(first.data)
     while size <= first.total_bytes:
         frame = await context.read()
         if frame is grpc.aio.EOF:

@@ -152,7 +152,8 @@ class AggregatorSettings(PinnedTable):
         callers = {
             name: pin for name, pin in pins.items() if not name.startswith("fedrec:aggregator:")
         }
-        three, known = content.get("three_party"), of_role(pins, "aggregator")
+        three = content.get("three_party")
+        known = of_role(pins, "aggregator")
         if (
             isinstance(three, dict)
             and isinstance(peers := three.get("peers"), list)

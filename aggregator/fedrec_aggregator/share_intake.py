@@ -62,8 +62,12 @@ class ShareIntake:
         place: int,
         attempts: Mapping[tuple[str, int], ThreePartyAttempt],
     ) -> None:
-        self._party, self._turn, self._ledger, self._limits = party, turn, ledger, limits
-        self._place, self._attempts = place, attempts
+        self._party = party
+        self._turn = turn
+        self._ledger = ledger
+        self._limits = limits
+        self._place = place
+        self._attempts = attempts
 
     def take(
         self, sender: str, run: str, round: int, attempt: ThreePartyAttempt, batch: bytes
@@ -80,7 +84,8 @@ class ShareIntake:
             return self._take_site(sender, (run, round), attempt, found, of_site, users)
         if len(users) > self._limits.max_users_per_batch:
             return attempt.turn_away(Refusal.TOO_LARGE, len(users))
-        accepted, rejected = 0, Counter[str]()
+        accepted = 0
+        rejected = Counter[str]()
         with self._turn:
             if self._held_bytes() + len(batch) > self._limits.max_shares_bytes:
                 return attempt.turn_away(Refusal.BUSY, len(users))

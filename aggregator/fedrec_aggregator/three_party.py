@@ -81,7 +81,8 @@ class ThreePartyAggregator(Aggregator):
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         super().__init__(ledger, limits, noise=noise, clock=clock)
-        self.place, self._sleep = place, sleep
+        self.place = place
+        self._sleep = sleep
         self._store = OutputStore(ledger, enrolled=self.known_enrolled)
         self._peers = {i: HeardPeer(endpoint, self.read_list) for i, endpoint in peers.items()}
         self._party = self._rules(names)
@@ -279,7 +280,8 @@ class ThreePartyAggregator(Aggregator):
 
     def _begin(self, opening: Opening) -> None:
         question, plan = self._question(opening)
-        run, key = opening.run, (opening.run, opening.round)
+        run = opening.run
+        key = (opening.run, opening.round)
         needed = self._needed(opening)
         named = bytes.fromhex(report_digest(opening.digest, opening.quorum))
         try:
@@ -342,7 +344,8 @@ class ThreePartyAggregator(Aggregator):
         """Whether that led on, so that it goes on at once; in between, peers and clients are
         answered."""
         with self._turn:
-            before, stood = self._party.progress(run, round), self._party.standing(run, round)
+            before = self._party.progress(run, round)
+            stood = self._party.standing(run, round)
         wanted = before.wanted if before else None
         for i, peer in self._peers.items():
             wants_key = (
@@ -363,7 +366,8 @@ class ThreePartyAggregator(Aggregator):
             self._note_away(i, peer.failure(run, round))
         with self._turn:
             self._party.advance(run, round)
-            after, stands = self._party.progress(run, round), self._party.standing(run, round)
+            after = self._party.progress(run, round)
+            stands = self._party.standing(run, round)
             if published := self._store.published(run, round):
                 self._forget_round(run, round)
         return (
@@ -415,14 +419,13 @@ class ThreePartyAggregator(Aggregator):
         with self._turn:
             if (done := self.ledger.released(run, round)) is not None:
                 return done
-            attempt, progress, kept = (
-                self._shares.get((run, round)),
-                self._party.progress(run, round),
-                self._store.kept(run, round),
-            )
+            attempt = self._shares.get((run, round))
+            progress = self._party.progress(run, round)
+            kept = self._store.kept(run, round)
             if kept is not None and (progress is None or progress.attempt == kept.attempt):
                 known = self.ledger.attempt(run, round)
-                digest, quorum = known.digest if known else "", attempt.quorum if attempt else 0
+                digest = known.digest if known else ""
+                quorum = attempt.quorum if attempt else 0
                 return RoundStatus(
                     run,
                     round,

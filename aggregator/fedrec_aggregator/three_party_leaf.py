@@ -134,7 +134,8 @@ class LeafOfThreeAggregator(LeafRole, ThreePartyAggregator):
     def _where(self, run: str, round: int) -> LeafStanding:
         told = self._told()
         with self._turn:
-            known, progress = self._shares.get((run, round)), self._party.progress(run, round)
+            known = self._shares.get((run, round))
+            progress = self._party.progress(run, round)
         if known is None or progress is None:
             return told
         return replace(

@@ -58,7 +58,8 @@ class RootOfThreeAggregator(RootRole, ThreePartyAggregator):
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._visits, self._patience_s = LeafVisits(ledger, leaves), patience_s
+        self._visits = LeafVisits(ledger, leaves)
+        self._patience_s = patience_s
         self._trees = dict[tuple[str, int], LeafAttempt]()
         party = {"place": place, "names": names, "peers": peers, "clock": clock, "sleep": sleep}
         super().__init__(ledger, limits, noise=noise, **party)  # type: ignore[arg-type]
@@ -98,7 +99,8 @@ class RootOfThreeAggregator(RootRole, ThreePartyAggregator):
 
     def _leaves_go_on(self, run: str, round: int) -> None:
         """Open leaves and hear them; or take their terms, then say the list."""
-        tree, attempt = self._trees.get((run, round)), self._shares.get((run, round))
+        tree = self._trees.get((run, round))
+        attempt = self._shares.get((run, round))
         if tree is None or attempt is None or not tree.turn.acquire(blocking=False):
             return
         try:
@@ -107,7 +109,8 @@ class RootOfThreeAggregator(RootRole, ThreePartyAggregator):
             if progress is None or progress.ended or progress.closed:
                 return
             if tree.frozen_s is None:
-                lost, left_s = list[str](), attempt.deadline_s - self._clock()
+                lost = list[str]()
+                left_s = attempt.deadline_s - self._clock()
                 lost = tree.look(attempt.plan, left_s)
             else:
                 lost = self._take_terms(tree, attempt)
@@ -123,7 +126,9 @@ class RootOfThreeAggregator(RootRole, ThreePartyAggregator):
     def _take_terms(self, tree: LeafAttempt, attempt: ThreePartyAttempt) -> list[str]:
         """Names of leaves that lost their shares. Once every term is here that will be, the list is
         said."""
-        run, round, frozen_s = tree.opening.run, tree.opening.round, tree.frozen_s
+        run = tree.opening.run
+        round = tree.opening.round
+        frozen_s = tree.frozen_s
         assert isinstance(self._party, RootOfThree)
         assert frozen_s is not None
         party = self._party
@@ -144,10 +149,8 @@ class RootOfThreeAggregator(RootRole, ThreePartyAggregator):
         self, run: str, attempt: ThreePartyAttempt, progress: AttemptProgress | None
     ) -> Collection:
         """Counted as leaves said, until their terms are listed."""
-        seen, tree = (
-            super()._seen(run, attempt, progress),
-            self._trees.get((run, attempt.question.round)),
-        )
+        seen = super()._seen(run, attempt, progress)
+        tree = self._trees.get((run, attempt.question.round))
         if tree is None or progress is None or progress.ended or progress.closed:
             return seen
         seen.phase = Phase.OPEN if tree.frozen_s is None else Phase.RELEASING
@@ -159,7 +162,8 @@ class RootOfThreeAggregator(RootRole, ThreePartyAggregator):
 def _term(leaf: ListedLeaf, partial: PartialSums) -> RangeTerm:
     """Raises ProtocolError where the leaf's hashes are none."""
     try:
-        ticket, summed = bytes.fromhex(partial.ticket), bytes.fromhex(partial.summed)
+        ticket = bytes.fromhex(partial.ticket)
+        summed = bytes.fromhex(partial.summed)
     except (TypeError, ValueError):
         ticket = summed = b""
     if {len(ticket), len(summed)} != {HASH_BYTES}:

@@ -29,7 +29,8 @@ class ThreePartyCalls:
     """
 
     def __init__(self, calls: Calls, core: ThreePartyAggregator) -> None:
-        self._calls, self._core = calls, core
+        self._calls = calls
+        self._core = core
         self._threads = ThreadPoolExecutor(_THREADS, "peers")
 
     def unary(self) -> dict[RpcMethod, Callable[[Call], Awaitable[Message]]]:

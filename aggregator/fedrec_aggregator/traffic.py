@@ -23,7 +23,8 @@ class Traffic:
 
     def __init__(self, bounds: TrafficSettings) -> None:
         self._bounds = bounds
-        self._calls, self._bytes = Counter[Caller](), Counter[Caller]()
+        self._calls = Counter[Caller]()
+        self._bytes = Counter[Caller]()
 
     @property
     def calls(self) -> int:
@@ -67,8 +68,10 @@ class TrafficShare:
     works for it have ended."""
 
     def __init__(self, traffic: Traffic, peer: Caller) -> None:
-        self._traffic, self.peer = traffic, peer
-        self._size, self._users = 0, 1
+        self._traffic = traffic
+        self.peer = peer
+        self._size = 0
+        self._users = 1
 
     def reserve(self, size: int) -> None:
         """Set memory aside for this call. Raises RefusedError (`BUSY`)."""

@@ -131,7 +131,8 @@ def batches(
 ) -> Iterator[npt.NDArray[np.int64]]:
     """Consecutive users, at most so many, whose reports on all of their items fit `max_bytes`; at
     least one user."""
-    lengths, start = _lengths(mine, specs), 0
+    lengths = _lengths(mine, specs)
+    start = 0
     while start < mine.num_users:
         sizes = lengths[start : start + users]
         events = np.cumsum(sizes)
@@ -245,7 +246,8 @@ def invented(terms: Terms) -> Private:
             items,
             np.concatenate([[True], few == 0]),
         )
-    kind, values = KINDS[terms.kind], np.concatenate([[low], np.full(len(few), high)])
+    kind = KINDS[terms.kind]
+    values = np.concatenate([[low], np.full(len(few), high)])
     values = (values if kind.rated else np.ones_like(values)).astype(np.float32)
     return Interactions(pointer, items, values, len(terms.items), terms.value_range, kind.name)
 
@@ -284,7 +286,8 @@ def _made_or_silent(
 def _require_form(reports: Reports, specs: tuple[BlockSpec, ...], *, users: int) -> None:
     """ValueError where the reports do not have the announced form: one for each user, one block for
     each spec."""
-    pointer, items = reports.user_ptr, reports.items
+    pointer = reports.user_ptr
+    items = reports.items
     if (
         len(pointer) != users + 1
         or pointer[0] != 0

@@ -96,7 +96,8 @@ class BundleCache:
 
 def _written(path: Path, pieces: Iterable[bytes]) -> str:
     """SHA-256 of what was written."""
-    digest, size = hashlib.sha256(), 0
+    digest = hashlib.sha256()
+    size = 0
     with open(path, "wb") as file:
         for piece in pieces:
             size += len(piece)

@@ -21,11 +21,9 @@ from pathlib import Path
 from fedrec.data.delimited import decoded
 from fedrec.errors import DataError, MalformedRowError
 
-_ITEM, _RATING, _TIME = (
-    ("item", "item_id", "itemid", "movieid", "news_id"),
-    ("rating",),
-    ("timestamp", "time"),
-)
+_ITEM = ("item", "item_id", "itemid", "movieid", "news_id")
+_RATING = ("rating",)
+_TIME = ("timestamp", "time")
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,8 @@ class Delivery:
         packed = pack_reports(Batch(self.ids[users], self.tokens[users], reports), self.digest)
         if self.keep:
             self.keep(self.batches, packed)
-        self.batches, self.bytes_sent = self.batches + 1, self.bytes_sent + len(packed)
+        self.bytes_sent = self.bytes_sent + len(packed)
+        self.batches = self.batches + 1
         assert self.endpoint is not None
         return self.endpoint.report(self.run, self.question.round, packed)
 

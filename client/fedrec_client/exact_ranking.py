@@ -43,7 +43,8 @@ def best(
         found = Exact(bundle)(
             [Query(_unnoised(bundle, window), min(k + len(seen), bundle.size), categories)]
         )[0]
-        rows, scores = found.items.astype(np.int64), found.scores.astype(np.float64)
+        rows = found.items.astype(np.int64)
+        scores = found.scores.astype(np.float64)
     else:
         rows, scores = _by_local_solve(model, bundle, events, categories)
     unseen = ~np.isin(rows, list(seen))
@@ -77,7 +78,8 @@ def _by_local_solve(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """Every item that is allowed, best first, by the vector that the device solves from all
     events."""
-    history, ranker = _interactions(bundle, events), ranker_of(model)
+    history = _interactions(bundle, events)
+    ranker = ranker_of(model)
     scores = (
         ranker.item_vectors.astype(np.float64)
         @ np.asarray(ranker.user_vectors(history), np.float64)[0]
@@ -94,7 +96,8 @@ def _interactions(bundle: Bundle, events: Sequence[Event]) -> Interactions:
 
     Of two events on an item the later counts; a rating that is missing is the best there is, and
     none is off the scale."""
-    kept, clicked = dict(events), bundle.about.family == "clicks"
+    kept = dict(events)
+    clicked = bundle.about.family == "clicks"
     given = [rating for rating in kept.values() if rating is not None]
     scale = bundle.more.get(
         "model.value_range", np.array([min(given, default=0.0), max(given, default=1.0)])

@@ -119,14 +119,17 @@ class Executor:
 
         A SuperNode that ends, or begins again at another address, is waited for."""
         require_pinned_flower()
-        known, runtime, pause_s = "", None, self.poll_s
+        known = ""
+        runtime = None
+        pause_s = self.poll_s
         try:
             while not stop.wait(pause_s):
                 pause_s = min(1.2 * pause_s, max(self.poll_s, self.longest_poll_s))
                 if known != (address := self.address()) or runtime is None:
                     if runtime:
                         runtime.close()
-                    known, runtime = address, RuntimeApi(address, self.secret) if address else None
+                    known = address
+                    runtime = RuntimeApi(address, self.secret) if address else None
                 if runtime and self.step(runtime):
                     pause_s = self.poll_s
         finally:
@@ -196,13 +199,15 @@ class Task:
 
         The bundle arrives here, and goes no further."""
         started = self._call("pull-task-input", PullTaskInputRequest(), PullTaskInputResponse)
-        self.run_id, self.node_id = started.run.run_id, started.context.node_id
+        self.run_id = started.run.run_id
+        self.node_id = started.context.node_id
         found = self._call("pull-messages", PullAppMessagesRequest(), PullAppMessagesResponse)
         if len(found.messages_list) != 1 or len(found.message_object_trees) != 1:
             raise TaskLostError(
                 f"the SuperNode has {len(found.messages_list)} messages for one task"
             )
-        request, tree = message_from_proto(found.messages_list[0]), found.message_object_trees[0]
+        request = message_from_proto(found.messages_list[0])
+        tree = found.message_object_trees[0]
         request.metadata.__dict__["_message_id"] = tree.object_id  # what a reply refers to
         return request, tree
 
@@ -260,7 +265,8 @@ class Task:
         return Node(node_id=self.node_id)
 
     def _contents(self, tree: ObjectTree, max_bytes: int, patience_s: float) -> dict[str, bytes]:
-        contents, size = dict[str, bytes](), 0
+        contents = dict[str, bytes]()
+        size = 0
         for name in dict.fromkeys(node.object_id for node in iterate_object_tree(tree)):
             contents[name] = self._object(name, max_bytes - size, time.monotonic() + patience_s)
             size += len(contents[name])
@@ -269,10 +275,8 @@ class Task:
     def _object(self, name: str, max_bytes: int, deadline: float) -> bytes:
         """Waits for an object that is on its way: the SuperNode announces a message before it has
         all of it."""
-        request, pause_s = (
-            PullObjectRequest(node=self._node, run_id=self.run_id, object_id=name),
-            0.02,
-        )
+        request = PullObjectRequest(node=self._node, run_id=self.run_id, object_id=name)
+        pause_s = 0.02
         while True:
             found = self._call(
                 "pull-object", request, PullObjectResponse, max_bytes=max_bytes + _CONTROL_BYTES
@@ -362,7 +366,8 @@ def unpacked_bytes(contents: Mapping[str, bytes]) -> int:
 
 
 def _bounded(response: httpx.Response, max_bytes: int) -> bytes:
-    parts, size = list[bytes](), 0
+    parts = list[bytes]()
+    size = 0
     for part in response.iter_bytes():
         size += len(part)
         if size > max_bytes:

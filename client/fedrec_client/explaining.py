@@ -103,8 +103,10 @@ def balance(recommender: Recommender) -> str:
 def person(answered: Answered, recommender: Recommender) -> str:
     """What all answers that count are for the whole person, at the person's own number of
     clicks."""
-    ledger, clicks = recommender.ledger, answered.clicks
-    own, whole = ledger.epsilon_of_person(clicks), ledger.epsilon_of_person()
+    ledger = recommender.ledger
+    clicks = answered.clicks
+    own = ledger.epsilon_of_person(clicks)
+    whole = ledger.epsilon_of_person()
     answers = len(ledger.counting)
     limit = "" if math.isinf(ledger.max_user_epsilon) else f" of {ledger.max_user_epsilon:g}"
     asked = f"{answers} fresh answer{'s' * (answers != 1)} on {clicks} click{'s' * (clicks != 1)}"
@@ -149,7 +151,8 @@ def _worded(name: str, value: Any) -> str:
 
 
 def _stayed(answered: Answered, recommender: Recommender) -> Iterator[str]:
-    about, answer = answered.bundle.about, answered.answer
+    about = answered.bundle.about
+    answer = answered.answer
     yield (
         "Stayed on this device: the history, its ratings and times, and the coefficients before "
         "noise."

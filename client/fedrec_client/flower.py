@@ -38,8 +38,11 @@ from fedrec.operations import logs
 from fedrec_client.last_arrays import HeldArrays
 from fedrec_client.refusals import FAILED, UNREACHABLE
 
-MESSAGE, PUBLIC = "fedrec", "public"
-JOIN, ASK, TELL = "join", "ask", "tell"
+MESSAGE = "fedrec"
+PUBLIC = "public"
+JOIN = "join"
+ASK = "ask"
+TELL = "tell"
 REPLY = "reply"
 CODED = "fedrec.coding"
 """Flower's word for how an array is written."""
@@ -81,7 +84,8 @@ def client_app(
 
     held: where the last question's arrays are kept, in memory as long as nothing is said.
     """
-    installed, kept = ClientApp(), held or HeldArrays()
+    installed = ClientApp()
+    kept = held or HeldArrays()
 
     @installed.query(JOIN)
     def join(message: Message, _context: Context) -> Message:
@@ -144,7 +148,8 @@ def _terms(content: RecordDict, max_bytes: int) -> Terms:
 
 
 def _invitation(content: RecordDict, max_public_bytes: int, kept: HeldArrays) -> Invitation:
-    header, plan = _bytes(content, "header"), _bytes(content, "plan")
+    header = _bytes(content, "header")
+    plan = _bytes(content, "plan")
     payloads = {
         name: _payload(name, array) for name, array in _records(content, max_public_bytes).items()
     }

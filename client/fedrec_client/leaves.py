@@ -62,7 +62,8 @@ class LeafEndpoints:
         return self.endpoints[leaf].enroll(mine) if mine else 0
 
     def _all(self, ask: Callable[[int], R], *, needed: int) -> list[R]:
-        said, away = list[R](), list[UnreachableError]()
+        said = list[R]()
+        away = list[UnreachableError]()
         for leaf in range(len(self.endpoints)):
             try:
                 said.append(ask(leaf))
@@ -92,7 +93,8 @@ class LeafDelivery(Delivery):
 
     def _hand_in(self, users: npt.NDArray[np.int64]) -> str | None:
         assert self.leaves is not None
-        places, over = self.leaves.places(self.tokens[users]), list[str | None]()
+        places = self.leaves.places(self.tokens[users])
+        over = list[str | None]()
         for leaf in sorted(set(places.tolist()) - self._away.keys()):
             self.endpoint = self.leaves.endpoints[leaf]
             try:

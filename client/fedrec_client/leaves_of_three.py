@@ -90,17 +90,16 @@ class RangesDelivery(Delivery):
                 part.hand_in(users_per_batch=users_per_batch, batch_bytes=batch_bytes)
             except (UnreachableError, RefusedError) as failure:
                 failures.append(failure)
-            self.batches, self.bytes_sent = (
-                self.batches + part.batches,
-                self.bytes_sent + part.bytes_sent,
-            )
+            self.batches = self.batches + part.batches
+            self.bytes_sent = self.bytes_sent + part.bytes_sent
             self._count(Receipt(part.accepted, part.rejected))
         if failures:
             raise failures[0]
 
     def _part(self, way: ThreeWay, users: npt.NDArray[np.int64]) -> SharedDelivery:
         """Delivery of the users of one range."""
-        keep, before = self.keep, self.batches
+        keep = self.keep
+        before = self.batches
         return SharedDelivery(
             self.run,
             self.question,

@@ -171,10 +171,8 @@ class ClientLedger(SqliteLedger[RoundCharge]):
             return
         if (promised.unit, promised.neighbours) != (self.limit.unit, self.limit.neighbours):
             return
-        mu, allowed = (
-            mu_for(promised.epsilon, promised.delta),
-            mu_for(self.limit.epsilon, self.limit.delta),
-        )
+        mu = mu_for(promised.epsilon, promised.delta)
+        allowed = mu_for(self.limit.epsilon, self.limit.delta)
         if mu**2 + self._spent().mu ** 2 > (allowed * (1 + _CLEARLY)) ** 2:
             raise self._no_room(f"it takes epsilon {promised.epsilon:.4g}")
 

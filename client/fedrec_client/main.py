@@ -68,7 +68,8 @@ def run(
     """
     require_pinned_flower()
     keep_little()
-    folder, ended = Path(settings.state), stop or threading.Event()
+    folder = Path(settings.state)
+    ended = stop or threading.Event()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _signals(ended), ExitStack() as stack:
         file = Path(settings.log) if settings.log else None

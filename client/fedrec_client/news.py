@@ -119,14 +119,14 @@ class NewsParticipant:
         """`folder` keeps terms and what was asked. renew: as of `participant.Participant`.
 
         `seed` is of a rehearsal's noise: with None it is secret, as it must be."""
-        self.name, self.users, self.ledger, self._folder, self._notes = (
-            name,
-            users,
-            ledger,
-            folder,
-            Notes(folder),
-        )
-        self._trust, self._seed, self._mutex = trust or NewsTrust(), seed, threading.Lock()
+        self.name = name
+        self.users = users
+        self.ledger = ledger
+        self._folder = folder
+        self._notes = Notes(folder)
+        self._trust = trust or NewsTrust()
+        self._seed = seed
+        self._mutex = threading.Lock()
         self._run: _Run | None = None
         self._renew = renew
         self._names = tuple(
@@ -181,13 +181,10 @@ class NewsParticipant:
             and not self._copy(run).exists()
             and (users := self._renew()) is not None
         ):
-            self.users, self._names = (
-                users,
-                tuple(
-                    token.tobytes().hex()
-                    for token in user_tokens(self.ledger.secret, users.user_ids)
-                ),
+            self._names = tuple(
+                token.tobytes().hex() for token in user_tokens(self.ledger.secret, users.user_ids)
             )
+            self.users = users
 
     def _open(self, terms: Terms) -> _Run:
         scenario = scenario_of(terms.recipe)
@@ -238,7 +235,8 @@ class NewsParticipant:
         told = np.add.reduceat(data.clicked, data.candidate_ptr[:-1]) if len(data) else np.zeros(0)
         if told.all() or scenario.news.no_click == "report":
             return data
-        clicked, key = data.clicked.copy(), derive(self.ledger.secret, f"news-no-click/{terms.run}")
+        clicked = data.clicked.copy()
+        key = derive(self.ledger.secret, f"news-no-click/{terms.run}")
         for impression in np.flatnonzero(told == 0).tolist():
             start, stop = data.candidate_ptr[impression : impression + 2].tolist()
             clicked[
@@ -275,8 +273,10 @@ class NewsParticipant:
     # --- additive: once ---
 
     def _report(self, known: _Run, ask: Ask, digest: str) -> Arrays:
-        scenario, H = known.scenario, known.scenario.news.history
-        table, strangers = self._table(known, ask), _strangers(known)
+        scenario = known.scenario
+        H = known.scenario.news.history
+        table = self._table(known, ask)
+        strangers = _strangers(known)
         plan = plan_of(scenario)
         _rehearse(lambda: collect(strangers, table, plan, history=H, noise=_public(strangers)))
         self._pay(
@@ -314,7 +314,8 @@ class NewsParticipant:
     # --- in rounds ---
 
     def _gradient(self, known: _Run, ask: Ask, digest: str) -> Arrays:
-        parameters, cohort = ask.public.get("parameters"), ask.public.get("cohort")
+        parameters = ask.public.get("parameters")
+        cohort = ask.public.get("cohort")
         if (
             parameters is None
             or cohort is None
@@ -356,7 +357,9 @@ class NewsParticipant:
 
     def _device(self, known: _Run, passes: int) -> _Device:
         if self._made is None or self._made[:2] != (known.terms.run, passes):
-            form, scenario, strangers = rounds_of(known.scenario), known.scenario, _strangers(known)
+            form = rounds_of(known.scenario)
+            scenario = known.scenario
+            strangers = _strangers(known)
             news, vectors = self.users.catalogue(known.terms, seed=scenario.seed)
             model = news_model(scenario, news, vectors, basis=form.basis(scenario))
             rehearsal = form.device(scenario, strangers, passes, _public(strangers))

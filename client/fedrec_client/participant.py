@@ -113,17 +113,18 @@ class Participant:
         personal_epsilon: the most that one run may cost each user.
         renew: the users when a new run begins, None where they are as before (`renewal`).
         """
-        self.name, self.users, self.ledger, self._endpoint, self._notes = (
-            name,
-            users,
-            ledger,
-            endpoint,
-            Notes(folder),
-        )
-        self._users_per_batch, self._keep_sent = users_per_batch, keep_sent
-        self._allow_not_established, self._bounds = allow_not_established, bounds or AnswerBounds()
+        self.name = name
+        self.users = users
+        self.ledger = ledger
+        self._endpoint = endpoint
+        self._notes = Notes(folder)
+        self._users_per_batch = users_per_batch
+        self._keep_sent = keep_sent
+        self._allow_not_established = allow_not_established
+        self._bounds = bounds or AnswerBounds()
         self._personal_epsilon = personal_epsilon
-        self._tokens, self._renew = user_tokens(ledger.secret, users.user_ids), renew
+        self._tokens = user_tokens(ledger.secret, users.user_ids)
+        self._renew = renew
         self._known: tuple[Terms, Private] | None = None
         self._mutex = threading.Lock()
 
@@ -185,7 +186,8 @@ class Participant:
     def _see_the_aggregators_ledger(self) -> None:
         """Raises RefusedError (`STALE_LEDGER`) where it, or this client's own, has gone back in
         time."""
-        endpoint, charged = self._endpoint, len(self.ledger.entries)
+        endpoint = self._endpoint
+        charged = len(self.ledger.entries)
         if isinstance(endpoint, ThreeWay | LeavesOfThree):
             endpoint.follow([self.ledger.of_aggregator(place) for place in range(3)], charged)
         else:
@@ -202,7 +204,8 @@ class Participant:
 
     def _answer(self, invitation: Invitation) -> Answer:
         terms, mine = self._terms(invitation.run)
-        question, plan = invitation.question, Plan.of(invitation.plan.content())
+        question = invitation.question
+        plan = Plan.of(invitation.plan.content())
         header = question_header(question, run=invitation.run, plan=plan.digest())
         read_header(header)  # names and sizes, as if it had come as bytes
         step = step_of(question, terms)
@@ -242,7 +245,8 @@ class Participant:
         )
 
     def _charged(self, terms: Terms, promised: Guarantee) -> Guarantee:
-        own, delta = self._personal_epsilon, self.ledger.limit.delta
+        own = self._personal_epsilon
+        delta = self.ledger.limit.delta
         return charged(terms, promised, own=own, delta=delta)
 
     def _terms(self, run: str) -> tuple[Terms, Private]:
@@ -306,7 +310,8 @@ class Participant:
         return Delivery(*about, self._endpoint, keep)
 
     def _deliver(self, delivery: Delivery, header: bytes, quorum: int) -> Answer:
-        refusal, cause = "", ""
+        refusal = ""
+        cause = ""
         try:
             delivery.hand_in(
                 users_per_batch=self._users_per_batch, batch_bytes=self._bounds.batch_bytes
@@ -327,7 +332,8 @@ class Participant:
         answer = Answer(
             self.name, self.users.num_users, delivery.accepted, delivery.rejected, refusal, cause
         )
-        receipt, round = Receipt(answer.accepted, answer.rejected), delivery.question.round
+        receipt = Receipt(answer.accepted, answer.rejected)
+        round = delivery.question.round
         try:
             self._notes.keep_receipt(
                 delivery.run, round, header, quorum, receipt, delivery.batches, delivery.bytes_sent

@@ -129,10 +129,8 @@ class PublicModel:
         that is no click, or of an item that the catalogue lacks, is a click on the anonymous item:
         what the server says of the catalogue and of ratings does not take the padding off.
         """
-        rows, counted = (
-            self.rows(clicks),
-            np.array([self._counts(click) for click in clicks.events], np.bool_),
-        )
+        rows = self.rows(clicks)
+        counted = np.array([self._counts(click) for click in clicks.events], np.bool_)
         rows = (
             np.where(counted & (rows >= 0), rows, self.bundle.size)
             if self.padded

@@ -55,7 +55,8 @@ class LocalReaders:
             raise DataError(
                 f"the run is about {terms.kind}, the data holds clicks on news", "Do not take part."
             )
-        place, data = self._numbers(terms).astype(np.int32), self.clicks
+        place = self._numbers(terms).astype(np.int32)
+        data = self.clicks
         placed = replace(
             data,
             num_news=len(terms.items),

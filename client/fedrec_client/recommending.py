@@ -148,10 +148,8 @@ class Recommender:
         _require_above_0("--delta", delta)
         if delta >= 1:
             raise SettingsError(f"--delta is {delta:g}", "Give a probability below 1.")
-        self.guarantee, self._keys = (
-            Guarantee(epsilon, delta, "click", "replace"),
-            keys or SystemStreams(),
-        )
+        self.guarantee = Guarantee(epsilon, delta, "click", "replace")
+        self._keys = keys or SystemStreams()
         self._server = (
             connect(server, trust or Trust(), timeout_s=timeout_s)
             if isinstance(server, str)
@@ -202,7 +200,8 @@ class Recommender:
         answer, whatever the clicks are now. Raises BudgetExceededError, ProtocolError, RunError,
         SettingsError; none of them because of what the clicks are.
         """
-        began, paid = len(self._server.journal), False
+        began = len(self._server.journal)
+        paid = False
         # of every call, so that what comes back later is known to have been away
         edit = self.ledger.edit_of(clicks.digest)
         for attempt in range(_ATTEMPTS):
@@ -354,14 +353,16 @@ def _query(
     """What leaves.
 
     An answer that was drawn for another version is decoded again, which is post-processing."""
-    sent, bundle = answer.sent, model.bundle
+    sent = answer.sent
+    bundle = model.bundle
     if answer.version != model.version and isinstance(answer.event, GaussianEvent):
         sent = query(bundle, Coefficients(answer.raw[None], answer.noise_std, answer.event))[0]
     return ServingQuery(bundle.version, sent, asked, tuple(categories), bits)
 
 
 def _checked(reply: ServingReply, bundle: Bundle, asked: int) -> npt.NDArray[np.int64]:
-    rows, scores = reply.items, reply.scores
+    rows = reply.items
+    scores = reply.scores
     whole = (
         reply.version == bundle.version
         and rows.ndim == 1

@@ -22,7 +22,9 @@ from fedrec.operations import logs
 
 T = TypeVar("T")
 
-UNREACHABLE, FAILED, UNSUITED = "unreachable", "failed", "unsuited"
+UNREACHABLE = "unreachable"
+FAILED = "failed"
+UNSUITED = "unsuited"
 """Codes of answers besides `Refusal`: the aggregator did not answer; the client's own disk or
 ledger failed; the run is about another kind of data, or another scale."""
 

@@ -25,7 +25,9 @@ class Renewal(Generic[Users]):
     """Reads `path` by `read`, and again where it changed."""
 
     def __init__(self, path: Path, read: Callable[[], Users]) -> None:
-        self._path, self._read, self._stamp = path, read, _stamp(path)
+        self._path = path
+        self._read = read
+        self._stamp = _stamp(path)
 
     def __call__(self) -> Users | None:
         """The users where the files have changed, None where they have not.
@@ -39,10 +41,8 @@ class Renewal(Generic[Users]):
         try:
             users = self._read()
         except Exception as failure:  # a reader's words quote rows
-            cause, remedy = (
-                "this client's data cannot be read any more",
-                "Correct the files: fedrec doctor says what is wrong.",
-            )
+            cause = "this client's data cannot be read any more"
+            remedy = "Correct the files: fedrec doctor says what is wrong."
             logs.say(
                 log,
                 "data-unreadable",

@@ -28,7 +28,8 @@ class Notes:
     """The folders `terms` and `sent` of a client's state."""
 
     def __init__(self, folder: Path) -> None:
-        self._terms, self._sent = folder / "terms", folder / "sent"
+        self._terms = folder / "terms"
+        self._sent = folder / "sent"
 
     def keep_terms(self, terms: Terms) -> None:
         """Durably; again with the same terms is the same.

@@ -95,7 +95,8 @@ def event_of(mu: float, padding: float = 0.0) -> Event:
 def _read(_: int, row: tuple[Any, ...], head: str) -> PaidAnswer:
     number, time_s, version, asked_with, history, *exact, raw, sent = row
     mu, padding, noise_std = (float.fromhex(text) for text in exact)
-    release, left = np.frombuffer(raw, np.float64), np.frombuffer(sent, np.float32)
+    release = np.frombuffer(raw, np.float64)
+    left = np.frombuffer(sent, np.float32)
     return PaidAnswer(
         number, time_s, version, asked_with, history, mu, padding, noise_std, release, left, head
     )

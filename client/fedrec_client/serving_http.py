@@ -138,7 +138,8 @@ class HttpServer:
 
     def _open(self) -> httpx.Client:
         if self._client is None:
-            where, plain = Address.of(self.access.address), self.access.insecure
+            where = Address.of(self.access.address)
+            plain = self.access.insecure
             self._client = httpx.Client(
                 base_url=f"http{'' if plain else 's'}://{where}",
                 verify=False if plain else self._context(where),

@@ -29,12 +29,15 @@ from fedrec.transport.serving_api import serving_pb2 as pb
 
 R = TypeVar("R")
 
-WRONG_VERSION, BUSY, DRAINING = "wrong-version", "busy", "draining"
+WRONG_VERSION = "wrong-version"
+BUSY = "busy"
+DRAINING = "draining"
 NEWEST = "0" * 16
 """Instead of a version: whichever is the newest."""
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["Recommender"].full_name
-_ATTEMPTS, _PAUSE_S = 3, 0.2
+_ATTEMPTS = 3
+_PAUSE_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,8 @@ class GrpcServer:
             self._channel.close()
 
     def _recommend(self, request: pb.RecommendRequest) -> ServingReply:
-        path, body = f"/{_SERVICE}/Recommend", request.SerializeToString()
+        path = f"/{_SERVICE}/Recommend"
+        body = request.SerializeToString()
         call = self._open().unary_unary(path, bytes, pb.RecommendReply.FromString)
         self.journal.append(Left(path, (), body))
         try:
@@ -144,10 +148,8 @@ class GrpcServer:
         )
 
     def _pieces(self, version: str) -> Iterator[tuple[str, bytes]]:
-        path, body = (
-            f"/{_SERVICE}/GetModel",
-            pb.GetModelRequest(version=int(version, 16)).SerializeToString(),
-        )
+        path = f"/{_SERVICE}/GetModel"
+        body = pb.GetModelRequest(version=int(version, 16)).SerializeToString()
         call = self._open().unary_stream(path, bytes, pb.ModelPiece.FromString)
         self.journal.append(Left(path, (), body))
         pieces = call(body, timeout=60 * self.timeout_s)
@@ -207,12 +209,11 @@ def lost(address: str, why: str) -> UnreachableError:
 
 
 def _meaning(error: Any, address: str) -> ProtocolError:
-    trailing, status, details = (
-        dict(error.trailing_metadata() or ()),
-        error.code(),
-        str(error.details()),
-    )
-    code, remedy = trailing.get(CODE_KEY, ""), trailing.get(REMEDY_KEY, b"")
+    trailing = dict(error.trailing_metadata() or ())
+    status = error.code()
+    details = str(error.details())
+    code = trailing.get(CODE_KEY, "")
+    remedy = trailing.get(REMEDY_KEY, b"")
     if code:
         return told(
             str(code),

@@ -46,10 +46,8 @@ class LocalUsers:
     out_of_range: Literal["refuse", "clip"] = "refuse"
 
     def __post_init__(self) -> None:
-        found, named = (
-            (self.events.num_users, self.events.num_items),
-            (len(self.user_ids), len(self.item_ids)),
-        )
+        found = (self.events.num_users, self.events.num_items)
+        named = (len(self.user_ids), len(self.item_ids))
         if found != named:
             raise ValueError(
                 f"{found[0]} users x {found[1]} items, but {named[0]} x {named[1]} are named"
@@ -187,7 +185,8 @@ def read_shard(path: Path) -> LocalUsers:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
         if metadata.get("format") != SHARD_FORMAT:
             raise ValueError(f"its format is {metadata.get('format')!r}, expected {SHARD_FORMAT!r}")
-        items, users = _unpacked(arrays["item_ids"]), _unpacked(arrays["user_ids"])
+        items = _unpacked(arrays["item_ids"])
+        users = _unpacked(arrays["user_ids"])
         return LocalUsers(_checked(_events(arrays, metadata, num_items=len(items))), items, users)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist", "Check data.path.") from None
@@ -212,7 +211,8 @@ def _events(
         words.dtype != np.uint64 or len(words) + 1 != len(arrays["user_ptr"])
     ):
         raise ValueError("user_words must be one uint64 for each user")
-    low, high = float.fromhex(metadata["lowest"]), float.fromhex(metadata["highest"])
+    low = float.fromhex(metadata["lowest"])
+    high = float.fromhex(metadata["highest"])
     columns = arrays["user_ptr"], arrays["items"], arrays["values"]
     return Interactions(*columns, num_items, (low, high), kind, user_words=words)  # type: ignore[arg-type]
 

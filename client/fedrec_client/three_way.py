@@ -169,14 +169,16 @@ class SharedDelivery(Delivery):
     def _hand_in_sum(self, *, users_per_batch: int, batch_bytes: int) -> None:
         """All users of the site in one message (`site_sums`): shorter than their rows."""
         assert self.three is not None
-        total, everybody = SiteSum(self._layout), np.arange(self.mine.num_users)
+        total = SiteSum(self._layout)
+        everybody = np.arange(self.mine.num_users)
         for users in batches(
             self.mine, self.question.blocks, users=users_per_batch, max_bytes=batch_bytes
         ):
             total.add(plain_numbers(self._answered(users), self._layout))
             self.batches += 1
         numbers = total.rows()
-        tokens, of = self._names(self.tokens, everybody), self._names(self.ids, everybody)
+        tokens = self._names(self.tokens, everybody)
+        of = self._names(self.ids, everybody)
         sent = addressed(
             numbers,
             row_names(of, len(numbers)),
@@ -199,15 +201,18 @@ class SharedDelivery(Delivery):
     def _sent(self, users: npt.NDArray[np.int64]) -> Receipt:
         assert self.three is not None
         reports = self._answered(users)
-        ids, tokens = self._names(self.ids, users), self._names(self.tokens, users)
-        numbers, shape = plain_numbers(reports, self._layout), self._layout
+        ids = self._names(self.ids, users)
+        tokens = self._names(self.tokens, users)
+        numbers = plain_numbers(reports, self._layout)
+        shape = self._layout
         if shape.checked is not None:
             numbers = with_own_noise(
                 numbers, shape, noise_keys(numbers, ids, self._ticket, secret=self.secret)
             )
         sent = addressed(numbers, ids, tokens, self._ticket, secret=self.secret)
         messages = [pack_shares(some, place, self._ticket) for place, some in enumerate(sent)]
-        self.batches, self.bytes_sent = self.batches + 1, self.bytes_sent + sum(map(len, messages))
+        self.bytes_sent = self.bytes_sent + sum(map(len, messages))
+        self.batches = self.batches + 1
         return self._told(messages, tokens)
 
     def _told(self, messages: Sequence[bytes], tokens: Sequence[bytes]) -> Receipt:

@@ -62,7 +62,9 @@ class Worker:
     with the body."""
 
     def __init__(self, settings: ClientSettings, metrics: Metrics) -> None:
-        self._begin, self._metrics, self._clocks = Begin(settings), metrics, Clocks()
+        self._begin = Begin(settings)
+        self._metrics = metrics
+        self._clocks = Clocks()
         self._child: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
@@ -152,7 +154,10 @@ class Worker:
 
     def _end(self) -> int:
         """Its exit status, once it has ended."""
-        connection, child, self._connection, self._child = self._connection, self._child, None, None
+        connection = self._connection
+        child = self._child
+        self._connection = None
+        self._child = None
         if connection is not None:
             connection.close()
         return parent_death.ended(child, _GRACE_S) if child is not None else 0

@@ -51,7 +51,8 @@ class Counted:
     """A participant whose answers and budget are counted for Prometheus."""
 
     def __init__(self, participant: Participant | NewsParticipant, metrics: Metrics) -> None:
-        self._participant, self._metrics = participant, metrics
+        self._participant = participant
+        self._metrics = metrics
         metrics.state.enrolled(participant.users.num_users)
         self._rest()
         self._budget()
@@ -117,7 +118,9 @@ class SentMetrics:
     def __init__(
         self, send: Callable[[tuple[Any, ...]], None], metrics: Any, path: tuple[str, ...] = ()
     ) -> None:
-        self._send, self._metrics, self._path = send, metrics, path
+        self._send = send
+        self._metrics = metrics
+        self._path = path
 
     def __getattr__(self, name: str) -> SentMetrics:
         return SentMetrics(self._send, getattr(self._metrics, name), (*self._path, name))

@@ -98,7 +98,8 @@ class PrivacyCurve:
                 for at, _, found in self.points
                 if at == epsilon
             ]
-            mean, n = sum(values) / len(values), len(values)
+            mean = sum(values) / len(values)
+            n = len(values)
             std = (
                 math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1)) if n > 1 else None
             )
@@ -197,15 +198,18 @@ def privacy_curve(
     [1.0, 5.0]
     """
     try:
-        chosen, drawn = [float(epsilon) for epsilon in epsilons], [int(seed) for seed in seeds]
+        chosen = [float(epsilon) for epsilon in epsilons]
+        drawn = [int(seed) for seed in seeds]
     except (TypeError, ValueError):
-        chosen, drawn = [], []
+        chosen = []
+        drawn = []
     if not chosen or not drawn:
         raise SettingsError(
             f"a curve needs a list of epsilons and one of seeds, found {epsilons!r} and {seeds!r}",
             "For example epsilons=[1, 5, 20], seeds=range(3).",
         )
-    cutoffs, points = cutoffs_of(k), list[tuple[float, int, Evaluation]]()
+    cutoffs = cutoffs_of(k)
+    points = list[tuple[float, int, Evaluation]]()
     require_test_set(test)
     if isinstance(train, TrainingSet):
         require_untrained(train.split, test)
@@ -216,10 +220,13 @@ def privacy_curve(
             points.append((epsilon, seed, evaluate(copy, test, k=cutoffs, controls=False)))
     with one_blas_thread():
         rivals = controls_of(test, cutoffs, ranking=True, seed=drawn[0]) if controls else {}
-    first, guarantee = points[0][2], points[0][2].guarantee
+    first = points[0][2]
+    guarantee = points[0][2].guarantee
     metric = "rmse" if "rmse" in first.metrics else f"ndcg@{max(cutoffs)}"
     found = {name: outcome.metrics() for name, outcome in rivals.items()}
-    unit, neighbours, of_ratings = guarantee.unit, guarantee.neighbours, metric == "rmse"
+    unit = guarantee.unit
+    neighbours = guarantee.neighbours
+    of_ratings = metric == "rmse"
     return PrivacyCurve(
         type(model).__name__,
         unit,

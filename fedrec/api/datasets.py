@@ -280,7 +280,8 @@ def undivided(data: Dataset) -> TrainingSet:
     source = data.source
     if source.given_test is not None:
         return data.split("given")[0]
-    events, own = source.interactions, source.given_validation
+    events = source.interactions
+    own = source.given_validation
     split = given(events, events.select(np.zeros(len(events), bool)), seed=1, validation=own)
     return TrainingSet(source, replace(split, not_covered=source.provenance.not_covered))
 

@@ -124,7 +124,8 @@ def load(folder: str | Path) -> Recommender:
     """
     place = Path(folder)
     released = read_released(place)
-    kind, promised = _METHODS.get(released.recipe, MatrixFactorization), released.guarantee
+    kind = _METHODS.get(released.recipe, MatrixFactorization)
+    promised = released.guarantee
     params: dict[str, Any] = {
         "epsilon": promised.epsilon,
         "delta": promised.delta,

@@ -107,7 +107,8 @@ class Histories:
     def _of_series(self, series: Any) -> list[Entry]:
         """A pandas Series: ids where it is called as items are, or has rows' numbers for an index;
         otherwise ratings by its index."""
-        values, index = series.tolist(), series.index
+        values = series.tolist()
+        index = series.index
         names = [name for name in (series.name, index.name) if isinstance(name, str)]
         called_items = isinstance(series.name, str) and self._is("item", series.name)
         counted = type(index).__name__ == "RangeIndex" and index.name is None and index.step == 1
@@ -187,7 +188,8 @@ def warn_of_unknown(
     for items in lacking:
         for item in items:
             require_no_misspelling(item, known)
-    count, total = sum(map(len, lacking)), sum(map(len, given))
+    count = sum(map(len, lacking))
+    total = sum(map(len, given))
     if not count:
         return
     first = next(item for items in lacking for item in items)

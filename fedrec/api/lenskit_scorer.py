@@ -74,7 +74,8 @@ class PrivateScorer(Component[ItemList], Trainable):
         past = asked.user_items
         if past is None or not known:
             return ItemList(items, scores=scores)
-        held, ratings = [str(item) for item in past.ids()], past.field("rating")
+        held = [str(item) for item in past.ids()]
+        ratings = past.field("rating")
         rated = self.config.rating_range is not None and ratings is not None
         history: Any = dict(zip(held, map(float, ratings), strict=True)) if rated else held
         history = (

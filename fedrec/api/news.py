@@ -182,14 +182,12 @@ class NewsRecommender(Parameters):
         seed: int = 1,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        self.epsilon, self.delta, self.variant, self.noise, self.seed, self.settings = (
-            epsilon,
-            delta,
-            variant,
-            noise,
-            seed,
-            settings,
-        )
+        self.epsilon = epsilon
+        self.delta = delta
+        self.variant = variant
+        self.noise = noise
+        self.seed = seed
+        self.settings = settings
         self._bundle: Bundle | None = None
         self.result: Mapping[str, Any] = {}
 
@@ -271,12 +269,14 @@ class NewsRecommender(Parameters):
         require_length(k)
         given = [item for item, _ in Histories().entries(history)]
         warn_of_unknown([given], set(self._bundle.ids.all()), self._bundle.ids[0])
-        model, clicks = PublicModel(self._bundle), Clicks.of([str(item) for item in given])
+        model = PublicModel(self._bundle)
+        clicks = Clicks.of([str(item) for item in given])
         rows = [int(row) for row in model.rows(clicks) if row >= 0]
         found, scores = best(
             self._bundle, model.window(clicks), [(row, None) for row in rows], k=k, categories=0
         )
-        ids, titles = self._bundle.ids, self._bundle.titles
+        ids = self._bundle.ids
+        titles = self._bundle.titles
         names = ([ids[int(row)] for row in found], [titles[int(row)] for row in found])
         return pl.DataFrame(
             {"rank": range(1, len(found) + 1), "item": names[0], "title": names[1], "score": scores}
@@ -288,7 +288,8 @@ class NewsRecommender(Parameters):
         Readers' reports, metrics and the report stay in the run, `result["run_dir"]`. Raises
         RunError where the folder is a file or cannot be written."""
         self._require_fitted()
-        run, target = Path(self.result["run_dir"]), Path(folder)
+        run = Path(self.result["run_dir"])
+        target = Path(folder)
         if target.is_file():
             raise RunError(f"{folder} is a file", "Give an empty or a new folder.")
         with writing(target, "Give another folder."):

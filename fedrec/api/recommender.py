@@ -60,13 +60,11 @@ class Recommender(Parameters):
         seed: int = 1,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        self.epsilon, self.delta, self.noise, self.seed, self.settings = (
-            epsilon,
-            delta,
-            noise,
-            seed,
-            settings,
-        )
+        self.epsilon = epsilon
+        self.delta = delta
+        self.noise = noise
+        self.seed = seed
+        self.settings = settings
         self._released: Released | None = None
         self._evaluated: tuple[Source, Split] | None = None
         self._keep: Kept | None = None
@@ -131,11 +129,10 @@ class Recommender(Parameters):
                 f"fit needs a training set, found a {type(train).__name__}",
                 "Give data.split()[0], or Dataset.from_frame(frame).",
             )
-        told, scenario = require_callbacks(callbacks), self.scenario()
-        facts, budget = (
-            public_facts(scenario, chosen.source, chosen.split),
-            budget_of(scenario.privacy, chosen.source.provenance.files),
-        )
+        told = require_callbacks(callbacks)
+        scenario = self.scenario()
+        facts = public_facts(scenario, chosen.source, chosen.split)
+        budget = budget_of(scenario.privacy, chosen.source.provenance.files)
         console = Console(stderr=True, quiet=not progress)
 
         def on_round(record: RoundRecord) -> None:
@@ -150,14 +147,17 @@ class Recommender(Parameters):
         return self
 
     def _set(self, trained: Trained, scenario: Scenario, train: TrainingSet) -> None:
-        catalogue, events, plan = train.source.catalogue, train.split.train, trained.prepared.plan
+        catalogue = train.source.catalogue
+        events = train.split.train
+        plan = trained.prepared.plan
         guarantee = PrivacyGuarantee.of(
             plan.guarantee,
             scenario.privacy.noise,
             trained.opinions(),
             not_covered=train.split.not_covered,
         )
-        ids, titles = catalogue.item_ids, catalogue.titles or catalogue.item_ids
+        ids = catalogue.item_ids
+        titles = catalogue.titles or catalogue.item_ids
         chosen = scenario.model_dump(mode="json")
         self._released = Released(
             trained.model,
@@ -324,14 +324,16 @@ class Recommender(Parameters):
 
     def _predict_test(self, test: TestSet) -> pl.DataFrame:
         """Columns user, item and prediction, a row for each test event."""
-        fold, catalogue = test.split.test, test.source.catalogue
+        fold = test.split.test
+        catalogue = test.source.catalogue
         if catalogue.item_ids != self.item_ids:
             raise DataError(
                 "the test set has other items than the model",
                 "Give the second of what the split returned whose first was trained on.",
             )
         numbers = test.split.train_users if fold.users is None else fold.users
-        users, items = fold.targets.users, [catalogue.item_ids[j] for j in fold.targets.items]
+        users = fold.targets.users
+        items = [catalogue.item_ids[j] for j in fold.targets.items]
         names = [catalogue.user_ids[k] for k in (users if numbers is None else numbers[users])]
         values = self.released.predict(fold.history, users.tolist(), items)
         return pl.DataFrame({"user": names, "item": items, "prediction": values})

@@ -83,7 +83,9 @@ class Released:
         if given and not KINDS[self.kind].rated:
             said = "the ratings of the history are not used: the model knows only clicks"
             warn(UnusedColumnsWarning(said))
-        users, items, values = list[int](), list[int](), list[float]()
+        users = list[int]()
+        items = list[int]()
+        values = list[float]()
         for user, history in enumerate(histories):
             rated = dict[int, float]()
             for item, value in history:
@@ -162,14 +164,16 @@ class Released:
 
         Raises RunError where all vectors have one direction, as where counts alone are known."""
         require_length(k)
-        row, vectors = self.row(item), np.asarray(ranker_of(self.model).item_vectors, np.float64)
+        row = self.row(item)
+        vectors = np.asarray(ranker_of(self.model).item_vectors, np.float64)
         if np.linalg.matrix_rank(vectors) < 2:
             raise RunError(
                 "this model knows how popular items are, but not which of them are alike",
                 "Train fedrec.ItemItem or fedrec.MatrixFactorization, or at a larger epsilon.",
             )
         (found,) = nearest(vectors, np.array([row]), k=k)
-        ids, titles = [self.item_ids[j] for j in found.items], [self.titles[j] for j in found.items]
+        ids = [self.item_ids[j] for j in found.items]
+        titles = [self.titles[j] for j in found.items]
         return pl.DataFrame(
             {
                 "rank": range(1, len(ids) + 1),

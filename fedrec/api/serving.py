@@ -74,12 +74,10 @@ def serve(
             "Train with noise='system', or say demo=True.",
         )
     settings = overridden(None, grpc="", http=f"{host}:{port}")
-    stop, listening, told, failed = (
-        threading.Event(),
-        threading.Event(),
-        list[Serving](),
-        list[BaseException](),
-    )
+    stop = threading.Event()
+    listening = threading.Event()
+    told = list[Serving]()
+    failed = list[BaseException]()
 
     def ready(serving: Serving) -> None:
         told.append(serving)

@@ -74,7 +74,8 @@ def lower_bound(
     """The better bound from scores (n,) with and (n,) without the unit, independent and in any
     order; `gaussian` as claimed."""
     ways: tuple[Way, ...] = (region, through_gdp) if gaussian else (region,)
-    each, found = 1 - (1 - confidence) / len(ways), list[Bound]()
+    each = 1 - (1 - confidence) / len(ways)
+    found = list[Bound]()
     tried = np.unique(np.quantile(np.concatenate([inside[::2], outside[::2]]), _LEVELS))
     for way in ways:
         strengths = way(*limits(_accused(inside[::2], outside[::2], tried), each), delta)
@@ -113,7 +114,8 @@ def separation_bound(
 def mu_of_moments(inside: Float64s, outside: Float64s, *, confidence: float) -> float:
     """The least mu that allows means so far apart in standard deviations of `outside`; 0 where
     nothing is shown."""
-    n, wrong = len(outside), (1 - confidence) / 2
+    n = len(outside)
+    wrong = (1 - confidence) / 2
     spreads = [float(np.var(part, ddof=1)) for part in (inside, outside)]
     error = math.sqrt(spreads[0] / len(inside) + spreads[1] / n)
     apart = (
@@ -139,11 +141,9 @@ def through_gdp(tpr: Float64s, fpr: Float64s, delta: float) -> Float64s:
 def limits(counts: Counts, confidence: float) -> tuple[Float64s, Float64s]:
     """TPR at least, FPR at most, for each threshold: Clopper & Pearson 1934, one-sided, wrong
     together with at most 1 - confidence."""
-    wrong, hits, false = (
-        (1 - confidence) / 2,
-        np.atleast_1d(counts.hits),
-        np.atleast_1d(counts.false_hits),
-    )
+    wrong = (1 - confidence) / 2
+    hits = np.atleast_1d(counts.hits)
+    false = np.atleast_1d(counts.false_hits)
     free = counts.false_runs - false
     low = special.betaincinv(np.maximum(hits, 1), counts.runs - hits + 1, wrong)
     high = special.betaincinv(false + 1, np.maximum(free, 1), 1 - wrong)

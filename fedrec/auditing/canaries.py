@@ -74,7 +74,8 @@ def summed_canaries(
 ) -> tuple[Finding, ...]:
     """The same of any variant whose reports an aggregator sums: a client's reports are made by its
     steps. The canaries tried are the users with most impressions."""
-    plan, questions = recipe.plan, list[Question]()
+    plan = recipe.plan
+    questions = list[Question]()
     if not plan.guarantee.private:
         return (
             Finding("canary", variant, plan.guarantee, math.inf, "exact", 1.0, note="no noise"),
@@ -121,7 +122,8 @@ def _findings(
     each: Sequence[list[Exposure]], plan: Plan, variant: str, *, draws: int, streams: Streams
 ) -> tuple[Finding, ...]:
     worst = max(each, key=lambda found: exact_mu(found, plan))
-    found, replayed = list[Finding](), [planted(each) for each in worst]
+    found = list[Finding]()
+    replayed = [planted(each) for each in worst]
     for view in views(plan):
         found.append(exact_finding(f"canary: length{view.name}", variant, worst, plan, view))
         found.append(
@@ -173,7 +175,8 @@ def exposed(
 def planted(exposure: Exposure) -> Exposure:
     """The same sums with a canary of exactly the radius, all of it on the first number of each
     release."""
-    inside, first = [sums.copy() for sums in exposure.without], 0
+    inside = [sums.copy() for sums in exposure.without]
+    first = 0
     for spec in exposure.question.releases:
         inside[first][0, 0] += int(spec.radius / spec.blocks[0].step)
         first += len(spec.blocks)

@@ -133,7 +133,8 @@ def run(
 
 
 def _cells(finding: Finding) -> tuple[str, ...]:
-    claim, proves = finding.claim, finding.by != "none"
+    claim = finding.claim
+    proves = finding.by != "none"
     return (
         finding.attack,
         claim.unit,

@@ -40,7 +40,8 @@ def gradient_finding(variant: str, clients: Clients, aims: Sequence[Target]) -> 
 
 def _recomputed(clients: Clients, aim: Target, draw: int) -> Float32s:
     """From the released values where there are some, from the same noise where there are none."""
-    other, user = clients.with_history(aim.user, aim.decoy), np.array([aim.user])
+    other = clients.with_history(aim.user, aim.decoy)
+    user = np.array([aim.user])
     update = clients.update
     if not isinstance(update, Behind):
         return other.update(other.model, user, draw)[0]

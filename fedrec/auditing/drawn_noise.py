@@ -54,13 +54,15 @@ def charged(claim: Guarantee, events: Sequence[Event]) -> Guarantee:
 def finding(variant: str, clients: Clients, users: Int64s, *, rounds: int) -> Finding:
     """Of noised attention (`local`) or whole gradients (`dp-fedrec`), in so many rounds of these
     users."""
-    claim, update = charged(clients.claim, clients.costs.history), clients.update
+    claim = charged(clients.claim, clients.costs.history)
+    update = clients.update
     if isinstance(update, Behind):
         bare: Behind | NoisedGradients = replace(update, plan=replace(update.plan, step=0.0))
     else:
         assert isinstance(update, NoisedGradients)
         bare = replace(update, noise_std=0.0)
-    noise, radius = [], 0.0
+    noise = []
+    radius = 0.0
     for round in range(1, rounds + 1):
         sent, exact = (_sent(clients, each, users, round) for each in (update, bare))
         noise += list((sent - exact).reshape(len(users), -1))
@@ -149,7 +151,8 @@ def _finding(
     answers: int,
 ) -> Finding:
     values = np.stack(noise)
-    size, ratio = values.size, float(np.sqrt((values**2).mean()))
+    size = values.size
+    ratio = float(np.sqrt((values**2).mean()))
     if ratio == 0 or _some_alike(values):
         note = "no noise" if ratio == 0 else "the same noise twice"
         return Finding(attack, variant, claim, math.inf, "exact", 1.0, size, note=note)
@@ -169,7 +172,8 @@ def _laplace_finding(
 ) -> Finding:
     """Of pure answers whose weights are at most `distance` apart in L1: 2 sum |noise| / parameter
     is chi squared."""
-    values, attack = np.stack(noise), "noise as drawn"
+    values = np.stack(noise)
+    attack = "noise as drawn"
     total = float(np.abs(values).sum())
     if total == 0 or _some_alike(values):
         return Finding(

@@ -49,11 +49,10 @@ def table_finding(
 def class_table(selection: Selection) -> Float64s:
     """(2, 4) probability of one answer of each class, for two clicks x and x': answers that hold x
     alone, x' alone, both, none."""
-    K, w = selection.symbols, selection.size
-    within, without = (
-        selection.keep / math.comb(K - 1, w - 1),
-        selection.omit / max(math.comb(K - 1, w), 1),
-    )
+    K = selection.symbols
+    w = selection.size
+    within = selection.keep / math.comb(K - 1, w - 1)
+    without = selection.omit / max(math.comb(K - 1, w), 1)
     counts = np.array(
         [
             math.comb(K - 2, w - 1),

@@ -41,7 +41,8 @@ from fedrec.recipes import Prepared
 from fedrec.sharing.checks import projection
 from fedrec.sharing.layout import plain_numbers, plan_layout
 
-_TRIED_USERS, _TRIED_EVENTS = 256, 12
+_TRIED_USERS = 256
+_TRIED_EVENTS = 12
 
 
 def membership(
@@ -63,7 +64,8 @@ def membership(
     questions = asked(prepared, data, streams)
     exposures = most_exposed(prepared, data, questions)
     name = "membership" if prepared.plan.guarantee.unit == "user" else "one rating"
-    found, plan = list[Finding](), prepared.plan
+    found = list[Finding]()
+    plan = prepared.plan
     for view in views(plan):
         found.append(exact_finding(f"{name}: length{view.name}", variant, exposures, plan, view))
         found.append(
@@ -109,7 +111,8 @@ def exposed(
     unit: npt.NDArray[np.bool_],
 ) -> list[Exposure]:
     """Sums of every round over all `data`, and over the data without the events of `unit` (n,)."""
-    rest, streams = data.select(~unit), Streams(0)
+    rest = data.select(~unit)
+    streams = Streams(0)
     both = [_loopback(prepared, part, streams) for part in (rest, data)]
     found = list[Exposure]()
     for question in questions:
@@ -131,7 +134,8 @@ def _opened(
     checked = plan_layout(question, prepared.plan).checked if checks(prepared.plan) else None
     if checked is None:
         return None
-    layout, user = plan_layout(question, prepared.plan), np.unique(both[1].users[unit])
+    layout = plan_layout(question, prepared.plan)
+    user = np.unique(both[1].users[unit])
     reports = (prepared.steps[question.step](question, part.users_subset(user)) for part in both)
     without, inside = (
         plain_numbers(report, layout)[0, checked.data].view(np.int64) for report in reports
@@ -165,7 +169,8 @@ def _longest_reports(prepared: Prepared, data: Interactions, questions: Sequence
 def _squared_mu(
     prepared: Prepared, data: Interactions, questions: Sequence[Question], user: np.intp
 ) -> float:
-    total, mine = 0.0, data.users_subset(np.array([user]))
+    total = 0.0
+    mine = data.users_subset(np.array([user]))
     for question in questions:
         norms = squared_norms(prepared.steps[question.step](question, mine), question.releases)[
             :, 0

@@ -59,12 +59,10 @@ def news_findings(scenario: Scenario, effort: Effort) -> Iterator[Finding]:
 def _additive(
     scenario: NewsScenario, catalogue: Catalogue, train: Impressions, effort: Effort
 ) -> Iterator[Finding]:
-    claim, topics, streams, H = (
-        promised(scenario),
-        topics_of(scenario, catalogue),
-        Streams(scenario.seed),
-        scenario.news.history,
-    )
+    claim = promised(scenario)
+    topics = topics_of(scenario, catalogue)
+    streams = Streams(scenario.seed)
+    H = scenario.news.history
     aims = recovery.targets(train, topics, history=H, users=effort.users, streams=streams)
     mu = mu_for(claim.epsilon, claim.delta)
     yield recovery.report_finding("additive", claim, topics, aims, mu=mu, streams=streams)
@@ -96,11 +94,13 @@ def _additive(
 def _central(
     scenario: NewsScenario, catalogue: Catalogue, train: Impressions, effort: Effort
 ) -> Iterator[Finding]:
-    summed, streams = of(scenario).summed, Streams(scenario.seed)
+    summed = of(scenario).summed
+    streams = Streams(scenario.seed)
     assert summed is not None
     recipe = summed.recipe(scenario, catalogue)
     if isinstance(recipe, CentralRecipe):
-        topics, plan = recipe.topics, recipe.plan
+        topics = recipe.topics
+        plan = recipe.plan
         shared = {"history": recipe.history, "draws": effort.draws, "streams": streams}
         yield from canaries.canaries(
             train,
@@ -141,8 +141,10 @@ def _everything(
 def _in_rounds(
     scenario: NewsScenario, catalogue: Catalogue, train: Impressions, effort: Effort
 ) -> Iterator[Finding]:
-    variant, streams = scenario.news.variant, Streams(scenario.seed)
-    clients, topics = clients_of(scenario, catalogue, train), topics_of(scenario, catalogue)
+    variant = scenario.news.variant
+    streams = Streams(scenario.seed)
+    clients = clients_of(scenario, catalogue, train)
+    topics = topics_of(scenario, catalogue)
     aims = recovery.targets(
         train, topics, history=scenario.news.history, users=effort.users, streams=streams
     )
@@ -185,7 +187,9 @@ def _exchanged(
 def _labels(
     scenario: NewsScenario, clients: Clients, train: Impressions, effort: Effort
 ) -> Iterator[Finding]:
-    variant, claim, candidates = scenario.news.variant, clients.claim, _usual(train)
+    variant = scenario.news.variant
+    claim = clients.claim
+    candidates = _usual(train)
     if not claim.private:
         return
     if not claim.established:
@@ -211,7 +215,8 @@ def _labels(
 def _attention(scenario: NewsScenario, clients: Clients, effort: Effort) -> Iterator[Finding]:
     """One answer of training, by the plan of the devices, and one of serving at every finite
     epsilon, which is sound in both."""
-    news, streams = scenario.news, Streams(scenario.seed)
+    news = scenario.news
+    streams = Streams(scenario.seed)
     shared: dict[str, Any] = {
         "basis": news.basis or schedule.BASIS,
         "draws": effort.draws,
@@ -234,7 +239,9 @@ def _attention(scenario: NewsScenario, clients: Clients, effort: Effort) -> Iter
 def _served_reports(
     scenario: NewsScenario, catalogue: Catalogue, effort: Effort
 ) -> Iterator[Finding]:
-    topics, streams, news = topics_of(scenario, catalogue), Streams(scenario.seed), scenario.news
+    topics = topics_of(scenario, catalogue)
+    streams = Streams(scenario.seed)
+    news = scenario.news
     for served in _serving(scenario):
         name = f"one click: serving {served.epsilon:g}"
         yield one_click.report_finding(
@@ -249,10 +256,8 @@ def _served_reports(
 
 
 def _serving(scenario: NewsScenario) -> list[Guarantee]:
-    delta, finite = (
-        scenario.privacy.delta,
-        [e for e in scenario.news.serving_epsilons if math.isfinite(e)],
-    )
+    delta = scenario.privacy.delta
+    finite = [e for e in scenario.news.serving_epsilons if math.isfinite(e)]
     return [Guarantee(epsilon, delta, "click", "replace") for epsilon in finite]
 
 

@@ -68,10 +68,8 @@ def targets(
     chosen = streams.numpy("audit/targets").permutation(
         owners[np.diff(data.history_ptr)[owners] > 0]
     )[:users]
-    table, owner = (
-        data.last_clicks(history).astype(np.int64),
-        np.repeat(data.users, np.diff(data.candidate_ptr)),
-    )
+    table = data.last_clicks(history).astype(np.int64)
+    owner = np.repeat(data.users, np.diff(data.candidate_ptr))
     return [
         _target(int(user), table[user], np.unique(data.candidates[owner == user]), topics)
         for user in chosen
@@ -79,7 +77,8 @@ def targets(
 
 
 def _target(user: int, history: Int64s, shown: Int64s, topics: TopicTable) -> Target:
-    real, decoy = history >= 0, history.copy()
+    real = history >= 0
+    decoy = history.copy()
     decoy[real] = neighbours(history[real], np.concatenate([history[real], shown]), topics)
     return Target(user, history, decoy, np.unique(history[real]), shown)
 
@@ -89,7 +88,8 @@ def neighbours(clicks: Int64s, taken: Int64s, topics: TopicTable) -> Int64s:
     while there are enough."""
     free = np.ones(len(topics.rows), bool)
     free[taken] = False
-    rows, found = topics.weights, np.empty_like(clicks)
+    rows = topics.weights
+    found = np.empty_like(clicks)
     for place, click in enumerate(clicks):
         distances = np.where(free, ((rows - rows[click]) ** 2).sum(1), np.inf)
         found[place] = int(distances.argmin())
@@ -185,14 +185,16 @@ def named(evidence: Float64s, clicks: Int64s, shown: Int64s) -> float:
     scores = evidence.copy()
     scores[np.setdiff1d(shown, clicks)] = -np.inf
     least = np.partition(scores, -len(clicks))[-len(clicks)]
-    above, ties = scores > least, scores == least
+    above = scores > least
+    ties = scores == least
     share = (len(clicks) - above.sum()) / ties.sum()
     return float((above[clicks].sum() + share * ties[clicks].sum()) / len(clicks))
 
 
 def evidence(clients: Clients, gradient: Gradient) -> Float64s:
     """(m,) how strongly a gradient speaks for each news."""
-    first, texts = gradient[clients.first_layer], clients.texts
+    first = gradient[clients.first_layer]
+    texts = clients.texts
     return (
         row_space_evidence(first, clients.vectors)
         if texts is None
@@ -253,7 +255,8 @@ def shown_by_support(clients: Clients, mark: Mark, *, draws: int) -> bool:
 def _own_word(clients: Clients, aim: Target) -> Mark | None:
     """A word that no other news of the user has, nor the click's stand-in: no other gradient
     reaches its row."""
-    texts, first = clients.texts, clients.first_layer
+    texts = clients.texts
+    first = clients.first_layer
     assert texts is not None
     for place in np.flatnonzero(aim.history >= 0).tolist():
         own = np.setdiff1d(
@@ -267,7 +270,8 @@ def _own_word(clients: Clients, aim: Target) -> Mark | None:
 def _own_direction(clients: Clients, aim: Target) -> Mark | None:
     """A public vector outside the span of all others of the user, which holds the column space of
     any gradient without the click."""
-    V, first = clients.vectors, clients.first_layer
+    V = clients.vectors
+    first = clients.first_layer
     for place in np.flatnonzero(aim.history >= 0).tolist():
         mine = V[[aim.history[place]]]
         distance = -float(row_space_evidence(V[_others(aim, place)].T, mine)[0])

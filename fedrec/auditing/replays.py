@@ -44,7 +44,8 @@ from fedrec.randomness import Streams
 from fedrec.sharing.layout import CheckedRow, own_noise
 
 _PIECE = 1 << 21  # numbers noised at once
-_MOST_NUMBERS, _LEAST_DRAWS = 1 << 27, 500  # of all runs on one side: some seconds
+_MOST_NUMBERS = 1 << 27
+_LEAST_DRAWS = 500  # of all runs on one side: some seconds
 
 
 @dataclass(frozen=True)
@@ -221,7 +222,8 @@ def scores(
     streams: Streams,
 ) -> Float64s:
     """(draws,) likelihood ratio scores of runs with (`member`) or without the unit."""
-    total, seen = np.zeros(draws), view or views(plan)[0]
+    total = np.zeros(draws)
+    seen = view or views(plan)[0]
     for exposure in exposures:
         parts = _parts(exposure, plan, seen)
         size = max(1, _PIECE // max(sum(part.direction.size for part in parts), 1))
@@ -256,11 +258,9 @@ class _Part:
 
 
 def _parts(exposure: Exposure, plan: Plan, view: View) -> list[_Part]:
-    stds, sums, parts = (
-        noise_stds(exposure.question, plan),
-        zip(exposure.without, exposure.inside, strict=True),
-        [],
-    )
+    stds = noise_stds(exposure.question, plan)
+    sums = zip(exposure.without, exposure.inside, strict=True)
+    parts = []
     for spec in exposure.question.releases:
         for block in spec.blocks:
             without, inside = next(sums)
@@ -305,14 +305,16 @@ def _one_round(
     noise: Streams,
 ) -> Float64s:
     """(runs,) the round's share of the score."""
-    specs, longer = iter(parts), []
+    specs = iter(parts)
+    longer = []
     for spec in question.releases:
         blocks = tuple(replace(block, rows=runs * len(next(specs).added)) for block in spec.blocks)
         longer.append(replace(spec, blocks=blocks))
     sums = [
         np.tile(part.without + part.added if member else part.without, (runs, 1)) for part in parts
     ]
-    asked, plan = replace(question, releases=tuple(longer)), _of_its_noise(question, plan)
+    asked = replace(question, releases=tuple(longer))
+    plan = _of_its_noise(question, plan)
     noised, _ = release(asked, sums, plan, _open(plan), noise=noise)
     if view.known is not None:
         own = party_noise(

@@ -75,7 +75,8 @@ class Clients:
     def with_labels(self, user: int) -> Clients:
         """The same with each label of one user on the candidate after it."""
         devices = self.update.devices
-        labels, rows = devices.labels.copy(), devices.rows_of(np.array([user]))
+        labels = devices.labels.copy()
+        rows = devices.rows_of(np.array([user]))
         shown = (devices.candidates[rows] >= 0).sum(1)
         labels[rows] = False
         labels[rows, (devices.labels[rows].argmax(1) + 1) % shown] = True
@@ -96,7 +97,8 @@ def clients_of(scenario: NewsScenario, catalogue: Catalogue, train: Impressions)
     """Those of the scenario's variant.
 
     Raises SettingsError where it does not train in rounds on devices."""
-    form, passes = rounds_of(scenario), schedule_of(scenario, train.num_users).passes
+    form = rounds_of(scenario)
+    passes = schedule_of(scenario, train.num_users).passes
     model = news_model(scenario, catalogue.news, catalogue.vectors, basis=form.basis(scenario))
     update = form.device(
         scenario, train, passes, DeviceNoise.numbered(Streams(scenario.seed), train.num_users)
@@ -108,7 +110,8 @@ def clients_of(scenario: NewsScenario, catalogue: Catalogue, train: Impressions)
 def told_labels(scenario: NewsScenario, shown: Impressions, seed: int) -> npt.NDArray[np.bool_]:
     """(n, C) which candidates the variant's devices name as clicked in these impressions, one user
     each, all of one size. seed: of their noise."""
-    form, passes = rounds_of(scenario), schedule_of(scenario, shown.num_users).passes
+    form = rounds_of(scenario)
+    passes = schedule_of(scenario, shown.num_users).passes
     update = form.device(
         scenario, shown, passes, DeviceNoise.numbered(Streams(seed), shown.num_users)
     )

@@ -63,7 +63,8 @@ _FEW = 16
 guess."""
 _RIDGE = 1e-6  # of a number's declared noise variance: below, noise counts as none
 # runs; and times 1 / mu^2, which is what keeps the error of an estimated mu in proportion
-_LEAST_RUNS, _EFFORT = 1_000, 1_000
+_LEAST_RUNS = 1_000
+_EFFORT = 1_000
 _OFF = 0.05
 """Of a block's standard deviation: what is left when it was measured exactly."""
 _TRAININGS = 40  # on each side: other runs release the same questions again
@@ -234,7 +235,8 @@ def _covariance(runs: Sequence[tuple[Sequence[Seen], float]]) -> Float64s:
 def _score(run: Sequence[Seen], covariance: Float64s) -> float:
     """Sum over i of d_i' R^-1 z_i over the blocks that have a number i."""
     sizes = [len(block.z) for block in run]
-    total, start = 0.0, 0
+    total = 0.0
+    start = 0
     for stop in sorted(set(sizes)):
         here = [k for k, size in enumerate(sizes) if size >= stop]
         R = covariance[np.ix_(here, here)] + _RIDGE * np.eye(len(here))
@@ -257,7 +259,8 @@ def _runs(
     prepared: Trainable, inside: World, outside: World, *, member: bool, runs: int
 ) -> Iterator[list[Seen]]:
     """Trainings, and for each the same questions released again, with fresh noise every time."""
-    scenario, mine = inside.scenario, inside if member else outside
+    scenario = inside.scenario
+    mine = inside if member else outside
     seeds = Streams(scenario.seed).numpy(f"audit/whole/{member}").integers(2**62, size=runs)
     for part in np.array_split(seeds, min(runs, _TRAININGS)):
         own = _link(prepared, mine, noise_from(scenario.privacy.noise, int(part[0])))
@@ -271,7 +274,8 @@ def _runs(
             [(each.question, each.answer, A, B) for each, (A, B) in zip(done, sums, strict=True)],
         )
         for seed in part[1:]:
-            noise, again = noise_from(scenario.privacy.noise, int(seed)), list[Asked]()
+            noise = noise_from(scenario.privacy.noise, int(seed))
+            again = list[Asked]()
             for each, (A, B) in zip(done, sums, strict=True):
                 ledger = Ledger(prepared.plan.guarantee)
                 answer, _ = release(
@@ -297,7 +301,8 @@ def _sums(prepared: Trainable, world: World, question: Question) -> tuple[Int64s
 def _seen(prepared: Trainable, run: Sequence[Asked]) -> list[Seen]:
     found = list[Seen]()
     for question, answer, inside, outside in run:
-        stds, sums = noise_stds(question, prepared.plan), zip(inside, outside, strict=True)
+        stds = noise_stds(question, prepared.plan)
+        sums = zip(inside, outside, strict=True)
         for spec in question.releases:
             for block in spec.blocks:
                 A, B = (part * block.step for part in next(sums))

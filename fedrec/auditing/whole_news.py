@@ -68,7 +68,8 @@ def whole_news_findings(scenario: Scenario, *, runs: int = 0) -> Iterator[Findin
     """Lower bounds of epsilon from `runs` releases on each side; 0: as many as the claim asks for.
 
     Raises SettingsError."""
-    variant, claim = scenario.news.variant, promised(scenario)
+    variant = scenario.news.variant
+    claim = promised(scenario)
     found = of(scenario)
     if not (found.private and claim.private and promise(scenario).established):
         raise SettingsError(
@@ -224,8 +225,10 @@ def _along(values: Float64s, inside: Float64s, outside: Float64s, std: float) ->
 
 
 def _reports(inside: Side, outside: Side, *, member: bool, runs: int) -> Iterator[list[Seen]]:
-    mine, topics = inside if member else outside, topics_of(inside.scenario, inside.catalogue)
-    plan, H = plan_training(promised(inside.scenario)), inside.scenario.news.history
+    mine = inside if member else outside
+    topics = topics_of(inside.scenario, inside.catalogue)
+    plan = plan_training(promised(inside.scenario))
+    H = inside.scenario.news.history
     exact = [
         bounded_mean.coefficients(side.train.last_clicks(H), topics) for side in (inside, outside)
     ]
@@ -237,7 +240,8 @@ def _reports(inside: Side, outside: Side, *, member: bool, runs: int) -> Iterato
 def _labels(side: Side, runs: int) -> Iterator[float]:
     """Whether the answer of the person names its first candidate, less whether it names the
     second."""
-    plan, topics = plan_training(promised(side.scenario)), topics_of(side.scenario, side.catalogue)
+    plan = plan_training(promised(side.scenario))
+    topics = topics_of(side.scenario, side.catalogue)
     for seed, scenario in _sources(side, member=bool(side.train.clicked[0]), runs=runs):
         if of(side.scenario).in_rounds is None:
             reported = (
@@ -286,8 +290,10 @@ def _passes(
 ) -> Iterator[list[Seen]]:
     """The first user's answer in every pass of the schedule, at the model that training begins
     with."""
-    scenario, users = inside.scenario, inside.train.num_users
-    form, passes = rounds_of(scenario), schedule_of(scenario, users).passes
+    scenario = inside.scenario
+    users = inside.train.num_users
+    form = rounds_of(scenario)
+    passes = schedule_of(scenario, users).passes
     model = news_model(
         scenario, inside.catalogue.news, inside.catalogue.vectors, basis=form.basis(scenario)
     )
@@ -308,7 +314,8 @@ def _passes(
 
 
 def _device(scenario: NewsScenario, train: Impressions, seed: int) -> Behind | NoisedGradients:
-    form, passes = rounds_of(scenario), schedule_of(scenario, train.num_users).passes
+    form = rounds_of(scenario)
+    passes = schedule_of(scenario, train.num_users).passes
     update = form.device(
         scenario,
         train,

@@ -57,7 +57,8 @@ def task_weights(
     exact counts the mean over users of sum w^2 is budget / slack: long histories exceed it.
     """
     _require_counts(counts)
-    n, beta = counts, budget / slack
+    n = counts
+    beta = budget / slack
     return np.asarray(
         n**-mu / math.sqrt(float(np.sum(n ** (1 - 2 * mu))) / (num_users * beta)), np.float64
     )
@@ -213,7 +214,8 @@ def _scale_users(
     therefore leaves the exact sum of squares at or below radius^2.
     """
     for k in range(start, stop):
-        first, last = user_ptr[k], user_ptr[k + 1]
+        first = user_ptr[k]
+        last = user_ptr[k + 1]
         squares = 0.0
         for e in range(first, last):
             if e > first and items[e] <= items[e - 1]:

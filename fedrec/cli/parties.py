@@ -170,7 +170,8 @@ def server(
     from fedrec_server.schedule import ask_standing, duration_s
     from fedrec_server.settings import load
 
-    every_s, chosen = duration_s(every) if every else 0.0, load(settings)
+    every_s = duration_s(every) if every else 0.0
+    chosen = load(settings)
     if again and (standing := ask_standing(Path(chosen.state))):
         typer.echo(f"asked the server that stands there (process {standing}) to train again")
         return

@@ -131,7 +131,9 @@ def facts(answered: Answered, recommender: Recommender) -> list[str]:
 
 def as_dict(answered: Answered, recommender: Recommender, choices: Choices) -> dict[str, Any]:
     """The output for a program."""
-    ledger, answer, about = recommender.ledger, answered.answer, answered.bundle.about
+    ledger = recommender.ledger
+    answer = answered.answer
+    about = answered.bundle.about
     content: dict[str, Any] = {
         "items": [asdict(item) for item in answered.items],
         "version": answered.bundle.version,

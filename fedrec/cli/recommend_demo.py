@@ -27,7 +27,8 @@ from fedrec.storage import read_json
 from fedrec_client.clicks import Clicks
 from fedrec_client.explaining import explained
 
-_READ, _START_S = 8, 60.0
+_READ = 8
+_START_S = 60.0
 
 
 def run(folder: Path | None, device: DeviceOptions, choices: Choices) -> tuple[str, dict[str, Any]]:
@@ -78,7 +79,8 @@ def example_history(bundle: Bundle) -> Clicks:
 
 def _started(company: Supervisor, served: Path, scratch: Path) -> str:
     """gRPC address of a server process of its own."""
-    settings, told = scratch / "serving.toml", scratch / "serving.json"
+    settings = scratch / "serving.toml"
+    told = scratch / "serving.json"
     settings.write_text(f"state = {str(scratch)!r}\n")
     verb = [
         "serve",
@@ -113,7 +115,8 @@ def _shown(
         both = {item.id for item in private.items} & {item.id for item in exact.items}
         content = as_dict(private, recommender, choices)
         content["exact"] = [item.id for item in exact.items]
-        content["in_both"], content["repeated_fresh"] = len(both), again.fresh
+        content["in_both"] = len(both)
+        content["repeated_fresh"] = again.fresh
         places = {item: row for row, item in enumerate(bundle.ids.all())}
         parts = [
             "A made-up reader. Read, oldest first, and known to this device alone:",

@@ -47,7 +47,8 @@ def export(
     from fedrec.serving.bundle import sha256_of
     from fedrec.serving.model_bundles import export as write_export
 
-    about, version = write_export(source, output), sha256_of(output)[:16]
+    about = write_export(source, output)
+    version = sha256_of(output)[:16]
     if as_json:
         typer.echo(
             json.dumps({"bundle": str(output), "version": version, **about.model_dump(mode="json")})

@@ -50,7 +50,9 @@ class Supervisor:
     def __init__(
         self, *, most_starts: int = 4, grace_s: float = 25.0, pause_s: float = 0.05
     ) -> None:
-        self._most_starts, self._grace_s, self._pause_s = most_starts, grace_s, pause_s
+        self._most_starts = most_starts
+        self._grace_s = grace_s
+        self._pause_s = pause_s
         self._children = dict[str, _Child]()
 
     def start(self, name: str, verb: Sequence[str], *, log: Path, ends: bool = False) -> None:
@@ -92,7 +94,8 @@ class Supervisor:
                     f"the {name} {_ending(status)}: {_last_words(child.log)}",
                     f"Read {child.log}; --resume goes on from here.",
                 )
-            child.process, child.starts = _started(child.verb, child.log), child.starts + 1
+            child.process = _started(child.verb, child.log)
+            child.starts = child.starts + 1
 
     def gives_up(self, name: str, status: int) -> bool:
         """Whether this exit code says that another start would end in the same way."""

@@ -20,7 +20,8 @@ def write_recbole(dataset: Dataset, folder: Path, name: str) -> Path:
     Raises DataError on an id with a tab or a line break, and where a folder of that name holds
     something; RunError where it cannot be written.
     """
-    target, catalogue = folder / name, dataset.catalogue
+    target = folder / name
+    catalogue = dataset.catalogue
     for kind, ids in (("user", catalogue.user_ids), ("item", catalogue.item_ids)):
         if bad := next((one for one in ids if any(mark in one for mark in "\t\r\n")), None):
             raise DataError(
@@ -38,8 +39,10 @@ def write_recbole(dataset: Dataset, folder: Path, name: str) -> Path:
 
 
 def _write(dataset: Dataset, target: Path, name: str) -> None:
-    events, catalogue = dataset.interactions, dataset.catalogue
-    users, items = np.array(catalogue.user_ids, object), np.array(catalogue.item_ids, object)
+    events = dataset.interactions
+    catalogue = dataset.catalogue
+    users = np.array(catalogue.user_ids, object)
+    items = np.array(catalogue.item_ids, object)
     columns: dict[str, object] = {
         "user_id:token": users[events.users].tolist(),
         "item_id:token": items[events.items].tolist(),

@@ -226,10 +226,8 @@ class _Reading:
             mine = shortest.get(user, history[ptr[user] : ptr[user + 1]])
             size = min(len(mine), len(other))
             if not np.array_equal(mine[:size], other[:size]):
-                expected, found = (
-                    "a history that continues or begins the user's others",
-                    " ".join(self.ids[j] for j in other),
-                )
+                expected = "a history that continues or begins the user's others"
+                found = " ".join(self.ids[j] for j in other)
                 raise MalformedRowError(
                     self.path,
                     line,
@@ -305,7 +303,8 @@ def _blocks(path: Path) -> Iterator[tuple[int, bytes]]:
 
 def _only_known(found: Impressions) -> Impressions:
     """Without places of -1, and without impressions that had no other."""
-    history, shown = found.history >= 0, found.candidates >= 0
+    history = found.history >= 0
+    shown = found.candidates >= 0
     left = np.diff(_pointers(shown)[found.candidate_ptr])
     return replace(
         found,

@@ -84,7 +84,8 @@ def _dataset(
             f"{files['train']} names {num_users} x {num_items} users and items in {clicks} clicks",
             remedy,
         )
-    events, reports = dict[str, Interactions](), []
+    events = dict[str, Interactions]()
+    reports = []
     for (part_name, file), (users, items, _, lines) in zip(files.items(), parts, strict=True):
         rows = Rows(file, users, items, None, None, lines=lines)
         part, report = resolve(

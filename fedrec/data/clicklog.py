@@ -300,7 +300,8 @@ def _impressions(
     sizes = mine.history_sizes(users, protocol)
     history, _ = _ranges(mine.ptr[users], sizes)
     owner = (np.searchsorted(mine.ptr, labels, side="right") - 1).astype(np.int32)
-    clicked, seeds = mine.items[labels], mine.draws(key)[labels]
+    clicked = mine.items[labels]
+    seeds = mine.draws(key)[labels]
     left_out = (
         (np.arange(len(labels) + 1), clicked, np.arange(len(labels), dtype=np.int32))
         if blind

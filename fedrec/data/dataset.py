@@ -118,7 +118,8 @@ class Dataset:
     columns: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
-        items, users = len(self.catalogue.item_ids), len(self.catalogue.user_ids)
+        items = len(self.catalogue.item_ids)
+        users = len(self.catalogue.user_ids)
         for events in (self.interactions, self.given_test, self.given_validation):
             if events is not None and (events.num_items, events.num_users) != (items, users):
                 raise ValueError(
@@ -131,10 +132,8 @@ class Dataset:
                     f"feature bag {name!r} has {bag.counts.shape[0]} rows for {items} items"
                 )
         if self.interactions.user_words is None or self.interactions.item_words is None:
-            user_words, item_words = (
-                id_words(self.catalogue.user_ids),
-                id_words(self.catalogue.item_ids),
-            )
+            user_words = id_words(self.catalogue.user_ids)
+            item_words = id_words(self.catalogue.item_ids)
             for name in ("interactions", "given_test", "given_validation"):
                 part: Interactions | None = getattr(self, name)
                 if part is not None:
@@ -152,7 +151,8 @@ def with_events(
     provenance: Provenance | None = None,
 ) -> Dataset:
     """The data set with every part of its events changed alike, and what else that changes."""
-    test, validation = dataset.given_test, dataset.given_validation
+    test = dataset.given_test
+    validation = dataset.given_validation
     return replace(
         dataset,
         interactions=change(dataset.interactions),
@@ -166,7 +166,8 @@ def with_events(
 
 def digest_file(path: Path, *, public: bool = False) -> FileDigest:
     """Name, size and SHA-256 of one file, read in blocks."""
-    digest, size = hashlib.sha256(), 0
+    digest = hashlib.sha256()
+    size = 0
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)

@@ -81,7 +81,9 @@ def apart(
 ) -> tuple[dict[str, Interactions], tuple[str, ...]]:
     """Parts that share no pair of user and item: what an earlier part has is left out of a later
     one, or refused as repeated rows are."""
-    seen, apart, notes = np.zeros(0, np.int64), dict[str, Interactions](), list[str]()
+    seen = np.zeros(0, np.int64)
+    apart = dict[str, Interactions]()
+    notes = list[str]()
     for name, events in parts.items():
         keys = events.users.astype(np.int64) * events.num_items + events.items
         again = np.isin(keys, seen)
@@ -101,5 +103,6 @@ def apart(
                     ),
                 )
             notes.append(f"{found} and were left out of it")
-        apart[name], seen = events.select(~again), np.concatenate([seen, keys[~again]])
+        apart[name] = events.select(~again)
+        seen = np.concatenate([seen, keys[~again]])
     return apart, tuple(notes)

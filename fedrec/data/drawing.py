@@ -64,7 +64,8 @@ def _draw_rows(
     for i in range(len(users)):
         for e in range(own_ptr[users[i]], own_ptr[users[i] + 1]):
             taken[own[e]] = i
-        found, state = 0, seeds[i]
+        found = 0
+        state = seeds[i]
         while found < drawn.shape[1]:
             state = state + np.uint64(0x9E3779B97F4A7C15)
             z = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -159,7 +159,8 @@ def _leading(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Leading left singular vectors and values of X with its column means taken off, without making
     it dense."""
-    means, Xt = np.asarray(X.mean(axis=0)).ravel(), sparse.csr_matrix(X.T)
+    means = np.asarray(X.mean(axis=0)).ravel()
+    Xt = sparse.csr_matrix(X.T)
 
     def squared(block: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """X X' times an (m, .) block."""

@@ -110,11 +110,9 @@ def film_news(films: Sequence[Film], records: Sequence[Record]) -> News:
 
 def news_of(data: Dataset) -> News:
     """The items of any data set, with what its catalogue and feature bags say."""
-    ids, bags, nothing = (
-        data.catalogue.item_ids,
-        data.features.bags,
-        [()] * len(data.catalogue.item_ids),
-    )
+    ids = data.catalogue.item_ids
+    bags = data.features.bags
+    nothing = [()] * len(data.catalogue.item_ids)
     genres, plots, *people = (
         _values(bags[name]) if name in bags else nothing
         for name in ("genre", "plot", "director", "actor")

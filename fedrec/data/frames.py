@@ -23,7 +23,8 @@ from fedrec.data.table_files import complete, typed
 from fedrec.data.tables import TableColumns, dataset_of, used_columns
 from fedrec.errors import DataError, MalformedRowError
 
-_ROWS, _ITEMS = Path("frame"), Path("items")
+_ROWS = Path("frame")
+_ITEMS = Path("items")
 _FILL = "Fill the value, or drop the row."
 _CHUNK = 1 << 20
 """Rows hashed at once, so that a long frame is not written to memory twice."""
@@ -220,7 +221,8 @@ def _digests(
 
 
 def _digest(frame: pl.DataFrame) -> tuple[str, int]:
-    digest, size = hashlib.sha256(), 0
+    digest = hashlib.sha256()
+    size = 0
     for text in _texts(frame):
         digest.update(text)
         size += len(text)

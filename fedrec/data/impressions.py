@@ -75,7 +75,8 @@ class Impressions:
         lengths = self.candidate_ptr[impressions + 1] - starts
         ptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         index = np.repeat(starts - ptr[:-1], lengths) + np.arange(ptr[-1])
-        shown, clicked = self.candidates[index], self.clicked[index]
+        shown = self.candidates[index]
+        clicked = self.clicked[index]
         return replace(
             self,
             users=self.users[impressions],
@@ -87,7 +88,8 @@ class Impressions:
     def users_subset(self, users: npt.NDArray[np.integer]) -> Impressions:
         """The impressions and histories of the given users alone, renumbered 0..len(users)-1 in the
         given order."""
-        starts, lengths = self.history_ptr[users], np.diff(self.history_ptr)[users]
+        starts = self.history_ptr[users]
+        lengths = np.diff(self.history_ptr)[users]
         ptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         history = self.history[np.repeat(starts - ptr[:-1], lengths) + np.arange(ptr[-1])]
         place = np.full(self.num_users, -1, np.int32)

@@ -154,7 +154,8 @@ class Interactions:
 
     def users_subset(self, users: npt.NDArray[np.integer]) -> Interactions:
         """The events of the given users, renumbered 0..len(users)-1 in the given order."""
-        starts, lengths = self.user_ptr[users], np.diff(self.user_ptr)[users]
+        starts = self.user_ptr[users]
+        lengths = np.diff(self.user_ptr)[users]
         ptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         index = np.repeat(starts - ptr[:-1], lengths) + np.arange(ptr[-1])
         times = None if self.times is None else self.times[index]

@@ -111,11 +111,15 @@ def _round(
     a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64
 ) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
     """SipRound, Fig. 2.1."""
-    a, c = a + b, c + d
-    b, d = _rotated(b, np.uint64(13)) ^ a, _rotated(d, np.uint64(16)) ^ c
+    a = a + b
+    c = c + d
+    b = _rotated(b, np.uint64(13)) ^ a
+    d = _rotated(d, np.uint64(16)) ^ c
     a = _rotated(a, np.uint64(32))
-    c, a = c + b, a + d
-    b, d = _rotated(b, np.uint64(17)) ^ c, _rotated(d, np.uint64(21)) ^ a
+    c = c + b
+    a = a + d
+    b = _rotated(b, np.uint64(17)) ^ c
+    d = _rotated(d, np.uint64(21)) ^ a
     return a, b, _rotated(c, np.uint64(32)), d
 
 
@@ -181,7 +185,8 @@ def _hash_texts(
 ) -> None:
     start = np.int64(0)
     for i in range(len(ends)):
-        stop, place = ends[i], start
+        stop = ends[i]
+        place = start
         a, b, c, d = _start(low, high)
         while stop - place >= 8:
             word = np.uint64(0)

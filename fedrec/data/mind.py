@@ -58,7 +58,8 @@ class Mind:
                 'train: split.kind = "held-out-users".'
             )
             raise DataError(f"there is no split {missing[0]}", remedy)
-        others, test = self.splits["train"], self.splits.get("dev")
+        others = self.splits["train"]
+        test = self.splits.get("dev")
         if held_out_users or test is None:
             others, test = _a_tenth(others, streams.key("click-log-test"))
         return ClickLog(*_a_tenth(others, streams.key("click-log-validation")), test)

@@ -187,7 +187,8 @@ def _rows(part: NumericColumns, users: Ids, items: Ids) -> Rows:
     Raises MalformedRowError at the first film that is not among them."""
     numbers = positions_in(part.items, items)
     if (missing := np.flatnonzero(numbers < 0)).size:
-        row, remedy = int(missing[0]), "Use the films file of the same release."
+        row = int(missing[0])
+        remedy = "Use the films file of the same release."
         raise MalformedRowError(
             part.path,
             part.first_line + row,
@@ -237,7 +238,8 @@ def _film_fields(path: Path, form: MovieLensFormat) -> Iterator[tuple[int, list[
                 if text.strip():
                     yield line, text.rstrip("\r\n").split(separator), text.strip()
             return
-        reader, begun = csv.reader(lines, strict=True), 0
+        reader = csv.reader(lines, strict=True)
+        begun = 0
         try:
             if (header := next(reader)) != ["movieId", "title", "genres"]:
                 raise MalformedRowError(

@@ -64,7 +64,9 @@ def open_output(output: str, *, parts: int, source: str, resume: bool) -> Path:
         raise RunError(
             f"{output} holds a partitioned data set already", "Name another folder, or remove it."
         )
-    local, folder, work = Place(output).is_local, Path(output), _work(output)
+    local = Place(output).is_local
+    folder = Path(output)
+    work = _work(output)
     asked = json.dumps({"parts": parts, "source": source}, sort_keys=True)
     try:
         if os.path.lexists(work) and (work.is_symlink() or work.stat().st_uid != os.getuid()):
@@ -107,11 +109,14 @@ def partition_dataset(
     dataset: Dataset, output: str, work: Path, *, parts: int, told: Told = _quiet
 ) -> None:
     """A data set that is in memory."""
-    catalogue, events = dataset.catalogue, dataset.interactions
+    catalogue = dataset.catalogue
+    events = dataset.interactions
     found = {"test": dataset.given_test, "validation": dataset.given_validation}
     given = {name: part for name in GIVEN if (part := found[name]) is not None}
     assert events.user_words is not None
-    where, place, files = part_of(events.user_words, parts), Place(output), list[PartFile]()
+    where = part_of(events.user_words, parts)
+    place = Place(output)
+    files = list[PartFile]()
     for index in range(parts):
         users = np.flatnonzero(where == index)
         own = {name: part.users_subset(users) for name, part in given.items()}
@@ -181,7 +186,8 @@ def partition_table(
     """A table of one source of rows.
 
     Users are numbered in the order of the parts. Raises what `read_table` raises."""
-    columns, path = asked.columns, asked.source["train"]
+    columns = asked.columns
+    path = asked.source["train"]
     if len(asked.source) > 1:
         raise ValueError("a table that comes divided is read whole")
     kind: Kind = "ratings" if columns.rating else "clicks"
@@ -215,10 +221,14 @@ def partition_table(
     _scatter(pieces(), work, parts)
     ids, more = _catalogue(asked, work, parts)
     require_distinct(ids, "item", path)
-    words, files, reports, first = id_words(ids), list[PartFile](), list[ReadReport](), 0
+    words = id_words(ids)
+    files = list[PartFile]()
+    reports = list[ReadReport]()
+    first = 0
     numbers = pl.DataFrame({"item": ids, "number": np.arange(len(ids), dtype=np.int32)})
     for index in range(parts):
-        file, report = _kept(work, index), _kept_report(work, index)
+        file = _kept(work, index)
+        report = _kept_report(work, index)
         if file is None or report is None:
             rows = _piece(work, index).sort("line", maintain_order=True)
             users, user_ids = (
@@ -242,7 +252,9 @@ def partition_table(
             file = write_part(Place(output), _name(index), part_frame(own, user_ids, events, {}))
             (work / f"report-{index:05d}.json").write_text(json.dumps(asdict(report)))
             _keep(work, index, file)
-        files, reports, first = [*files, file], [*reports, report], first + file.users
+        files = [*files, file]
+        reports = [*reports, report]
+        first = first + file.users
         told(index + 1, parts)
     table = asked.items
     untold = () if table is not None and len(table.ids) == len(ids) else (untold_items(table),)
@@ -290,7 +302,8 @@ def _scatter(
         shutil.rmtree(work / f"part-{index:05d}", ignore_errors=True)
     for number, (where, frame) in enumerate(pieces):
         order = np.argsort(where, kind="stable")
-        frame, ends = frame[order], np.searchsorted(where[order], np.arange(parts + 1))
+        frame = frame[order]
+        ends = np.searchsorted(where[order], np.arange(parts + 1))
         for index in range(parts):
             if ends[index] < ends[index + 1]:
                 folder = work / f"part-{index:05d}"

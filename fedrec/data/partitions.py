@@ -42,7 +42,8 @@ from fedrec.errors import DataError
 from fedrec.extras import require
 from fedrec.storage import write_bytes
 
-MANIFEST, ITEMS = "partitions.json", "items.parquet"
+MANIFEST = "partitions.json"
+ITEMS = "items.parquet"
 FORMAT = "fedrec-partitions/1"
 _PART_KEY = b"fedrec/1/parts  "
 _REMEDY = "Make the folder again with fedrec data partition."
@@ -286,7 +287,8 @@ def open_partitions(path: str) -> PartitionedData:
         parts = tuple(PartFile(**part) for part in told["parts"])
         items = _frame(place.read(ITEMS), told["items_sha256"], f"{path}/{ITEMS}")
         made = told["provenance"]
-        files, report = tuple(FileDigest(**file) for file in made["files"]), made["report"]
+        files = tuple(FileDigest(**file) for file in made["files"])
+        report = made["report"]
         provenance = Provenance(
             made["format"],
             files,
@@ -313,7 +315,8 @@ def open_partitions(path: str) -> PartitionedData:
 
 
 def _of_planted(place: Place, planted: PlantedParts) -> PartitionedData:
-    shape, items = planted.shape, planted.items
+    shape = planted.shape
+    items = planted.items
     parts = tuple(
         PartFile(f"part-{index:05d}, planted", part.users, part.events, 0, "")
         for index, part in enumerate(map(planted.shape_of, range(planted.parts)))

@@ -132,7 +132,8 @@ def shape_of_sizes(
     )
     if value_range == (0.5, 5.0):
         return shape
-    low, unit = value_range[0], (value_range[1] - value_range[0]) / 4.5
+    low = value_range[0]
+    unit = (value_range[1] - value_range[0]) / 4.5
     stds = {
         name: unit * getattr(shape, name)
         for name in ("user_bias_std", "item_bias_std", "interaction_std", "noise_std")
@@ -155,7 +156,8 @@ class PlantedTruth:
 
     def affinity(self, interactions: Interactions) -> Float32s:
         """(n,) float32: mean + biases + u'v of each event, before noise, rounding and clipping."""
-        users, items = interactions.users, interactions.items
+        users = interactions.users
+        items = interactions.items
         inner = np.einsum("nd,nd->n", self.user_vectors[users], self.item_vectors[items])
         return np.asarray(
             self.shape.mean + self.user_bias[users] + self.item_bias[items] + inner,
@@ -305,7 +307,8 @@ def _activity(shape: PlantedShape, rng: np.random.Generator) -> Int64s:
     """Events of each user: log-normal, between the least and the most, summing to
     `shape.events`."""
     raw = np.exp(1.1 * rng.standard_normal(shape.users))
-    low, high = 0.0, 1e3 * shape.events
+    low = 0.0
+    high = 1e3 * shape.events
     for _ in range(200):  # bisection on the factor that makes the clipped counts add up
         factor = (low + high) / 2
         total = np.clip(factor * raw, shape.least_events, shape.most_events).sum()
@@ -326,7 +329,9 @@ def _draw(truth: PlantedTruth, key_bytes: bytes, start: int, stop: int) -> Inter
     shape = truth.shape
     user_ptr = np.concatenate([[0], np.cumsum(truth.user_events[start:stop])]).astype(np.int64)
     n = int(user_ptr[-1])
-    items, values, times = np.empty(n, np.int32), np.ones(n, np.float32), np.empty(n, np.int64)
+    items = np.empty(n, np.int32)
+    values = np.ones(n, np.float32)
+    times = np.empty(n, np.int64)
     threshold, alias = alias_table(truth.popularity)
     selectivity = (
         (0.5 if KINDS[shape.kind].rated else 6.0)

@@ -8,20 +8,21 @@ import numpy.typing as npt
 
 from fedrec.arrays import Float32s, Int32s, Int64s
 
-FIRST_TIME, LAST_TIME = 946_684_800, 1_104_537_600  # 2000 to 2004
+FIRST_TIME = 946_684_800
+LAST_TIME = 1_104_537_600  # 2000 to 2004
 
 
 def alias_table(weights: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], Int32s]:
     """Walker's alias method (Vose 1991): item j of a uniform draw stands for itself below
     `threshold[j]`, else for `alias[j]`."""
     m = len(weights)
-    threshold, alias = weights * (m / weights.sum()), np.arange(m, dtype=np.int32)
-    small, large = (
-        [int(j) for j in np.flatnonzero(threshold < 1)],
-        [int(j) for j in np.flatnonzero(threshold >= 1)],
-    )
+    threshold = weights * (m / weights.sum())
+    alias = np.arange(m, dtype=np.int32)
+    small = [int(j) for j in np.flatnonzero(threshold < 1)]
+    large = [int(j) for j in np.flatnonzero(threshold >= 1)]
     while small and large:
-        less, more = small.pop(), large[-1]
+        less = small.pop()
+        more = large[-1]
         alias[less] = more
         threshold[more] -= 1 - threshold[less]
         if threshold[more] < 1:
@@ -51,21 +52,25 @@ def fill_users(
 ) -> None:  # fmt: skip
     """Draw items without replacement by popularity x sigmoid(affinity), then a rating and a time
     for each, in the order of the items."""
-    m, d, unit = V.shape[0], V.shape[1], 1.0 / 9007199254740992.0  # 2^-53
+    m = V.shape[0]
+    d = V.shape[1]
+    unit = 1.0 / 9007199254740992.0  # 2^-53
     mean, low, high, step, noise_std, selectivity = settings
     seen = np.zeros((m + 63) // 64, np.uint64)
     for local in range(start, stop):
         k = first_user + local
         state, bits = _next(key ^ (np.uint64(k) * np.uint64(0xD1342543DE82EF95)))
         state = state ^ bits
-        count, found = user_ptr[local + 1] - user_ptr[local], 0
+        count = user_ptr[local + 1] - user_ptr[local]
+        found = 0
         while found < count:
             state, bits = _next(state)
             j = np.int64((bits >> np.uint64(32)) * np.uint64(m) >> np.uint64(32))
             state, more = _next(state)
             if np.float64(more >> np.uint64(11)) * unit >= threshold[j]:
                 j = np.int64(alias[j])
-            word, bit = j >> 6, np.uint64(1) << np.uint64(j & 63)
+            word = j >> 6
+            bit = np.uint64(1) << np.uint64(j & 63)
             if seen[word] & bit:
                 continue
             affinity = np.float64(item_bias[j])
@@ -93,10 +98,8 @@ def fill_users(
                 items[e] = j
                 state, bits = _next(state)
                 state, more = _next(state)
-                first, second = (
-                    (np.float64(bits >> np.uint64(11)) + 1.0) * unit,
-                    np.float64(more >> np.uint64(11)) * unit,
-                )
+                first = (np.float64(bits >> np.uint64(11)) + 1.0) * unit
+                second = np.float64(more >> np.uint64(11)) * unit
                 if rated:
                     rating = mean + user_bias[k] + item_bias[j]
                     for c in range(d):

@@ -29,7 +29,8 @@ _THINGS = (
     "Night", "Orchard", "Passenger", "Queen", "River", "Station", "Tide", "Valley", "Witness",
     "Year", "Zephyr",
 )  # fmt: skip
-_FIRST_YEAR, _LAST_YEAR = 1940, 2004
+_FIRST_YEAR = 1940
+_LAST_YEAR = 2004
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,12 @@ _CATEGORIES = (
     "video", "music", "movies", "television",
     "games", "science", "technology", "arts", "kids",
 )  # fmt: skip
-_GENERAL_WORDS, _CATEGORY_WORDS, _SUBCATEGORY_WORDS = 600, 40, 20
+_GENERAL_WORDS = 600
+_CATEGORY_WORDS = 40
+_SUBCATEGORY_WORDS = 20
 # general, of the category, of the subcategory
-_TITLE_WORDS, _ABSTRACT_WORDS = (2, 3, 4), (8, 6, 10)
+_TITLE_WORDS = (2, 3, 4)
+_ABSTRACT_WORDS = (8, 6, 10)
 _SLATE = 12  # news seen for each click of the history
 _SHARED = 0.75  # of the variance of interests: what the subcategories of a category have in common
 _OF_TASTES = 0.8  # of the variance of interests in categories, where there are tastes
@@ -154,8 +157,10 @@ def _clicks(
     )
     impression_ptr = _pointers(1 + rng.poisson(shape.impressions_mean - 1, shape.users))
     shown = int(impression_ptr[-1]) * shape.candidates
-    history, candidates = np.empty(history_ptr[-1], np.int32), np.empty(shown, np.int32)
-    clicked, utilities = np.zeros(shown, np.bool_), np.empty(shown, np.float32)
+    history = np.empty(history_ptr[-1], np.int32)
+    candidates = np.empty(shown, np.int32)
+    clicked = np.zeros(shown, np.bool_)
+    utilities = np.empty(shown, np.float32)
     _fill(
         history_ptr, impression_ptr, cumulated, subcategory, quality, *_interests(shape, rng),
         shape.several,
@@ -187,7 +192,8 @@ def _interests(shape: PlantedNewsShape, rng: np.random.Generator) -> tuple[Float
         wide += np.float32(np.sqrt(1 - _SHARED)) * rng.standard_normal(wide.shape, np.float32)
         return np.float32(shape.strength) * wide
 
-    first, other = fresh(), fresh()
+    first = fresh()
+    other = fresh()
     return first, np.float32(1 - shape.drift) * first + np.float32(
         np.sqrt(1 - (1 - shape.drift) ** 2)
     ) * other
@@ -195,10 +201,8 @@ def _interests(shape: PlantedNewsShape, rng: np.random.Generator) -> tuple[Float
 
 def _texts(shape: PlantedNewsShape, subcategory: Int32s, rng: np.random.Generator) -> News:
     names = [f"{category}-{p + 1}" for category in _CATEGORIES for p in range(shape.subcategories)]
-    kinds, subcategories = (
-        [_CATEGORIES[s // shape.subcategories] for s in subcategory],
-        [names[s] for s in subcategory],
-    )
+    kinds = [_CATEGORIES[s // shape.subcategories] for s in subcategory]
+    subcategories = [names[s] for s in subcategory]
     about = rng.integers(0, 3, (shape.news, 2))  # two of the three entities of a subcategory
     return News(
         ids=tuple(f"N{j + 1}" for j in range(shape.news)),
@@ -261,27 +265,35 @@ def _fill(
     """User by user: its history click by click, then its impressions.
 
     `taken` stamps what a user clicked, `seen` what a page shows."""
-    taken, seen = np.full(len(cumulated), -1, np.int64), np.full(len(cumulated), -1, np.int64)
-    slate, page = np.empty(_SLATE, np.int32), 0
-    slate_utility, noisy = np.empty(_SLATE, np.float32), np.empty(max(_SLATE, candidates.shape[1]))
+    taken = np.full(len(cumulated), -1, np.int64)
+    seen = np.full(len(cumulated), -1, np.int64)
+    slate = np.empty(_SLATE, np.int32)
+    page = 0
+    slate_utility = np.empty(_SLATE, np.float32)
+    noisy = np.empty(max(_SLATE, candidates.shape[1]))
     for k in range(len(first)):
         clicks = history_ptr[k + 1] - history_ptr[k]
         total = clicks + impression_ptr[k + 1] - impression_ptr[k]
         for e in range(total):
-            t, page, kept = np.float32(e / total), page + 1, e < clicks
+            t = np.float32(e / total)
+            page = page + 1
+            kept = e < clicks
             i = impression_ptr[k] + e - clicks
             shown, utility = (slate, slate_utility) if kept else (candidates[i], utilities[i])
-            best, second = 0, -1
+            best = 0
+            second = -1
             for c in range(len(shown)):
                 j = draw_one(cumulated, rng)
                 while taken[j] == k or seen[j] == page:
                     j = draw_one(cumulated, rng)
                 s = subcategory[j]
-                seen[j], shown[c] = page, j
+                seen[j] = page
+                shown[c] = j
                 utility[c] = (1 - t) * first[k, s] + t * last[k, s] + quality[j]
                 noisy[c] = utility[c] - np.log(-np.log(1 - rng.random()))
                 if c > 0 and noisy[c] > noisy[best]:
-                    best, second = c, best
+                    second = best
+                    best = c
                 elif c > 0 and (second < 0 or noisy[c] > noisy[second]):
                     second = c
             taken[shown[best]] = k

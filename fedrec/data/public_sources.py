@@ -50,7 +50,8 @@ def with_users_made_public(dataset: Dataset, *, share: float, key: bytes) -> Dat
         raise DataError(
             f"{share:g} of {n} users as public users leaves one side empty", "Choose another share."
         )
-    kept, catalogue = np.setdiff1d(np.arange(n), drawn), dataset.catalogue
+    kept = np.setdiff1d(np.arange(n), drawn)
+    catalogue = dataset.catalogue
     public = dataset.interactions.users_subset(drawn)
     bag = _ratings_bag(public, _named(catalogue, drawn).user_ids)
     return with_events(
@@ -168,7 +169,8 @@ def _require_other_people(private: Catalogue, public: Catalogue) -> None:
 def _seen_before(private: Dataset, public: Dataset) -> npt.NDArray[np.bool_]:
     """(public users,) whether at least half of a user's events have the item and the second of a
     private event. False without times."""
-    theirs, ours = public.interactions, private.interactions
+    theirs = public.interactions
+    ours = private.interactions
     if theirs.times is None or ours.times is None:
         return np.zeros(theirs.num_users, np.bool_)
     number = {item: j for j, item in enumerate(private.catalogue.item_ids)}

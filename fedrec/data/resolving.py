@@ -154,13 +154,15 @@ def _in_range(
 def _repeats(rows: Rows, order: Int64s) -> npt.NDArray[np.bool_]:
     """Whether a position of `order`, the first left out, has the user and item of the position
     before."""
-    users, items = rows.users[order], rows.items[order]
+    users = rows.users[order]
+    items = rows.items[order]
     return np.asarray((users[1:] == users[:-1]) & (items[1:] == items[:-1]))
 
 
 def _refuse_duplicate(rows: Rows, order: Int64s, again: npt.NDArray[np.bool_]) -> None:
     place = int(np.argmin(np.where(again, order[1:], len(order))))
-    second, first = int(order[place + 1]), int(order[place])
+    second = int(order[place + 1])
+    first = int(order[place])
     raise MalformedRowError(
         rows.path,
         rows.line(second),

@@ -34,7 +34,9 @@ from fedrec.errors import DataError, LeakageError
 from fedrec.randomness import Streams
 
 SplitKind = Literal["random", "held-out-users", "temporal", "leave-last-out", "given"]
-_TRAIN, _VALIDATION, _TEST = 0, 1, 2
+_TRAIN = 0
+_VALIDATION = 1
+_TEST = 2
 _REMEDY = (
     "Make the split with a function of fedrec.data.splits, from one data set without duplicates."
 )
@@ -305,7 +307,8 @@ def _key(seed: int) -> bytes:
 
 def _drawn_parts(draws: Words, share: float) -> npt.NDArray[np.int8]:
     """The part of each draw: the first `share` of all words is test, the next is validation."""
-    tested, kept_back = below(draws, share), below(draws, 2 * share)
+    tested = below(draws, share)
+    kept_back = below(draws, 2 * share)
     return np.where(tested, _TEST, np.where(kept_back, _VALIDATION, _TRAIN)).astype(np.int8)
 
 
@@ -377,7 +380,8 @@ def _check_disjoint(one: Interactions, other: Interactions, name: str, other_nam
         raise LeakageError(
             f"{name} and {other_name} number their users or items differently", _REMEDY
         )
-    keys, sought = _keys(one), _keys(other)
+    keys = _keys(one)
+    sought = _keys(other)
     place = np.searchsorted(keys, sought)
     inside = place < len(keys)
     shared = np.flatnonzero(keys[place[inside]] == sought[inside])

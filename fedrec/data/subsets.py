@@ -84,7 +84,8 @@ def most_rated(dataset: Dataset, number: int) -> Dataset:
     """
     counts = np.bincount(dataset.interactions.items, minlength=dataset.interactions.num_items)
     kept = np.sort(np.argsort(-counts, kind="stable")[:number])
-    old, place = dataset.catalogue, np.full(len(counts), -1, np.int32)
+    old = dataset.catalogue
+    place = np.full(len(counts), -1, np.int32)
     place[kept] = np.arange(len(kept), dtype=np.int32)
 
     def fewer(events: Interactions) -> Interactions:

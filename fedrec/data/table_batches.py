@@ -16,14 +16,16 @@ from fedrec.data.tables import AskedTable
 from fedrec.data.text_tables import Layout, open_bytes
 from fedrec.errors import DataError, MalformedRowError
 
-_BATCH_BYTES, _BATCH_ROWS = 1 << 26, 2_000_000
+_BATCH_BYTES = 1 << 26
+_BATCH_ROWS = 2_000_000
 
 
 def row_batches(asked: AskedTable) -> Iterator[tuple[pl.DataFrame, tuple[str, ...]]]:
     """Columns by role, complete and typed, `line` beside them; and notes on what was guessed.
 
     Raises what `read_table` raises of rows."""
-    path, columns = asked.source["train"], asked.columns.names()
+    path = asked.source["train"]
+    columns = asked.columns.names()
     if asked.layout is not None:
         yield from _of_text(asked.layout, columns, asked.policies.missing)
         return
@@ -94,7 +96,8 @@ def _of_text(
     """The file in pieces of whole rows, each read as a file of its own: the reader's checks hold in
     every piece."""
     with TemporaryDirectory(prefix="fedrec-") as folder, open_bytes(layout.path) as file:
-        piece, line = Path(folder) / layout.path.name.removesuffix(".gz"), layout.first_line
+        piece = Path(folder) / layout.path.name.removesuffix(".gz")
+        line = layout.first_line
         if layout.header:
             file.readline()
         units = _Units()

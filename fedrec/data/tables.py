@@ -160,13 +160,16 @@ def asked_table(path: Path, told: TableOptions) -> AskedTable:
 
     Raises what `read_table` says of options."""
     source = sources(path, told.validation, told.test)
-    user, item, scale = told.user, told.item, told.rating_range
+    user = told.user
+    item = told.item
+    scale = told.rating_range
     layout = _layout(
         source["train"], told.separator, told.header, {user, item, told.rating or "rating"}
     )
     numbered = layout is not None and not layout.header
     if numbered:
-        user, item = ("1" if user == "user" else user), ("2" if item == "item" else item)
+        user = "1" if user == "user" else user
+        item = "2" if item == "item" else item
     third = "3" if numbered else "rating"
     found = column_names(source["train"], layout)
     columns, notes = used_columns(
@@ -323,7 +326,8 @@ def read_recbole(
         layout = layout_of(file, separator="tab", header="yes", wanted=())
         return read_frame(file, names, layout, missing)
 
-    policies, source = Policies(duplicates, out_of_range, missing), {"train": inter}
+    policies = Policies(duplicates, out_of_range, missing)
+    source = {"train": inter}
     return dataset_of(
         source,
         "recbole",
@@ -398,10 +402,8 @@ def dataset_of(
     frames, first_lines, said = zip(*(frame_of(file) for file in source.values()), strict=True)
     kept = [own["row"].to_numpy() if "row" in own.columns else None for own in frames]
     frames = tuple(own.drop("row", strict=False) for own in frames)
-    frame, lengths = (
-        frames[0] if len(frames) == 1 else pl.concat(alike(frames)),
-        [len(own) for own in frames],
-    )
+    frame = frames[0] if len(frames) == 1 else pl.concat(alike(frames))
+    lengths = [len(own) for own in frames]
     del frames
     users, user_ids = numbered_ids(frame["user"])
     items, item_ids = numbered_ids(frame["item"])
@@ -418,7 +420,9 @@ def dataset_of(
     )
     kind: Kind = "ratings" if columns.rating else "clicks"
     del frame  # of 100 million rows it is 2 GB, and nobody needs it any more
-    parts, reports, start = dict[str, Interactions](), list[ReadReport](), 0
+    parts = dict[str, Interactions]()
+    reports = list[ReadReport]()
+    start = 0
     for (part, file), length, first_line, row in zip(
         source.items(), lengths, first_lines, kept, strict=True
     ):
@@ -440,7 +444,8 @@ def dataset_of(
                 f"no rating of {file.name} lies in [{scale[0]:g}, {scale[1]:g}]",
                 "Give the scale of these ratings as rating_range.",
             )
-        reports, start = [*reports, report], start + length
+        reports = [*reports, report]
+        start = start + length
     catalogue = Catalogue(item_ids, None if table is None else table.titles_of(item_ids), user_ids)
     parts, repeated = (
         apart(parts, source, catalogue, policies.of(kind)) if len(parts) > 1 else (parts, ())
@@ -494,7 +499,8 @@ def numbered_ids(ids: pl.Series) -> tuple[Int32s, tuple[str, ...]]:
         numbers, known = number_ids(ids.to_numpy())
         return numbers, tuple(map(str, known.tolist()))
     distinct = ids.unique()
-    names, codes = distinct.cast(pl.String).to_list(), distinct.to_physical().to_numpy()
+    names = distinct.cast(pl.String).to_list()
+    codes = distinct.to_physical().to_numpy()
     whole = all(
         name.isascii() and name.isdigit() and len(name) < 19 and (name == "0" or name[0] != "0")
         for name in names

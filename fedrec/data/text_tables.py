@@ -160,7 +160,9 @@ def read_columns(
     columns: role to name. Raises DataError where a column is missing, MalformedRowError at the
     first row that is too long or too short or whose number is none.
     """
-    path, names, separator = layout.path, layout.names, layout.separator
+    path = layout.path
+    names = layout.names
+    separator = layout.separator
     if missing := [name for name in columns.values() if name not in names]:
         role = next(role for role, name in columns.items() if name == missing[0])
         asked = meant(role, missing[0], names)
@@ -272,7 +274,8 @@ def rows_of(layout: Layout) -> Iterator[tuple[int, list[str]]]:
 
 
 def _all_rows(layout: Layout) -> Iterator[tuple[int, list[str]]]:
-    path, begun = layout.path, 0
+    path = layout.path
+    begun = 0
     try:
         with open_bytes(path) as file:
             texts = (decoded(raw, path, line) for line, raw in enumerate(file, start=1))
@@ -329,7 +332,8 @@ def _word(separator: str) -> str:
 def _counts(layout: Layout) -> tuple[int, int, int, int]:
     """How often the separator, its first character and quotes occur, in blocks of whole lines so
     that none is cut in two; and how many blank lines the file ends with."""
-    found, ends = [0, 0, 0], 0
+    found = [0, 0, 0]
+    ends = 0
     patterns = layout.separator.encode(), layout.separator[:1].encode(), b'"'
     with open_bytes(layout.path) as file:
         while block := file.read(_BLOCK_BYTES) + file.readline():

@@ -10,7 +10,8 @@ import polars as pl
 
 from fedrec.data.delimited import is_number
 
-_INSTANT, _DATE = pl.Datetime("us"), "%Y-%m-%d"
+_INSTANT = pl.Datetime("us")
+_DATE = "%Y-%m-%d"
 _FORMATS = ("%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S%.f")
 _ZONED = ("%Y-%m-%d %H:%M%:z", "%Y-%m-%d %H:%M:%S%:z", "%Y-%m-%d %H:%M:%S%.f%:z")
 _UNITS = {"seconds": 1.0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}

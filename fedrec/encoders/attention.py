@@ -122,11 +122,9 @@ class AdditiveAttention(nn.Module):
 
     def __init__(self, width: int, queries: int, *, rng: np.random.Generator) -> None:
         super().__init__()
-        self.dense, self.bias, self.query = (
-            matrix(width, queries, rng=rng),
-            offset(queries),
-            matrix(queries, 1, rng=rng),
-        )
+        self.dense = matrix(width, queries, rng=rng)
+        self.bias = offset(queries)
+        self.query = matrix(queries, 1, rng=rng)
 
     def weights(self, h: Tensor, mask: Tensor | None = None) -> Tensor:
         """(n, L) weights of h (n, L, width), mask (n, L) bool."""

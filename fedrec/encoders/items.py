@@ -166,7 +166,8 @@ def prepare(features: PublicFeatures, *, identities: bool = False) -> ItemInputs
     for name, bag in bags.items():
         if bag.nnz and float(bag.data.min()) < 0:
             raise ValueError(f"category {name!r} holds a negative count {float(bag.data.min()):g}")
-    m, C = next(iter(bags.values())).shape[0], len(bags)
+    m = next(iter(bags.values())).shape[0]
+    C = len(bags)
     stacked = sparse.csr_matrix(
         sparse.block_diag([_averages(bag) for bag in bags.values()], format="csr")
     )
@@ -183,7 +184,8 @@ def prepare(features: PublicFeatures, *, identities: bool = False) -> ItemInputs
 def init(inputs: ItemInputs, dimension: int, *, rng: np.random.Generator) -> EncoderParameters:
     """Random start: embeddings of std 1/sqrt(d), dense of std 1/sqrt(C d), bias 0, so that a v_j of
     few features has norm about 1."""
-    C, d = len(inputs.categories), dimension
+    C = len(inputs.categories)
+    d = dimension
     return EncoderParameters(
         embeddings=(rng.standard_normal((sum(inputs.sizes), d)) / math.sqrt(d)).astype(np.float32),
         dense=(rng.standard_normal((C * d, d)) / math.sqrt(C * d)).astype(np.float32),
@@ -244,7 +246,8 @@ def from_named_arrays(arrays: Mapping[str, Floats], inputs: ItemInputs) -> Encod
     """The inverse of `to_named_arrays`.
 
     Raises ValueError naming the array that is missing or whose shape does not fit `inputs`."""
-    C, d = len(inputs.categories), len(arrays["bias"]) if "bias" in arrays else 0
+    C = len(inputs.categories)
+    d = len(arrays["bias"]) if "bias" in arrays else 0
     expected: dict[str, tuple[int, ...]] = {
         f"embedding/{name}": (size, d)
         for name, size in zip(inputs.categories, inputs.sizes, strict=True)
@@ -297,16 +300,20 @@ def _multiply(
     in cache."""
     d = dense.shape[1]
     for r in range(start, stop):
-        first, last = row_ptr[r], row_ptr[r + 1]
+        first = row_ptr[r]
+        last = row_ptr[r + 1]
         row = out[r]
         row[:] = 0
         even = last - (last - first) % 2
         for e in range(first, even, 2):
-            x, y = values[e], values[e + 1]
-            p, q = dense[columns[e]], dense[columns[e + 1]]
+            x = values[e]
+            y = values[e + 1]
+            p = dense[columns[e]]
+            q = dense[columns[e + 1]]
             for c in range(d):
                 row[c] += x * p[c] + y * q[c]
         if even < last:
-            x, p = values[even], dense[columns[even]]
+            x = values[even]
+            p = dense[columns[even]]
             for c in range(d):
                 row[c] += x * p[c]

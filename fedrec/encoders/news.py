@@ -67,7 +67,8 @@ class NrmsNews(nn.Module):
         rng: np.random.Generator,
     ) -> None:
         super().__init__()
-        self.anonymous, self.width = len(tokens), width
+        self.anonymous = len(tokens)
+        self.width = width
         self.words = nn.Parameter(torch.from_numpy(words.copy()))  # row PADDING is e0
         self.attention = SelfAttention(words.shape[1], width, heads, rng=rng)
         self.pool = AdditiveAttention(width, queries, rng=rng)
@@ -98,7 +99,8 @@ class NamlNews(nn.Module):
         rng: np.random.Generator,
     ) -> None:
         super().__init__()
-        self.anonymous, self.width = len(tokens), width
+        self.anonymous = len(tokens)
+        self.width = width
         self.words = nn.Parameter(torch.from_numpy(words.copy()))
         self.title, self.abstract = (
             TextView(words.shape[1], width, queries, rng=rng) for _ in range(2)
@@ -113,7 +115,8 @@ class NamlNews(nn.Module):
 
     def encode(self, items: Tensor, dropout: Dropout | None = None) -> Tensor:
         """(r, width) news vectors."""
-        words, topics = dropped(self.words, dropout), self.topics[items]
+        words = dropped(self.words, dropout)
+        topics = self.topics[items]
         texts = [
             self.title.encode(words, self.titles[items], dropout),
             self.abstract.encode(words, self.abstracts[items], dropout),
@@ -134,7 +137,8 @@ class TextView(nn.Module):
         self.filters = nn.Parameter(
             torch.from_numpy(rng.uniform(-bound, bound, (inputs, 3 * width)).astype(np.float32))
         )
-        self.bias, self.pool = offset(width), AdditiveAttention(width, queries, rng=rng)
+        self.bias = offset(width)
+        self.pool = AdditiveAttention(width, queries, rng=rng)
 
     def encode(self, words: Tensor, rows: Tensor, dropout: Dropout | None = None) -> Tensor:
         """(r, width) vectors of the texts whose word ids are `rows` (r, L)."""
@@ -153,11 +157,9 @@ class CategoryView(nn.Module):
         self, categories: int, inputs: int, width: int, *, rng: np.random.Generator
     ) -> None:
         super().__init__()
-        self.embeddings, self.dense, self.bias = (
-            matrix(categories, inputs, rng=rng),
-            matrix(inputs, width, rng=rng),
-            offset(width),
-        )
+        self.embeddings = matrix(categories, inputs, rng=rng)
+        self.dense = matrix(inputs, width, rng=rng)
+        self.bias = offset(width)
 
     def encode(self, ids: Tensor) -> Tensor:
         """(r, width) vectors of category ids (r,)."""
@@ -177,10 +179,12 @@ class PlmNews(nn.Module):
 
     def __init__(self, vectors: Float32s, width: int, *, rng: np.random.Generator) -> None:
         super().__init__()
-        self.anonymous, self.width = len(vectors), width
+        self.anonymous = len(vectors)
+        self.width = width
         # e0, from the average news
         self.padding = nn.Parameter(torch.from_numpy(vectors.mean(0, keepdims=True)))
-        self.dense, self.bias = matrix(vectors.shape[1], width, rng=rng), offset(width)
+        self.dense = matrix(vectors.shape[1], width, rng=rng)
+        self.bias = offset(width)
         self.register_buffer(
             "vectors",
             torch.from_numpy(np.concatenate([vectors, np.zeros_like(vectors[:1])])),

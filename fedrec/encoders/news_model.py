@@ -62,7 +62,9 @@ class NewsModel(nn.Module):
 
     def __init__(self, news: NewsEncoder, users: UserEncoder, basis: Basis | None = None) -> None:
         super().__init__()
-        self.news, self.users, self.basis = news, users, basis
+        self.news = news
+        self.users = users
+        self.basis = basis
 
     def encode_news(self, items: npt.NDArray[np.integer], dropout: Dropout | None = None) -> Tensor:
         """(u, d) vectors of news `items` (u,): give each news once (`needed_news`).
@@ -116,7 +118,8 @@ class NewsModel(nn.Module):
         P = sum(parameter.numel() for parameter in self.parameters())
         if vector.shape != (P,) or not bool(np.isfinite(vector).all()):
             raise ValueError(f"need a finite vector of shape ({P},), found shape {vector.shape}")
-        values, start = torch.from_numpy(vector.astype(np.float32)), 0
+        values = torch.from_numpy(vector.astype(np.float32))
+        start = 0
         with torch.no_grad():
             for parameter in self.parameters():
                 parameter.copy_(values[start : start + parameter.numel()].view_as(parameter))

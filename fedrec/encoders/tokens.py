@@ -111,7 +111,8 @@ def tokenise(
     titles = [words_of(" ".join(parts))[:title_length] for parts in joined]
     abstracts = [words_of(text)[:abstract_length] for text in news.abstracts]
     vocabulary = vocabulary_of([*titles, *abstracts], least_count=least_count)
-    categories, subcategories = _numbered(news.categories), _numbered(news.subcategories)
+    categories = _numbered(news.categories)
+    subcategories = _numbered(news.subcategories)
     return NewsTokens(
         vocabulary,
         _rows(vocabulary, titles, title_length),

@@ -117,7 +117,8 @@ def seam_gradients(
     News are encoded once, for all users together. The loss must be one that `torch.func.vmap` can
     map.
     """
-    history, m = _history(examples), model.news.anonymous
+    history = _history(examples)
+    m = model.news.anonymous
     step = needed_news(history, examples.candidates, num_news=m)
     with torch.no_grad():
         news = model.encode_news(step.items)

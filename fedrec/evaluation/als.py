@@ -25,8 +25,11 @@ from fedrec.factorization.model import Model, predict
 from fedrec.randomness import Streams
 
 ALS = "non-private ALS"
-WIDTH, ITERATIONS = 16, 12
-CLICK_WIDTH, CLICK_RIDGE, CLICK_ALPHA = 64, 10.0, 10.0
+WIDTH = 16
+ITERATIONS = 12
+CLICK_WIDTH = 64
+CLICK_RIDGE = 10.0
+CLICK_ALPHA = 10.0
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,8 @@ def als_model(train: Interactions, validation: Fold, *, seed: int, ranking: bool
     rng = Streams(seed).numpy("als-init")
     if not train.rated:
         return _of_clicks(train, rng)
-    best, error = None, np.inf
+    best = None
+    error = np.inf
     for found in variational.alternate(train, width=WIDTH, iterations=ITERATIONS, rng=rng):
         if not len(validation.targets):
             best = found  # nothing to choose by: the last
@@ -62,7 +66,8 @@ def als_model(train: Interactions, validation: Fold, *, seed: int, ranking: bool
         predicted = predict(found, validation.history, validation.targets)
         rmse = float(np.sqrt(np.mean((predicted - validation.targets.values) ** 2)))
         if rmse < error:
-            best, error = found, rmse
+            best = found
+            error = rmse
     assert best is not None
     if not ranking:
         return best

@@ -54,8 +54,10 @@ def item_means(train: Interactions, *, damping: float = 5.0) -> BiasBaseline:
 def item_user_bias(train: Interactions, *, ridge: float = 5.0, sweeps: int = 10) -> BiasBaseline:
     """Ridge regression on item and user indicators, (y - mean - b_j - c_k)^2 + ridge (b_j^2 +
     c_k^2), by exact alternating solves."""
-    users, residuals = train.users, _centred(train)
-    item_bias, user_bias = np.zeros(train.num_items), np.zeros(train.num_users)
+    users = train.users
+    residuals = _centred(train)
+    item_bias = np.zeros(train.num_items)
+    user_bias = np.zeros(train.num_users)
     for _ in range(sweeps):
         item_bias = _damped_mean(train.items, residuals - user_bias[users], train.num_items, ridge)
         user_bias = _damped_mean(users, residuals - item_bias[train.items], train.num_users, ridge)

@@ -54,11 +54,9 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """One sentence for a page or a terminal."""
-        name, value, control = (
-            self.metric,
-            f"{self.value:.4f}",
-            f"{self.control} ({self.control_value:.4f})",
-        )
+        name = self.metric
+        value = f"{self.value:.4f}"
+        control = f"{self.control} ({self.control_value:.4f})"
         match self.outcome:
             case "better":
                 return f"{name} {value} is better than {control}."

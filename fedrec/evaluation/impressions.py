@@ -143,7 +143,8 @@ def impression_metrics(scores: npt.NDArray[np.floating], impressions: Impression
     # earned[b] - earned[a]: sum over ranks a + 1 .. b
     earned = np.concatenate([np.zeros((1, 3)), np.cumsum(credits, axis=0)])
     values = np.full((len(impressions), len(IMPRESSION_METRICS)), np.nan)
-    ptr, clicked = impressions.candidate_ptr, impressions.clicked
+    ptr = impressions.candidate_ptr
+    clicked = impressions.clicked
     map_ranges(lambda a, b: _measure(scores, clicked, ptr, earned, values, a, b), len(impressions))
     return values
 
@@ -157,7 +158,8 @@ def interval(values: Sequence[float], *, confidence: float = 0.95) -> Interval:
             f"an interval needs a value and a confidence in (0, 1), found {list(values)} and "
             f"{confidence}"
         )
-    n, mean = len(values), float(np.mean(values))
+    n = len(values)
+    mean = float(np.mean(values))
     half = (
         float(stdtrit(n - 1, (1 + confidence) / 2) * np.std(values, ddof=1) / math.sqrt(n))
         if n > 1
@@ -192,7 +194,8 @@ def with_swapped_histories(impressions: Impressions, *, rng: np.random.Generator
     cycle = rng.permutation(n)
     giver = np.empty(n, np.int64)
     giver[cycle] = np.roll(cycle, 1)
-    starts, lengths = impressions.history_ptr[giver], np.diff(impressions.history_ptr)[giver]
+    starts = impressions.history_ptr[giver]
+    lengths = np.diff(impressions.history_ptr)[giver]
     ptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     history = impressions.history[np.repeat(starts - ptr[:-1], lengths) + np.arange(ptr[-1])]
     return replace(impressions, history_ptr=ptr, history=history)
@@ -211,17 +214,21 @@ def _measure(
     """Below `above` candidates and tied with `ties`, itself included, a click has ranks above + 1
     .. above + ties equally often."""
     for i in range(start, stop):
-        a, b = ptr[i], ptr[i + 1]
+        a = ptr[i]
+        b = ptr[i + 1]
         clicks = 0
         for e in range(a, b):
             clicks += clicked[e]
         if clicks == 0 or clicks == b - a:
             continue
-        pairs, gains = 0.0, np.zeros(3)
+        pairs = 0.0
+        gains = np.zeros(3)
         for c in range(a, b):
             if not clicked[c]:
                 continue
-            above, ties, others_below = 0, 0, 0.0
+            above = 0
+            ties = 0
+            others_below = 0.0
             for e in range(a, b):
                 above += scores[e] > scores[c]
                 ties += scores[e] == scores[c]

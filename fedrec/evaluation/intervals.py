@@ -32,7 +32,8 @@ class Interval:
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     """Mean and its standard error, nan from fewer than two values."""
-    n, mean = len(values), math.fsum(values) / len(values)
+    n = len(values)
+    mean = math.fsum(values) / len(values)
     error = (
         math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1) / n) if n > 1 else math.nan
     )

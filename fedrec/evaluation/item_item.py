@@ -23,11 +23,13 @@ from fedrec.evaluation.ranking import metrics_of
 from fedrec.evaluation.toplists import Scores, top_items
 
 ITEM_ITEM = "non-private item-item"
-MOST_ITEMS, MOST_EVENTS = 3_000, 3_000_000
+MOST_ITEMS = 3_000
+MOST_EVENTS = 3_000_000
 """What a few seconds on one core allow."""
 RIDGES = (0.5, 1.5, 5.0)
 """Over the mean count of an item."""
-_VALIDATED, _CUTOFF = 1_000, 20
+_VALIDATED = 1_000
+_CUTOFF = 20
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class ItemItem:
 
     def scores(self, history: Interactions) -> Scores:
         """(users, m) x B; below every positive score, items outside the head by their counts."""
-        X, m = _clicks(history, self.head), history.num_items
+        X = _clicks(history, self.head)
+        m = history.num_items
         outside = (1e-6 * self.counts / max(int(self.counts.max(initial=1)), 1)).astype(np.float32)
 
         def block(start: int, stop: int) -> Float32s:
@@ -62,7 +65,8 @@ def item_item(train: Interactions, validation: Fold) -> ItemItem:
     gram = np.asarray((X.T @ X).todense(), np.float64)
     left = [f"its {len(head):,} most frequent items only"] if len(head) < train.num_items else []
     left += [f"learned from {some.num_users:,} users"] if some.num_users < train.num_users else []
-    mean, limits = max(float(np.trace(gram)) / len(head), 1e-9), ", ".join(left)
+    mean = max(float(np.trace(gram)) / len(head), 1e-9)
+    limits = ", ".join(left)
     tried = [ItemItem(ease(gram, ridge=ridge * mean), head, counts, limits) for ridge in RIDGES]
     return max(tried, key=_validated(validation))
 
@@ -89,7 +93,8 @@ def evenly(events: Interactions, *, most_events: int) -> Interactions:
 
 def _validated(fold: Fold) -> Callable[[ItemItem], float]:
     some = np.flatnonzero(np.diff(fold.targets.user_ptr) > 0)[:_VALIDATED]
-    history, targets = fold.history.users_subset(some), fold.targets.users_subset(some)
+    history = fold.history.users_subset(some)
+    targets = fold.targets.users_subset(some)
 
     def ndcg(model: ItemItem) -> float:
         if not len(some):

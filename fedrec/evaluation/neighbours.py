@@ -45,7 +45,8 @@ def neighbour_lists(V: npt.NDArray[np.floating], *, k: int = 20) -> npt.NDArray[
     m = len(V)
     if not 1 <= k < m:
         raise ValueError(f"{m} items have lists of 1..{m - 1} neighbours, found k = {k}")
-    X, lists = np.asarray(V, np.float64), np.empty((m, k), np.int64)
+    X = np.asarray(V, np.float64)
+    lists = np.empty((m, k), np.int64)
     for start in range(0, m, 512):  # bounded memory
         rows = np.arange(start, min(start + 512, m))
         similarity = X[rows] @ X.T

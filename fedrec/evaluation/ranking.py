@@ -181,7 +181,8 @@ def metrics_of(
     for name, metric in further_metrics().items():
         for k, metrics in found.items():
             mean, error = mean_and_error(np.asarray(metric(lists, targets, k), np.float64)[told])
-            metrics.further[name], metrics.stderr[name] = mean, error
+            metrics.further[name] = mean
+            metrics.stderr[name] = error
     return found
 
 
@@ -197,7 +198,8 @@ def values_of(lists: Int32s, targets: Interactions, *, cutoffs: Sequence[int]) -
     ks = np.asarray(cutoffs, np.int64)
     discounts = 1 / np.log2(np.arange(lists.shape[1]) + 2.0)
     values = np.full((len(lists), len(ks), len(METRICS)), np.nan)
-    ptr, items = targets.user_ptr, targets.items
+    ptr = targets.user_ptr
+    items = targets.items
     map_ranges(lambda a, b: _measure(lists, ptr, items, discounts, ks, values, a, b), len(lists))
     return np.asarray(values[np.diff(ptr) > 0])
 
@@ -286,8 +288,11 @@ def _measure(
         total = ptr[user + 1] - ptr[user]
         if total == 0:
             continue
-        hits, c = 0, 0
-        gain, precisions, reciprocal = 0.0, 0.0, 0.0
+        hits = 0
+        c = 0
+        gain = 0.0
+        precisions = 0.0
+        reciprocal = 0.0
         for rank in range(1, ks[-1] + 1):
             item = lists[user, rank - 1]
             if item >= 0 and contains(items, ptr[user], ptr[user + 1], item):

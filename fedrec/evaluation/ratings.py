@@ -86,7 +86,8 @@ def _errors(predictions: Floats, targets: Interactions) -> Float64s:
 
 
 def _summary(errors: Float64s, user_ptr: npt.NDArray[np.int64]) -> RatingMetrics:
-    n, users = len(errors), int(np.count_nonzero(np.diff(user_ptr)))
+    n = len(errors)
+    users = int(np.count_nonzero(np.diff(user_ptr)))
     if n == 0:
         return RatingMetrics(math.nan, math.nan, math.nan, 0, 0)
     mse = float(np.mean(errors**2))

@@ -40,7 +40,8 @@ def dot_product(U: Float32s, V: Float32s, *, item_bias: Float32s | None = None) 
     if item_bias is not None:
         U = np.column_stack([U, np.ones(len(U), np.float32)])
         V = np.column_stack([V, item_bias])
-    users, items = np.ascontiguousarray(U, np.float32), np.ascontiguousarray(V, np.float32)
+    users = np.ascontiguousarray(U, np.float32)
+    items = np.ascontiguousarray(V, np.float32)
     buffer = np.empty((0, len(items)), np.float32)
 
     def block(start: int, stop: int) -> Float32s:
@@ -93,7 +94,8 @@ def top_items(
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, found {k}")
-    n, m = history.num_users, history.num_items
+    n = history.num_users
+    m = history.num_items
     mask = np.ones(n, np.bool_) if wanted is None else wanted
     lists = np.full((n, k), NO_ITEM, np.int32)
     rows = max(1, _BLOCK_NUMBERS // max(m, 1))
@@ -113,7 +115,8 @@ def _checked(block: Float32s, shape: tuple[int, int]) -> Float32s:
 def _fill(
     lists: Int32s, block: Float32s, first: int, mask: npt.NDArray[np.bool_], history: Interactions
 ) -> None:
-    ptr, items = history.user_ptr, history.items
+    ptr = history.user_ptr
+    items = history.items
     map_ranges(lambda a, b: _select(block, first, mask, ptr, items, lists, a, b), len(block))
     bad = np.flatnonzero(lists[first : first + len(block), 0] == _NOT_A_NUMBER)
     if len(bad):
@@ -140,7 +143,9 @@ def contains(items: Int32s, start: int, stop: int, item: int) -> bool:
 def _sift_down(scores: Float32s, items: Int32s, size: int) -> None:
     """Let the root of a heap whose root is the worst entry (lowest score, then largest id) sink to
     its place."""
-    at, score, item = 0, scores[0], items[0]
+    at = 0
+    score = scores[0]
+    item = items[0]
     while True:
         child = 2 * at + 1
         if child >= size:
@@ -153,9 +158,11 @@ def _sift_down(scores: Float32s, items: Int32s, size: int) -> None:
             child = other
         if not (scores[child] < score or (scores[child] == score and items[child] > item)):
             break
-        scores[at], items[at] = scores[child], items[child]
+        scores[at] = scores[child]
+        items[at] = items[child]
         at = child
-    scores[at], items[at] = score, item
+    scores[at] = score
+    items[at] = item
 
 
 @numba.njit(nogil=True, cache=True)
@@ -170,13 +177,17 @@ def _select(
     stop: int,
 ) -> None:
     """Lists of rows [start, stop) of a block whose row 0 is user `first`."""
-    k, m = lists.shape[1], block.shape[1]
-    best, ids = np.empty(k, np.float32), np.empty(k, np.int32)
+    k = lists.shape[1]
+    m = block.shape[1]
+    best = np.empty(k, np.float32)
+    ids = np.empty(k, np.int32)
     for row in range(start, stop):
         user = first + row
         if not mask[user]:
             continue
-        size, threshold, broken = 0, np.float32(-np.inf), False
+        size = 0
+        threshold = np.float32(-np.inf)
+        broken = False
         for item in range(m):
             score = block[row, item]
             if score <= threshold:  # nearly always; a NaN is not <= anything and falls through
@@ -189,12 +200,15 @@ def _select(
             if size < k:  # sift up; a later id with an equal score is the worse one
                 at = size
                 while at > 0 and score <= best[(at - 1) // 2]:
-                    best[at], ids[at] = best[(at - 1) // 2], ids[(at - 1) // 2]
+                    best[at] = best[(at - 1) // 2]
+                    ids[at] = ids[(at - 1) // 2]
                     at = (at - 1) // 2
-                best[at], ids[at] = score, item
+                best[at] = score
+                ids[at] = item
                 size += 1
             else:
-                best[0], ids[0] = score, item
+                best[0] = score
+                ids[0] = item
                 _sift_down(best, ids, k)
             if size == k:
                 threshold = best[0]
@@ -203,5 +217,6 @@ def _select(
             continue
         for rank in range(size - 1, -1, -1):  # the worst is taken off first
             lists[user, rank] = ids[0]
-            best[0], ids[0] = best[rank], ids[rank]
+            best[0] = best[rank]
+            ids[0] = ids[rank]
             _sift_down(best, ids, rank)

@@ -67,11 +67,9 @@ def feature_vectors(side: Side, V: Float64s) -> Float64s:
     """F (s, d), l. 3: f_k = (sum v v' + unobserved V'V + lambda' I)^-1 sum S_kj v_j over the
     entries of row k."""
     S = side.entries
-    ptr, items, targets = (
-        S.indptr.astype(np.int64),
-        S.indices.astype(np.int32),
-        S.data.astype(np.float64),
-    )
+    ptr = S.indptr.astype(np.int64)
+    items = S.indices.astype(np.int32)
+    targets = S.data.astype(np.float64)
     return np.asarray(
         solve_rows(
             ptr, items, V, ridge=side.ridge, targets=targets, base=side.unobserved * (V.T @ V)
@@ -82,7 +80,8 @@ def feature_vectors(side: Side, V: Float64s) -> Float64s:
 
 def exact_statistics(side: Side, V: Float64s) -> ItemStatistics:
     """alpha A'_j and alpha b'_j (l. 10) at F of `V`: sum f f' + unobserved F'F, and sum S_kj f."""
-    F, S = feature_vectors(side, V), side.entries
+    F = feature_vectors(side, V)
+    S = side.entries
     order = order_by_item(S.indptr.astype(np.int64), S.indices.astype(np.int32), S.shape[1])
     found = item_statistics(order, F.astype(np.float32), S.data.astype(np.float32))
     everywhere = pack((side.unobserved * F.T @ F)[None])

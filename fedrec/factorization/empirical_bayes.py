@@ -52,17 +52,17 @@ def regress(
     chi-squared prior): p numbers say little of their own variance.
     """
     p = features.shape[1]
-    item, slope = start, start / float(np.mean(np.sum(features**2, axis=1)))
+    item = start
+    slope = start / float(np.mean(np.sum(features**2, axis=1)))
     expected = trust * slope
     for _ in range(sweeps):
         precision = 1 / (variance + item)
         covariance = np.linalg.inv((features * precision[:, None]).T @ features + np.eye(p) / slope)
         beta = covariance @ (features.T @ (precision * observed))
-        fit, kept = features @ beta, item * precision
-        error, fit_variance = (
-            kept * (observed - fit),
-            np.sum((features @ covariance) * features, axis=1),
-        )
+        fit = features @ beta
+        kept = item * precision
+        error = kept * (observed - fit)
+        fit_variance = np.sum((features @ covariance) * features, axis=1)
         used = item
         item = max(float(np.mean(error**2 + item * (1 - kept) + kept**2 * fit_variance)), 1e-6)
         found = float((beta @ beta + np.trace(covariance)) / p)

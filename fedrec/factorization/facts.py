@@ -77,7 +77,8 @@ def beside_known(state: State, observed: Float64s, variance: Float64s) -> tuple[
         return observed, variance
     k = observed.shape[1]
     # of a direction that was not learned, nothing
-    theirs, precision = np.zeros_like(observed), np.zeros_like(variance)
+    theirs = np.zeros_like(observed)
+    precision = np.zeros_like(variance)
     known = min(k, state["people_observed"].shape[1])
     theirs[:, :known] = np.asarray(state["people_observed"], np.float64)[:, :known]
     precision[:, :known] = np.asarray(state["people_precision"], np.float64)[:, :known]

@@ -21,7 +21,10 @@ from fedrec.factorization.alternating import alternate_clicks
 
 Similarity = Literal["inner-product", "cosine"]
 
-WIDTH, RIDGE, ALPHA, ITERATIONS = 32, 10.0, 10.0, 8
+WIDTH = 32
+RIDGE = 10.0
+ALPHA = 10.0
+ITERATIONS = 8
 """Of the public factorisation: ordinary values, not fitted to any data set."""
 
 

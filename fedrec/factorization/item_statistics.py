@@ -47,11 +47,15 @@ def item_statistics(
                 f"{name} must have one entry for each of {len(order.users)} events, found "
                 f"{len(column)}"
             )
-    m, d = len(order.item_ptr) - 1, U.shape[1]
+    m = len(order.item_ptr) - 1
+    d = U.shape[1]
     source = pad_columns(U, np.float32)
-    gram, moment = np.empty((m, d * (d + 1) // 2), np.float32), np.empty((m, d), np.float32)
+    gram = np.empty((m, d * (d + 1) // 2), np.float32)
+    moment = np.empty((m, d), np.float32)
     w = np.empty(0, np.float32) if weights is None else np.ascontiguousarray(weights, np.float32)
-    t, width, flat = np.ascontiguousarray(targets, np.float32), source.shape[1], source.reshape(-1)
+    t = np.ascontiguousarray(targets, np.float32)
+    width = source.shape[1]
+    flat = source.reshape(-1)
 
     def rows(first: int, last: int) -> None:
         statistics_range(

@@ -32,8 +32,10 @@ def solve_packed(gram: Floats, moment: Floats, *, ridge: Ridge) -> Floats:
     if gram.shape != (m, d * (d + 1) // 2):
         raise ValueError(f"gram must have shape {(m, d * (d + 1) // 2)}, found {gram.shape}")
     dtype = moment.dtype
-    A, b = np.ascontiguousarray(gram, dtype), np.ascontiguousarray(moment)
-    ridges, solution = _ridges(ridge, m, dtype), np.empty((m, d), dtype)
+    A = np.ascontiguousarray(gram, dtype)
+    b = np.ascontiguousarray(moment)
+    ridges = _ridges(ridge, m, dtype)
+    solution = np.empty((m, d), dtype)
     map_ranges(lambda first, last: solve_packed_range(first, last, A, b, ridges, solution), m)
     return _checked(solution)
 
@@ -57,14 +59,18 @@ def solve_rows(
     weighted target is w y. base: (d, d). Raises ValueError where a system is not positive definite,
     e.g. a ridge of 0 with fewer events than d.
     """
-    rows, d, dtype = len(ptr) - 1, V.shape[1], V.dtype
+    rows = len(ptr) - 1
+    d = V.shape[1]
+    dtype = V.dtype
     source = pad_columns(V, dtype)
-    width, flat = source.shape[1], source.reshape(-1)
+    width = source.shape[1]
+    flat = source.reshape(-1)
     t, w = (
         np.empty(0, dtype) if c is None else np.ascontiguousarray(c, dtype)
         for c in (targets, weights)
     )
-    ridges, solution = _ridges(ridge, rows, dtype), np.empty((rows, d), dtype)
+    ridges = _ridges(ridge, rows, dtype)
+    solution = np.empty((rows, d), dtype)
     start = np.zeros((width, width), dtype)
     if base is not None:
         start[:d, :d] = base
@@ -119,7 +125,8 @@ def project_psd(packed: Floats, width: int, *, floor: float = 0.0) -> Floats:
     or QL does not converge.
     """
     matrices = np.ascontiguousarray(packed)
-    projected, failed = np.empty_like(matrices), np.zeros(len(matrices), np.bool_)
+    projected = np.empty_like(matrices)
+    failed = np.zeros(len(matrices), np.bool_)
     map_ranges(
         lambda first, last: project_range(first, last, matrices, width, floor, projected, failed),
         len(matrices),

@@ -49,7 +49,8 @@ def ranker_of(model: Model) -> Model:
 def predictor(model: Model, history: Interactions) -> Callable[[Ids, Ids], Float64s]:
     """`predict(users, items)` for the users of `history`, whose vectors are solved once; ratings
     are clipped to their range."""
-    U, V = model.user_vectors(history), model.item_vectors
+    U = model.user_vectors(history)
+    V = model.item_vectors
     low, high = history.value_range if history.rated else (-np.inf, np.inf)
 
     def predictions(users: Ids, items: Ids) -> Float64s:

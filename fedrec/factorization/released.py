@@ -27,7 +27,8 @@ from fedrec.storage import read_arrays, read_json, write_arrays, write_json
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 
 FORMAT = "fedrec/1"
-_RANKER, _LIKED = "ranker.", "liked"
+_RANKER = "ranker."
+_LIKED = "liked"
 _REMEDY = "Copy the whole model folder of a finished run again."
 
 
@@ -44,7 +45,8 @@ def load(folder: Path) -> tuple[Model, dict[str, Any]]:
     """The model of a folder and its manifest.
 
     Raises RunError where a file is missing, damaged or of another format."""
-    manifest, path = read_json(folder / "manifest.json"), folder / "model.safetensors"
+    manifest = read_json(folder / "manifest.json")
+    path = folder / "model.safetensors"
     if manifest.get("format") != FORMAT or manifest.get("kind") not in model_kinds():
         raise RunError(
             (
@@ -66,7 +68,8 @@ def load(folder: Path) -> tuple[Model, dict[str, Any]]:
 
 def arrays_of(model: Model) -> dict[str, npt.NDArray[np.generic]]:
     """The model's own arrays, and those of its ranker."""
-    arrays, ranker = dict(model.arrays()), ranker_of(model)
+    arrays = dict(model.arrays())
+    ranker = ranker_of(model)
     if ranker is not model:
         arrays |= {
             f"{_RANKER}{_kind(ranker)}.{name}": array for name, array in ranker.arrays().items()

@@ -85,17 +85,17 @@ def alternate(
     offset = (
         float(train.values.mean(dtype=np.float64)) if len(train) else sum(train.value_range) / 2
     )
-    y, m = train.values - np.float32(offset), train.num_items
-    users, items = (
-        _Side(train.items, _by_user(train)),
-        _Side(train.users, order_by_item(train.user_ptr, train.items, m)),
-    )
+    y = train.values - np.float32(offset)
+    m = train.num_items
+    users = _Side(train.items, _by_user(train))
+    items = _Side(train.users, order_by_item(train.user_ptr, train.items, m))
     V = Posterior(
         np.column_stack([rng.normal(0, 0.1, (m, width)), np.zeros(m)]),
         np.zeros((m, width + 1, width + 1)),
     )
     noise = 0.8 * float(np.var(y)) + 1e-6
-    user_prior, item_prior = np.diag([1.0] * width + [0.2]), np.diag([0.03] * width + [0.3])
+    user_prior = np.diag([1.0] * width + [0.2])
+    item_prior = np.diag([0.03] * width + [0.3])
     sample = rng.choice(len(train), min(_SAMPLE, len(train)), replace=False)
     for _ in range(iterations):
         U = _posterior(users, V, y, noise=noise, prior=user_prior)
@@ -144,16 +144,23 @@ def _posterior(
 
 def _with_one(other: Posterior) -> tuple[Float32s, Float32s]:
     """(factors, 1) and its packed covariance: a one is known exactly."""
-    X, C = other.mean.astype(np.float32), other.covariance.astype(np.float32)
-    X[:, -1], C[:, -1], C[:, :, -1] = 1, 0, 0
+    X = other.mean.astype(np.float32)
+    C = other.covariance.astype(np.float32)
+    X[:, -1] = 1
+    C[:, -1] = 0
+    C[:, :, -1] = 0
     return X, np.asarray(pack(C), np.float32)
 
 
 def _noise(U: Posterior, V: Posterior, y: Float32s) -> float:
     """E (y - a - c - u'v)^2 over events whose ends are the rows of U and V."""
-    u, v, S, T = U.mean[:, :-1], V.mean[:, :-1], U.covariance, V.covariance
+    u = U.mean[:, :-1]
+    v = V.mean[:, :-1]
+    S = U.covariance
+    T = V.covariance
     residual = y - U.mean[:, -1] - V.mean[:, -1] - np.einsum("nd,nd->n", u, v)
-    Su, Tv = S[:, :-1, :-1], T[:, :-1, :-1]
+    Su = S[:, :-1, :-1]
+    Tv = T[:, :-1, :-1]
     variance = (
         np.einsum("ni,nij,nj->n", u, Tv, u)
         + np.einsum("ni,nij,nj->n", v, Su, v)

@@ -114,7 +114,8 @@ def _require_bounded(kind: BlockKind) -> None:
     X = np.random.default_rng(0).integers(-(2**10), 2**10, (200, 5))
     # along the axes, where entries are largest
     X[:100] *= np.arange(5) == np.arange(100)[:, None] % 5
-    rows, limit = kind.expand(X), np.linalg.norm(X, axis=1) ** kind.degree
+    rows = kind.expand(X)
+    limit = np.linalg.norm(X, axis=1) ** kind.degree
     if rows.shape != (len(X), kind.columns(5)) or rows.dtype != np.int64:
         raise ValueError(
             f"block kind {kind.name!r}: expand gives {rows.dtype} {rows.shape}, expected "

@@ -73,7 +73,8 @@ def _float32(rounded: npt.NDArray[np.float64]) -> Float32s:
     return np.asarray(rounded + 0.0, np.float32)  # -0.0 + 0.0 is 0.0: one zero, one way to write it
 
 
-_ANY, _GRID = 0, 1
+_ANY = 0
+_GRID = 1
 _SHA_BYTES = 32
 _DIFFERENCE = 128
 _MOST_COLUMNS = 2**16
@@ -142,13 +143,16 @@ def encode(array: Array, earlier: Array | None = None) -> bytes:
         else None
     )
     named = bytes(_SHA_BYTES) if base is None else bytes.fromhex(announced(base).sha256)
-    sizes, parts = bytearray(), [_planes(exponents.astype("<i2"))]
+    sizes = bytearray()
+    parts = [_planes(exponents.astype("<i2"))]
     for c in range(content.shape[1]):
-        integers, flag = _zigzag(columns[:, c]), 0
+        integers = _zigzag(columns[:, c])
+        flag = 0
         if base is not None:
             differences = _zigzag(columns[:, c] - _on_grid(base[:, c], exponents))
             if _bits(differences) < _bits(integers):
-                integers, flag = differences, _DIFFERENCE
+                integers = differences
+                flag = _DIFFERENCE
         size = (int(integers.max(initial=0)).bit_length() + 7) // 8
         sizes.append(size + flag)
         parts.append(_planes(integers.astype("<u8"))[: size * len(integers)])
@@ -230,7 +234,8 @@ def _decode_grid(payload: bytes, expected: Announced, held: Mapping[Announced, A
             f"an array of shape {expected.shape} and type {expected.dtype} has no rows on a grid"
         )
     (rows, width), start = expected.shape, 1 + _SHA_BYTES
-    named, sizes = payload[1:start], payload[start : start + width]
+    named = payload[1:start]
+    sizes = payload[start : start + width]
     taken = [size & ~_DIFFERENCE for size in sizes]
     if len(sizes) != width or max(taken, default=0) > _MOST_BYTES:
         raise _malformed("an array's columns are cut short, or their numbers too long")
@@ -241,17 +246,17 @@ def _decode_grid(payload: bytes, expected: Announced, held: Mapping[Announced, A
             "this client does not have the array that a public array is a difference to",
         )
     stream = _inflated(payload[start + width :], rows * (2 + sum(taken)))
-    exponents, at = (
-        _whole(stream[: 2 * rows], rows, 2).astype(np.uint16).astype(np.int16).astype(np.int32),
-        2 * rows,
+    exponents = (
+        _whole(stream[: 2 * rows], rows, 2).astype(np.uint16).astype(np.int16).astype(np.int32)
     )
+    at = 2 * rows
     array = np.empty((rows, width), np.dtype(expected.dtype))
     for c, (size, flag) in enumerate(zip(taken, sizes, strict=True)):
         mapped = _whole(stream[at : at + size * rows], rows, size)
-        integers, at = (
-            (mapped >> np.uint64(1)).astype(np.int64) ^ -(mapped & np.uint64(1)).astype(np.int64),
-            at + size * rows,
+        integers = (mapped >> np.uint64(1)).astype(np.int64) ^ -(mapped & np.uint64(1)).astype(
+            np.int64
         )
+        at = at + size * rows
         if base is not None and flag & _DIFFERENCE:
             integers += _on_grid(base[:, c], exponents)
         with np.errstate(over="ignore"):  # too large for the type: not what was announced
@@ -262,7 +267,8 @@ def _decode_grid(payload: bytes, expected: Announced, held: Mapping[Announced, A
 def _grid(X: Array) -> tuple[npt.NDArray[np.int32], Int64s] | None:
     """Exponents (m,) and integers (m, d) with X = integers * 2^exponents, bit by bit; None where
     they would need more than `_BITS`."""
-    exponents, integers = np.empty(len(X), np.int32), np.empty(X.shape, np.int64)
+    exponents = np.empty(len(X), np.int32)
+    integers = np.empty(X.shape, np.int64)
     for start in range(0, len(X), _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
         found = _grid_of(np.asarray(X[part], np.float64))

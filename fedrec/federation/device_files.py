@@ -12,11 +12,10 @@ from fedrec.federation.wire import pack_terms, question_digest, question_header
 
 def described(terms: Terms, invitation: Invitation) -> tuple[dict[str, bytes], bytes]:
     """Files by SHA-256, and what is told of the round, as a light device reads both."""
-    question, plan = invitation.question, invitation.plan
-    header, named = (
-        question_header(question, run=invitation.run, plan=plan.digest()),
-        pack_terms(terms),
-    )
+    question = invitation.question
+    plan = invitation.plan
+    header = question_header(question, run=invitation.run, plan=plan.digest())
+    named = pack_terms(terms)
     arrays = [array.tobytes() for array in question.public.values()]
     contents = [named, header, json.dumps(plan.content(), sort_keys=True).encode(), *arrays]
     told = {

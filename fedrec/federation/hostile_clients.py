@@ -136,7 +136,8 @@ def projection_limit(question: Question) -> int:
 
     Raises PrivacyError where honest projections come near it.
     """
-    specs, bounds = {block.name: block for block in question.blocks}, norm_bounds(question)
+    specs = {block.name: block for block in question.blocks}
+    bounds = norm_bounds(question)
     sizes = [
         sum(weight * specs[name].rows for name, weight in bound.coefficients)
         if bound.vector is None

@@ -183,7 +183,8 @@ def read_partial(content: bytes, specs: Sequence[BlockSpec]) -> PartialSums:
     Raises ProtocolError where it is not what `PartialSums.packed` makes of these blocks."""
     try:
         magic, length = _HEAD.unpack_from(content)
-        header, sums = content[_HEAD.size : _HEAD.size + length], content[_HEAD.size + length :]
+        header = content[_HEAD.size : _HEAD.size + length]
+        sums = content[_HEAD.size + length :]
         sizes = [8 * spec.rows * spec.columns for spec in specs]
         if magic != _MAGIC or length > _MOST_HEADER_BYTES or len(sums) != sum(sizes):
             raise ValueError(
@@ -195,7 +196,8 @@ def read_partial(content: bytes, specs: Sequence[BlockSpec]) -> PartialSums:
         numbers = [*(told[name] for name in counts), *dict(told["rejected"]).values()]
         if any(type(number) is not int or not 0 <= number < _MOST_COUNTED for number in numbers):
             raise ValueError("a count is not a whole number below 2^53")
-        blocks, start = list[Int64s](), 0
+        blocks = list[Int64s]()
+        start = 0
         for spec, size in zip(specs, sizes, strict=True):
             block = np.frombuffer(sums[start : start + size], "<i8").reshape(
                 spec.rows, spec.columns

@@ -21,7 +21,8 @@ def read_npy(content: bytes) -> npt.NDArray[Any]:
         if npy.read_magic(stream) != (1, 0):
             raise ValueError("another version than 1.0")
         shape, is_fortran, dtype = npy.read_array_header_1_0(stream)
-        offset, count = stream.tell(), math.prod(shape)
+        offset = stream.tell()
+        count = math.prod(shape)
         if dtype.kind not in "fiu" or len(content) - offset != count * dtype.itemsize:
             raise ValueError("another type or length than announced")
         flat = np.frombuffer(content, dtype, count, offset)

@@ -87,10 +87,8 @@ def with_limits(step: ClientStep, limits: Limits, promised: Guarantee) -> Client
     """This step among people who chose among the limits, for a simulation: a user's is drawn by its
     id, in the announced shares."""
     known = sorted(limits)
-    edges, weights = (
-        np.cumsum([limits[limit] for limit in known]),
-        np.array([weight(limit, promised) for limit in known]),
-    )
+    edges = np.cumsum([limits[limit] for limit in known])
+    weights = np.array([weight(limit, promised) for limit in known])
     key = Streams(0).key("personal-limits")
 
     def limited(question: Question, mine: Interactions) -> Reports:

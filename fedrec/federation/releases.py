@@ -48,10 +48,8 @@ def priced(
     is joint over a release's blocks, so the block that costs most bounds them all. Where three
     aggregate, counted is the noise that two of them leave, and what is opened to check clients.
     """
-    left, promised = (
-        {name: std / plan.noise_excess for name, std in noise_std.items()},
-        plan.guarantee,
-    )
+    left = {name: std / plan.noise_excess for name, std in noise_std.items()}
+    promised = plan.guarantee
     opened = (
         opening_mu(question)
         if checks(plan)

@@ -102,7 +102,8 @@ def unpack_reports(
     take = _Reader(data, _HEADER.size)
     ids = take("u1", users * TOKEN_BYTES).reshape(users, TOKEN_BYTES)
     tokens = take("u1", users * TOKEN_BYTES).reshape(users, TOKEN_BYTES)
-    lengths, items = take("<u4", users).astype(np.int64), take("<u4", events)
+    lengths = take("<u4", users).astype(np.int64)
+    items = take("<u4", events)
     if int(lengths.sum()) != events:
         raise refused(
             Refusal.MALFORMED,
@@ -139,7 +140,8 @@ def select_users(batch: Batch, kept: npt.NDArray[np.bool_], specs: Sequence[Bloc
 
 class _Reader:
     def __init__(self, data: bytes, offset: int) -> None:
-        self._data, self._offset = data, offset
+        self._data = data
+        self._offset = offset
 
     def __call__(self, dtype: str, count: int) -> npt.NDArray[Any]:
         array = np.frombuffer(self._data, dtype, count, self._offset)
@@ -196,7 +198,8 @@ def _block(take: _Reader, spec: BlockSpec, *, users: int, events: int) -> BlockR
 
 
 def _short(values: npt.NDArray[np.int32], bits: int) -> npt.NDArray[np.int16]:
-    low, high = int(values.min(initial=0)), int(values.max(initial=0))
+    low = int(values.min(initial=0))
+    high = int(values.max(initial=0))
     if max(-low, high) >= 2**bits:
         raise ValueError(f"numbers must fit {bits} bits, found {low}..{high}")
     return values.astype("<i2")

@@ -81,7 +81,8 @@ def bounded(
     finite, and where a user repeats an item.
     """
     require_distinct(user_ptr, items)
-    real, finished = iter(blocks), list[BlockReports]()
+    real = iter(blocks)
+    finished = list[BlockReports]()
     for release in releases:
         parts = [
             _unit_vectors(next(real), _owners(user_ptr, items, spec), spec)

@@ -115,10 +115,8 @@ class AggregatedLink:
         attempt."""
         if self.asked:
             self.num_users = self.asked(question.round)
-        header, quorum = (
-            question_header(question, run=self.terms.run, plan=self.plan.digest()),
-            self.quorum,
-        )
+        header = question_header(question, run=self.terms.run, plan=self.plan.digest())
+        quorum = self.quorum
         opening = Opening(
             self.terms.run,
             question.round,
@@ -136,7 +134,8 @@ class AggregatedLink:
             try:
                 status, answers = self._collect(opening, invitation)
                 if status.phase is Phase.RELEASED:
-                    self.told, self.bytes_down = question.public, invitation_bytes(invitation)
+                    self.told = question.public
+                    self.bytes_down = invitation_bytes(invitation)
                     return self._fetched(status, answers, question)
                 if status.phase is Phase.RELEASING:
                     raise self._unreleased(status)
@@ -160,7 +159,8 @@ class AggregatedLink:
         self, opening: Opening, invitation: Invitation
     ) -> tuple[RoundStatus, Sequence[Answer]]:
         self.endpoint.open_run(self.terms.run, self.plan)
-        status, answers = self.endpoint.open_round(opening), list[Answer]()
+        status = self.endpoint.open_round(opening)
+        answers = list[Answer]()
         if status.phase is Phase.OPEN and status.quorum != opening.quorum:
             raise RefusedError(
                 Refusal.WRONG_PROTOCOL.value,
@@ -187,11 +187,9 @@ class AggregatedLink:
         It ends sooner where everybody has said their last word: there is nobody left to wait for.
         Reports are counted by the aggregator.
         """
-        deadline_s, pause_s, answers = (
-            self.patience.clock() + self.patience.round_s,
-            self.patience.pause_s,
-            dict[str, Answer](),
-        )
+        deadline_s = self.patience.clock() + self.patience.round_s
+        pause_s = self.patience.pause_s
+        answers = dict[str, Answer]()
         while True:
             said = list(self.clients.ask(invitation))
             # a client lost its notes
@@ -205,10 +203,8 @@ class AggregatedLink:
                     or not answer.refusal
                 ):
                     answers[answer.client] = answer
-            status, left_s = (
-                self.endpoint.status(opening.run, opening.round),
-                deadline_s - self.patience.clock(),
-            )
+            status = self.endpoint.status(opening.run, opening.round)
+            left_s = deadline_s - self.patience.clock()
             heard = sum(
                 answer.users for answer in answers.values() if answer.refusal not in _MAY_CHANGE
             )

@@ -48,7 +48,8 @@ class ExactSums:
     def of(specs: Sequence[BlockSpec], blocks: Sequence[Int64s]) -> ExactSums:
         """Sums that were made elsewhere, which may be merged into others."""
         sums = ExactSums(())
-        sums.specs, sums.blocks = tuple(specs), tuple(blocks)
+        sums.specs = tuple(specs)
+        sums.blocks = tuple(blocks)
         sums._reach = [np.abs(block.astype(np.float64)).max(axis=1) for block in blocks]
         return sums
 
@@ -125,7 +126,8 @@ def _check_block(spec: BlockSpec, block: BlockReports, reports: Reports) -> None
         ("coefficients", block.coefficients, COEFFICIENT_BITS),
         ("vectors", block.vectors, VECTOR_BITS),
     ):
-        low, high = int(values.min(initial=0)), int(values.max(initial=0))
+        low = int(values.min(initial=0))
+        high = int(values.max(initial=0))
         if max(-low, high) >= 2**bits:
             raise ValueError(f"block {spec.name}: {name} must fit {bits} bits, found {low}..{high}")
 
@@ -152,11 +154,9 @@ def _add_block(spec: BlockSpec, block: BlockReports, order: ItemOrder, total: In
         _add_expanded(spec, block, order, total)
         return
     source = pad_columns(block.vectors, np.float32)  # 15 bits: exact in float32
-    c, width, flat = (
-        np.ascontiguousarray(block.coefficients, np.int32),
-        source.shape[1],
-        source.reshape(-1),
-    )
+    c = np.ascontiguousarray(block.coefficients, np.int32)
+    width = source.shape[1]
+    flat = source.reshape(-1)
     pieces = total if spec.rows > 1 else np.zeros((len(order.item_ptr) - 1, spec.columns), np.int64)
 
     owners = order.users
@@ -179,10 +179,8 @@ def _add_block(spec: BlockSpec, block: BlockReports, order: ItemOrder, total: In
 
 def _add_expanded(spec: BlockSpec, block: BlockReports, order: ItemOrder, total: Int64s) -> None:
     """Adds a block of a kind without a compiled loop."""
-    rows, coefficients = (
-        spec.form.expand(block.vectors.astype(np.int64)),
-        block.coefficients.astype(np.int64),
-    )
+    rows = spec.form.expand(block.vectors.astype(np.int64))
+    coefficients = block.coefficients.astype(np.int64)
     if spec.rows == 1:
         total += (coefficients[:, None] * rows).sum(axis=0)
         return

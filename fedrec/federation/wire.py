@@ -291,7 +291,8 @@ def pack_terms(terms: Terms) -> bytes:
 def read_terms(content: bytes) -> Terms:
     """Raises RefusedError."""
     parsed = dict(_parsed(_Terms, content))
-    digest, terms = parsed.pop("digest"), Terms(**parsed)
+    digest = parsed.pop("digest")
+    terms = Terms(**parsed)
     if terms.value_range[0] > terms.value_range[1] or len(set(terms.items)) != len(terms.items):
         raise refused(
             Refusal.MALFORMED, "the terms need a scale from low to high, and items that differ"

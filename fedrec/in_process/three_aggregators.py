@@ -41,8 +41,10 @@ class ThreeAggregators:
 
         Raises AssertionError where an honest report is refused.
         """
-        shape, devices = plan_layout(question, self.devices.plan), self.devices
-        keys, ticket = [os.urandom(SEED_BYTES) for _ in range(3)], str(question.round).encode()
+        shape = plan_layout(question, self.devices.plan)
+        devices = self.devices
+        keys = [os.urandom(SEED_BYTES) for _ in range(3)]
+        ticket = str(question.round).encode()
         aggregators = [ShareSums(shape) for _ in keys]
         few = max(1, _BATCH_BYTES // (8 * shape.length))
         for batch, reports in enumerate(devices.checked(question)):
@@ -95,7 +97,8 @@ def _accepted(
 
 def _consecutive(reports: Reports, question: Question, start: int, stop: int) -> Reports:
     """The reports of users start..stop, so that all users' numbers never lie in memory together."""
-    first, last = int(reports.user_ptr[start]), int(reports.user_ptr[stop])
+    first = int(reports.user_ptr[start])
+    last = int(reports.user_ptr[stop])
     blocks = tuple(
         BlockReports(
             part.coefficients[start:stop] if spec.rows == 1 else part.coefficients[first:last],

@@ -59,7 +59,8 @@ class EntryType(Generic[E]):
 
         where: for messages. Raises RunError at the first that does not follow from those before it,
         or that cannot be read though it does: a newer version may have written it."""
-        found, head = list[E](), self.begins
+        found = list[E]()
+        head = self.begins
         for number, (stored, claimed) in enumerate(rows, start=1):
             try:
                 head = self.head(head, stored)

@@ -97,5 +97,6 @@ def _rows(content: bytes) -> Iterator[tuple[Any, str]]:
             whole = json.loads(line)
             head = whole.pop("head") if isinstance(whole, dict) else whole.pop()
         except (ValueError, KeyError, IndexError, AttributeError):
-            whole, head = None, ""
+            whole = None
+            head = ""
         yield whole, head

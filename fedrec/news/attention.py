@@ -98,7 +98,8 @@ def gaussian_plan(guarantee: Guarantee, *, theta: float, padding: float = 0.0) -
     """One answer with exactly `guarantee`; the analytic Gaussian at (epsilon0, delta0), sensitivity
     sqrt2 theta (sqrt2 at most)."""
     _require_click(guarantee)
-    mu, radius = inner_mu(guarantee, padding), math.sqrt(2) * min(theta, 1.0)
+    mu = inner_mu(guarantee, padding)
+    radius = math.sqrt(2) * min(theta, 1.0)
     step = _step(radius / mu)
     return GaussianAttention(
         guarantee,

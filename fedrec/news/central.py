@@ -180,7 +180,9 @@ class CentralRecipe:
 
     def ask(self, state: State) -> Question | None:
         """The population, then a gradient in each round."""
-        t, B, p = int(state["round"]), self.topics.topics, self.items.shape[1]
+        t = int(state["round"])
+        B = self.topics.topics
+        p = self.items.shape[1]
         public: dict[str, npt.NDArray[Any]] = {"topics": self.topics.rows.astype(np.int32)}
         if t == 0:
             return population_question(B, public)
@@ -233,7 +235,9 @@ class CentralRecipe:
     def done(self, state: State) -> SummedDone[CentralModel]:
         """After the rounds that `state` has seen, of which each user's part follows from the
         questions alone."""
-        t, rounds, plan = int(state["round"]) - 1, self.settings.rounds, self.plan
+        t = int(state["round"]) - 1
+        rounds = self.settings.rounds
+        plan = self.plan
         asked = [self.ask({**state, "round": np.array(each)}) for each in range(t + 1)]
         questions = [question for question in asked if question is not None]
         ledger = Ledger(
@@ -287,7 +291,8 @@ def by_clients(
     told: Callable[[SummedDone[Model]], Told],
 ) -> Iterator[Progress | TrainedNews]:
     """The training of a variant, on from what is kept."""
-    plan, done = recipe.plan, None
+    plan = recipe.plan
+    done = None
     for done in over(recipe, fleet.link(plan, released(plan, kept.latest())), kept):
         yield Progress(done.round, done.rounds, f"round {done.round}/{done.rounds}")
     assert done is not None

@@ -36,7 +36,8 @@ from fedrec.federation.rounds import ClientStep
 from fedrec.news.scoring import products
 from fedrec.privacy.bounded_mean import TopicTable, coefficients
 
-POPULATION, GRADIENT = "population", "gradient"
+POPULATION = "population"
+GRADIENT = "gradient"
 _STEPS = {
     "coefficient_step": step_for(1.0, bits=COEFFICIENT_BITS - 1),
     "vector_step": step_for(1.0, bits=VECTOR_BITS - 1),
@@ -75,7 +76,8 @@ def client_steps(history: int) -> Mapping[str, ClientStep]:
 
     def gradient(question: Question, mine: Impressions) -> Reports:
         public = {name: np.asarray(array, np.float64) for name, array in question.public.items()}
-        B, p = question.public["topics"].shape[1], public["vectors"].shape[-1]
+        B = question.public["topics"].shape[1]
+        p = public["vectors"].shape[-1]
         wanted = {
             "mean": (B,),
             "matrix": (B, B),

@@ -114,7 +114,9 @@ class EncoderRecipe:
 
     def ask(self, state: State) -> Question | None:
         """The population, then a gradient in each round."""
-        t, chosen, d = int(state["round"]), self.settings, self.items.shape[1]
+        t = int(state["round"])
+        chosen = self.settings
+        d = self.items.shape[1]
         if t == 0:
             rows: dict[str, npt.NDArray[Any]] = {"topics": self.topics.rows.astype(np.int32)}
             return population_question(self.topics.topics, rows)
@@ -133,7 +135,9 @@ class EncoderRecipe:
 
     def tell(self, state: State, question: Question, answer: Release) -> State:
         """The population and the public start, or C undone and one step of FedAdam."""
-        chosen, b, t = self.settings, self.settings.bands, question.round
+        chosen = self.settings
+        b = self.settings.bands
+        t = question.round
         if t == 0:
             n, population = population_told(answer, self.topics.topics)
             x = start(self.items.shape[1], chosen)
@@ -147,7 +151,8 @@ class EncoderRecipe:
                 "mean": population.mean,
                 "covariance": population.covariance,
             }
-        C, decoded = correlation(b), np.asarray(state["decoded"], np.float64)
+        C = correlation(b)
+        decoded = np.asarray(state["decoded"], np.float64)
         told = answer.values["gradient"][0] * row_sums(t, b)[-1]
         newest = told - C[1:] @ decoded[: b - 1]
         moments = fedadam.Moments(state["first"], state["second"], t - 1)  # type: ignore[arg-type]
@@ -180,7 +185,9 @@ class EncoderRecipe:
     def done(self, state: State) -> SummedDone[EncoderModel]:
         """After the rounds that `state` has seen, of which each user's part follows from the
         questions alone."""
-        t, plan, b = int(state["round"]) - 1, self.plan, self.settings.bands
+        t = int(state["round"]) - 1
+        plan = self.plan
+        b = self.settings.bands
         asked = [self.ask({**state, "round": np.array(each)}) for each in range(t + 1)]
         questions = [question for question in asked if question is not None]
         ledger = Ledger(

@@ -31,7 +31,9 @@ def centralized(
     scenario: NewsScenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
 ) -> Iterator[Progress | TrainedNews]:
     """Adam on the collected data: the ceiling of the federated ones. No privacy."""
-    train, epochs, streams = fleet.data(), scenario.news.epochs or 4, Streams(scenario.seed)
+    train = fleet.data()
+    epochs = scenario.news.epochs or 4
+    streams = Streams(scenario.seed)
     model = news_model(scenario, catalogue.news, catalogue.vectors, basis=scenario.news.basis)
     devices = Devices.of(train, history=scenario.news.history, labels=None)
     optimiser = torch.optim.Adam(
@@ -39,7 +41,8 @@ def centralized(
     )
     at = Progressing(model, optimiser, None, fresh_dropout(0.2, streams), np.random.default_rng(0))
     told = np.unique(train.users).astype(np.int64)
-    count, begun = max(1, len(told) // _BATCH), at.restored(kept.latest())
+    count = max(1, len(told) // _BATCH)
+    begun = at.restored(kept.latest())
     for epoch in range(begun, epochs):
         for number, users in enumerate(
             np.array_split(streams.numpy("news-batches", round=epoch).permutation(told), count),

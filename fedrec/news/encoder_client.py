@@ -92,7 +92,8 @@ def bounded_gradients(
 
 def encoded(encoder: NrmsUsers, X: Float64s, places: npt.NDArray[np.integer]) -> Float64s:
     """(n, d) user vectors of histories (n, H), -1 where there is no click."""
-    news, found = torch.from_numpy(X), [np.zeros((0, X.shape[1]))]
+    news = torch.from_numpy(X)
+    found = [np.zeros((0, X.shape[1]))]
     with torch.no_grad():
         for start in range(0, len(places), _USERS):
             part = torch.from_numpy(places[start : start + _USERS].astype(np.int64))
@@ -103,7 +104,8 @@ def encoded(encoder: NrmsUsers, X: Float64s, places: npt.NDArray[np.integer]) ->
 def user_encoder(parameters: Float64s, width: int, heads: int) -> NrmsUsers:
     """NRMS's user encoder in double precision, with these parameters (P,)."""
     encoder = NrmsUsers(width, heads, width, rng=np.random.default_rng(0)).double()
-    values, start = torch.from_numpy(np.array(parameters, np.float64)), 0
+    values = torch.from_numpy(np.array(parameters, np.float64))
+    start = 0
     with torch.no_grad():
         for p in encoder.parameters():
             p.copy_(values[start : start + p.numel()].view_as(p))
@@ -143,7 +145,8 @@ def _gradients(
     each = vmap(grad(value), in_dims=(None, 0, 0, 0))
     for start in range(0, len(places), _USERS):
         part = places[start : start + _USERS]
-        rows, mask = torch.from_numpy(X[part.clip(min=0)]), torch.from_numpy(part >= 0)
+        rows = torch.from_numpy(X[part.clip(min=0)])
+        mask = torch.from_numpy(part >= 0)
         found = each(parameters, rows, mask, torch.from_numpy(slopes[start : start + _USERS]))
         yield torch.cat([g.reshape(len(part), -1) for g in found.values()], 1).numpy()
 
@@ -154,8 +157,10 @@ def _read(question: Question, mine: Impressions) -> tuple[Float64s, int, float, 
     Raises ValueError on other shapes."""
     public = question.public
     X, weights = (np.asarray(public[name], np.float64) for name in ("vectors", "weights"))
-    clip, heads = float(public["clip"]), int(public["heads"])
-    d, wanted = X.shape[-1], (4 * X.shape[-1] + 2, X.shape[-1])
+    clip = float(public["clip"])
+    heads = int(public["heads"])
+    d = X.shape[-1]
+    wanted = (4 * X.shape[-1] + 2, X.shape[-1])
     points = [public[f"parameters-{lag}"] for lag in range(weights.size)]
     if (
         X.shape != (mine.num_news, d)

@@ -47,7 +47,9 @@ def step(
     parameters: Floats, movement: Floats, moments: Moments, rule: FedAdam
 ) -> tuple[Floats, Moments]:
     """The parameters after one round, in their dtype, and the moments."""
-    t, b1, b2 = moments.rounds + 1, rule.beta_1, rule.beta_2
+    t = moments.rounds + 1
+    b1 = rule.beta_1
+    b2 = rule.beta_2
     m = b1 * moments.first + (1 - b1) * movement
     v = b2 * moments.second + (1 - b2) * movement**2
     rate = rule.learning_rate * math.sqrt(1 - b2 ** (t + 1)) / (1 - b1 ** (t + 1))

@@ -30,11 +30,10 @@ def in_rounds(
     """Train over a fleet.
 
     Raises BudgetExceededError where the costs pass the promise, before anybody is asked."""
-    form, schedule = rounds_of(scenario), schedule_of(scenario, fleet.num_users)
-    model, guarantee = (
-        news_model(scenario, catalogue.news, catalogue.vectors, basis=form.basis(scenario)),
-        promise(scenario),
-    )
+    form = rounds_of(scenario)
+    schedule = schedule_of(scenario, fleet.num_users)
+    model = news_model(scenario, catalogue.news, catalogue.vectors, basis=form.basis(scenario))
+    guarantee = promise(scenario)
     spent = (
         costs_of(scenario, schedule.passes).charged(promised(scenario))
         if guarantee.established

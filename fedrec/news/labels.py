@@ -113,7 +113,8 @@ def reports_by_user(
     """`answer` of each user's impressions alone, under that user's own key: nobody's draw depends
     on who else is there."""
     ptr = impressions.candidate_ptr
-    reported, null = np.zeros(ptr[-1], np.bool_), np.zeros(len(impressions), np.bool_)
+    reported = np.zeros(ptr[-1], np.bool_)
+    null = np.zeros(len(impressions), np.bool_)
     dearest = PureEvent("label", epsilon, told=0.0)
     for user, rows, mine in impressions.by_user():
         told = answer(mine, noise.key(user, "news-labels"))
@@ -132,7 +133,8 @@ def drawn_clicks(impressions: Impressions, *, key: bytes) -> Int64s:
     is none."""
     places = np.flatnonzero(impressions.clicked)
     starts = np.searchsorted(places, impressions.candidate_ptr)
-    clicks, first = np.diff(starts), starts[:-1]
+    clicks = np.diff(starts)
+    first = starts[:-1]
     drawn = np.full(len(impressions), -1, np.int64)
     for number in np.unique(clicks[clicks > 0]).tolist():
         those = np.flatnonzero(clicks == number)
@@ -150,10 +152,12 @@ def share_without_click(reports: LabelReports, *, mechanism: Mechanism) -> float
     "No click" is reported with probability a where it is the truth and b elsewhere, by size of the
     impression.
     """
-    gained, possible = 0.0, 0.0
+    gained = 0.0
+    possible = 0.0
     for C, those in _by_size(reports.candidate_ptr):
         made = mechanism(C + 1, reports.epsilon)
-        a, b = made.keep, (made.size - made.keep) / C
+        a = made.keep
+        b = (made.size - made.keep) / C
         gained += float((reports.null[those] - b).sum())
         possible += len(those) * (a - b)
     return min(max(gained / possible, 1e-3), 1 - 1e-3)
@@ -167,7 +171,8 @@ def as_printed(
 
     All impressions need a click and more than k candidates, or ValueError.
     """
-    C, k = np.diff(impressions.candidate_ptr), negatives
+    C = np.diff(impressions.candidate_ptr)
+    k = negatives
     truth = drawn_clicks(impressions, key=derive(key, "drawn"))
     if (truth < 0).any() or (k >= C).any():
         raise ValueError(
@@ -185,10 +190,8 @@ def as_printed(
             probability=k / (k + math.exp(min(beta, 700.0))),
             key=derive(key, f"lies/{size}"),
         )
-        liar, swap = (
-            those[lies],
-            1 + uniform.integers(int(lies.sum()), below=k, key=derive(key, f"swap/{size}")),
-        )
+        liar = those[lies]
+        swap = 1 + uniform.integers(int(lies.sum()), below=k, key=derive(key, f"swap/{size}"))
         table[liar, 0], table[liar, swap] = table[liar, swap], table[liar, 0].copy()
     return table, printed_guarantee(int(C.max()), k, epsilon)
 
@@ -216,9 +219,12 @@ def printed_guarantee(candidates: int, negatives: int, epsilon: float) -> Guaran
 def table_as_printed(candidates: int, negatives: int, epsilon: float) -> Float64s:
     """(C, outputs) exact probabilities of every (set of k + 1, labelled member) for every true
     click: small C only."""
-    C, k, beta = candidates, negatives, printed_beta(candidates, negatives, epsilon)
+    C = candidates
+    k = negatives
+    beta = printed_beta(candidates, negatives, epsilon)
     outputs = [(S, label) for S in itertools.combinations(range(C), k + 1) for label in S]
-    keep, lie = math.exp(beta) / (k + math.exp(beta)), 1 / (k + math.exp(beta))
+    keep = math.exp(beta) / (k + math.exp(beta))
+    lie = 1 / (k + math.exp(beta))
     sets = math.comb(C - 1, k)
     return np.array(
         [
@@ -231,7 +237,8 @@ def table_as_printed(candidates: int, negatives: int, epsilon: float) -> Float64
 def _report(
     ptr: Int64s, truth: Int64s, epsilon: float, mechanism: Mechanism, *, nulls: int, key: bytes
 ) -> LabelReports:
-    reported, null = np.zeros(ptr[-1], np.bool_), np.zeros(len(truth), np.bool_)
+    reported = np.zeros(ptr[-1], np.bool_)
+    null = np.zeros(len(truth), np.bool_)
     dearest = PureEvent("label", epsilon, told=0.0)
     for C, those in _by_size(ptr):
         chosen, event = draw(

@@ -94,9 +94,11 @@ def linkage(first: Answers, second: Answers) -> Linkage:
 def _predicted(first: Answers, second_std: float) -> tuple[Float64s, Float64s]:
     """(n, B) where each person's second answer is expected, and the inverse of its covariance (B,
     B)."""
-    a, B = first.values, first.values.shape[1]
+    a = first.values
+    B = first.values.shape[1]
     mean = a.mean(0)
-    noise, spread = first.noise_std**2 * np.eye(B), np.cov(a, rowvar=False).reshape(B, B)
+    noise = first.noise_std**2 * np.eye(B)
+    spread = np.cov(a, rowvar=False).reshape(B, B)
     eigenvalues, Q = np.linalg.eigh(spread - noise)
     C = (Q * np.maximum(eigenvalues, 0.0)) @ Q.T
     gain = C @ np.linalg.pinv(C + noise, hermitian=True)

@@ -79,7 +79,8 @@ class LocalClients:
     def _device(self) -> tuple[NewsModel, LocalUpdate]:
         from fedrec.news.models import news_model
 
-        form, passes = rounds_of(self.scenario), schedule_of(self.scenario, self.num_users).passes
+        form = rounds_of(self.scenario)
+        passes = schedule_of(self.scenario, self.num_users).passes
         model = news_model(
             self.scenario,
             self.catalogue.news,

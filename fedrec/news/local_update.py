@@ -227,7 +227,8 @@ class Through:
         self, model: NewsModel, users: Int64s, round: int, question: str = ""
     ) -> tuple[Float32s, float]:
         """See `rounds.LocalUpdate`."""
-        history, noise = self.devices.history[users], replace(self.noise, question=question)
+        history = self.devices.history[users]
+        noise = replace(self.noise, question=question)
         if self.plan is not None:
             keys = noise.keys(users, "news-padding", round=round)
             history = np.asarray(padded(model, history, self.plan.padding, keys), np.int32)
@@ -253,7 +254,8 @@ class Through:
     def _release(self, model: NewsModel, keys: Sequence[bytes]) -> Release:
         if self.plan is None or model.basis is None or self.plan.noise_std == 0:
             return exact
-        width, step = len(model.basis.vectors), self.plan.step
+        width = len(model.basis.vectors)
+        step = self.plan.step
         if isinstance(self.plan, LaplaceAttention):
             parameter = self.plan.parameter / step
             whole = [laplace.sample(width, parameter=parameter, key=key) for key in keys]
@@ -317,17 +319,14 @@ class NoisedGradients:
 
 def user_examples(devices: Devices, users: Int64s) -> UserExamples:
     """These users' data for `per_user_gradients`: labels are places, the first of a set."""
-    most, C = int(np.diff(devices.ptr)[users].max(initial=1)), devices.candidates.shape[1]
-    candidates, labels = (
-        np.full((len(users), most, C), -1, np.int64),
-        np.full((len(users), most), -1, np.int64),
-    )
+    most = int(np.diff(devices.ptr)[users].max(initial=1))
+    C = devices.candidates.shape[1]
+    candidates = np.full((len(users), most, C), -1, np.int64)
+    labels = np.full((len(users), most), -1, np.int64)
     for at, k in enumerate(users):
         rows = devices.order[devices.ptr[k] : devices.ptr[k + 1]]
-        candidates[at, : len(rows)], labels[at, : len(rows)] = (
-            devices.candidates[rows],
-            devices.labels[rows].argmax(1),
-        )
+        candidates[at, : len(rows)] = devices.candidates[rows]
+        labels[at, : len(rows)] = devices.labels[rows].argmax(1)
     return UserExamples(devices.history[users], candidates, labels)
 
 

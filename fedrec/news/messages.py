@@ -134,7 +134,8 @@ def scenario_of(recipe: str) -> Scenario:
         raise SettingsError(
             "the run's recipe is none of news", "Use the same version of fedrec everywhere."
         )
-    news, data = content.get("news") or {}, content.get("data") or {}
+    news = content.get("news") or {}
+    data = content.get("data") or {}
     named = (
         not isinstance(news, dict)
         or not isinstance(data, dict)

@@ -36,7 +36,9 @@ from fedrec.privacy.selection import PureEvent
 
 UNIT: Unit = "user"
 NEIGHBOURS: Neighbours = "replace"
-CLICKS, ANSWERS, LABELS = (1, 10, 50), (1, 10, 100), (0, 1, 10)
+CLICKS = (1, 10, 50)
+ANSWERS = (1, 10, 100)
+LABELS = (0, 1, 10)
 """What tables show: clicks in a history (and the most that it holds), fresh answers, impressions
 that answer."""
 
@@ -79,7 +81,8 @@ def of_any_history(event: Event, noise_std: float) -> Event:
 
 def of_own_history(event: Event, noise_std: float, clicks: int) -> Event:
     """One served answer's price to a person with so many clicks: at most `of_any_history`."""
-    own, any_history = of_person(event, clicks), of_any_history(event, noise_std)
+    own = of_person(event, clicks)
+    any_history = of_any_history(event, noise_std)
     return any_history if isinstance(own, GaussianEvent) and own.mu > any_history.mu else own  # type: ignore[union-attr]
 
 

@@ -32,7 +32,8 @@ def training_costs(scenario: NewsScenario, *, users: int = 1) -> Costs:
 def answer_costs(scenario: NewsScenario, guarantee: Guarantee, answers: int = 1) -> Costs:
     """Costs of so many fresh served answers of a model, each with `guarantee` per click."""
     mean = not of(scenario).encoders
-    mu, padding = mu_for(guarantee.epsilon, guarantee.delta), 0.0 if mean else scenario.news.padding
+    mu = mu_for(guarantee.epsilon, guarantee.delta)
+    padding = 0.0 if mean else scenario.news.padding
     if padding and guarantee.private:
         return Costs(
             (PaddedEvent("attention", inner_mu(guarantee, padding), padding),) * answers, ()
@@ -49,7 +50,8 @@ def require_user_limit(scenario: Scenario, *, users: int, labels: int) -> None:
     Both are public, so that a refusal tells nothing of a history. Raises SettingsError with the
     largest epsilon per click that fits.
     """
-    limit, delta = scenario.news.max_user_epsilon, scenario.privacy.delta
+    limit = scenario.news.max_user_epsilon
+    delta = scenario.privacy.delta
     if math.isinf(limit) or of(scenario).unit == UNIT:
         return
 
@@ -59,7 +61,8 @@ def require_user_limit(scenario: Scenario, *, users: int, labels: int) -> None:
 
     if (asked := cost(scenario.privacy.epsilon)) <= limit:
         return
-    low, high = 0.0, min(scenario.privacy.epsilon, limit)
+    low = 0.0
+    high = min(scenario.privacy.epsilon, limit)
     for _ in range(30):
         middle = (low + high) / 2
         low, high = (middle, high) if cost(middle) <= limit else (low, middle)

@@ -41,7 +41,8 @@ class PublicPrior:
         )
         a = bounded_mean.folded(sent.values, sent.told)
         owner = np.repeat(asked.users, np.diff(asked.candidate_ptr))
-        out, piece = np.empty(len(owner), np.float32), 1 << 18
+        out = np.empty(len(owner), np.float32)
+        piece = 1 << 18
         for start in range(0, len(owner), piece):
             part = slice(start, start + piece)
             out[part] = np.einsum(

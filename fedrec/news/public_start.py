@@ -30,7 +30,9 @@ _LENGTH = 2.0  # of a basis vector: scores of a fresh model are then near 1
 # weight is then about .85
 _SPREAD = 4.0
 # how many, of how many news, from clusters in shares of Dirichlet(_MIX)
-_READERS, _CLICKS, _MIX = 400, 50, 0.5
+_READERS = 400
+_CLICKS = 50
+_MIX = 0.5
 
 
 def public_words(tokens: NewsTokens, vectors: Float32s, *, width: int) -> Float32s | None:
@@ -64,7 +66,8 @@ def start_basis(model: NewsModel, vectors: Float32s, *, rng: np.random.Generator
         model.users.scale.fill_(_LENGTH)  # no longer as published: from here on it is centred
         recentre(model)
     with torch.no_grad():
-        users, pure = user_vectors(model, mixed), user_vectors(model, alone)
+        users = user_vectors(model, mixed)
+        pure = user_vectors(model, alone)
         mean = users.mean(0)
         away = pure - mean
         # the average reader then prefers no vector

@@ -50,8 +50,10 @@ class Perceptron(nn.Module):
         self, inputs: int, hidden: int, width: int, *, skip: bool, rng: np.random.Generator
     ) -> None:
         super().__init__()
-        self.first, self.first_bias = matrix(inputs, hidden, rng=rng), offset(hidden)
-        self.second, self.second_bias = matrix(hidden, width, rng=rng), offset(width)
+        self.first = matrix(inputs, hidden, rng=rng)
+        self.first_bias = offset(hidden)
+        self.second = matrix(hidden, width, rng=rng)
+        self.second_bias = offset(width)
         self.skip = matrix(inputs, width, rng=rng) if skip else None
 
     def begin_at_zero(self) -> None:

@@ -148,7 +148,8 @@ def collected_of(
     coefficients.
 
     The ledger is that of a client with the most impressions."""
-    event, answer = plan.report, PureEvent("label", plan.label_epsilon)
+    event = plan.report
+    answer = PureEvent("label", plan.label_epsilon)
     answers = LabelReports(
         arrays["candidate_ptr"], arrays["reported"], arrays["null"], plan.label_epsilon, answer
     )
@@ -291,18 +292,21 @@ def fit(
     decoder = Decoder.of(collected.coefficients)
     prior = public_prior(topics, items, history=history).matrix
     model = ReportModel(items, prior, settings, rng=streams.numpy("news-initialisation"))
-    n, rng = len(collected.users), streams.numpy("news-batches")
+    n = len(collected.users)
+    rng = streams.numpy("news-batches")
     steps = max(1, math.ceil(n / settings.batch))
     at = Progressing.begin(model, settings, steps, streams, rng)
     begun = at.restored(kept.latest())
     truth = Answers.of(collected, topics)
     for epoch in range(begun, settings.epochs):
-        inputs, losses = noisier(collected.coefficients, decoder, levels, rng=rng), []
+        inputs = noisier(collected.coefficients, decoder, levels, rng=rng)
+        losses = []
         for rows in np.array_split(rng.permutation(n), steps):
             users = torch.from_numpy(
                 inputs[rng.integers(len(levels.stds), size=len(rows)), collected.users[rows]]
             )
-            U, V = model.users(users, at.dropout), model.items(at.dropout)
+            U = model.users(users, at.dropout)
+            V = model.items(at.dropout)
             scores = model.scores(U, V, torch.from_numpy(collected.candidates[rows]))
             losses.append(at.step(truth.loss(scores, rows)))
         kept.save(at.arrays(epoch + 1), step=epoch + 1)
@@ -358,8 +362,10 @@ class Answers:
     @staticmethod
     def of(collected: Collected, topics: TopicTable) -> Answers:
         """A function of what was reported and of public facts."""
-        labels, shown = collected.labels, collected.candidates >= 0
-        reported, among = _table(labels.reported, shown), None
+        labels = collected.labels
+        shown = collected.candidates >= 0
+        reported = _table(labels.reported, shown)
+        among = None
         if topics.open_items is not None:
             among = _table(eligible(labels, topics.open_items[collected.candidates[shown]]), shown)
         if not labels.null.any():
@@ -421,8 +427,10 @@ def serve(trained: Trained, asked: Impressions, *, mu: float, key: bytes) -> Ser
     )
     with torch.no_grad():
         users = trained.model.users(torch.from_numpy(trained.decoder(reports)))
-        V, bias = trained.model.items().numpy(), trained.model.item_bias.numpy()
-    U, owner = users.numpy(), np.repeat(asked.users, np.diff(asked.candidate_ptr))
+        V = trained.model.items().numpy()
+        bias = trained.model.item_bias.numpy()
+    U = users.numpy()
+    owner = np.repeat(asked.users, np.diff(asked.candidate_ptr))
     return Served(
         products(U, owner, V, asked.candidates) + bias[asked.candidates],
         reports.event,

@@ -137,7 +137,8 @@ def train(
     """Train from `parameters`, or from where it was stopped, yielding what is kept at first (loss
     not a number) and after every round."""
     state = kept.latest()
-    course, rounds = Course.of(state) if state else Course.begin(parameters), schedule.rounds(users)
+    course = Course.of(state) if state else Course.begin(parameters)
+    rounds = schedule.rounds(users)
     yield RoundDone(course.moments.rounds, rounds, float("nan"), course)
     for t, cohort in enumerate(cohorts(users, schedule, streams=streams), start=1):
         if t <= course.moments.rounds:

@@ -13,9 +13,12 @@ from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings import NewsScenario
 
-BASIS, NEGATIVES = 5, 4
+BASIS = 5
+NEGATIVES = 4
 """B and k of the paper's experiments."""
-THETA, GRADIENT_CLIP, VECTOR_CLIP = 0.5, 0.005, 0.001
+THETA = 0.5
+GRADIENT_CLIP = 0.005
+VECTOR_CLIP = 0.001
 """theta of attention (ours: the paper does not say), of DP-FedRec's gradients and of its user
 vectors (Sec. 4)."""
 LEARNING_RATE = 3e-3
@@ -33,7 +36,8 @@ def per_answer(guarantee: Guarantee, answers: int) -> Guarantee:
 def schedule_of(scenario: NewsScenario, num_users: int, *, passes: int = 0) -> Schedule:
     """`passes`, 0 for the variant's, or what `news.rounds` rounds come to, rounded up to whole
     ones: how often each user answers."""
-    news, in_rounds = scenario.news, of(scenario).in_rounds
+    news = scenario.news
+    in_rounds = of(scenario).in_rounds
     users = min(news.users_per_round or 64, num_users)
     a_pass = max(1, round(num_users / users))
     chosen = (

@@ -57,7 +57,8 @@ def opened(table: TopicTable, news: News, categories: Sequence[str]) -> TopicTab
     if not categories:
         return table
     free = _open_items(news, categories)
-    guarded, bare = np.where(free[:, None], 0, table.rows), np.where(free[:, None], table.rows, 0)
+    guarded = np.where(free[:, None], 0, table.rows)
+    bare = np.where(free[:, None], table.rows, 0)
     return TopicTable(
         np.concatenate([guarded, bare], axis=1),
         diameter(guarded) * 2.0**-BITS,
@@ -89,7 +90,8 @@ def report_labels(
     """Answers with open clicks told and protected ones randomised among themselves.
 
     Every impression needs a click, or ValueError."""
-    ptr, free = data.candidate_ptr, open_items[data.candidates]
+    ptr = data.candidate_ptr
+    free = open_items[data.candidates]
     guarded = _any(data.clicked & ~free, ptr)
     told = np.flatnonzero(~guarded)
     places = drawn_clicks(data.select(told), key=derive(key, "told"))
@@ -107,7 +109,8 @@ def report_labels(
         clicked=data.clicked[kept],
     )
     answers = report_clicks(asked, epsilon=epsilon, key=key, mechanism=mechanism)
-    reported, null = np.zeros(len(free), np.bool_), np.zeros(len(data), np.bool_)
+    reported = np.zeros(len(free), np.bool_)
+    null = np.zeros(len(data), np.bool_)
     reported[kept] = answers.reported
     reported[ptr[told] + places] = True
     return replace(answers, candidate_ptr=ptr, reported=reported, null=null)

@@ -162,7 +162,8 @@ def kmeans(X: Float64s, clusters: int, *, rng: np.random.Generator) -> Float64s:
         nearest = _distances(X, centres).argmin(1)
         if (nearest == before).all():
             break
-        before, sizes = nearest, np.bincount(nearest, minlength=clusters)
+        before = nearest
+        sizes = np.bincount(nearest, minlength=clusters)
         sums = np.zeros_like(centres)
         np.add.at(sums, nearest, X)
         centres = np.where(sizes[:, None] > 0, sums / np.maximum(sizes, 1)[:, None], centres)

@@ -249,7 +249,8 @@ def train_news(
 
 def promised(scenario: NewsScenario) -> Guarantee:
     """What training promises, in the unit of the variant."""
-    privacy, unit = scenario.privacy, of(scenario).unit
+    privacy = scenario.privacy
+    unit = of(scenario).unit
     neighbours: Neighbours = "add/remove" if unit == "user" else "replace"
     if privacy.epsilon == float("inf"):
         return non_private(privacy.delta, unit, neighbours)
@@ -268,5 +269,6 @@ def promised(scenario: NewsScenario) -> Guarantee:
 
 def promise(scenario: NewsScenario) -> Guarantee:
     """The guarantee of `promised`, with what is not established of it."""
-    found, note = promised(scenario), of(scenario).not_established
+    found = promised(scenario)
+    note = of(scenario).not_established
     return replace(found, established=False, note=note) if note else found

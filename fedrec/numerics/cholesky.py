@@ -26,8 +26,11 @@ class _Tile:
     """A 4 x 4 tile of eight interleaved matrices, in registers."""
 
     def __init__(self, v: Vectors, M: Any, width: Any, i: Any, j: Any) -> None:
-        self.v, self.M, self.width = v, M, width
-        self.i, self.j = i, j
+        self.v = v
+        self.M = M
+        self.width = width
+        self.i = i
+        self.j = j
         self.c = [[self._load(r, s) for s in range(TILE)] for r in range(TILE)]
 
     def at(self, row: Any, column: Any) -> Any:
@@ -46,7 +49,8 @@ class _Tile:
 
     def subtract_products(self) -> None:
         """c[r, s] -= sum over k < j of M[i + r, k] M[j + s, k]."""
-        v, b = self.v, self.v.builder
+        v = self.v
+        b = self.v.builder
         with cgutils.for_range(b, self.j) as loop:
             left = [
                 v.load(self.M, self.at(b.add(self.i, v.index(r)), loop.index)) for r in range(TILE)
@@ -132,7 +136,8 @@ def _forward(typing: Any, M: Any, inverse: Any, y: Any, width: Any) -> Any:
         data, inverses, out = (
             data_of(context, builder, signature.args[k], args[k]) for k in range(3)
         )
-        width, lanes = args[3], v.index(LANES)
+        width = args[3]
+        lanes = v.index(LANES)
         with cgutils.for_range(builder, builder.udiv(width, v.index(TILE))) as block:
             first = builder.mul(block.index, v.index(TILE))
             rows = [builder.add(first, v.index(r)) for r in range(TILE)]
@@ -170,11 +175,14 @@ def _backward_row(typing: Any, M: Any, inverse: Any, y: Any, width: Any, i: Any)
         data, inverses, out = (
             data_of(context, builder, signature.args[k], args[k]) for k in range(3)
         )
-        width, i, lanes = args[3], args[4], v.index(LANES)
+        width = args[3]
+        i = args[4]
+        lanes = v.index(LANES)
         here = builder.mul(i, lanes)
         value = builder.fmul(v.load(out, here), v.load(inverses, here))
         v.store(value, out, here)
-        minus, row = builder.fneg(value), builder.mul(builder.mul(i, width), lanes)
+        minus = builder.fneg(value)
+        row = builder.mul(builder.mul(i, width), lanes)
         with cgutils.for_range(builder, i) as loop:
             shift = builder.mul(loop.index, lanes)
             v.store(

@@ -54,7 +54,8 @@ def _tridiagonalise(
     diagonal, beside: (d,) of T, `beside[i]` next to diagonal[i] and [i + 1]. factors[i]: 2 /
     |vector i|^2. A has rows, of finite numbers, up to a multiple of 4.
     """
-    vector, product = np.empty(width, A.dtype), np.empty(width, A.dtype)
+    vector = np.empty(width, A.dtype)
+    product = np.empty(width, A.dtype)
     for i in range(d - 1, 0, -1):
         columns = (i + LANES - 1) // LANES * LANES
         fill(vector, i, width - i, 0)
@@ -84,7 +85,8 @@ def _tridiagonalise(
 def _accumulate(A: Floats, d: int, width: int, factors: Floats, Q: Floats, W: Floats) -> None:
     """W = Q', flat with rows of `width`, from the Householder vectors that `_tridiagonalise` left
     in A; Q is scratch like A."""
-    vector, product = np.empty(width, A.dtype), np.empty(width, A.dtype)
+    vector = np.empty(width, A.dtype)
+    product = np.empty(width, A.dtype)
     fill(Q, 0, len(Q), 0)
     for i in range(d):
         Q[i * width + i] = 1
@@ -112,11 +114,13 @@ def _next_block(
     first = d if none is left."""
     d = len(diagonal) // LANES
     while first < d:
-        last, at = first, first * LANES + lane
+        last = first
+        at = first * LANES + lane
         while last < d - 1 and abs(beside[at]) > tolerance * (
             abs(diagonal[at]) + abs(diagonal[at + LANES])
         ):
-            last, at = last + 1, at + LANES
+            last = last + 1
+            at = at + LANES
         if last > first:
             return first, last
         first += 1
@@ -141,9 +145,12 @@ def _sweep(
     """
     for lane in range(LANES):
         # sine, cosine, shift
-        state[LANES + lane], state[2 * LANES + lane], state[3 * LANES + lane] = 1, 1, 0
+        state[LANES + lane] = 1
+        state[2 * LANES + lane] = 1
+        state[3 * LANES + lane] = 0
         if last[lane] > first[lane]:
-            low, high = first[lane] * LANES + lane, last[lane] * LANES + lane
+            low = first[lane] * LANES + lane
+            high = last[lane] * LANES + lane
             half = (diagonal[low + LANES] - diagonal[low]) / (2 * beside[low])
             root = np.sqrt(half * half + 1)
             state[lane] = (
@@ -151,9 +158,11 @@ def _sweep(
                 - diagonal[low]
                 + beside[low] / (half + (root if half >= 0 else -root))
             )
-    lowest, highest = first[0], last[0]
+    lowest = first[0]
+    highest = last[0]
     for lane in range(1, LANES):
-        lowest, highest = min(lowest, first[lane]), max(highest, last[lane])
+        lowest = min(lowest, first[lane])
+        highest = max(highest, last[lane])
     chase_bulges(diagonal, beside, first, last, state, cosines, sines, lowest, highest)
     for lane in range(LANES):
         if last[lane] > first[lane]:
@@ -177,12 +186,11 @@ def _diagonalise(
     done: (8,), lanes to leave alone; at the end, those that converged.
     """
     d = len(diagonal) // LANES
-    first, last = np.zeros(LANES, np.int64), np.zeros(LANES, np.int64)
-    cosines, sines, state = (
-        np.empty(d * LANES, W.dtype),
-        np.empty(d * LANES, W.dtype),
-        np.zeros(4 * LANES, np.float64),
-    )
+    first = np.zeros(LANES, np.int64)
+    last = np.zeros(LANES, np.int64)
+    cosines = np.empty(d * LANES, W.dtype)
+    sines = np.empty(d * LANES, W.dtype)
+    state = np.zeros(4 * LANES, np.float64)
     for lane in range(LANES):
         first[lane] = d if done[lane] else 0
     for _ in range(_MOST_SWEEPS * d):
@@ -222,7 +230,9 @@ def _lift(
 ) -> None:
     """packed += sum over values below `floor` of (floor - value) v v', v the rows of W; rows,
     weighted and C are scratch."""
-    d, n, at = len(values), 0, 0
+    d = len(values)
+    n = 0
+    at = 0
     for i in range(d):
         if values[i] < floor:
             take_row(
@@ -251,26 +261,23 @@ def project_range(
 ) -> None:
     """projected[row] = A + sum over eigenvalues below `floor` of (floor - value) v v'; a matrix
     without any is copied."""
-    width, dtype = (d + LANES - 1) // LANES * LANES, packed.dtype
+    width = (d + LANES - 1) // LANES * LANES
+    dtype = packed.dtype
     size = (d + 3) // 4 * 4 * width
-    A, Q, W, units = (
-        np.zeros(size, dtype),
-        np.empty(size, dtype),
-        np.zeros((LANES, d * width), dtype),
-        np.empty(LANES, dtype),
-    )
-    diagonal, beside = np.empty(d * LANES, np.float64), np.empty(d * LANES, np.float64)
-    main, off = np.empty(d, np.float64), np.empty(d, np.float64)
-    rows, weighted, C = (
-        np.empty(d * width, dtype),
-        np.empty(d * width, dtype),
-        np.empty(width * width, dtype),
-    )
-    factors, done, tolerance = (
-        np.zeros(d, dtype),
-        np.empty(LANES, np.bool_),
-        np.finfo(dtype).eps / 8,
-    )
+    A = np.zeros(size, dtype)
+    Q = np.empty(size, dtype)
+    W = np.zeros((LANES, d * width), dtype)
+    units = np.empty(LANES, dtype)
+    diagonal = np.empty(d * LANES, np.float64)
+    beside = np.empty(d * LANES, np.float64)
+    main = np.empty(d, np.float64)
+    off = np.empty(d, np.float64)
+    rows = np.empty(d * width, dtype)
+    weighted = np.empty(d * width, dtype)
+    C = np.empty(width * width, dtype)
+    factors = np.zeros(d, dtype)
+    done = np.empty(LANES, np.bool_)
+    tolerance = np.finfo(dtype).eps / 8
     for group in range(first, last, LANES):
         for lane in range(LANES):
             done[lane] = True
@@ -282,7 +289,8 @@ def project_range(
             if not done[lane]:
                 _tridiagonalise(A, d, width, main, off, factors)
                 for i in range(d):
-                    diagonal[i * LANES + lane], beside[i * LANES + lane] = main[i], off[i]
+                    diagonal[i * LANES + lane] = main[i]
+                    beside[i * LANES + lane] = off[i]
                 _accumulate(A, d, width, factors, Q, W[lane])
         _diagonalise(diagonal, beside, W, width, done, tolerance)
         for lane in range(min(LANES, last - group)):
@@ -297,7 +305,8 @@ def project_range(
 def _unpack_scaled(packed: Floats, d: int, width: int, A: Floats) -> np.floating:
     """A = the full matrix over its largest magnitude, which is returned (1 for zero), so that
     squares stay in range."""
-    at, largest = 0, packed.dtype.type(0)
+    at = 0
+    largest = packed.dtype.type(0)
     for k in range(len(packed)):
         largest = (
             max(largest, abs(packed[k])) if packed[k] == packed[k] else packed.dtype.type(np.inf)

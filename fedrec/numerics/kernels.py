@@ -70,7 +70,8 @@ def _gather(
 ) -> None:  # fmt: skip
     """Copy n source rows, their weighted copies and their targets; pad the targets with zeros to a
     multiple of 4."""
-    one, last = rows.dtype.type(1.0), len(ids) - 1
+    one = rows.dtype.type(1.0)
+    last = len(ids) - 1
     for k in range(n):
         e = start + k
         at = positions[e] if len(positions) > 0 else e
@@ -124,8 +125,10 @@ def statistics_range(
     block = _block_rows(width, source.itemsize)
     rows = np.empty(block * width, source.dtype)
     weighted = np.empty(block * width, source.dtype) if len(weights) > 0 else rows
-    coefficients, factors = np.empty(block, source.dtype), np.empty(block, source.dtype)
-    C, b = np.empty(width * width, source.dtype), np.empty(width, source.dtype)
+    coefficients = np.empty(block, source.dtype)
+    factors = np.empty(block, source.dtype)
+    C = np.empty(width * width, source.dtype)
+    b = np.empty(width, source.dtype)
     for row in range(first, last):
         fill(C, 0, len(C), 0)
         fill(b, 0, len(b), 0)
@@ -161,9 +164,12 @@ def exact_range(
     """total[row] += sum c x x' (packed) or sum c x, exactly: at most 256 terms of 45 bits in
     float64, then int64."""
     block = _block_rows(width, 8)
-    rows, weighted = np.empty(block * width, np.float64), np.empty(block * width, np.float64)
-    scratch, C = np.empty(block, np.float64), np.empty(width * width if outer else 0, np.float64)
-    b, factors = np.empty(width, np.float64), np.empty(block, np.float64)
+    rows = np.empty(block * width, np.float64)
+    weighted = np.empty(block * width, np.float64)
+    scratch = np.empty(block, np.float64)
+    C = np.empty(width * width if outer else 0, np.float64)
+    b = np.empty(width, np.float64)
+    factors = np.empty(block, np.float64)
     none = np.empty(0, np.int32)
     for row in range(first, last):
         for begin in range(ptr[row], ptr[row + 1], EXACT_TERMS):
@@ -235,12 +241,16 @@ def solve_range(
 ) -> None:  # fmt: skip
     """solution[row] = (base + sum w v v' + ridges[row] I)^-1 sum t v for the rows [first, last);
     `base` is (width^2,)."""
-    block, side = _block_rows(width, source.itemsize), (d + 3) // 4 * 4
+    block = _block_rows(width, source.itemsize)
+    side = (d + 3) // 4 * 4
     rows = np.empty(block * width, source.dtype)
     weighted = np.empty(block * width, source.dtype) if len(weights) > 0 else rows
-    coefficients, factors = np.empty(block, source.dtype), np.empty(block, source.dtype)
-    C, b = np.empty(width * width, source.dtype), np.empty(width, source.dtype)
-    M, inverse = np.empty(side * side * LANES, source.dtype), np.empty(side * LANES, source.dtype)
+    coefficients = np.empty(block, source.dtype)
+    factors = np.empty(block, source.dtype)
+    C = np.empty(width * width, source.dtype)
+    b = np.empty(width, source.dtype)
+    M = np.empty(side * side * LANES, source.dtype)
+    inverse = np.empty(side * LANES, source.dtype)
     y = np.zeros(side * LANES, source.dtype)
     for group in range(first, last, LANES):
         taken = min(LANES, last - group)
@@ -281,7 +291,8 @@ def solve_packed_range(
     """solution[row] = (A_row + ridges[row] I)^-1 b[row], A_row given as a packed upper triangle."""
     d = b.shape[1]
     side = (d + 3) // 4 * 4
-    M, inverse = np.empty(side * side * LANES, b.dtype), np.empty(side * LANES, b.dtype)
+    M = np.empty(side * side * LANES, b.dtype)
+    inverse = np.empty(side * LANES, b.dtype)
     y = np.zeros(side * LANES, b.dtype)
     for group in range(first, last, LANES):
         taken = min(LANES, last - group)

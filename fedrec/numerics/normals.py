@@ -19,7 +19,10 @@ from numba import njit
 
 from fedrec.arrays import Floats
 
-u32, u64, f32, i32 = np.uint32, np.uint64, np.float32, np.int32
+u32 = np.uint32
+u64 = np.uint64
+f32 = np.float32
+i32 = np.int32
 _FAST = {"contract", "reassoc", "nsz", "nnan", "ninf"}
 
 
@@ -35,8 +38,12 @@ def _philox(a: Any, b: Any, c: Any, d: Any, key_0: Any, key_1: Any) -> tuple[Any
     for _ in range(10):
         high_0, low_0 = _half_round(0xD2511F53, a)
         high_1, low_1 = _half_round(0xCD9E8D57, c)
-        a, b, c, d = u32(high_1 ^ b ^ key_0), low_1, u32(high_0 ^ d ^ key_1), low_0
-        key_0, key_1 = u32(key_0 + u32(0x9E3779B9)), u32(key_1 + u32(0xBB67AE85))
+        a = u32(high_1 ^ b ^ key_0)
+        b = low_1
+        c = u32(high_0 ^ d ^ key_1)
+        d = low_0
+        key_0 = u32(key_0 + u32(0x9E3779B9))
+        key_1 = u32(key_1 + u32(0xBB67AE85))
     return a, b, c, d
 
 
@@ -82,7 +89,8 @@ def _direction(word: Any) -> tuple[Any, Any]:
         - f32(0.5) * z
         + f32(1)
     )
-    swap, sign = (word & u32(1)) == u32(1), f32(1) if (word & u32(2)) == u32(2) else f32(-1)
+    swap = (word & u32(1)) == u32(1)
+    sign = f32(1) if (word & u32(2)) == u32(2) else f32(-1)
     return sign * (sine if swap else cosine), sign * (cosine if swap else sine)
 
 
@@ -105,8 +113,12 @@ def fill_normals(
     A length that the compiler knows makes the loop over a short row run in vector registers too:
     three times as fast.
     """
-    key_0, key_1, n = u32(key), u32(u64(key) >> u64(32)), width // 4
-    b, c, d = u32(row), u32(round), u32(table)
+    key_0 = u32(key)
+    key_1 = u32(u64(key) >> u64(32))
+    n = width // 4
+    b = u32(row)
+    c = u32(round)
+    d = u32(table)
     if n == 4:
         for i in range(4):
             out[i], out[4 + i], out[8 + i], out[12 + i] = _four(i, b, c, d, key_0, key_1)
@@ -123,6 +135,7 @@ def diffuse(
     values: Floats, at: int, width: int, keep: float, noise_std: float, normals: Floats
 ) -> None:
     """values[at:at+width] = keep times itself + noise_std times normals[:width]."""
-    a, s = values.dtype.type(keep), values.dtype.type(noise_std)
+    a = values.dtype.type(keep)
+    s = values.dtype.type(noise_std)
     for c in range(width):
         values[at + c] = a * values[at + c] + s * normals[c]

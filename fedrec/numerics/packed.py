@@ -55,7 +55,8 @@ def map_rows(kernel: Callable[[int, int], None], ptr: Int64s, *, row_cost: int =
         kernel(0, len(ptr) - 1)
         return
     bounds = np.searchsorted(work, np.linspace(0, work[-1], PIECES + 1)).clip(0, len(ptr) - 1)
-    bounds[0], bounds[-1] = 0, len(ptr) - 1
+    bounds[0] = 0
+    bounds[-1] = len(ptr) - 1
     map_ranges(
         lambda a, b: kernel(int(bounds[a]), int(bounds[b])),
         PIECES,

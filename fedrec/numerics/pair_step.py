@@ -22,7 +22,9 @@ def dot(typing: Any, left: Any, a: Any, right: Any, b: Any, width: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         x, y = (data_of(context, builder, signature.args[k], args[k]) for k in (0, 2))
-        a, b, width = args[1], args[3], args[4]
+        a = args[1]
+        b = args[3]
+        width = args[4]
         v = Vectors(context, builder, signature.args[0].dtype)
         sums = v.registers(_UNROLLED)
 
@@ -47,13 +49,18 @@ def exchange(
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         x, y = (data_of(context, builder, signature.args[k], args[k]) for k in (0, 2))
-        a, b, width = args[1], args[3], args[4]
+        a = args[1]
+        b = args[3]
+        width = args[4]
         v = Vectors(context, builder, signature.args[0].dtype)
-        keep, step = v.spread(args[5]), v.spread(args[6])
+        keep = v.spread(args[5])
+        step = v.spread(args[6])
 
         def swap(r: int, shift: Any) -> None:
-            at, beside = builder.add(a, shift), builder.add(b, shift)
-            u, w = v.load(x, at), v.load(y, beside)
+            at = builder.add(a, shift)
+            beside = builder.add(b, shift)
+            u = v.load(x, at)
+            w = v.load(y, beside)
             v.store(v.fma(step, w, builder.fmul(keep, u)), x, at)
             v.store(v.fma(step, u, builder.fmul(keep, w)), y, beside)
 
@@ -67,7 +74,8 @@ def exchange(
 
 def _unrolled(v: Vectors, width: Any, body: Any) -> None:
     """`body(r, shift)` for every vector of a row: four at a time, then what is left with r = 0."""
-    builder, stride = v.builder, v.index(_UNROLLED * LANES)
+    builder = v.builder
+    stride = v.index(_UNROLLED * LANES)
     fours = builder.udiv(width, stride)
     with cgutils.for_range(builder, fours) as loop:
         for r in range(_UNROLLED):

@@ -33,7 +33,8 @@ class Vectors:
     pointer and offset."""
 
     def __init__(self, context: Any, builder: Any, element: Any) -> None:
-        self.context, self.builder = context, builder
+        self.context = context
+        self.builder = builder
         self.scalar = context.get_value_type(element)
         self.vector = ir.VectorType(self.scalar, LANES)
         self.bytes = element.bitwidth // 8
@@ -117,7 +118,8 @@ def _outer(rows: int, vectors: int) -> Any:
         sums = v.registers(rows * vectors)
         with cgutils.for_range(builder, n) as loop:
             at = builder.mul(loop.index, width)
-            right_at, left_at = builder.add(at, j), builder.add(at, i)
+            right_at = builder.add(at, j)
+            left_at = builder.add(at, i)
             b = [v.load(right, builder.add(right_at, v.index(LANES * c))) for c in range(vectors)]
             for r in range(rows):
                 a = v.spread_at(left, builder.add(left_at, v.index(r)))
@@ -241,7 +243,10 @@ def take_row(
         source, rows, weighted = (
             data_of(context, builder, signature.args[k], args[k]) for k in (0, 3, 4)
         )
-        start, weight, at, width = args[1], args[2], args[5], args[6]
+        start = args[1]
+        weight = args[2]
+        at = args[5]
+        width = args[6]
         narrow = Vectors(context, builder, signature.args[0].dtype)
         v = Vectors(context, builder, signature.args[3].dtype)
         factor = v.spread(weight)
@@ -313,10 +318,12 @@ def _rotate_rows(vectors: int) -> Any:
         with cgutils.for_range(builder, builder.sub(last, first)) as loop:
             i = builder.sub(builder.sub(last, v.index(1)), loop.index)
             angle = builder.add(builder.mul(i, v.index(LANES)), lane)
-            cosine, sine = v.spread_at(cosines, angle), v.spread_at(sines, angle)
+            cosine = v.spread_at(cosines, angle)
+            sine = v.spread_at(sines, angle)
             here = builder.mul(i, width)
             for slot, shift in zip(carried, shifts, strict=True):
-                above, below = v.load(W, builder.add(here, shift)), builder.load(slot)
+                above = v.load(W, builder.add(here, shift))
+                below = builder.load(slot)
                 v.store(
                     v.fma(sine, above, builder.fmul(cosine, below)),
                     W,
@@ -415,12 +422,16 @@ def chase_bulges(
                 builder.icmp_signed("<=", begins, here), builder.icmp_signed("<", here, ends)
             )
             g, sine, cosine, shift = (builder.load(slot) for slot in slots)
-            e, d_here, d_above = v.load(beside, at), v.load(diagonal, at), v.load(diagonal, above)
-            f, b = builder.fmul(sine, e), builder.fmul(cosine, e)
+            e = v.load(beside, at)
+            d_here = v.load(diagonal, at)
+            d_above = v.load(diagonal, above)
+            f = builder.fmul(sine, e)
+            b = builder.fmul(cosine, e)
             square = v.fma(f, f, builder.fmul(g, g))
             zero = builder.fcmp_ordered("==", square, v.zero)
             inverse = builder.fdiv(one, v.sqrt(builder.select(zero, one, square)))
-            s, c = builder.fmul(f, inverse), builder.select(zero, one, builder.fmul(g, inverse))
+            s = builder.fmul(f, inverse)
+            c = builder.select(zero, one, builder.fmul(g, inverse))
             shifted = builder.fsub(d_above, shift)
             r = v.fma(builder.fsub(d_here, shifted), s, builder.fmul(two, builder.fmul(c, b)))
             moved = builder.fmul(s, r)

@@ -145,10 +145,8 @@ def issue(
 
     calls: one of three aggregators, which calls the other two.
     """
-    authority, authority_key = (
-        x509.load_pem_x509_certificate(ca.certificate.read_bytes()),
-        _private(ca.key),
-    )
+    authority = x509.load_pem_x509_certificate(ca.certificate.read_bytes())
+    authority_key = _private(ca.key)
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
     purposes = [*_PURPOSES[role], *([ExtendedKeyUsageOID.CLIENT_AUTH] if calls else [])]

@@ -39,7 +39,8 @@ class Clocks:
 
     def jump(self) -> ClockJump | None:
         """What happened since the last look; each jump is told once."""
-        now_s, passed_s = self.clock(), self.steady()
+        now_s = self.clock()
+        passed_s = self.steady()
         found = ClockJump(self._apart_s + passed_s, now_s)
         self._apart_s = now_s - passed_s
         return found if abs(found.now_s - found.expected_s) > LEAST_S else None

@@ -12,7 +12,8 @@ class Connections:
     be a proxy for everybody. There is no lock."""
 
     def __init__(self, per_peer: int, *, loopback: bool = False) -> None:
-        self._per_peer, self._loopback = per_peer, loopback
+        self._per_peer = per_peer
+        self._loopback = loopback
         self._open = Counter[str]()
 
     def connect(self, address: str) -> bool:

@@ -55,10 +55,12 @@ FIELDS = frozenset(
 """Names of everything that may stand in a log line beside time, level, party and event: ids,
 counts, sizes, times, codes."""
 
-MAX_BYTES, KEPT = 64 * 2**20, 4
+MAX_BYTES = 64 * 2**20
+KEPT = 4
 """Default size at which a log file is rotated, and how many rotated ones are kept."""
 
-_LONGEST, _LONGEST_REASON = 200, 800
+_LONGEST = 200
+_LONGEST_REASON = 800
 _UNQUOTED = (
     "an error that was met while private data were read",
     "The place in this line says where; `fedrec doctor` on this machine says more.",
@@ -233,7 +235,8 @@ class _LogFile(logging.handlers.RotatingFileHandler):
     after a line cut off by a full disk."""
 
     def __init__(self, file: Path, max_bytes: int, kept: int) -> None:
-        self.told, self._failing = False, False
+        self.told = False
+        self._failing = False
         super().__init__(file, maxBytes=max_bytes, backupCount=kept, encoding="utf-8")
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -251,7 +254,8 @@ class _LogFile(logging.handlers.RotatingFileHandler):
         """A log that cannot be written ends no party; it is said once.
 
         The next line begins with the file opened again."""
-        stream, self.stream = self.stream, None
+        stream = self.stream
+        self.stream = None
         with suppress(OSError, ValueError):
             if stream is not None:
                 stream.close()

@@ -11,9 +11,11 @@ from __future__ import annotations
 import ctypes
 import sys
 
-_MMAP_THRESHOLD, _ARENA_MAX = -3, -8
+_MMAP_THRESHOLD = -3
+_ARENA_MAX = -8
 """Of glibc's malloc.h."""
-_LARGE_BYTES, _ARENAS = 2**20, 2
+_LARGE_BYTES = 2**20
+_ARENAS = 2
 
 
 def keep_little() -> None:

@@ -47,7 +47,9 @@ def ended(child: subprocess.Popen[bytes], grace_s: float) -> int:
 
 def main(arguments: list[str]) -> None:
     """Becomes the command; returns only by ending the process where the parent is gone already."""
-    parent, max_bytes, program = int(arguments[0]), int(arguments[1]), arguments[2:]
+    parent = int(arguments[0])
+    max_bytes = int(arguments[1])
+    program = arguments[2:]
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

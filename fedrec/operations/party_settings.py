@@ -79,7 +79,8 @@ def pinned(
     content: dict[str, Any], table: str, role: Role, pins: Mapping[str, str]
 ) -> dict[str, Any]:
     """The pin of the one party of that role put into a table that has none."""
-    inner, known = content.get(table), of_role(pins, role)
+    inner = content.get(table)
+    known = of_role(pins, role)
     if not isinstance(inner, dict) or inner.get("pin") or inner.get("insecure"):
         return content
     # with leaves there are several: the root has its role's name
@@ -171,7 +172,8 @@ class AggregatorOfThree(AggregatorAccess):
 
 def three_pinned(content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
     """The pins of three aggregators, by their names, put where the table `aggregators` has none."""
-    listed, known = content.get("aggregators"), of_role(pins, "aggregator")
+    listed = content.get("aggregators")
+    known = of_role(pins, "aggregator")
     if not isinstance(listed, list):
         return content
     return content | {
@@ -183,7 +185,8 @@ def three_pinned(content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, 
 
 def leaves_pinned(content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
     """The pins of leaves, by their names, put where the table `leaves` has none."""
-    listed, known = content.get("leaves"), of_role(pins, "aggregator")
+    listed = content.get("leaves")
+    known = of_role(pins, "aggregator")
     return (
         content | {"leaves": [with_pin(each, "", known) for each in listed]}
         if isinstance(listed, list)

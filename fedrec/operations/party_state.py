@@ -54,12 +54,10 @@ class LateGauge:
     """A gauge that is exported from its first use on. Any thread may call."""
 
     def __init__(self, registry: CollectorRegistry, name: str, words: str, *labels: str) -> None:
-        self._registry, self._gauge, self._lock, self._exported = (
-            registry,
-            Gauge(name, words, labels, registry=None),
-            Lock(),
-            False,
-        )
+        self._registry = registry
+        self._gauge = Gauge(name, words, labels, registry=None)
+        self._lock = Lock()
+        self._exported = False
 
     def __call__(self, *labels: str) -> Gauge:
         """The gauge, or that of these labels."""
@@ -76,7 +74,8 @@ class PartyState:
     def __init__(
         self, registry: CollectorRegistry, *, clock: Callable[[], float] = time.time
     ) -> None:
-        self._clock, gauge = clock, partial(LateGauge, registry)
+        self._clock = clock
+        gauge = partial(LateGauge, registry)
         self._enrolled = gauge("fedrec_users_enrolled", "Users enrolled; at a client its own")
         self._clients = gauge(
             "fedrec_clients", "Clients by state: connected, joined, absent", "state"

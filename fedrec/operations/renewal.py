@@ -39,9 +39,12 @@ def renew(folder: Path, name: str, *, days: int, new_key: bool = False) -> Path:
             "the authority keeps its key: with another one every certificate is void",
             "Make a new folder with fedrec certs.",
         )
-    path, own_key = folder / f"{name}.pem", folder / f"{name}-key.pem"
-    old, authority = _certificate(path), _certificate(folder / f"{AUTHORITY}.pem")
-    signer, key = _key(folder / f"{AUTHORITY}-key.pem"), _key(own_key)
+    path = folder / f"{name}.pem"
+    own_key = folder / f"{name}-key.pem"
+    old = _certificate(path)
+    authority = _certificate(folder / f"{AUTHORITY}.pem")
+    signer = _key(folder / f"{AUTHORITY}-key.pem")
+    key = _key(own_key)
     if new_key:
         key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.now(UTC)

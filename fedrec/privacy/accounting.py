@@ -81,9 +81,11 @@ def mu_for(epsilon: float, delta: float) -> float:
     """The largest mu that is (epsilon, delta)-DP: calibration. Infinite for an infinite epsilon."""
     if math.isinf(epsilon):
         return math.inf
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     while delta_of(high, epsilon) <= delta:
-        low, high = high, 2 * high
+        low = high
+        high = 2 * high
     root: float = optimize.brentq(
         lambda m: delta_of(m, epsilon) - delta if m else -delta, low, high, xtol=1e-14, rtol=1e-14
     )

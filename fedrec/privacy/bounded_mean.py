@@ -119,10 +119,13 @@ def diameter(rows: Int64s) -> float:
     distinct = np.unique(rows, axis=0).astype(np.float64)
     squares = (distinct**2).sum(1)
     order = np.argsort(-squares, kind="stable")
-    X, norms = distinct[order], squares[order]
+    X = distinct[order]
+    norms = squares[order]
     # left right' = ||y||^2 - 2 x'y
-    left, right = np.column_stack([X, np.ones(len(X))]), np.column_stack([-2 * X, norms])
-    most, largest = 2 if (X < 0).any() else 1, float(norms[0])
+    left = np.column_stack([X, np.ones(len(X))])
+    right = np.column_stack([-2 * X, norms])
+    most = 2 if (X < 0).any() else 1
+    largest = float(norms[0])
     for start in range(0, len(X), _BLOCK):
         if most * (norms[start] + norms[0]) <= largest:
             break
@@ -187,7 +190,8 @@ def _report(
     name: str,
     noise: Callable[[Int64s, float, float], Float64s],
 ) -> Coefficients:
-    sums, H = _sums(history, topics), history.shape[1]
+    sums = _sums(history, topics)
+    H = history.shape[1]
     step = 2.0**-BITS / H
     std = noise_std(topics, H, mu=mu)
     noised = topics.topics - topics.told

@@ -136,10 +136,8 @@ class Plan:
 
 
 def _aggregation(content: Mapping[str, Any]) -> tuple[Aggregation, CalibratedFor, HostileClients]:
-    aggregation, calibrated_for = (
-        content.get("aggregation", "trusted"),
-        content.get("calibrated_for", "one-corrupt"),
-    )
+    aggregation = content.get("aggregation", "trusted")
+    calibrated_for = content.get("calibrated_for", "one-corrupt")
     hostile = content.get("hostile_clients", "trusted-sites")
     if hostile not in get_args(HostileClients) or (
         hostile == "checked" and aggregation == "trusted"
@@ -177,7 +175,8 @@ def calibrate(guarantee: Guarantee, shares: Mapping[str, float]) -> Plan:
         raise ValueError(
             f"shares must be positive and finite, and at least one, found {dict(shares)!r}"
         )
-    mu, total = mu_for(guarantee.epsilon, guarantee.delta), math.fsum(shares.values())
+    mu = mu_for(guarantee.epsilon, guarantee.delta)
+    total = math.fsum(shares.values())
     parts = {name: share / total for name, share in shares.items()}
     return Plan(
         guarantee,

@@ -35,7 +35,8 @@ from fedrec.arrays import Int64s, UInt64s
 from fedrec.numerics.threads import map_ranges
 from fedrec.privacy.keystream import Keystream, derive
 
-SMALLEST_STD, LARGEST_STD = 0.5, 2.0**40
+SMALLEST_STD = 0.5
+LARGEST_STD = 2.0**40
 SECTION = 1 << 16
 """Draws that share a section of the keystream; fixed, so that neither threads nor the size change a
 draw."""
@@ -100,7 +101,8 @@ def _fill_section(out: Int64s, law: Law, key: bytes, section: int, margin: float
     precision = 0.5 / law.std / law.std
     done = undecided = 0
     while done < len(out):
-        words, at = stream.next_words(), 0
+        words = stream.next_words()
+        at = 0
         while at < len(words) and done < len(out):
             at, done, stuck = _draw(
                 words, at, law.thresholds, law.guide, law.shift, precision, margin, out, done
@@ -123,11 +125,14 @@ def _draw(
 ) -> tuple[int, int, bool]:  # fmt: skip
     """Draw until the words or the places run out, or a try is undecided: (next word, next place,
     undecided)."""
-    one, bits = np.uint64(1), np.uint64(shift)
-    mask, unit = (one << bits) - one, 0.5 ** (63 - shift)
+    one = np.uint64(1)
+    bits = np.uint64(shift)
+    mask = (one << bits) - one
+    unit = 0.5 ** (63 - shift)
     slack = margin + unit
     while at < len(words) and done < len(out):
-        u, v = words[at], words[at + 1]
+        u = words[at]
+        v = words[at + 1]
         x = np.int64(guide[np.int64(u >> np.uint64(64 - _GUIDE_BITS))])
         while u > thresholds[x]:
             x += 1
@@ -163,23 +168,28 @@ def settle(u: int, v: int, law: Law, more: Iterator[int]) -> int | None:
         v >> (1 + law.shift), 63 - law.shift, y, x << law.shift, law.std, more
     ):
         return None
-    z, negative = (x << law.shift) + y, v & 1
+    z = (x << law.shift) + y
+    negative = v & 1
     return None if z == 0 and negative else -z if negative else z
 
 
 def _settle_base(u: int, base_std: float, more: Iterator[int]) -> int:
     """The smallest i with U < C_i, where u is the first 64 bits of U."""
-    bits, digits = 64, _DIGITS
+    bits = 64
+    digits = _DIGITS
     while True:
         cumulative, error = _cumulative(base_std, digits)
         with decimal.localcontext(prec=digits + bits):
-            low, high = Decimal(u) / 2**bits, Decimal(u + 1) / 2**bits
+            low = Decimal(u) / 2**bits
+            high = Decimal(u + 1) / 2**bits
         for i, bound in enumerate(cumulative):
             if high <= bound - error:
                 return i
             if low < bound + error:
                 break  # undecided
-        u, bits, digits = (u << 64) | next(more), bits + 64, digits + 25
+        u = (u << 64) | next(more)
+        bits = bits + 64
+        digits = digits + 25
 
 
 def _settle_acceptance(
@@ -195,7 +205,9 @@ def _settle_acceptance(
                 return True
             if Decimal(r) / 2**bits >= accepted + error:
                 return False
-        r, bits, digits = (r << 64) | next(more), bits + 64, digits + 25
+        r = (r << 64) | next(more)
+        bits = bits + 64
+        digits = digits + 25
     return True  # exp(0) = 1
 
 
@@ -214,7 +226,9 @@ def _cumulative(base_std: float, digits: int) -> tuple[list[Decimal], Decimal]:
         smallest = Decimal(10) ** -(digits + 1)
         while not weights or weights[-1] > smallest:
             weights.append((-Decimal(len(weights) ** 2) / twice_variance).exp())
-        total, running, cumulative = sum(weights), Decimal(0), []
+        total = sum(weights)
+        running = Decimal(0)
+        cumulative = []
         for weight in weights:
             running += weight
             cumulative.append(running / total)

@@ -83,7 +83,8 @@ class Guarantee:
 
     def require_same_unit(self, other: Guarantee) -> None:
         """Raise UnitMismatchError unless both protect the same unit against the same neighbours."""
-        mine, theirs = (self.unit, self.neighbours), (other.unit, other.neighbours)
+        mine = (self.unit, self.neighbours)
+        theirs = (other.unit, other.neighbours)
         if mine != theirs:
             raise UnitMismatchError(
                 f"a guarantee {self.compared} cannot be combined with one {other.compared}",

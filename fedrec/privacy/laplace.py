@@ -24,7 +24,8 @@ from fedrec.arrays import Int64s
 from fedrec.privacy import uniform
 from fedrec.privacy.keystream import derive
 
-SMALLEST, LARGEST = 1.0, 2.0**40
+SMALLEST = 1.0
+LARGEST = 2.0**40
 
 
 def sample(size: int, *, parameter: float, key: bytes) -> Int64s:

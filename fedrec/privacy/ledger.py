@@ -38,7 +38,8 @@ class Ledger:
 
         Raises BudgetExceededError past the limit, UnitMismatchError on another unit."""
         self.limit.require_same_unit(Guarantee(1.0, 0.5, event.unit, event.neighbours))
-        allowed, spent = mu_for(self.limit.epsilon, self.limit.delta), math.hypot(self.mu, event.mu)
+        allowed = mu_for(self.limit.epsilon, self.limit.delta)
+        spent = math.hypot(self.mu, event.mu)
         if spent > allowed * (1 + _ROUNDING):
             total = epsilon_of(spent, self.limit.delta)
             raise BudgetExceededError(

@@ -106,10 +106,8 @@ def _dominated(events: Sequence[Event], delta: float) -> float:
 def _distribution(event: Event) -> pld_pmf.PLDPmf:
     from dp_accounting.pld import pld_pmf  # as in `accounting`: padded releases alone need it
 
-    curve, span = (
-        _curve(event),
-        event.epsilon if isinstance(event, PureEvent) else event.mu**2 / 2 + 12 * event.mu,
-    )
+    curve = _curve(event)
+    span = event.epsilon if isinstance(event, PureEvent) else event.mu**2 / 2 + 12 * event.mu
     steps = math.ceil(min(span, _SPAN) / _INTERVAL) + 1
     grid = range(-steps, steps + 1)
     return pld_pmf.create_pmf_pessimistic_connect_dots(

@@ -97,7 +97,9 @@ class Selection:
     def information(self) -> float:
         """Chi-squared information about one of K equally likely symbols: w (K - w) (e - 1)^2 / (w e
         + K - w)^2, e = e^epsilon."""
-        K, w, inverse = self.symbols, self.size, math.exp(-self.epsilon)
+        K = self.symbols
+        w = self.size
+        inverse = math.exp(-self.epsilon)
         return w * (K - w) * ((1 - inverse) / (w + (K - w) * inverse)) ** 2
 
     def event(self, name: str) -> PureEvent:
@@ -105,7 +107,8 @@ class Selection:
 
         For inputs x, x' the loss is +epsilon where S holds x and not x': w (K - w) / (K - 1) / (w +
         (K - w) e^-epsilon)."""
-        K, w = self.symbols, self.size
+        K = self.symbols
+        w = self.size
         told = w * (K - w) / max(K - 1, 1) / (w + (K - w) * math.exp(-self.epsilon))
         return PureEvent(name, self.epsilon, told)
 
@@ -136,7 +139,8 @@ def draw(
     if len(x) and not 0 <= x.min() <= x.max() < mechanism.symbols:
         raise ValueError(f"symbols are 0 .. {mechanism.symbols - 1}, found {x.min()} .. {x.max()}")
     lies = uniform.coins(len(x), probability=mechanism.omit, key=derive(key, "lies"))
-    K, w = mechanism.symbols, mechanism.size
+    K = mechanism.symbols
+    w = mechanism.size
     others = (
         uniform.subsets(len(x), members=min(w, K - 1), of=K - 1, key=derive(key, "others"))
         if K > 1
@@ -151,12 +155,11 @@ def draw(
 def output_table(mechanism: Selection) -> Float64s:
     """(K, C(K, w)) probabilities of every set, in the order of `itertools.combinations`, for every
     truth."""
-    K, w = mechanism.symbols, mechanism.size
+    K = mechanism.symbols
+    w = mechanism.size
     holds = np.array([[x in S for S in itertools.combinations(range(K), w)] for x in range(K)])
-    within, without = (
-        mechanism.keep / math.comb(K - 1, w - 1),
-        mechanism.omit / max(math.comb(K - 1, w), 1),
-    )
+    within = mechanism.keep / math.comb(K - 1, w - 1)
+    without = mechanism.omit / max(math.comb(K - 1, w), 1)
     return np.where(holds, within, without)
 
 
@@ -164,5 +167,6 @@ def largest_log_ratio(table: npt.NDArray[np.floating]) -> float:
     """The exact epsilon of (inputs, outputs) probabilities: max log P_x(o) / P_x'(o); infinite
     where a support tells inputs apart."""
     possible = table[:, table.max(0) > 0]
-    low, high = possible.min(0), possible.max(0)
+    low = possible.min(0)
+    high = possible.max(0)
     return math.inf if (low == 0).any() else float(np.log(high / low).max())

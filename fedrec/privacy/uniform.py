@@ -40,8 +40,10 @@ def integers(size: int, *, below: int, key: bytes) -> Int64s:
     Raises ValueError where below < 1."""
     if not 1 <= below < 2**63:
         raise ValueError(f"need at least one integer and fewer than 2^63, found {below!r}")
-    divisor, top = np.uint64(below), np.uint64(2**64 - 1 - 2**64 % below)
-    drawn, section = _words(size, key, section=0), 0
+    divisor = np.uint64(below)
+    top = np.uint64(2**64 - 1 - 2**64 % below)
+    drawn = _words(size, key, section=0)
+    section = 0
     while len(rejected := np.flatnonzero(drawn > top)):
         section += 1
         drawn[rejected] = _words(len(rejected), key, section=section)
@@ -53,7 +55,8 @@ def subsets(size: int, *, members: int, of: int, key: bytes) -> Int64s:
     stopped early)."""
     if not 0 <= members <= of:
         raise ValueError(f"cannot draw {members!r} of {of!r}")
-    pool, rows = np.tile(np.arange(of), (size, 1)), np.arange(size)
+    pool = np.tile(np.arange(of), (size, 1))
+    rows = np.arange(size)
     for t in range(members):
         pick = t + integers(size, below=of - t, key=derive(key, f"subsets/{t}"))
         pool[:, t], pool[rows, pick] = pool[rows, pick], pool[:, t].copy()

@@ -53,7 +53,8 @@ def settings_of(
 ) -> tuple[noisy_descent.DescentSettings, am_dpsgd.EncoderSettings]:
     """The scenario's values, as in `fast_dpmf.settings_of`; steps of all outer steps together are
     what is accounted."""
-    chosen, epsilon = scenario.model, scenario.privacy.epsilon
+    chosen = scenario.model
+    epsilon = scenario.privacy.epsilon
     gradients = chosen.encoder_steps or 1
     descent = noisy_descent.DescentSettings(
         dimension=chosen.dimension or (1 if epsilon < 0.75 else 2 if epsilon < 15 else 3),
@@ -77,7 +78,8 @@ def settings_of(
 def click_settings(scenario: RecipeScenario) -> click_descent.ClickDescentSettings:
     """The scenario's values for clicks, as in `dp_gd.click_settings`, with T gradients between two
     solves of users, items weighed alike."""
-    gradients, chosen = scenario.model.encoder_steps or 1, dp_gd.click_settings(scenario)
+    gradients = scenario.model.encoder_steps or 1
+    chosen = dp_gd.click_settings(scenario)
     return replace(chosen, gradients=gradients, steps=gradients * chosen.steps, exponent=0.0)
 
 

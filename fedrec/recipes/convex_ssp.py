@@ -35,9 +35,11 @@ def client_steps(
 def settings_of(scenario: RecipeScenario, facts: RecipeFacts) -> convex_ssp.ConvexSettings:
     """The scenario's values; where it leaves a choice open, the logistic loss's best on validation
     of yelp2018. A start as by default."""
-    chosen, guarantee = scenario.model, facts.guarantee
+    chosen = scenario.model
+    guarantee = facts.guarantee
     start = click_settings.settings_for(guarantee, users=facts.num_users, items=facts.num_items)
-    low, middle = guarantee.epsilon < 3, guarantee.epsilon < 15
+    low = guarantee.epsilon < 3
+    middle = guarantee.epsilon < 15
     width = chosen.dimension or max(int(0.6 * start.width), 2)
     return convex_ssp.ConvexSettings(
         loss=loss_of(scenario),

@@ -57,7 +57,8 @@ def _of_ratings(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
             "Leave them out.",
         )
     known_items = _with_metadata(scenario, facts)
-    with_people, earlier = "public-users" in sides.sides, facts.earlier
+    with_people = "public-users" in sides.sides
+    earlier = facts.earlier
     known = with_people or earlier is not None
     settings = settings_for(
         facts.guarantee,
@@ -102,7 +103,8 @@ def client_steps(
 def check(scenario: Scenario) -> str:
     """Checks a scenario. [collective] may say whose ratings are public and which metadata counts;
     how much it counts, the recipe finds itself."""
-    sides, compared = scenario.collective, scenario.compare.published
+    sides = scenario.collective
+    compared = scenario.compare.published
     if found := sides.contradiction() or sides.unknown_to_default():
         return found
     if sides.chosen() and not scenario.data.features:

@@ -44,7 +44,8 @@ def client_steps(
 
 def settings_of(scenario: RecipeScenario) -> noisy_descent.DescentSettings:
     """The scenario's values, as in `fast_dpmf.settings_of`."""
-    chosen, epsilon = scenario.model, scenario.privacy.epsilon
+    chosen = scenario.model
+    epsilon = scenario.privacy.epsilon
     return noisy_descent.DescentSettings(
         dimension=chosen.dimension or (3 if not chosen.biases else 1 if epsilon < 3 else 2),
         steps=chosen.steps or (6 if epsilon < 7 else 12 if epsilon < 15 else 24),

@@ -41,7 +41,8 @@ def descent(
 def settings_of(scenario: RecipeScenario) -> noisy_descent.DescentSettings:
     """The scenario's values; where it leaves a choice open, what was best on validation of one
     split of MovieLens 1M."""
-    chosen, epsilon = scenario.model, scenario.privacy.epsilon
+    chosen = scenario.model
+    epsilon = scenario.privacy.epsilon
     return noisy_descent.DescentSettings(
         dimension=chosen.dimension or 2,
         steps=chosen.steps or (3 if epsilon < 3 else 6 if epsilon < 15 else 12),

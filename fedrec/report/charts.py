@@ -33,11 +33,13 @@ from fedrec.report.svg import (
     ticks,
 )
 
-WIDE, NARROW = 720.0, 344.0
+WIDE = 720.0
+NARROW = 344.0
 LINE_HEIGHT = 15.0
 _VALUED = 4
 """More lines than this have no numbers at their points."""
-_MARKS, _MARK_GAP = 8, 32.0
+_MARKS = 8
+_MARK_GAP = 32.0
 _EQUALS = "\u00a0=\u00a0"  # not broken over two lines
 _LETTER = 6.5
 """Pixels of a digit of a tick, at most."""
@@ -67,7 +69,8 @@ class _Frame:
 
 def both_widths(draw: Callable[[float, str], Markup], name: str) -> Markup:
     """A drawing at desk and at phone width; the page's style shows the one that fits."""
-    wide, narrow = draw(WIDE, f"{name}-wide"), draw(NARROW, f"{name}-narrow")
+    wide = draw(WIDE, f"{name}-wide")
+    narrow = draw(NARROW, f"{name}-narrow")
     return Markup('<div class="only-wide">{}</div><div class="only-narrow">{}</div>').format(
         wide, narrow
     )
@@ -82,10 +85,8 @@ def privacy_curve(curve: PrivacyCurve, *, name: str = "curve") -> Markup:
         label: tuple(Point(p.epsilon, p.value, p.spread) for p in points)
         for label, points in curve.lines.items()
     }
-    axis, title = (
-        f"{promise}, δ = {wording.power(curve.delta)}",
-        f"{curve.metric} against {promise}",
-    )
+    axis = f"{promise}, δ = {wording.power(curve.delta)}"
+    title = f"{curve.metric} against {promise}"
     return lines_against(
         LineChart(
             title, axis, lines, curve.baselines, log=True, lower_is_better=curve.lower_is_better
@@ -177,7 +178,8 @@ def _beside(s: int, count: int) -> float:
 
 
 def _horizontal(f: _Frame, places: Sequence[float], log: bool) -> Scale:
-    low, high = places[0], places[-1]
+    low = places[0]
+    high = places[-1]
     if not log:
         return Scale(low, high, f.left + 8, f.right - 8)
     pad = (high / low) ** 0.06 if high > low else 2.0
@@ -224,7 +226,8 @@ def _convergence(chart: Convergence, width: float, name: str) -> Markup:
 
 
 def _vertical(f: _Frame, values: Sequence[float], *, log: bool = False) -> Scale:
-    low, high = min(values), max(values)
+    low = min(values)
+    high = max(values)
     if log:
         pad = (high / low) ** 0.08 if high > low else 2.0
         return Scale(low / pad, high * pad, f.bottom, f.top, log=True)
@@ -271,7 +274,8 @@ def _levels(f: _Frame, y: Scale, baselines: Sequence[tuple[str, float]]) -> list
 
 
 def _polylines(lines: Sequence[Series], x: Scale, y: Scale) -> list[Markup]:
-    parts, slots = [], chosen(series.name for series in lines)
+    parts = []
+    slots = chosen(series.name for series in lines)
     for series in lines:
         slot, dashed = slots[series.name]
         points = [(x(a), y(b)) for a, b in zip(series.x, series.y, strict=True)]
@@ -290,14 +294,16 @@ def _point_values(lines: Sequence[Series], x: Scale, y: Scale) -> list[Markup]:
     if not lines:
         return []
     highest = min(range(len(lines)), key=lambda i: y(lines[i].y[0]))
-    parts, taken = [], list[tuple[float, float]]()
+    parts = []
+    taken = list[tuple[float, float]]()
     for i, series in enumerate(lines):
         side = -1 if i == highest else 1  # pixels grow downwards
         points = [(x(a), y(b)) for a, b in zip(series.x, series.y, strict=True)]
         shown = _roomy([point[0] for point in points[:-1]], before=points[-1][0])
         for at in shown:
             anchor = _free_side([side * point[1] for point in points], at) if at else "middle"
-            left, top = points[at][0], points[at][1] + (-10 if side < 0 else 20)
+            left = points[at][0]
+            top = points[at][1] + (-10 if side < 0 else 20)
             if any(abs(left - a) < 36 and abs(top - b) < 12 for a, b in taken):
                 continue
             taken.append((left, top))
@@ -327,7 +333,8 @@ def _free_side(depths: Sequence[float], at: int) -> str:
     """Where a number may grow from its point, if the line is steep (12 pixels) towards the number's
     side on the left or right."""
     steep = depths[at] + 12
-    left, right = at > 0 and depths[at - 1] > steep, at + 1 < len(depths) and depths[at + 1] > steep
+    left = at > 0 and depths[at - 1] > steep
+    right = at + 1 < len(depths) and depths[at + 1] > steep
     return "middle" if left == right else "start" if left else "end"
 
 

@@ -41,7 +41,9 @@ def chosen(names: Iterable[str]) -> dict[str, tuple[int, bool]]:
     listed = list(dict.fromkeys(names))
     own = {SLOTS[name] for name in listed if name in SLOTS}
     free = [slot for slot in range(1, len(LIGHT) + 1) if slot not in own]
-    slots, used, others = dict[str, tuple[int, bool]](), set[int](), 0
+    slots = dict[str, tuple[int, bool]]()
+    used = set[int]()
+    others = 0
     for name in listed:
         slot = SLOTS.get(name) or (free.pop(0) if free else others % len(LIGHT) + 1)
         others += name not in SLOTS

@@ -165,7 +165,8 @@ def page(
     if warning := different_data(frame):
         first = warning
     elif best:
-        ours, found = best[0], _measured(best[0][metric], best[0].get(half(metric)))
+        ours = best[0]
+        found = _measured(best[0][metric], best[0].get(half(metric)))
         first = (
             f"Best private method by {metric}: {ours['method']} of {ours['run']}, {found} at ε "
             f"{ours['epsilon']:g} per {ours['unit']}."
@@ -202,7 +203,8 @@ def _chart(frame: pl.DataFrame, metric: str) -> Markup | None:
     }
     if not lines:
         return None
-    axis, lower = f"ε per {_units(frame)}", metric.partition("@")[0] in _ERRORS
+    axis = f"ε per {_units(frame)}"
+    lower = metric.partition("@")[0] in _ERRORS
     chart = LineChart(
         f"{metric} against {axis}",
         axis,

@@ -24,7 +24,9 @@ def departed(
     run: Run, questions: list[Question]
 ) -> tuple[tuple[Departure, ...], ExampleReport | None]:
     """What an invented user would have sent in every round, byte for byte."""
-    invented, rows, last = _invented_user(run.split.train), list[Departure](), None
+    invented = _invented_user(run.split.train)
+    rows = list[Departure]()
+    last = None
     for question in questions:
         reports = run.main.prepared.steps[question.step](question, invented)
         if last is None:
@@ -56,12 +58,12 @@ def departed_in_shares(
     """The same where three aggregate: numbers that say nothing to any one of them.
 
     Seeds of an example are no secret."""
-    invented, rows, example = _invented_user(run.split.train), list[Departure](), None
+    invented = _invented_user(run.split.train)
+    rows = list[Departure]()
+    example = None
     for question in questions:
-        reports, shape = (
-            run.main.prepared.steps[question.step](question, invented),
-            layout(question),
-        )
+        reports = run.main.prepared.steps[question.step](question, invented)
+        shape = layout(question)
         seeds = np.frombuffer(
             b"".join(sha256(b"example" + bytes([i])).digest() for i in range(SEEDS)), np.uint8
         ).reshape(1, SEEDS, -1)

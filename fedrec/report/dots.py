@@ -47,7 +47,10 @@ def bucket_names(count: int) -> tuple[str, ...]:
 
 def _dots(chart: BucketBars, width: float, name: str) -> Markup:
     wide = width > 500
-    left, right, lane, gap = (132.0 if wide else 84.0), width - 48.0, 15.0, 24.0
+    left = 132.0 if wide else 84.0
+    right = width - 48.0
+    lane = 15.0
+    gap = 24.0
     labels = bucket_names(len(next(iter(chart.methods.values()))))
     finite = [v for values in chart.methods.values() for v in values if math.isfinite(v)] or [
         0.0,
@@ -55,7 +58,8 @@ def _dots(chart: BucketBars, width: float, name: str) -> Markup:
     ]
     room = (max(finite) - min(finite)) * 0.08 or abs(finite[0]) * 0.05 or 1.0
     x = Scale(min(finite) - room, max(finite) + room, left, right)
-    marks, slots = ticks(x.low, x.high), chosen(chart.methods)
+    marks = ticks(x.low, x.high)
+    slots = chosen(chart.methods)
     parts, top = _keys(slots, 100 if wide else 48)
     height = len(labels) * (len(chart.methods) * lane + gap) + top
     parts += [line(x(v), top - 6, x(v), height - gap, class_="grid") for v in marks]
@@ -112,7 +116,8 @@ def _dot(x: Scale, value: float, y: float, slot: int) -> Iterator[Markup]:
 def _keys(slots: Mapping[str, tuple[int, bool]], letters: int) -> tuple[list[Markup], float]:
     """Colour and name of each method, above the dots when there are several; and where these
     begin."""
-    parts, top = list[Markup](), 6.0
+    parts = list[Markup]()
+    top = 6.0
     for name, (slot, _) in slots.items() if len(slots) > 1 else ():
         parts.append(element("circle", cx=6.0, cy=top + 7, r=4.5, class_=f"dot f{slot}"))
         for words in textwrap.wrap(name, letters):
@@ -140,12 +145,10 @@ def claims(attacks: Sequence[Attacked], *, axis: str, name: str) -> Markup:
 
 def _claims(attacks: Sequence[Attacked], axis: str, width: float, name: str) -> Markup:
     wide = width > 500
-    left, right, lane, top = (
-        (188.0 if wide else 118.0),
-        width - 48.0,
-        (28.0 if wide else 40.0),
-        30.0,
-    )
+    left = 188.0 if wide else 118.0
+    right = width - 48.0
+    lane = 28.0 if wide else 40.0
+    top = 30.0
     shown = [a for a in attacks if math.isfinite(a.claimed)]
     x = Scale(
         0.0,
@@ -153,7 +156,8 @@ def _claims(attacks: Sequence[Attacked], axis: str, width: float, name: str) -> 
         left,
         right,
     )
-    marks, height = ticks(x.low, x.high), top + lane * len(shown)
+    marks = ticks(x.low, x.high)
+    height = top + lane * len(shown)
     parts = [line(x(v), top - 4, x(v), height, class_="grid") for v in marks]
     parts += [
         text(x(v), height + 18, f"{v:.{decimals(marks)}f}", anchor="middle", class_="tick")

@@ -144,7 +144,8 @@ def _rules(css: str) -> list[tuple[frozenset[str], Style]]:
 def _style(attributes: Mapping[str, str], rules: list[tuple[frozenset[str], Style]]) -> Style:
     """As a browser would: rules by how many classes they name, then what the element says
     itself."""
-    classes, style = set(attributes.get("class", "").split()), dict[str, str]()
+    classes = set(attributes.get("class", "").split())
+    style = dict[str, str]()
     for needed, set_to in rules:
         if needed <= classes:
             style |= set_to

@@ -133,7 +133,9 @@ def _ndcg(run: Run) -> str:
 
 
 def _data(run: Run) -> str:
-    train, split, sizes = run.split.train, run.split, run.sizes
+    train = run.split.train
+    split = run.split
+    sizes = run.sizes
     events = f"{sizes.events:,} {train.kind} of {sizes.users:,} users on {train.num_items:,} items"
     return f"trained on {events}; {split.kind} split, seed {split.seed}; tested on {sizes.tests:,}"
 
@@ -157,7 +159,8 @@ def _measured(run: Run, metric: str) -> Fact:
 
 
 def _sent(run: Run) -> Fact:
-    up, rounds = sum(r.bytes_up for r in run.main.rounds), len(run.main.rounds)
+    up = sum(r.bytes_up for r in run.main.rounds)
+    rounds = len(run.main.rounds)
     if run.choice.runtime == "loopback" or run.choice.partitioned:
         return Fact("Sent by a client", f"{up / 1000:.1f} kB", f"in {rounds} rounds, on average")
     really = (
@@ -168,7 +171,8 @@ def _sent(run: Run) -> Fact:
 
 
 def _received(run: Run) -> Fact:
-    terms, rounds = run.terms_bytes, len(run.main.rounds)
+    terms = run.terms_bytes
+    rounds = len(run.main.rounds)
     words = (
         f"the catalogue, {wording.size(terms)}, and {rounds} questions; arrays that a client has "
         "are not sent again"
@@ -181,7 +185,8 @@ def _received(run: Run) -> Fact:
 
 
 def _noise(run: Run) -> Iterator[Fact]:
-    plan, noise = run.main.prepared.plan, run.scenario.privacy.noise
+    plan = run.main.prepared.plan
+    noise = run.scenario.privacy.noise
     if plan.guarantee.private:
         warning = (
             ": an experiment, whoever knows the seed can remove it"
@@ -214,7 +219,8 @@ def _promise(run: Run) -> Promise:
 
 
 def _methods(run: Run) -> Iterator[Method]:
-    nothing, k = non_private(run.scenario.privacy.delta), max(run.scenario.evaluation.cutoffs)
+    nothing = non_private(run.scenario.privacy.delta)
+    k = max(run.scenario.evaluation.cutoffs)
     for name, outcome in run.rivals.items():
         yield Method(
             name, nothing, _shown(outcome, k, run.split.train.kind), note=run.limits.get(name, "")
@@ -225,10 +231,8 @@ def _methods(run: Run) -> Iterator[Method]:
         for e, t in sorted(run.trained.items())
     ]
     for name, epsilon, trained, outcome in rows:
-        up, down = (
-            round(sum(r.bytes_up for r in trained.rounds)),
-            run.terms_bytes + sum(r.bytes_down for r in trained.rounds),
-        )
+        up = round(sum(r.bytes_up for r in trained.rounds))
+        down = run.terms_bytes + sum(r.bytes_down for r in trained.rounds)
         ours = epsilon == run.scenario.privacy.epsilon and trained is run.main
         yield Method(
             name,
@@ -241,7 +245,8 @@ def _methods(run: Run) -> Iterator[Method]:
 
 
 def _shown(outcome: Outcome, k: int, kind: str) -> dict[str, float]:
-    metrics, names = outcome.metrics(), [name.format(k=k) for name in _SHOWN[kind]]
+    metrics = outcome.metrics()
+    names = [name.format(k=k) for name in _SHOWN[kind]]
     return {
         _named(name): float(value) for name in names if (value := metrics.get(name)) is not None
     }
@@ -257,7 +262,8 @@ def _curve(run: Run, metric: str) -> PrivacyCurve | None:
     lines = {f"fedrec {run.scenario.recipe}": points}
     if run.published:
         lines[BY_RULE] = _points({e: outcome for e, (_, outcome) in run.published.items()}, metric)
-    unit, neighbours = privacy.unit, run.main.prepared.plan.guarantee.neighbours
+    unit = privacy.unit
+    neighbours = run.main.prepared.plan.guarantee.neighbours
     return PrivacyCurve(
         _named(metric),
         lines,
@@ -323,10 +329,8 @@ def _convergence(run: Run, metric: str) -> Convergence | None:
 
 def _questions(run: Run) -> Iterator[Question]:
     """Every question of the main training again, from its checkpoints: they are public."""
-    recipe, plan_folder = (
-        run.main.prepared.recipe,
-        run.folder / f"epsilon-{run.scenario.privacy.epsilon:g}",
-    )
+    recipe = run.main.prepared.recipe
+    plan_folder = run.folder / f"epsilon-{run.scenario.privacy.epsilon:g}"
     states = [recipe.begin(), *Checkpoints(plan_folder / "checkpoints").all()]
     for state in states:
         if (question := recipe.ask(state)) is not None:

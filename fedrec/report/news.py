@@ -74,7 +74,8 @@ def serving_words(epsilon: float) -> str:
 
 
 def _facts(run: NewsRun) -> Iterator[Fact]:
-    ours, swapped = run.outcome.headline, run.outcome.swapped
+    ours = run.outcome.headline
+    swapped = run.outcome.swapped
     first = serving_words(run.scenario.news.serving_epsilons[0])
     yield Fact("Test AUC", f"{ours.auc:.4f}", first)
     yield Fact(
@@ -136,10 +137,8 @@ def _methods(run: NewsRun) -> Iterator[Method]:
         main = trained is run.main
         for at, (serving, metrics) in enumerate(run.outcomes[epsilon].served.items()):
             if main or at == 0:
-                name, sizes = (
-                    f"{run.scenario.news.variant}, {_in_short(serving)}",
-                    (round(trained.bytes_up), round(trained.bytes_down)),
-                )
+                name = f"{run.scenario.news.variant}, {_in_short(serving)}"
+                sizes = (round(trained.bytes_up), round(trained.bytes_down))
                 yield Method(
                     name,
                     trained.guarantee,
@@ -176,7 +175,8 @@ def _curve(run: NewsRun) -> PrivacyCurve | None:
     training = tuple(
         CurvePoint(e, o.headline.auc) for e, o in sorted(run.outcomes.items()) if math.isfinite(e)
     )
-    promised, privacy = run.main.guarantee, run.scenario.privacy
+    promised = run.main.guarantee
+    privacy = run.scenario.privacy
     if len(training) > 1:
         name = f"{run.scenario.news.variant}, {_in_short(run.scenario.news.serving_epsilons[0])}"
         words = {"lower_is_better": False, "levels": "controls"}

@@ -99,7 +99,8 @@ def extents(data: Impressions, history: int) -> dict[str, Extent]:
 
 def linked_queries(bundle: Bundle, asked: Impressions, *, epsilon: float, seed: int) -> Linkage:
     """Of two fresh answers at `epsilon` per click on each of at most `MOST_PEOPLE` histories."""
-    streams, history = Streams(seed), asked.last_clicks(bundle.about.history)
+    streams = Streams(seed)
+    history = asked.last_clicks(bundle.about.history)
     if len(history) > MOST_PEOPLE:
         history = history[
             np.sort(

@@ -73,7 +73,8 @@ def draw_curve(
 
 def _draw_line(axes: Axes, method: str, frame: pl.DataFrame) -> None:
     finite = frame.filter(pl.col("epsilon").is_finite()).sort("epsilon")
-    x, mean = finite["epsilon"].to_list(), finite["mean"].to_list()
+    x = finite["epsilon"].to_list()
+    mean = finite["mean"].to_list()
     axes.plot(x, mean, marker="o", color=colour_of(method), linewidth=1.8)
     if finite["low"].null_count() == 0 and len(x):
         axes.fill_between(

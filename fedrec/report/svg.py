@@ -112,7 +112,8 @@ def log_ticks(low: float, high: float) -> list[float]:
     >>> log_ticks(0.04, 13)
     [0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0]
     """
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    first = math.floor(math.log10(low))
+    last = math.ceil(math.log10(high))
     steps = (1, 2, 5) if high <= 1000 * low else (1,)
     found = [float(f"{m}e{power}") for power in range(first, last + 1) for m in steps]
     return [value for value in found if low <= value <= high]
@@ -143,7 +144,8 @@ def spread(
     pushed up again.
     """
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    tops, floor = [0.0] * len(wanted), low
+    tops = [0.0] * len(wanted)
+    floor = low
     for i in order:
         tops[i] = max(wanted[i], floor)
         floor = tops[i] + sizes[i]

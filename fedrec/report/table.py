@@ -36,7 +36,8 @@ def methods_table(content: ReportContent) -> Table:
         if promise.name
     ]
     # beside four metrics there is no room for a column
-    table.caption, table.caption_justify = "\n".join([*named, NOT_PRIVATE]), "left"
+    table.caption = "\n".join([*named, NOT_PRIVATE])
+    table.caption_justify = "left"
     for method in content.methods:
         table.add_row(*_cells(method, content.metrics), style="bold" if method.ours else "")
     return table

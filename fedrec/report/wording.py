@@ -64,7 +64,8 @@ def in_plain_words(promise: Guarantee) -> str:
 
 def opinion(promise: Promise, second: Opinion) -> str:
     """How a second accountant's epsilon stands to the first's."""
-    first, epsilon = promise.guarantee.epsilon, second.epsilon
+    first = promise.guarantee.epsilon
+    epsilon = second.epsilon
     if second.exact and epsilon > first * (1 + _AGREE):
         return "DISAGREES: what was drawn costs more than is promised. Do not release this model."
     if math.isinf(epsilon) and first > LARGEST_CHECKED:
@@ -93,9 +94,11 @@ def size(count: int | None) -> str:
         return "–"
     if count < 1000:
         return f"{count} B"
-    value, at = float(count), 0
+    value = float(count)
+    at = 0
     while value >= 999.5 and at < 4:
-        value, at = value / 1000, at + 1
+        value = value / 1000
+        at = at + 1
     return f"{value:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[at]}"
 
 

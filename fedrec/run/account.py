@@ -207,7 +207,8 @@ def releases_of(scenario: NewsScenario, users: int) -> list[Event]:
 
 def _totals(scenario: NewsScenario, releases: tuple[Releases, ...]) -> dict[str, float]:
     """Epsilon of everything that each kind of unit pays."""
-    delta, totals = scenario.privacy.delta, dict[str, float]()
+    delta = scenario.privacy.delta
+    totals = dict[str, float]()
     for seen_by in dict.fromkeys(one.seen_by for one in releases):
         totals[seen_by] = epsilon_of_events(
             [one.event for one in releases if one.seen_by == seen_by for _ in range(one.times)],
@@ -242,7 +243,8 @@ def _serving(scenario: NewsScenario, epsilon: float) -> dict[str, Any]:
 def _person(scenario: NewsScenario, users: int) -> dict[str, Any]:
     """Per user (replace): training by clicks and labels, where it is priced per click; serving by
     clicks and fresh answers."""
-    delta, clicks = scenario.privacy.delta, shown_clicks(scenario)
+    delta = scenario.privacy.delta
+    clicks = shown_clicks(scenario)
     training = None
     if of(scenario).unit != person.UNIT:
         costs = training_costs(scenario, users=users)

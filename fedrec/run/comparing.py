@@ -51,7 +51,8 @@ def _rows(folder: Path) -> Iterator[dict[str, Any]]:
             f"{folder} holds no finished run: it has no {RESULT}",
             "Give a run folder that `fedrec simulate` finished.",
         )
-    result, settings = read_json(folder / RESULT), read_json(folder / SETTINGS)
+    result = read_json(folder / RESULT)
+    settings = read_json(folder / SETTINGS)
     promised = result["guarantee"]
     about = {
         "delta": promised["delta"],

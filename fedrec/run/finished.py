@@ -70,7 +70,8 @@ class Run:
         """Of all of the data."""
         if self.partitioned is not None:
             return self.partitioned
-        train, test = self.split.train, self.split.test.targets
+        train = self.split.train
+        test = self.split.test.targets
         counts = np.bincount(train.items, minlength=train.num_items)
         return RunSizes(
             train.num_users,
@@ -104,7 +105,9 @@ class Run:
     def terms_bytes(self) -> int:
         """What a client downloads before the first question: the run's terms, most of which are the
         ids of the items."""
-        data, recipe, run = self.split.train, client_recipe(self.scenario), run_id(self.scenario)
+        data = self.split.train
+        recipe = client_recipe(self.scenario)
+        run = run_id(self.scenario)
         return len(
             deflated(
                 pack_terms(

@@ -158,13 +158,17 @@ def rounds_of(
 ) -> Generator[Carried, None, None]:
     """Every further round of a job over `link`, or else `devices`; bytes are what the same messages
     take on the wire."""
-    recipe, plan, state = job.prepared.recipe, job.prepared.plan, job.begun
-    started, sent = time.perf_counter(), 0
+    recipe = job.prepared.recipe
+    plan = job.prepared.plan
+    state = job.begun
+    started = time.perf_counter()
+    sent = 0
     told = told_before(recipe, state, Checkpoints(job.folder / "checkpoints").at)
     for done in train(recipe, link or devices, state):
         question = done.question
         down = invitation_bytes(Invitation(job.run, plan, question, coded(question.public, told)))
-        seconds, up = time.perf_counter() - started, devices.bytes_up - sent
+        seconds = time.perf_counter() - started
+        up = devices.bytes_up - sent
         yield Carried(
             question.round,
             question.step,
@@ -175,7 +179,9 @@ def rounds_of(
             done.state,
             done.answer.noise_std,
         )
-        started, sent, told = time.perf_counter(), devices.bytes_up, question.public
+        started = time.perf_counter()
+        sent = devices.bytes_up
+        told = question.public
 
 
 def loopback(job: Job) -> Generator[Carried, None, None]:

@@ -115,7 +115,8 @@ def keep_model(
     name: of the run, the same whoever carried the rounds: the bundle is the same too. not_covered:
     sentences on what reader and split took from everybody's rows.
     """
-    plan, catalogue = trained.prepared.plan, dataset.catalogue
+    plan = trained.prepared.plan
+    catalogue = dataset.catalogue
     about = {
         "recipe": scenario.recipe,
         "fedrec": __version__,
@@ -128,7 +129,8 @@ def keep_model(
     titles = catalogue.titles
     opinions = asdict(trained.opinions())
     write_facts(folder, scenario, facts.kind, facts.value_range, titles, opinions, not_covered)
-    promised, noise = plan.guarantee, scenario.privacy.noise
+    promised = plan.guarantee
+    noise = scenario.privacy.noise
     write_card(
         folder,
         recipe=scenario.recipe,

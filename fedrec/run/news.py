@@ -112,7 +112,8 @@ class News:
         """See `Workload`: with the seconds that each took."""
         found = dict[float, tuple[TrainedNews, float]]()
         runtime = setting.choice.carrier(None, loopback)
-        users, allowed = self.data.log.train.num_users, self.scenario.privacy.allow_large_delta
+        users = self.data.log.train.num_users
+        allowed = self.scenario.privacy.allow_large_delta
         for epsilon in epsilons_of(self.scenario):
             started = time.perf_counter()
             job = NewsJob(
@@ -134,7 +135,8 @@ class News:
         self, setting: Setting, trained: dict[float, tuple[TrainedNews, float]]
     ) -> FinishedNews:
         """See `Workload`."""
-        scenario, data = self.scenario, self.data
+        scenario = self.scenario
+        data = self.data
         with stage(setting.console, "evaluating"):
             outcomes = {e: _evaluate(scenario, t, data.log.test) for e, (t, _) in trained.items()}
             baselines = (
@@ -177,7 +179,8 @@ def _train(job: NewsJob, runtime: Runtime[NewsJob, Any], console: Console) -> Tr
 
 
 def _evaluate(scenario: NewsScenario, trained: TrainedNews, test: Impressions) -> NewsOutcome:
-    delta, streams = scenario.privacy.delta, Streams(scenario.seed)
+    delta = scenario.privacy.delta
+    streams = Streams(scenario.seed)
 
     def scores(asked: Impressions, epsilon: float) -> npt.NDArray[np.float32]:
         key = streams.key(f"serving/{epsilon:g}")
@@ -198,7 +201,8 @@ def _baselines(
 ) -> dict[str, ImpressionMetrics]:
     """Popularity, counted without noise, and public rows of every kind without any training,
     directions at every serving epsilon."""
-    test, train = data.log.test, data.log.train
+    test = data.log.test
+    train = data.log.train
     counts = np.bincount(train.candidates[train.clicked], minlength=train.num_news).astype(
         np.float32
     )
@@ -249,7 +253,9 @@ class FinishedNews:
 
     def keep(self) -> None:
         """See `Finished`."""
-        done, main, noise = self.run, self.run.main, self.run.scenario.privacy.noise
+        done = self.run
+        main = self.run.main
+        noise = self.run.scenario.privacy.noise
         write_arrays(done.folder / "model" / "model.safetensors", main.parameters)
         about = {
             "recipe": "privaterec",
@@ -266,7 +272,9 @@ class FinishedNews:
 
     def bundle(self) -> Export:
         """See `Finished`."""
-        done, main, privacy = self.run, self.run.main, self.run.scenario.privacy
+        done = self.run
+        main = self.run.main
+        privacy = self.run.scenario.privacy
         origin = Origin(done.folder.name, privacy.delta, main.guarantee, main.spent, privacy.noise)
         return news_bundle(
             main.recommender, done.data.news, origin, liked=liked_in(done.scenario.data.format)
@@ -274,7 +282,8 @@ class FinishedNews:
 
     def report(self, serving: Mapping[str, object]) -> ReportContent:
         """See `Finished`: linkage is measured with the bundle that was written."""
-        log, bundle = self.run.data.log, self.run.folder / FILE
+        log = self.run.data.log
+        bundle = self.run.folder / FILE
         with stage(self.console, "linking answers"):
             self.person = for_a_person(
                 self.run.scenario,
@@ -286,7 +295,9 @@ class FinishedNews:
 
     def result(self, serving: Mapping[str, object]) -> dict[str, Any]:
         """See `Finished`."""
-        done, main, privacy = self.run, self.run.main, self.run.scenario.privacy
+        done = self.run
+        main = self.run.main
+        privacy = self.run.scenario.privacy
         answers = [{"epsilon": e, "metrics": m.as_dict()} for e, m in done.outcome.served.items()]
         curve = [
             {"epsilon": e, "metrics": o.headline.as_dict(), "history_swap_auc": o.swapped.auc}
@@ -326,7 +337,8 @@ class FinishedNews:
 
     def lines(self) -> list[str]:
         """See `Finished`."""
-        done, seeded = self.run, self.run.scenario.privacy.noise == "seeded"
+        done = self.run
+        seeded = self.run.scenario.privacy.noise == "seeded"
         private = done.main.guarantee.private
         beyond = cautions(done.data.not_covered, done.budget, (), seeded=private and seeded)
         return [f"report  {done.folder / 'report.html'}", *beyond]

@@ -83,7 +83,9 @@ def evaluate(
 
     rivals: measured on the same fold, for verdicts; None for no verdicts, and no exchanged users.
     """
-    metrics, buckets, judged = None, tuple[RatingMetrics, ...](), Outcome(None, (), None)
+    metrics = None
+    buckets = tuple[RatingMetrics, ...]()
+    judged = Outcome(None, (), None)
     if fold.targets.rated:
         predict = predictor(model, fold.history)
         metrics, buckets = _rated(
@@ -96,9 +98,11 @@ def evaluate(
             judged = Outcome(
                 *_rated(predict(others, fold.targets.items), fold.targets, train), None
             )
-    report, swapped = None, None
+    report = None
+    swapped = None
     if KINDS[fold.targets.kind].ranked(ranking):
-        fold, ranker = ranked_fold(fold), ranker_of(model)
+        fold = ranked_fold(fold)
+        ranker = ranker_of(model)
         scores = dot_product(
             np.asarray(ranker.user_vectors(fold.history), np.float32),
             np.asarray(ranker.item_vectors, np.float32),
@@ -173,7 +177,8 @@ def _verdicts(
     ours: Outcome, rivals: Mapping[str, Outcome], *, k: int
 ) -> tuple[tuple[Verdict, ...], tuple[BucketVerdicts, ...]]:
     """On all of test, and by popularity."""
-    whole, parts = list[Verdict](), list[BucketVerdicts]()
+    whole = list[Verdict]()
+    parts = list[BucketVerdicts]()
     if ours.ratings is not None:
         rated = {name: other for name, other in rivals.items() if other.ratings is not None}
         whole += rating_verdicts(

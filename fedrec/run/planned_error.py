@@ -49,7 +49,8 @@ class Law:
 LAW = Law(a=0.1575, b=2.73, c=0.3557)
 OFF = 0.013
 """On a scale of 1 to 5, for a source that it had not seen: the largest of the kept runs."""
-FLOOR_SHARE, FLOOR_OFF = 0.80, 0.05
+FLOOR_SHARE = 0.80
+FLOOR_OFF = 0.05
 """The error without privacy in spreads: the middle of the kept runs, and how far these lie from
 it."""
 SPREAD_SHARE = 0.275

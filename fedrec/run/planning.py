@@ -41,7 +41,9 @@ from fedrec.run.job import run_id
 from fedrec.run.planned_error import expected
 from fedrec.settings import RecipeScenario, Scenario
 
-REHEARSED_USERS, REHEARSED_ITEMS, LEAST_ITEMS = 400, 12_000, 50
+REHEARSED_USERS = 400
+REHEARSED_ITEMS = 12_000
+LEAST_ITEMS = 50
 _FEW = 60
 PARQUET_BYTES = 6.6
 """Of an event in partitions: MovieLens 1M took 3.6, planted ratings with times 6.6."""
@@ -75,10 +77,8 @@ class Rehearsal:
                 for drawn in party_noise(question, self.prepared.plan, self.streams)
             ]
         )
-        stds, rng = (
-            noise_stds(question, self.prepared.plan),
-            self.streams.numpy("plan-noise", round=question.round),
-        )
+        stds = noise_stds(question, self.prepared.plan)
+        rng = self.streams.numpy("plan-noise", round=question.round)
         by_block = {
             block.name: stds[spec.name] for spec in question.releases for block in spec.blocks
         }
@@ -113,7 +113,8 @@ _REPEATS = 2
 
 def _least(work: Callable[[], Any]) -> tuple[Any, float]:
     """What it returns, and the least of two times of all threads: the first compiles kernels."""
-    found, times = None, list[float]()
+    found = None
+    times = list[float]()
     for _ in range(_REPEATS):
         started = time.process_time()
         found = work()
@@ -157,17 +158,18 @@ def plan(
     error = _error(scenario, users, without_privacy=without_privacy, spread=spread)
     _rehearsed(scenario, _FEW, _FEW, _FEW)  # compiles kernels
     data, rounds, prepared = _rehearsed(scenario, users, items, events)
-    some_users, some_items = data.num_users, data.num_items
-    by_user, by_item = users / some_users, items / some_items
+    some_users = data.num_users
+    some_items = data.num_items
+    by_user = users / some_users
+    by_item = items / some_items
     map_s = sum(r["map_s"] for r in rounds) * by_user
     driver_s = sum(r["noise_s"] + r["server_s"] for r in rounds) * by_item
-    up, down = (
-        sum(r["bytes_up"] for r in rounds) / some_users,
-        sum(r["bytes_down"] for r in rounds) * by_item / RECEIVED,
-    )
+    up = sum(r["bytes_up"] for r in rounds) / some_users
+    down = sum(r["bytes_down"] for r in rounds) * by_item / RECEIVED
     sums = max(r["sums_bytes"] for r in rounds) * by_item
     cost = prices or Prices()
-    core_hours, stored = (map_s + driver_s) / 3600, events * PARQUET_BYTES / 1e9
+    core_hours = (map_s + driver_s) / 3600
+    stored = events * PARQUET_BYTES / 1e9
     return {
         "training": {"users": users, "items": items, "events": events, "recipe": scenario.recipe},
         "guarantee": asdict(prepared.plan.guarantee),
@@ -236,7 +238,8 @@ def _rehearsed(
     )
     rehearsal = Rehearsal(devices, prepared, users, Streams(scenario.seed))
     told: Mapping[str, Any] = {}
-    rounds, started = list[dict[str, float]](), time.process_time()
+    rounds = list[dict[str, float]]()
+    started = time.process_time()
     for done in train(prepared.recipe, rehearsal, prepared.recipe.begin()):
         measured = rehearsal.rounds[-1]
         server_s = (
@@ -244,7 +247,8 @@ def _rehearsed(
         )
         down = round_bytes(scenario, prepared.plan, done.question, told)
         rounds.append({**measured, "bytes_down": down, "server_s": max(server_s, 0.0)})
-        told, started = done.question.public, time.process_time()
+        told = done.question.public
+        started = time.process_time()
     return data, rounds, prepared
 
 
@@ -259,7 +263,8 @@ def round_bytes(
 
 def table(found: Mapping[str, Any]) -> str:
     """The same for a terminal."""
-    sizes, seen = found["training"], found["rehearsed"]
+    sizes = found["training"]
+    seen = found["rehearsed"]
     rows = [
         ("rounds", f"{found['rounds']}, {found['releases']} releases"),
         ("a user sends", _bytes(found["bytes_up_per_user"])),

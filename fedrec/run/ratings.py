@@ -103,7 +103,9 @@ class Ratings:
 
     def evaluate(self, setting: Setting, trained: dict[float, Trained]) -> FinishedRun:
         """See `Workload`."""
-        scenario, split, console = setting.scenario, self.split, setting.console
+        scenario = setting.scenario
+        split = self.split
+        console = setting.console
         rivals, models, limits = rivals_of(scenario, split, console)
         published = _published(scenario, self._work(setting), rivals)
         beside = {e: {BY_RULE: outcome} for e, (_, outcome) in published.items()}
@@ -185,7 +187,8 @@ class FinishedRun:
 
     def result(self, serving: Mapping[str, object]) -> dict[str, Any]:
         """See `Finished`."""
-        done, plan = self.run, self.run.main.prepared.plan
+        done = self.run
+        plan = self.run.main.prepared.plan
         opinions = done.main.opinions()
         guarantee = asdict(plan.guarantee)
         stated = statement.stated(
@@ -251,7 +254,9 @@ class FinishedRun:
 
     def lines(self) -> list[str]:
         """See `Finished`."""
-        done, plan, privacy = self.run, self.run.main.prepared.plan, self.run.scenario.privacy
+        done = self.run
+        plan = self.run.main.prepared.plan
+        privacy = self.run.scenario.privacy
         return [
             f"report  {done.folder / 'report.html'}",
             f"model   {done.folder / 'model'}",
@@ -305,13 +310,16 @@ def rivals_of(
 ) -> tuple[dict[str, Outcome], dict[str, Model], dict[str, str]]:
     """Everything without privacy that a model is set beside, the models among it whose item vectors
     are shown, and their limits."""
-    cutoffs, models, limits = scenario.evaluation.cutoffs, dict[str, Model](), dict[str, str]()
+    cutoffs = scenario.evaluation.cutoffs
+    models = dict[str, Model]()
+    limits = dict[str, str]()
     ranking = KINDS[split.train.kind].ranked(scenario.evaluation.ranking)
     with stage(console, "baselines"):
         rivals = baselines(split.test, split.train, cutoffs=cutoffs, ranking=ranking)
     if scenario.compare.als and ranking:
         with stage(console, "item-item without privacy"):
-            similar, fold = item_item(split.train, split.validation), ranked_fold(split.test)
+            similar = item_item(split.train, split.validation)
+            fold = ranked_fold(split.test)
             limits |= {ITEM_ITEM: similar.limits} if similar.limits else {}
             rivals[ITEM_ITEM] = Outcome(
                 None, (), ranked(similar.scores(fold.history), fold, split.train, cutoffs=cutoffs)

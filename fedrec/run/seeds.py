@@ -25,7 +25,9 @@ from fedrec.run.runtime_choice import LOOPBACK, RuntimeChoice
 from fedrec.settings import Scenario
 from fedrec.storage import finite, write_json
 
-SUMMARY, FRAME, PAGE = "seeds.json", "seeds.csv", "report.html"
+SUMMARY = "seeds.json"
+FRAME = "seeds.csv"
+PAGE = "report.html"
 
 
 def run(

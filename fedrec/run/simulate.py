@@ -49,7 +49,8 @@ def run(
     """
     workload = workload_of(scenario)
     workload.require_carried(scenario, choice)
-    console, started = Console(stderr=True, quiet=quiet), time.perf_counter()
+    console = Console(stderr=True, quiet=quiet)
+    started = time.perf_counter()
     with open_folder(scenario, name, choice, resume=resume) as folder:
         code_version.note(folder)
         with stage(console, "reading data"):

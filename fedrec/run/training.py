@@ -105,16 +105,14 @@ class Training:
         validate: of a model, where `data` and `validation` are not in memory; such a runtime
         charges each release itself."""
         self.prepared = prepare(scenario, facts)
-        self._job, self._runtime = (
-            Job(scenario, facts, data, self.prepared, folder, charge),
-            runtime,
-        )
-        self._validation, self._folder, self._measured = validation, folder, validate
+        self._job = Job(scenario, facts, data, self.prepared, folder, charge)
+        self._runtime = runtime
+        self._validation = validation
+        self._folder = folder
+        self._measured = validate
         self._budget = budget
-        self._checkpoints, self._records = (
-            Checkpoints(folder / "checkpoints"),
-            folder / "rounds.jsonl",
-        )
+        self._checkpoints = Checkpoints(folder / "checkpoints")
+        self._records = folder / "rounds.jsonl"
 
     def run(self) -> Generator[RoundRecord, None, None]:
         """Train to the end, yielding after every round; `result` is there afterwards.
@@ -160,7 +158,8 @@ class Training:
     def _charged_ahead(self) -> AbstractContextManager[None]:
         """All that is left, for parties whose aggregator draws each release once as long as it has
         its folder."""
-        charge, left = self._job.charge, self.unreleased()
+        charge = self._job.charge
+        left = self.unreleased()
         if charge is None or self.charges_each or not left:
             return nullcontext()
         if self._budget is None:
@@ -171,7 +170,8 @@ class Training:
         return charged_ahead(self._budget, self._folder, lambda: charge(left), resumable=resumable)
 
     def _record(self, done: Carried, before: State) -> RoundRecord:
-        question, plan = self.prepared.recipe.ask(before), self.prepared.plan
+        question = self.prepared.recipe.ask(before)
+        plan = self.prepared.plan
         assert question is not None
         events = priced(question, done.noise_std, plan)
         for event in events:
@@ -202,11 +202,13 @@ class Training:
         return [_record_of(row) for row in rows][:rounds]
 
     def _validate(self, state: State) -> float:
-        fold, model = self._validation, self.prepared.recipe.model(state)
+        fold = self._validation
+        model = self.prepared.recipe.model(state)
         if self._measured is not None:
             return self._measured(model)
         some = np.arange(min(fold.targets.num_users, 1_000))
-        history, targets = fold.history.users_subset(some), fold.targets.users_subset(some)
+        history = fold.history.users_subset(some)
+        targets = fold.targets.users_subset(some)
         if targets.rated:
             return rating_metrics(predict(model, history, targets), targets).rmse
         counts = np.bincount(self._job.data.items, minlength=self._job.data.num_items)
@@ -265,8 +267,11 @@ VALIDATED_BY = {"ratings": "RMSE", "clicks": "NDCG@20"}
 def train_one(scenario: Scenario, work: Work, folder: Path) -> Trained:
     """One training, kept in a folder of its own under `folder`, charged to the data's budget before
     its noise is drawn."""
-    kept, split, budget = folder / f"epsilon-{scenario.privacy.epsilon:g}", work.split, work.budget
-    name, noise = f"{work.folder.name}/{kept.relative_to(work.folder)}", scenario.privacy.noise
+    kept = folder / f"epsilon-{scenario.privacy.epsilon:g}"
+    split = work.split
+    budget = work.budget
+    name = f"{work.folder.name}/{kept.relative_to(work.folder)}"
+    noise = scenario.privacy.noise
     charge = None if budget is None or noise == "seeded" else partial(budget.charge, name, noise)
     training = Training(
         scenario,
@@ -279,7 +284,8 @@ def train_one(scenario: Scenario, work: Work, folder: Path) -> Trained:
         budget=None if budget is None else budget.path,
         validate=work.validate,
     )
-    plan, metric = training.prepared.plan, VALIDATED_BY[split.train.kind]
+    plan = training.prepared.plan
+    metric = VALIDATED_BY[split.train.kind]
     if budget is not None and charge is not None:
         # what is charged all together is refused by that charge, or was paid before a stop
         if training.charges_each:
@@ -288,10 +294,8 @@ def train_one(scenario: Scenario, work: Work, folder: Path) -> Trained:
         budget.charge(name, noise, training.unreleased())
     promise = statement.promise_in_short(plan.guarantee)
     with progress_bar(work.console) as progress:
-        task, released = (
-            progress.add_task(promise, total=len(plan.releases)),
-            0,
-        )
+        task = progress.add_task(promise, total=len(plan.releases))
+        released = 0
         for record in training.run():
             released += len(record.releases)
             words = f"{promise}, release {released}/{len(plan.releases)}"

@@ -100,7 +100,8 @@ class Workload(Protocol[Trained]):
 def write_run(done: Finished, setting: Setting, *, started: float, quiet: bool) -> dict[str, Any]:
     """Everything that a finished run leaves in its folder and on the terminal; what `--json`
     prints. started: by `perf_counter`."""
-    folder, console = setting.folder, setting.console
+    folder = setting.folder
+    console = setting.console
     done.keep()
     with stage(console, "making the serving bundle"):
         serving = write_bundle(folder, done.bundle)

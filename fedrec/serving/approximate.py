@@ -18,13 +18,15 @@ import numpy as np
 from fedrec.arrays import Float32s
 from fedrec.serving.ranking import Best, Catalogue, Exact, Query, rescored
 
-_CANDIDATES, _PER_ITEM = 100, 4
+_CANDIDATES = 100
+_PER_ITEM = 4
 """Candidates of a query: so many, and so many for each item that is wanted."""
 
 _TRAINED_ON = 64
 """Items a cell that the cells are found from; FAISS warns under 39."""
 
-_LINKS, _BUILD_EFFORT = 32, 80
+_LINKS = 32
+_BUILD_EFFORT = 80
 """Of HNSW: neighbours kept of an item, candidates looked at while it is built."""
 
 
@@ -38,7 +40,8 @@ class Approximate:
     def __init__(
         self, catalogue: Catalogue, kind: Literal["ivf", "hnsw"], *, effort: int = 0
     ) -> None:
-        self.catalogue, self._exact = catalogue, Exact(catalogue)
+        self.catalogue = catalogue
+        self._exact = Exact(catalogue)
         self._index = _INDEXES[kind](catalogue, effort)
 
     def __call__(self, queries: Sequence[Query]) -> list[Best]:
@@ -58,7 +61,8 @@ class Approximate:
 def _ivf(catalogue: Catalogue, effort: int) -> Any:
     import faiss
 
-    m, width = len(catalogue.items), catalogue.items.shape[1] + 1
+    m = len(catalogue.items)
+    width = catalogue.items.shape[1] + 1
     cells = max(1, 4 * math.isqrt(m))
     index = faiss.IndexIVFScalarQuantizer(
         faiss.IndexFlatIP(width),

@@ -93,7 +93,8 @@ def told(bundle: Bundle, clicks: int, *, guarantee: Guarantee) -> float | None:
 
 def public_table(bundle: Bundle) -> TopicTable:
     """The rows of a bundle, with the sensitivity that it states."""
-    rows, H = bundle.rows.astype(np.int64), bundle.about.history
+    rows = bundle.rows.astype(np.int64)
+    H = bundle.about.history
     return TopicTable(rows, math.nextafter(bundle.about.sensitivity * H, math.inf))
 
 

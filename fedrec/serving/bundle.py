@@ -107,7 +107,8 @@ class About(BaseModel):
     @property
     def trained(self) -> str:
         """What is promised of training, in one line."""
-        epsilon, unit = self.training.get("epsilon"), self.training.get("unit", "user")
+        epsilon = self.training.get("epsilon")
+        unit = self.training.get("unit", "user")
         if self.experiment:
             return (
                 "EXPERIMENT: trained with seeded noise, which whoever knows the seed can remove. "
@@ -228,7 +229,8 @@ def _straight(path: Path, names: tuple[str, ...]) -> dict[str, npt.NDArray[np.ge
     found: dict[str, npt.NDArray[np.generic]] = {}
     for name in names:
         said = header[name]
-        start, count = 8 + size + said["data_offsets"][0], int(np.prod(said["shape"]))
+        start = 8 + size + said["data_offsets"][0]
+        count = int(np.prod(said["shape"]))
         found[name] = np.fromfile(path, kinds[said["dtype"]], count, offset=start).reshape(
             said["shape"]
         )
@@ -280,7 +282,8 @@ def _bundle(sha256: str, about: About, arrays: dict[str, npt.NDArray[np.generic]
     more = {name: array for name, array in arrays.items() if not name.startswith("users.")}
     bundle = Bundle(sha256[:16], sha256, about, users, ids=ids, titles=titles, more=more, **named)
     _check(users, bundle.items, bundle.bias, bundle.categories)
-    m, B = bundle.size, bundle.coefficients
+    m = bundle.size
+    B = bundle.coefficients
     if not (ids.whole and titles.whole):
         raise ValueError("its ids or titles are not whole strings")
     if (len(ids), len(titles), bundle.mean.shape, bundle.covariance.shape) != (m, m, (B,), (B, B)):

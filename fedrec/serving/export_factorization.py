@@ -40,7 +40,8 @@ def factorization_bundle(
     basis = factorization_basis(
         released, settings, synthetic or SyntheticSettings(), liked=liked, rng=rng
     )
-    sizes, B = basis.sizes, basis.table.topics
+    sizes = basis.sizes
+    B = basis.table.topics
     scale = math.sqrt(sizes.explained(noise_std=0.0) / B) or 1.0
     ranking = Ranking(
         users=UserMap.of_linear(np.eye(B), np.zeros(B)),

@@ -71,7 +71,8 @@ class PublicItems:
         bag = next((features.bags[name] for name in CATEGORY_BAGS if name in features.bags), None)
         if bag is None:
             return PublicItems(ids, titles or ids, [()] * len(ids))
-        ptr, columns = bag.counts.indptr, bag.counts.indices
+        ptr = bag.counts.indptr
+        columns = bag.counts.indices
         return PublicItems(
             ids,
             titles or ids,
@@ -148,7 +149,8 @@ def bundle_arrays(
     catalogue: PublicItems, ranking: Ranking, asking: Mapping[str, npt.NDArray[np.generic]]
 ) -> Arrays:
     """By the names of `bundle`, with its types. asking: rows, mean and covariance."""
-    ids, titles = Texts.of(catalogue.ids), Texts.of(catalogue.titles)
+    ids = Texts.of(catalogue.ids)
+    titles = Texts.of(catalogue.titles)
     return {
         **ranking.users.arrays(),
         "items": np.asarray(ranking.items, np.float32),

@@ -37,8 +37,10 @@ from fedrec.serving.synthetic import Released, SyntheticSettings, centred_tastes
 
 MOST_PLACES = 1_000
 """Of a history: more is what devices refuse (`fedrec_client.bundle_bounds`)."""
-_LEAST_PLACES, _HELD = 10, 0.95
-_DELTA, _TIED = 1e-5, 0.1
+_LEAST_PLACES = 10
+_HELD = 0.95
+_DELTA = 1e-5
+_TIED = 0.1
 """Of serving, where B is chosen; in logarithms, what a larger B must be worth more, since it fits
 its synthetic users better."""
 
@@ -171,12 +173,18 @@ def counted_rows(released: Released, settings: BasisSettings, people: Synthetic)
 def fitted(released: Released, table: TopicTable, people: Synthetic) -> Basis:
     """The maps for any public rows: least squares of the ranker's user vectors, in each group of
     sizes, around the group's mean."""
-    V, shares = np.asarray(released.ranker.item_vectors, np.float64), released.shares
-    a, clicks = coefficients(people.history, table), (people.history >= 0).sum(1)
-    groups, B = grouped(clicks), table.topics
-    means, covariances, maps = [], [], []
+    V = np.asarray(released.ranker.item_vectors, np.float64)
+    shares = released.shares
+    a = coefficients(people.history, table)
+    clicks = (people.history >= 0).sum(1)
+    groups = grouped(clicks)
+    B = table.topics
+    means = []
+    covariances = []
+    maps = []
     for group in groups:
-        X, U = a[group] - a[group].mean(0), people.users[group] - people.users[group].mean(0)
+        X = a[group] - a[group].mean(0)
+        U = people.users[group] - people.users[group].mean(0)
         C = X.T @ X / len(group)
         scale = max(float(np.trace(C)) / B, 1e-30)
         # what a sample of this size cannot tell from nothing
@@ -220,7 +228,8 @@ def prior(released: Released, people: Synthetic) -> Float64s:
     over people. The mean of preferences over people would put items first that nobody has heard of.
     """
     V = np.asarray(released.ranker.item_vectors, np.float64)
-    alone, mean = V @ released.nobody, V @ people.users.mean(0)
+    alone = V @ released.nobody
+    mean = V @ people.users.mean(0)
     if float(alone.std()) > 1e-3 * float(mean.std()):
         return np.asarray(alone + released.ranker.offset, np.float64)
     if not released.like.rated:

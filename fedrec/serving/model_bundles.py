@@ -37,7 +37,8 @@ from fedrec.settings import DataScenario
 from fedrec.storage import read_arrays, read_json, write_arrays, write_bytes, write_json
 
 FORMAT = "fedrec-model-serving/1"
-_FACTS, _COUNTS = "serving.json", "popularity.safetensors"
+_FACTS = "serving.json"
+_COUNTS = "popularity.safetensors"
 _REMEDY = (
     "It was trained by an older version, or with a recipe that releases no counts: train again."
 )
@@ -174,7 +175,8 @@ def _facts(folder: Path) -> ServingFacts:
 
 
 def _origin(content: dict[str, Any]) -> Origin:
-    guarantee, noise = dict(content["guarantee"]), content["noise"]
+    guarantee = dict(content["guarantee"])
+    noise = content["noise"]
     guarantee["epsilon"] = float(guarantee["epsilon"])  # an infinite one is a string
     origins: tuple[Literal["seeded"], Literal["system"]] = ("seeded", "system")
     known = next(origin for origin in origins if origin == noise)

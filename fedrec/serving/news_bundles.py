@@ -81,13 +81,13 @@ def news_bundle(
 def _of_reports(trained: reports_training.Trained, liked: float) -> tuple[Asking, Ranking]:
     """The model, (n, d) of the tower, then k a for the prior; and for lists from the whole
     catalogue how often each item was shown (`news.exposure`)."""
-    model, decoder = trained.model, trained.decoder
+    model = trained.model
+    decoder = trained.decoder
     with torch.no_grad():
-        tower, k = (
-            {name: p.numpy() for name, p in model.user_tower.named_parameters()},
-            float(model.prior_weight),
-        )
-        items, bias = model.items().numpy(), model.item_bias.numpy()
+        tower = {name: p.numpy() for name, p in model.user_tower.named_parameters()}
+        k = float(model.prior_weight)
+        items = model.items().numpy()
+        bias = model.item_bias.numpy()
     bias = (bias + log_exposure(trained.shown)).astype(np.float32)
     B, h = tower["first"].shape
     users = UserMap(
@@ -124,7 +124,8 @@ def _of_attention(
         for name, p in model.state_dict().items()
         if name.startswith("users.")
     }
-    B, m = len(model.basis.vectors), len(catalogue.ids)
+    B = len(model.basis.vectors)
+    m = len(catalogue.ids)
     names, _ = catalogue.categories()
     about = About(
         name=origin.name,

@@ -35,7 +35,8 @@ for many queries is fastest."""
 _NOTHING = float(np.finfo(np.float32).min)
 """Above the -inf of an item that is not allowed, below every score."""
 
-_SAMPLE, _POOL = 1_024, 1_024
+_SAMPLE = 1_024
+_POOL = 1_024
 """Scores that a first floor is made from; candidates of one query before the worst are dropped."""
 
 
@@ -105,10 +106,8 @@ class Exact:
 
     def _tiles(self, U: Float32s) -> Iterator[tuple[int, Float32s]]:
         """First row and (n, tile) scores, one tile after another."""
-        m, width = (
-            len(self.catalogue.items),
-            max(_BLOCK, min(_LARGEST_TILE, _MOST_SCORES // len(U))),
-        )
+        m = len(self.catalogue.items)
+        width = max(_BLOCK, min(_LARGEST_TILE, _MOST_SCORES // len(U)))
         for start in range(0, m, width):
             scores = _products(self.catalogue.items[start : start + width], U)
             scores += self.catalogue.bias[start : start + width]
@@ -130,7 +129,8 @@ class _Pool:
     single-precision scores."""
 
     def __init__(self, k: int, slack: float) -> None:
-        self._k, self._slack = k, slack
+        self._k = k
+        self._slack = slack
         self._floor = _NOTHING
         self._rows: list[Rows] = []
         self._scores: list[Float32s] = []
@@ -153,10 +153,13 @@ class _Pool:
         return self._rows[0]
 
     def _drop(self) -> None:
-        rows, scores = np.concatenate(self._rows), np.concatenate(self._scores)
+        rows = np.concatenate(self._rows)
+        scores = np.concatenate(self._scores)
         self._floor = self._below_best(scores)
         kept = scores >= self._floor
-        self._rows, self._scores, self._size = [rows[kept]], [scores[kept]], int(kept.sum())
+        self._rows = [rows[kept]]
+        self._scores = [scores[kept]]
+        self._size = int(kept.sum())
 
     def _below_best(self, scores: Float32s) -> float:
         """What no item of the k best can be under, given that these scores are some of all."""

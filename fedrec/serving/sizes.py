@@ -24,7 +24,8 @@ import numpy.typing as npt
 from fedrec.arrays import Float64s
 
 _PREFIX = "sizes."
-_BINS_PER_OCTAVE, _FEWEST = 1.5, 40
+_BINS_PER_OCTAVE = 1.5
+_FEWEST = 40
 """Groups are bins of log2(n); with fewer synthetic users than this a bin is joined to its
 neighbour."""
 
@@ -76,10 +77,8 @@ class Sizes:
 
     def read(self, values: Float64s, *, noise_std: float) -> Float64s:
         """(n, C) queries for (n, B) releases with noise of this std on every entry."""
-        logs, means = (
-            np.empty((len(self.shares), len(values))),
-            np.empty((len(self.shares), len(values), self.matrix.shape[2])),
-        )
+        logs = np.empty((len(self.shares), len(values)))
+        means = np.empty((len(self.shares), len(values), self.matrix.shape[2]))
         for g, (share, mean, C, matrix) in enumerate(
             zip(self.shares, self.mean, self.covariance, self.matrix, strict=True)
         ):

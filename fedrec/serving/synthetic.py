@@ -92,12 +92,17 @@ def synthetic_users(
 ) -> Interactions:
     """Events of `settings.users` users (fewer for a large catalogue), with times in random
     order."""
-    like, m = released.like, released.like.num_items
+    like = released.like
+    m = released.like.num_items
     n = max(200, min(settings.users, settings.most_numbers // m))
     low, high = like.value_range
-    spread, noise = settings.spread * (high - low), settings.noise * (high - low)
-    centred, predicted = centred_tastes(released), _prediction_without_events(released)
-    log_weight, rho, parts = np.log(released.popularity), settings.shared, []
+    spread = settings.spread * (high - low)
+    noise = settings.noise * (high - low)
+    centred = centred_tastes(released)
+    predicted = _prediction_without_events(released)
+    log_weight = np.log(released.popularity)
+    rho = settings.shared
+    parts = []
     # of a product with e ~ N(0, I)
     energy = math.sqrt(float(released.shares @ (centred**2).sum(1)))
     for k in range(n):

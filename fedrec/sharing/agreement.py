@@ -50,8 +50,12 @@ class Agreement:
                 f"aggregator {index} needs two peers and three different names, found "
                 f"{sorted(peers)} and {list(names)}"
             )
-        self.index, self._names, self._peers, self._begun = index, tuple(names), peers, store
-        self._enrolled, self._folder = enrolled, folder
+        self.index = index
+        self._names = tuple(names)
+        self._peers = peers
+        self._begun = store
+        self._enrolled = enrolled
+        self._folder = folder
         self._attempts: dict[tuple[str, int], Attempt] = {}
 
     # --- the server's and the clients' side ---
@@ -127,7 +131,9 @@ class Agreement:
         attempt = self._attempts.get((run, round))
         if attempt is None:
             return None
-        batch, wanted, opened = attempt.batch, None, b""
+        batch = attempt.batch
+        wanted = None
+        opened = b""
         held = batch.everybody() if attempt.held is None else attempt.held
         if isinstance(batch, SharedUsers):
             wanted = batch.next_piece(attempt) if attempt.agreed else None

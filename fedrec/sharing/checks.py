@@ -47,7 +47,8 @@ def coin_term(key: bytes, ticket: bytes, batch: bytes) -> bytes:
 
 def projection(terms: Sequence[bytes], numbers: int) -> UInt64s:
     """(numbers, ROWS) C of three terms: -1, 0, 1 with probabilities 1/4, 1/2, 1/4."""
-    coin, bits = hashlib.sha256(b"fedrec/coin" + b"".join(terms)).digest(), 2 * numbers * ROWS
+    coin = hashlib.sha256(b"fedrec/coin" + b"".join(terms)).digest()
+    bits = 2 * numbers * ROWS
     words = expand(coin, -(-bits // 64)).view(np.uint8)
     first, second = np.unpackbits(words)[:bits].reshape(2, numbers, ROWS).astype(np.int64)
     return np.asarray((first - second).view(np.uint64))
@@ -64,7 +65,8 @@ def opening(
 ) -> UInt64s:
     """(n, equations + ROWS) one aggregator's masked terms of T and y. context: of ticket, batch and
     which users; used once."""
-    n, together = len(own), own + following + following
+    n = len(own)
+    together = own + following + following
     found = np.zeros((n, len(checked.equations) + ROWS), np.uint64)
     for k, equation in enumerate(checked.equations):
         for where, weight in (*equation.terms, (equation.slack, 1)):
@@ -81,7 +83,8 @@ def opening(
 
 def accepted(openings: Sequence[UInt64s], checked: CheckedRow) -> npt.NDArray[np.bool_]:
     """(n,) whose three terms say that the row is within its bounds."""
-    opened, equations = openings[0] + openings[1] + openings[2], len(checked.equations)
+    opened = openings[0] + openings[1] + openings[2]
+    equations = len(checked.equations)
     y = opened[:, equations:].view(np.int64)
     return np.asarray(
         (opened[:, :equations] == 0).all(axis=1)

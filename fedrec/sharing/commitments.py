@@ -59,11 +59,9 @@ def committed(content: bytes) -> Committed:
         raise ValueError(
             f"a user's ids and hashes have {COMMITTED_BYTES} bytes, found {len(content)}"
         )
-    report, user, hashes = (
-        content[:ID_BYTES],
-        content[ID_BYTES : 2 * ID_BYTES],
-        content[2 * ID_BYTES :],
-    )
+    report = content[:ID_BYTES]
+    user = content[ID_BYTES : 2 * ID_BYTES]
+    hashes = content[2 * ID_BYTES :]
     return Committed(
         report,
         user,
@@ -119,10 +117,8 @@ def held_alike(lists: Sequence[Sequence[Committed]]) -> list[Committed]:
     in a list is left out."""
     first, *others = lists
     alike = set(first).intersection(*others)
-    reports, users = (
-        _counts([user.report for some in lists for user in set(some)]),
-        _counts([user.user for user in alike]),
-    )
+    reports = _counts([user.report for some in lists for user in set(some)])
+    users = _counts([user.user for user in alike])
     return sorted(
         (u for u in alike if reports[u.report] == len(lists) and users[u.user] == 1),
         key=lambda user: user.report,

@@ -100,7 +100,8 @@ class Holding:
 
         Raises OSError where the disk has no room; nothing is held then."""
         # also where the write fails: a slot's key stream is for one user
-        slot, self._slots = self._slots, self._slots + 1
+        slot = self._slots
+        self._slots = self._slots + 1
         if SEEDS in sent_numbers(self.aggregator):
             self._write(slot, user.blind + user.shares[-1])
         seeds = b"".join(
@@ -135,7 +136,8 @@ class Holding:
         """Forget everything."""
         if self._file is not None:
             self._file.close()
-        self._file, self._key = None, b""
+        self._file = None
+        self._key = b""
         self._users.clear()
         self._pseudonyms.clear()
         self._memory.clear()
@@ -147,10 +149,12 @@ class Holding:
         if self._file is None:
             self._file = tempfile.TemporaryFile(dir=self.folder)  # noqa: SIM115  # lives as long as the attempt
             weakref.finalize(self, self._file.close)
-        sealed, at = self._cipher(slot, content), slot * explicit_bytes(self.length)
+        sealed = self._cipher(slot, content)
+        at = slot * explicit_bytes(self.length)
         while sealed:
             written = os.pwrite(self._file.fileno(), sealed, at)
-            sealed, at = sealed[written:], at + written
+            sealed = sealed[written:]
+            at = at + written
 
     def _read(self, slot: int) -> bytes:
         if self.folder is None:

@@ -110,10 +110,14 @@ def plan_layout(question: Question, plan: Plan) -> RowLayout:
 
 def checked_layout(question: Question) -> RowLayout:
     """With what checks need. Raises PrivacyError as `plan_layout`."""
-    plain, parts, places, at = layout(question), list[BlockPlace](), dict[str, BlockPlace](), 0
+    plain = layout(question)
+    parts = list[BlockPlace]()
+    places = dict[str, BlockPlace]()
+    at = 0
     releases = [(release, block) for release in question.releases for block in release.blocks]
     for part, (release, spec) in zip(plain.parts, releases, strict=True):
-        rows, vectors = part.left.stop - part.left.start, part.right.stop - part.right.start
+        rows = part.left.stop - part.left.start
+        vectors = part.right.stop - part.right.start
         if spec.form.matrix:
             both = slice(at, at := at + vectors)
             parts.append(BlockPlace(spec, both, both, matrix_coefficient(release, spec)))
@@ -130,7 +134,8 @@ def checked_layout(question: Question) -> RowLayout:
             terms = tuple((places[name].left, weight) for name, weight in bound.coefficients)
         else:
             name, fold = bound.vector
-            start, width = places[name].right.start, places[name].spec.width
+            start = places[name].right.start
+            width = places[name].spec.width
             terms = ((slice(start + fold * width, start + (fold + 1) * width), 1),)
         equations.append(Equation(terms, slice(at, at := at + SLACKS), bound.square))
     checked = CheckedRow(
@@ -142,7 +147,8 @@ def checked_layout(question: Question) -> RowLayout:
 def layout(question: Question) -> RowLayout:
     """Without checks. Raises PrivacyError where a block has no two factors, or blocks have
     different numbers of rows: an item beyond the rows of one would be written into another."""
-    parts, at = list[BlockPlace](), 0
+    parts = list[BlockPlace]()
+    at = 0
     if len(sizes := {spec.rows for spec in question.blocks} - {1}) > 1:
         raise PrivacyError(
             f"blocks of one question have {sorted(sizes)} rows",
@@ -194,7 +200,8 @@ def _before_slack(reports: Reports, layout: RowLayout) -> tuple[Int64s, list[tup
     """Rows without their slack numbers, and of every equation where these go and what their squares
     add up to, (num_users,)."""
     require_distinct(reports.user_ptr, reports.items)
-    n, users = reports.num_users, np.repeat(np.arange(reports.num_users), np.diff(reports.user_ptr))
+    n = reports.num_users
+    users = np.repeat(np.arange(reports.num_users), np.diff(reports.user_ptr))
     numbers = np.zeros((n, layout.length), np.int64)
     for part, block in zip(layout.parts, reports.blocks, strict=True):
         vectors = block.vectors.astype(np.int64)
@@ -230,7 +237,8 @@ def with_own_noise(numbers: UInt64s, layout: RowLayout, keys: Sequence[bytes]) -
     """
     if layout.checked is None:
         return numbers
-    found, checked = numbers.copy(), layout.checked
+    found = numbers.copy()
+    checked = layout.checked
     for row, key in zip(found, keys, strict=True):
         row[checked.noise] = own_noise(checked, key)[0].view(np.uint64)
     return found

@@ -54,7 +54,8 @@ class LeafOfThree(Agreement):
     ) -> None:
         """Opens an attempt as `Agreement.open` does. needed: 0, since roots enforce the quorum,
         over all ranges."""
-        first, last = self.range.first, self.range.last
+        first = self.range.first
+        last = self.range.last
         mine = named_range(named or digest, first, last, attempt)
         super().open(run, question, plan, digest, attempt=attempt, needed=needed, named=mine)
 

@@ -55,7 +55,8 @@ class OneOfThree(Agreement):
         folder: Path | None = None,
     ) -> None:
         super().__init__(index, names, peers, store, enrolled=enrolled, folder=folder)
-        self._store, self._noise = store, noise
+        self._store = store
+        self._noise = noise
 
     def open(
         self,
@@ -105,7 +106,8 @@ class OneOfThree(Agreement):
 
     def standing(self, run: str, round: int) -> Standing:
         """What peers may know. A kept output is stood by after a crash too."""
-        attempt, kept = self._attempts.get((run, round)), self._store.kept(run, round)
+        attempt = self._attempts.get((run, round))
+        kept = self._store.kept(run, round)
         if kept is None:
             return super().standing(run, round)
         told = Standing(kept.attempt, b"", kept.ticket, agreed=kept.agreed)
@@ -130,7 +132,8 @@ class OneOfThree(Agreement):
 
     def _keep_output(self, run: str, attempt: Attempt) -> None:
         """Charge, then noise and mask, then keep."""
-        question, plan = attempt.question, attempt.plan
+        question = attempt.question
+        plan = attempt.plan
         self._store.charge(run, question, plan)
         noise = party_noise(question, plan, self._noise)
         parts = masked_output(attempt.batch.packed(), noise, attempt.keys, attempt.ticket)

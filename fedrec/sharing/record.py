@@ -26,7 +26,8 @@ from fedrec.sharing.ring import SEED_BYTES
 from fedrec.sharing.shares import SEEDS, share
 
 BLIND_BYTES = 32
-_OUTPUT, _SHARES = b"FRO1", b"FRS1"
+_OUTPUT = b"FRO1"
+_SHARES = b"FRS1"
 _SENT = struct.Struct(f"<4s{HASH_BYTES}sBI")
 _PIECE_WORDS = 2**21
 """Numbers of one share that are worked on at a time; about ten times as many are in memory then."""
@@ -215,10 +216,8 @@ def read_shares(content: bytes, aggregator: int, length: int) -> tuple[bytes, li
         raise ValueError(
             f"these are no shares of {length} numbers a user for aggregator {aggregator}"
         )
-    found, ends = (
-        list[SharedUser](),
-        list(itertools.accumulate(_sizes(aggregator, length), initial=COMMITTED_BYTES)),
-    )
+    found = list[SharedUser]()
+    ends = list(itertools.accumulate(_sizes(aggregator, length), initial=COMMITTED_BYTES))
     for start in range(_SENT.size, len(content), each):
         user = content[start : start + each]
         shares = tuple(user[a:b] for a, b in itertools.pairwise(ends))
@@ -242,7 +241,8 @@ def read_output(content: bytes, question: Question) -> tuple[bytes, int, tuple[U
     """Ticket, users and blocks of an aggregator's output.
 
     Raises ValueError where it has not the question's shape."""
-    shapes, at = [(part.spec.rows, part.spec.columns) for part in layout(question).parts], 40
+    shapes = [(part.spec.rows, part.spec.columns) for part in layout(question).parts]
+    at = 40
     if (
         len(content) != at + 8 * sum(rows * columns for rows, columns in shapes)
         or content[:4] != _OUTPUT

@@ -55,22 +55,30 @@ def _add_range(
     first: int, last: int, A: UInt64s, B: UInt64s, C: UInt64s, folds: int, tile: int
 ) -> None:
     """Rows first..last of C, four users at a time, then those left over."""
-    n, w = A.shape[0], C.shape[1]
+    n = A.shape[0]
+    w = C.shape[1]
     fours = n - n % 4
     for j0 in range(first, last, tile):
         j1 = min(j0 + tile, last)
         for u in range(0, fours, 4):
             for j in range(j0, j1):
-                a0, a1, a2, a3 = A[u, j], A[u + 1, j], A[u + 2, j], A[u + 3, j]
+                a0 = A[u, j]
+                a1 = A[u + 1, j]
+                a2 = A[u + 2, j]
+                a3 = A[u + 3, j]
                 start = (j % folds) * w
-                b0, b1 = B[u, start : start + w], B[u + 1, start : start + w]
-                b2, b3 = B[u + 2, start : start + w], B[u + 3, start : start + w]
+                b0 = B[u, start : start + w]
+                b1 = B[u + 1, start : start + w]
+                b2 = B[u + 2, start : start + w]
+                b3 = B[u + 3, start : start + w]
                 c = C[j]
                 for k in range(w):
                     c[k] += a0 * b0[k] + a1 * b1[k] + a2 * b2[k] + a3 * b3[k]
         for u in range(fours, n):
             for j in range(j0, j1):
-                a, start = A[u, j], (j % folds) * w
-                b, c = B[u, start : start + w], C[j]
+                a = A[u, j]
+                start = (j % folds) * w
+                b = B[u, start : start + w]
+                c = C[j]
                 for k in range(w):
                     c[k] += a * b[k]

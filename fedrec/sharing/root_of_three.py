@@ -61,7 +61,8 @@ class ListedRange:
     @property
     def packed(self) -> bytes:
         """All of it, of one length for every range."""
-        first, last = self.range.first, self.range.last
+        first = self.range.first
+        last = self.range.last
         return _LISTED.pack(first, last, self.people, self.ticket, self.summed)
 
 
@@ -136,7 +137,8 @@ class RangeSums:
         self._total = [
             np.sum(blocks, axis=0, dtype=np.uint64) for blocks in zip(zeros, *terms, strict=True)
         ]
-        attempt.summed, attempt.people = attempt.agreed, self.count(attempt.alike)
+        attempt.people = self.count(attempt.alike)
+        attempt.summed = attempt.agreed
 
     def told(self, said: Standing) -> Standing:
         """Implements `SharedBatch.told`: leaves judged already."""

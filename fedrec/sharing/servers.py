@@ -46,16 +46,13 @@ class ShareSums:
             )
         minus_one = np.uint64(2**64 - 1)
         for part, sums in zip(self.layout.parts, self._sums, strict=True):
-            x, after = (
-                np.ascontiguousarray(own[:, part.left]),
-                np.ascontiguousarray(following[:, part.left]),
-            )
-            y, together = (
-                np.ascontiguousarray(own[:, part.right]),
-                own[:, part.right] + following[:, part.right],
-            )
+            x = np.ascontiguousarray(own[:, part.left])
+            after = np.ascontiguousarray(following[:, part.left])
+            y = np.ascontiguousarray(own[:, part.right])
+            together = own[:, part.right] + following[:, part.right]
             if off:
-                together, y = together * minus_one, y * minus_one
+                together = together * minus_one
+                y = y * minus_one
             add_products(x, together, sums, folds=part.spec.folds)
             add_products(after, y, sums, folds=part.spec.folds)
 

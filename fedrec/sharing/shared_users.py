@@ -182,7 +182,8 @@ class SharedUsers:
 
         Only now: all three have fixed the users, so that nobody chose a share knowing C.
         """
-        after, before = (self.index + 1) % 3, (self.index + 2) % 3
+        after = (self.index + 1) % 3
+        before = (self.index + 2) % 3
         own, following = (coin_term(key, attempt.ticket, attempt.agreed) for key in attempt.keys)
         self.coin = own, following
         said = theirs[after].coin, theirs[before].coin
@@ -205,7 +206,8 @@ class SharedUsers:
         """Who is within the bounds, by all three openings, which left once each."""
         if any(not other.opened for other in theirs.values()):
             return None
-        shape, found = (len(attempt.alike), -1), dict[int, UInt64s]()
+        shape = (len(attempt.alike), -1)
+        found = dict[int, UInt64s]()
         found[self.index] = np.concatenate(self.openings)
         for i, other in theirs.items():
             content = peers[i].openings(run, attempt.question.round, attempt.number)
@@ -238,7 +240,9 @@ class SharedUsers:
     ) -> None:
         """Add users, and open their checks; or take a refused one off: sums modulo 2^64 are
         exact."""
-        users, explicit, length = attempt.alike[slice(*piece)], b"", self.layout.length
+        users = attempt.alike[slice(*piece)]
+        explicit = b""
+        length = self.layout.length
         if self.index == 2:
             if not theirs[1].nonce:
                 return attempt.end("a peer has lost the attempt")

@@ -53,7 +53,8 @@ class SiteSum:
         """(`site_rows`, length): their products add up to the sums."""
         found = np.zeros((site_rows(self.layout), self.layout.length), np.uint64)
         for part, sums in zip(self.layout.parts, self._sums, strict=True):
-            width, folds = part.spec.width, part.spec.folds
+            width = part.spec.width
+            folds = part.spec.folds
             found[:width, part.left] = sums.T
             found[:width, part.right] = np.tile(np.eye(width, dtype=np.uint64), folds)
         return found

@@ -33,15 +33,14 @@ def four_squares(numbers: Int64s) -> Int64s:
             f"numbers must lie in 0..{LARGEST - 1}, found "
             f"{int(numbers.min())}..{int(numbers.max())}"
         )
-    left, scale = numbers.astype(np.int64), np.ones(len(numbers), np.int64)
+    left = numbers.astype(np.int64)
+    scale = np.ones(len(numbers), np.int64)
     while (fours := (left % 4 == 0) & (left > 0)).any():
         left[fours] //= 4
         scale[fours] *= 2
-    out, table, todo = (
-        np.zeros((len(numbers), 4), np.int64),
-        _three_squares(),
-        np.arange(len(numbers)),
-    )
+    out = np.zeros((len(numbers), 4), np.int64)
+    table = _three_squares()
+    todo = np.arange(len(numbers))
     first = np.array([math.isqrt(int(each)) for each in left], np.int64)
     while len(todo):
         three = table[left[todo] - first[todo] ** 2]
@@ -69,7 +68,9 @@ def _fill(table: npt.NDArray[np.int16]) -> None:
             c = 0
             while c <= b and a * a + b * b + c * c < len(table):
                 row = table[a * a + b * b + c * c]
-                row[0], row[1], row[2] = a, b, c
+                row[0] = a
+                row[1] = b
+                row[2] = c
                 c += 1
             b += 1
         a += 1

@@ -110,7 +110,8 @@ class ThreeEndpoints:
         until_s = self.clock() + wait_s
         while True:
             found = self._each(lambda endpoint: endpoint.status(run, round))
-            behind, left_s = self._together(found), until_s - self.clock()
+            behind = self._together(found)
+            left_s = until_s - self.clock()
             if behind.phase in {Phase.RELEASED, Phase.SHORT} or left_s <= 0:
                 return behind
             waiting = next(i for i, status in enumerate(found) if status.phase is behind.phase)
@@ -124,7 +125,8 @@ class ThreeEndpoints:
         """`wire.pack_release` of the sum of three outputs.
 
         Raises ProtocolError where they are not of one attempt."""
-        question, plan = self._questions.get((run, round)), self._plans.get(run)
+        question = self._questions.get((run, round))
+        plan = self._plans.get(run)
         if question is None or plan is None:
             raise refused(
                 Refusal.ROUND_UNKNOWN,
@@ -151,7 +153,8 @@ class ThreeEndpoints:
         """Every endpoint's answer.
 
         What one refuses is raised when all were asked: a close must reach everybody."""
-        found, failures = list[RoundStatus](), list[RefusedError | UnreachableError]()
+        found = list[RoundStatus]()
+        failures = list[RefusedError | UnreachableError]()
         for endpoint in self.endpoints:
             try:
                 found.append(ask(endpoint))

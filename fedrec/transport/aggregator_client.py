@@ -82,8 +82,11 @@ class Line:
     may call."""
 
     def __init__(self, access: Access, role: Role, retry: Retry) -> None:
-        self._access, self._role, self._retry = access, role, retry
-        self._lock, self._channel = threading.Lock(), None
+        self._access = access
+        self._role = role
+        self._retry = retry
+        self._lock = threading.Lock()
+        self._channel = None
         self._metadata = (*(access.metadata(role) or ()), (KEY, str(PROTOCOL)))
 
     def __enter__(self) -> Self:
@@ -100,7 +103,8 @@ class Line:
     def hang_up(self) -> None:
         """End the connection; the next call opens it again."""
         with self._lock:
-            channel, self._channel = self._channel, None
+            channel = self._channel
+            self._channel = None
         if channel is not None:
             channel.close()
 
@@ -130,7 +134,8 @@ class Line:
 
         Raises RefusedError, ProtocolError where the aggregator failed, and where patience ended
         what happened last."""
-        retry, pause_s = self._retry, self._retry.first_pause_s
+        retry = self._retry
+        pause_s = self._retry.first_pause_s
         until_s = retry.clock() + retry.patience_s
         while True:
             try:
@@ -331,15 +336,11 @@ def received(frames: Iterator[pb.ReleaseFrame], *, most: int = MAX_RELEASE_BYTES
 def _meaning(error: Any, address: str) -> ProtocolError:
     """What a failed call says: the aggregator's own code where it gave one, a lost call
     otherwise."""
-    trailing, status, details = (
-        dict(error.trailing_metadata() or ()),
-        error.code(),
-        str(error.details()),
-    )
-    code, remedy = (
-        trailing.get(methods.CODE_KEY, ""),
-        trailing.get(methods.REMEDY_KEY, b"").decode("utf-8", "replace"),
-    )
+    trailing = dict(error.trailing_metadata() or ())
+    status = error.code()
+    details = str(error.details())
+    code = trailing.get(methods.CODE_KEY, "")
+    remedy = trailing.get(methods.REMEDY_KEY, b"").decode("utf-8", "replace")
     if code in set(Refusal):
         return RefusedError(code, details, remedy)
     if code:

@@ -7,6 +7,8 @@ from typing import Literal, TypeAlias
 
 Role: TypeAlias = Literal["client", "server", "aggregator"]
 
-AUTHORIZATION, BEARER = "authorization", "Bearer "
-ROLE_KEY, NAME_KEY = "fedrec-role", "fedrec-name"
+AUTHORIZATION = "authorization"
+BEARER = "Bearer "
+ROLE_KEY = "fedrec-role"
+NAME_KEY = "fedrec-name"
 """Metadata of a caller without TLS."""

@@ -40,7 +40,8 @@ _OPTIONS = {
     "grpc.enable_retries": 0,  # `remote` retries, and knows what may be sent again
 }
 
-_HANDSHAKES, _PAUSE_S = 3, 0.2
+_HANDSHAKES = 3
+_PAUSE_S = 0.2
 """An aggregator that hangs up after a handshake may also be dying; one that does so three times
 does not want us."""
 
@@ -133,7 +134,8 @@ def handshake(access: Access, *, timeout_s: float, protocol: str = "h2") -> x509
     """The certificate that the aggregator shows, checked against authority, role and pin.
 
     Raises as `open_channel`."""
-    where, context = Address.of(access.address), tls(access, protocol=protocol)
+    where = Address.of(access.address)
+    context = tls(access, protocol=protocol)
     try:
         for _ in range(_HANDSHAKES):
             certificate, welcome = _greet(where, context, access, timeout_s)
@@ -193,7 +195,8 @@ def examine(certificate: x509.Certificate, access: Access) -> None:
     vouch for it.
     """
     uris = uris_of(certificate)
-    holder, ours = Identity.among(uris), any(uri.startswith("fedrec:") for uri in uris)
+    holder = Identity.among(uris)
+    ours = any(uri.startswith("fedrec:") for uri in uris)
     if (holder is None or holder.role != access.party) and (ours or access.ca):
         said = ", ".join(uri for uri in uris if uri.startswith("fedrec:")) or "none of ours"
         cause = (
@@ -217,10 +220,8 @@ def examine(certificate: x509.Certificate, access: Access) -> None:
 def only(certificate: x509.Certificate, access: Access, *, protocol: str) -> ssl.SSLContext:
     """TLS that trusts this very certificate, which was examined, and no other. Raises as `tls`."""
     context = tls(replace(access, ca="", pin=pins_of(certificate).public_key), protocol=protocol)
-    context.verify_mode, context.verify_flags = (
-        ssl.CERT_REQUIRED,
-        ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN,
-    )
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags = ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     context.load_verify_locations(cadata=certificate.public_bytes(Encoding.PEM).decode())
     return context
 

@@ -51,7 +51,10 @@ def bounded(limits: ConnectionLimits) -> type[HttpToolsProtocol]:
 class _Bounded(HttpToolsProtocol):
     bounds: ConnectionLimits
     counted: Connections
-    _in_head, _between, _head_bytes, _address = True, False, 0, ""
+    _in_head = True
+    _between = False
+    _head_bytes = 0
+    _address = ""
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -75,7 +78,8 @@ class _Bounded(HttpToolsProtocol):
             if left <= 0:
                 self._hang_up(431)
                 return
-            piece, data = data[: min(left, _PIECE_BYTES)], data[min(left, _PIECE_BYTES) :]
+            piece = data[: min(left, _PIECE_BYTES)]
+            data = data[min(left, _PIECE_BYTES) :]
             self._between = False
             super().data_received(piece)
             self._head_bytes += len(piece) if self._in_head and not self._between else 0
@@ -83,11 +87,13 @@ class _Bounded(HttpToolsProtocol):
             self._wait()
 
     def on_message_begin(self) -> None:
-        self._in_head, self._between = True, False
+        self._in_head = True
+        self._between = False
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self._in_head, self._head_bytes = False, 0
+        self._in_head = False
+        self._head_bytes = 0
         self._arrived()
         super().on_headers_complete()
 

@@ -131,7 +131,8 @@ def noise_multiplier(guarantee: Guarantee, settings: DpSgdSettings) -> float:
 
     low = high = full * settings.sample_rate
     while excess(high) > 0:
-        low, high = high, 1.3 * high
+        low = high
+        high = 1.3 * high
     while excess(low) < 0:
         low /= 1.3
     found = float(optimize.brentq(excess, low, high, xtol=1e-4 * low))
@@ -147,12 +148,14 @@ class UserLoss(nn.Module):
     def __init__(self, table: Floats, user_ridge: float, offset: float) -> None:
         super().__init__()
         self.table = nn.Embedding(len(table), table.shape[1], _weight=torch.from_numpy(table))
-        self.user_ridge, self.offset = user_ridge, offset
+        self.user_ridge = user_ridge
+        self.offset = offset
 
     def forward(self, items: Tensor, values: Tensor, present: Tensor) -> Tensor:
         """(B,) of padded ratings: items, values and `present` (0 at padding) are (B, L)."""
         rows = self.table(items) * present.unsqueeze(-1)
-        V, left = rows[..., :-1], (values - self.offset) * present - rows[..., -1]
+        V = rows[..., :-1]
+        left = (values - self.offset) * present - rows[..., -1]
         with torch.no_grad():  # eq. 5 of Fast-DPMF, as in `local_stage`
             means = left.sum(1, keepdim=True) / (present.sum(1, keepdim=True) + PRIOR_RATINGS)
             gram = V.transpose(1, 2) @ V + self.user_ridge * torch.eye(V.shape[-1])
@@ -219,7 +222,8 @@ def step(trained: Private, data: Interactions, drawn: npt.NDArray[np.integer]) -
 
 def _trained(data: Interactions, settings: DpSgdSettings, noise: float, streams: Streams) -> Floats:
     """(m, d + 1) rows (v_j, b_j) after T steps."""
-    n, q = data.num_users, settings.sample_rate
+    n = data.num_users
+    q = settings.sample_rate
     loss = UserLoss(start(data, settings, streams), settings.user_ridge, sum(data.value_range) / 2)
     with private(loss, max(1, round(n * q)), settings, noise, streams) as trained:
         for t in range(settings.steps):
@@ -235,14 +239,10 @@ def _padded(some: Interactions) -> tuple[Tensor, Tensor, Tensor]:
     lengths = np.append(np.diff(some.user_ptr), 0)
     places = np.arange(len(some)) - np.repeat(some.user_ptr[:-1], lengths[:-1])
     shape = (len(lengths), max(1, int(lengths.max())))
-    items, values, present = (
-        np.zeros(shape, np.int64),
-        np.zeros(shape, np.float32),
-        np.zeros(shape, np.float32),
-    )
-    items[some.users, places], values[some.users, places], present[some.users, places] = (
-        some.items,
-        some.values,
-        1,
-    )
+    items = np.zeros(shape, np.int64)
+    values = np.zeros(shape, np.float32)
+    present = np.zeros(shape, np.float32)
+    items[some.users, places] = some.items
+    values[some.users, places] = some.values
+    present[some.users, places] = 1
     return torch.from_numpy(items), torch.from_numpy(values), torch.from_numpy(present)

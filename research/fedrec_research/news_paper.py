@@ -125,7 +125,8 @@ def summary(by_seed: Mapping[int, Row]) -> Row:
     """What is shown of one run: means over seeds, and at each epsilon of serving the values of
     every seed."""
     rows = list(by_seed.values())
-    found, each = rows[0], dict[str, Row]()
+    found = rows[0]
+    each = dict[str, Row]()
     for at, answer in enumerate(found["serving"]["answers"]):
         seen = [row["serving"]["answers"][at]["metrics"] for row in rows]
         each[f"{answer['epsilon']}"] = {name: [m[name] for m in seen] for name in _METRICS}

@@ -78,7 +78,8 @@ def fitted(scenario: Scenario, facts: PublicFacts, events: Interactions) -> Fitt
     """What `fedrec simulate` trains, with the noise of the scenario's seed."""
     started = time.perf_counter()
     made, state = trained(scenario, facts, events)
-    plan, seconds = made.plan, time.perf_counter() - started
+    plan = made.plan
+    seconds = time.perf_counter() - started
     return Fitted(made.recipe.model(state), plan.guarantee, seconds, plan)
 
 
@@ -96,7 +97,8 @@ def load_whole(scenario: Scenario) -> tuple[Dataset, SealedSplit]:
     dataset, sealed = load_sealed(scenario)
     if dataset.given_test is None:
         return dataset, sealed
-    events, test = dataset.interactions, dataset.given_test
+    events = dataset.interactions
+    test = dataset.given_test
     none = Fold(events, test.select(np.zeros(len(test), np.bool_)))
     split = Split("given", 0, events, none, Fold(events, test))
     check_no_leak(split)

@@ -65,7 +65,8 @@ def test_another_name_and_no_data_are_refused(folder: Path) -> None:
 def test_the_planted_tasks_say_what_they_take_as_public_and_choose_without_test(
     algorithm: ada_dpals_tasks.Algorithm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shape, point = TaskShape(users=500), Point(algorithm, 1.0, 5.0, 0.5)
+    shape = TaskShape(users=500)
+    point = Point(algorithm, 1.0, 5.0, 0.5)
     found, estimated = (
         ada_dpals_tasks.one_run(p, shape, 1) for p in (point, replace(point, estimated=True))
     )

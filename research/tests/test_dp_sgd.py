@@ -65,9 +65,11 @@ def summed_gradient(ratings: Interactions, noise: float = 0.0, seed: int = 1) ->
 
 def by_hand(ratings: Interactions, table: np.ndarray) -> np.ndarray:
     """Second code, user by user: minus the residuals times (u, 1), clipped to norm 1."""
-    total, d = np.zeros_like(table), table.shape[1] - 1
+    total = np.zeros_like(table)
+    d = table.shape[1] - 1
     for a, b in itertools.pairwise(ratings.user_ptr):
-        items, V = ratings.items[a:b], table[ratings.items[a:b], :d]
+        items = ratings.items[a:b]
+        V = table[ratings.items[a:b], :d]
         y = ratings.values[a:b] - 3.0 - table[items, d]
         own = y.sum() / (len(y) + 3)
         u = np.linalg.solve(V.T @ V + 2 * np.eye(d), V.T @ (y - own))
@@ -81,10 +83,12 @@ def test_with_an_infinite_budget_it_is_adam_on_clipped_gradients_of_users() -> N
     ratings = some_ratings(1)
     table = np.asarray(dp_sgd.start(ratings, SMALL, Streams(1)), np.float64)
     np.testing.assert_allclose(summed_gradient(ratings), by_hand(ratings, table), atol=1e-5)
-    first, second = np.zeros_like(table), np.zeros_like(table)
+    first = np.zeros_like(table)
+    second = np.zeros_like(table)
     for t in (1, 2):
         g = by_hand(ratings, table) / ratings.num_users
-        first, second = 0.9 * first + 0.1 * g, 0.999 * second + 0.001 * g**2
+        first = 0.9 * first + 0.1 * g
+        second = 0.999 * second + 0.001 * g**2
         table = table - 0.05 * (first / (1 - 0.9**t)) / (np.sqrt(second / (1 - 0.999**t)) + 1e-8)
     found = train_dpsgd(ratings, non_private(DELTA), SMALL, streams=Streams(1)).model.item_vectors
     np.testing.assert_allclose(found[:, [0, 1, 3]], table, atol=1e-4)
@@ -141,7 +145,8 @@ def test_a_planted_answer_is_found() -> None:
         dataclasses.replace(SHAPES["small"], users=3_000, events=75_000), seed=1
     ).interactions
     unseen = np.random.default_rng(1).random(len(everything)) < 0.1
-    seen, asked = everything.select(~unseen), everything.select(unseen)
+    seen = everything.select(~unseen)
+    asked = everything.select(unseen)
     for epsilon, gain in ((math.inf, 0.90), (20.0, 0.92), (5.0, 0.95)):
         settings = DpSgdSettings(dimension=2, steps=30, sample_rate=0.1, rate=0.05, user_ridge=2.0)
         done = train_dpsgd(seen, Guarantee(epsilon, DELTA), settings, streams=Streams(1))

@@ -133,7 +133,8 @@ def test_seeds_epsilons_and_points_are_those_of_the_scenario(made: dict[str, Any
 def test_the_interval_is_student_s_t_over_the_seeds(made: dict[str, Any]) -> None:
     for row in made["figures"]["figure3"]["rows"]:
         one, other = row["each"]
-        mean, error = (one + other) / 2, abs(one - other) / 2
+        mean = (one + other) / 2
+        error = abs(one - other) / 2
         reach = stats.t.ppf(0.975, 1) * error
         assert row["interval"] == pytest.approx([mean - reach, mean + reach])
 

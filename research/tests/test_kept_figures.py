@@ -33,7 +33,9 @@ def test_labels_of_a_picture_are_within_it_and_each_names_one_line(path: Path) -
     drawn = ElementTree.parse(path).getroot()
     width, height = (float(number) for number in drawn.attrib["viewBox"].split()[2:])
     for word in drawn.iter("{http://www.w3.org/2000/svg}text"):
-        x, y, letters = float(word.attrib["x"]), float(word.attrib["y"]), len(word.text or "")
+        x = float(word.attrib["x"])
+        y = float(word.attrib["y"])
+        letters = len(word.text or "")
         assert 8 <= y <= height - 2
         kind = word.attrib.get("class", "")
         if kind.startswith("label"):

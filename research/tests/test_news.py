@@ -18,7 +18,8 @@ def test_rows_are_kept_and_the_table_holds_their_figures_with_unit_and_neighbour
     monkeypatch.chdir(tmp_path)
     result = news.run(Asked(("planted",), quick=True, folder=tmp_path / "rows"))
     (kept,) = (tmp_path / "rows").rglob("*.json")
-    row, found = read_json(kept)["row"], result["methods"]["additive, epsilon 5"]
+    row = read_json(kept)["row"]
+    found = result["methods"]["additive, epsilon 5"]
     assert (row["guarantee"]["unit"], row["guarantee"]["neighbours"]) == ("click", "replace")
     assert [
         found["served"][f"{a['epsilon']}"]["auc"]["mean"] for a in row["serving"]["answers"]

@@ -66,7 +66,8 @@ def test_rows_are_runs_of_the_simulation(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_runs_are_chosen_by_variant_encoder_point_or_whole_name() -> None:
-    listed, chosen = list(news_paper.methods()), news_paper.chosen
+    listed = list(news_paper.methods())
+    chosen = news_paper.chosen
     assert list(chosen([])) == listed
     naml = list(chosen(["naml"]))
     assert [name.split(", ")[0] for name in naml] == [

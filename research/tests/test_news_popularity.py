@@ -29,7 +29,9 @@ def popularity(log: ClickLog, epsilon: float = math.inf) -> Popularity:
 
 
 def test_popularity_counts_the_clicks_of_train_and_is_measured_as_any_score(log: ClickLog) -> None:
-    found, train, test = popularity(log), log.train, log.test
+    found = popularity(log)
+    train = log.train
+    test = log.test
     counts = [int((train.candidates[train.clicked] == j).sum()) for j in range(train.num_news)]
     assert found.counted.tolist() == counts == found.released.tolist()
     expected = evaluate_impressions(np.array(counts, np.float32)[test.candidates], test).means()
@@ -69,7 +71,8 @@ def test_a_list_holds_nothing_of_the_history_and_counts_clicks_by_their_rank() -
 
 
 def test_differences_are_paired_by_user_whose_impressions_err_together(log: ClickLog) -> None:
-    popular, rng = popularity(log, 5.0), np.random.default_rng(1)
+    popular = popularity(log, 5.0)
+    rng = np.random.default_rng(1)
     scores = rng.normal(size=(log.test.num_users, log.test.num_news)).astype(np.float32)
     rows = popular.rows()
     assert all(
@@ -90,7 +93,8 @@ def test_differences_are_paired_by_user_whose_impressions_err_together(log: Clic
 def test_what_was_shown_orders_a_constant_score_and_leaves_candidates_as_they_are(
     log: ClickLog,
 ) -> None:
-    popular, train = popularity(log), log.train
+    popular = popularity(log)
+    train = log.train
     exposure = np.log1p(popular.counted)
     scores = np.tile(exposure.astype(np.float32), (log.test.num_users, 1))
     found = above(popular.beside(scores, exposure), popular.rows()["counted"])

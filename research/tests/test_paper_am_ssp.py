@@ -117,8 +117,10 @@ def test_test_events_do_not_show_before_the_end(
 ) -> None:
     """With the targets of test replaced, only what is measured on test changes: not the model, and
     not the learning rate of Figure 4."""
-    start, honest = start_of(kind), load_sealed
-    found, rate = one_run(start, SSP, 5.0, 1), best_rate(start, resampled(2, 0.5), 5.0, 1)
+    start = start_of(kind)
+    honest = load_sealed
+    found = one_run(start, SSP, 5.0, 1)
+    rate = best_rate(start, resampled(2, 0.5), 5.0, 1)
 
     def with_other_test(scenario: Any) -> Any:
         dataset, sealed = honest(scenario)
@@ -158,7 +160,8 @@ def test_the_model_without_features_gets_none() -> None:
 def test_visits_of_an_item_are_what_batches_show(batch: int) -> None:
     """Mean over 200 drawn epochs; the formula lies within five standard errors (chance of a false
     alarm below 1e-6)."""
-    rng, counts = np.random.default_rng(1), np.array([600, 300, 80, 15, 5])
+    rng = np.random.default_rng(1)
+    counts = np.array([600, 300, 80, 15, 5])
     items = np.repeat(np.arange(5), counts)
     seen = [
         np.mean([len(set(rng.choice(items, batch))) for _ in range(1000 // batch)])
@@ -183,7 +186,12 @@ def test_visits_are_as_many_as_the_paper_prints() -> None:
 
 
 def test_the_cost_ratio_is_that_of_proposition_2() -> None:
-    D, d, e, m, c, beta = 1e6, 8, 30, 1e3, 50.0, 4e5
+    D = 1e6
+    d = 8
+    e = 30
+    m = 1e3
+    c = 50.0
+    beta = 4e5
     found = am_ssp_costs.cost_ratio(
         visits=beta / m, epochs=e, pass_cost=c, dimension=d, examples_per_item=D / m
     )
@@ -200,7 +208,8 @@ class Silent:
 def test_the_shared_step_is_the_sum_of_clipped_gradients_of_examples() -> None:
     """Against one backward pass per example, with items that repeat: second code for the norm and
     for the sharing."""
-    rng, d = np.random.default_rng(3), 4
+    rng = np.random.default_rng(3)
+    d = 4
     bags = {
         name: FeatureBag(
             tuple("abc"), sparse.csr_matrix(rng.integers(0, 3, (6, 3)).astype(np.float32))
@@ -209,16 +218,12 @@ def test_the_shared_step_is_the_sum_of_clipped_gradients_of_examples() -> None:
     }
     inputs = encoder.prepare(PublicFeatures(bags))
     theta = encoder.init(inputs, d, rng=rng)
-    items, U, y = (
-        np.array([0, 3, 3, 5, 0, 3]),
-        rng.standard_normal((6, d)).astype(np.float32),
-        rng.standard_normal(6).astype(np.float32),
-    )
+    items = np.array([0, 3, 3, 5, 0, 3])
+    U = rng.standard_normal((6, d)).astype(np.float32)
+    y = rng.standard_normal(6).astype(np.float32)
     found = am_ssp_costs.shared_step(theta, inputs, items, U, y, radius=0.7, rng=Silent())  # type: ignore[arg-type]
-    totals, norms = (
-        [np.zeros_like(a) for a in (theta.embeddings, theta.dense, theta.bias)],
-        list[float](),
-    )
+    totals = [np.zeros_like(a) for a in (theta.embeddings, theta.dense, theta.bias)]
+    norms = list[float]()
     for j, u, target in zip(items, U, y, strict=True):
         one = inputs.batch(np.array([j]))
         residual = (encoder.forward(theta, one)[0] @ u - target) * u
@@ -245,5 +250,6 @@ def test_the_paper_s_figure_and_the_rule_have_one_set_of_settings() -> None:
 
 
 def test_the_shipped_scenario_of_ssp2_has_the_settings_of_the_figure_at_its_epsilon() -> None:
-    ssp2, figure = load(path_of("ml1m_ssp2")), Start("am_ssp_figure1").scenario
+    ssp2 = load(path_of("ml1m_ssp2"))
+    figure = Start("am_ssp_figure1").scenario
     assert (ssp2.model, ssp2.privacy.epsilon) == (figure.model, figure.privacy.epsilon)

@@ -48,7 +48,8 @@ def test_a_training_of_the_quality_table_says_its_price_and_no_accountant_finds_
 def test_a_line_on_90_percent_trains_on_validation_ratings_too() -> None:
     method = Method("default", False, math.inf, on_90_percent=True)
     sealed = load_sealed(quality.scenario_of("planted", method, 1))[1]
-    train, more = sealed.train, sealed.validation.targets
+    train = sealed.train
+    more = sealed.validation.targets
     both = quality.joined(train, more)
     cells = [
         set(zip(part.users.tolist(), part.items.tolist(), strict=True))
@@ -101,7 +102,8 @@ def test_the_ceiling_is_no_worse_than_item_and_user_bias(preset: str) -> None:
 @pytest.mark.parametrize("epsilon", [1.0, 5.0, 20.0])
 @pytest.mark.parametrize("name", list(ablation.PARTS))
 def test_every_exchanged_part_still_spends_at_most_the_guarantee(name: str, epsilon: float) -> None:
-    part, promised = ablation.PARTS[name], Guarantee(epsilon, 1e-5)
+    part = ablation.PARTS[name]
+    promised = Guarantee(epsilon, 1e-5)
     plan = calibrate(part.budget(promised), part.change(_settings(epsilon)).shares)
     mu = math.hypot(*(release.mu for release in plan.releases))
     assert mu <= mu_for(epsilon, 1e-5) * (1 + 1e-9)
@@ -109,7 +111,9 @@ def test_every_exchanged_part_still_spends_at_most_the_guarantee(name: str, epsi
 
 @pytest.mark.parametrize("name", [name for name in ablation.PARTS if name != "default"])
 def test_every_part_is_really_exchanged(name: str) -> None:
-    part, settings, promised = ablation.PARTS[name], _settings(5.0), Guarantee(5.0, 1e-5)
+    part = ablation.PARTS[name]
+    settings = _settings(5.0)
+    promised = Guarantee(5.0, 1e-5)
     changed = (
         part.change(settings) != settings
         or part.budget(promised) != promised
@@ -166,7 +170,8 @@ def test_clipped_reports_are_never_longer_than_scaled_ones() -> None:
     from fedrec.randomness import Streams
 
     _, sealed = load_sealed(ablation._scenario("planted", True))
-    train, settings = sealed.train, _settings(5.0)
+    train = sealed.train
+    settings = _settings(5.0)
     facts = PublicFacts(
         train.num_users, train.num_items, train.kind, train.value_range, None, Streams(1)
     )

@@ -96,7 +96,8 @@ def test_with_garbage_for_test_events_every_choice_and_every_model_is_the_same(
     monkeypatch.setattr(fast_dpmf, "PASSES", 3)
     models = list[str]()
     monkeypatch.setattr(SealedSplit, "open", _recording(models))
-    values, honest = RUNS[name](tmp_path / "honest"), models.copy()
+    values = RUNS[name](tmp_path / "honest")
+    honest = models.copy()
     models.clear()
     _garble(monkeypatch)
     changed = RUNS[name](tmp_path / "garbled")
@@ -196,7 +197,8 @@ def _turned(events: Interactions, targets: Interactions) -> Interactions:
     assert tested.sum() == len(targets)
     low, high = events.value_range
     if not np.isfinite(low + high):
-        low, high = float(events.values.min()), float(events.values.max())
+        low = float(events.values.min())
+        high = float(events.values.max())
     return replace(
         events,
         values=np.where(tested, low + high - events.values, events.values).astype(

@@ -13,7 +13,8 @@ from fedrec.factorization.am_ssp.model import PublishedModel
 from fedrec.settings import load
 from fedrec_research.quality.serving_utility import EPSILONS, FORMS, K, Measured, of_scenario
 
-ITEMS, USERS = 40, 6
+ITEMS = 40
+USERS = 6
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,8 @@ def measured() -> Measured:
     rng = np.random.default_rng(1)
     model = PublishedModel(rng.standard_normal((ITEMS, 3)).astype(np.float32), 3.0, 1.0, 1.0)
     users, items = np.divmod(np.arange(USERS * ITEMS), ITEMS)
-    values, told = rng.integers(1, 6, len(users)).astype(np.float32), rng.random(len(users)) < 0.4
+    values = rng.integers(1, 6, len(users)).astype(np.float32)
+    told = rng.random(len(users)) < 0.4
 
     def part(mask: np.ndarray) -> Interactions:
         columns = users[mask], items[mask], values[mask]
@@ -36,7 +38,8 @@ def test_fidelity_is_one_for_the_exact_order_and_falls_with_the_ranks(measured: 
     assert measured.row(measured.by(measured.users))["fidelity"] == pytest.approx(1.0)
     assert measured.row(measured.by(measured.users))["shared"] == K
     other = np.random.default_rng(2).standard_normal(measured.users.shape)
-    gains, slow = [1 / math.log2(2 + p) for p in range(K)], []
+    gains = [1 / math.log2(2 + p) for p in range(K)]
+    slow = []
     V = np.asarray(measured.model.item_vectors, np.float64)
     for k in range(USERS):
         seen = measured.fold.history.items[
@@ -48,7 +51,8 @@ def test_fidelity_is_one_for_the_exact_order_and_falls_with_the_ranks(measured: 
             scores[seen] = -np.inf
             return [int(j) for j in np.argsort(-scores)[:K]]
 
-        exact, got = ten(measured.users[k]), ten(other[k])
+        exact = ten(measured.users[k])
+        got = ten(other[k])
         slow.append(
             sum(gains[p] * gains[exact.index(j)] for p, j in enumerate(got) if j in exact)
             / sum(g * g for g in gains)

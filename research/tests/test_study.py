@@ -44,7 +44,8 @@ PLANTED = Place("planted", "planted", "ratings")
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Three systems, two seeds, trained in this process; the names of rows that were made."""
-    made, make = list[str](), training.study_row
+    made = list[str]()
+    make = training.study_row
 
     def noted(place: Place, name: str, epsilon: float, seed: int) -> dict[str, Any]:
         made.append(f"{name} {epsilon:g} {seed}")
@@ -168,10 +169,8 @@ def test_clicks_train_on_all_given_events_and_a_private_model_beats_popularity(
 ) -> None:
     place = write_lists(tmp_path)
     assert measure.place_of(place.path) == place
-    private, popular = (
-        training.study_row(place, "default", math.inf, 1),
-        training.study_row(place, "popularity", math.inf, 1),
-    )
+    private = training.study_row(place, "default", math.inf, 1)
+    popular = training.study_row(place, "popularity", math.inf, 1)
     assert private["sizes"] == popular["sizes"] == {"users": 200, "items": 60, "train": 2_000}
     assert private["test"] == 400
     assert private["ndcg@20"] > popular["ndcg@20"]
@@ -239,7 +238,8 @@ def _content(
     }
 
 
-OURS, THEIRS = [0.90, 0.91, 0.92, 0.91, 0.90], [0.95, 0.95, 0.96, 0.97, 0.95]
+OURS = [0.90, 0.91, 0.92, 0.91, 0.90]
+THEIRS = [0.95, 0.95, 0.96, 0.97, 0.95]
 
 
 def _two(
@@ -410,7 +410,8 @@ def test_likes_are_clicks_of_ratings_divided_at_random_and_every_method_has_a_li
     assert {s.name.partition(", ")[0] for s in lines} == set(forms.METHODS)
     assert {s.form for s in lines} == set(forms.JUDGED)
     for system in lines:
-        method, form = forms.METHODS[system.name.partition(", ")[0]], system.form
+        method = forms.METHODS[system.name.partition(", ")[0]]
+        form = system.form
         assert form
         middle = {key: some[len(some) // 2] for key, some in method.choices(form, "clicks").items()}
         said = merged(systems.common(place, 5.0, 1), method.forms[form], searched.tables(middle))
@@ -591,7 +592,8 @@ def test_kept_rows_are_of_lines_that_run_at_their_epsilon() -> None:
 def _one_apart(step: float) -> list[Study]:
     """All systems alike but for one step from each to the next."""
     names = [name for kind in SYSTEMS for name in SYSTEMS[kind]]
-    rank, studies = {name: k for k, name in enumerate(dict.fromkeys(names))}, []
+    rank = {name: k for k, name in enumerate(dict.fromkeys(names))}
+    studies = []
     for kind, table in SYSTEMS.items():
         sign = step if kind == "ratings" else -step
         data = "ml-100k" if kind == "ratings" else "ml-100k-likes"

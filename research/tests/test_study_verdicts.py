@@ -53,7 +53,8 @@ def cells() -> dict[tuple[str, str, str, float], list[float]]:
     found = {}
     for path in sorted((DOCS.parent / "results").glob("study-*.json")):
         content = json.loads(path.read_text())
-        kind, name = content["data"]["kind"], content["data"]["name"]
+        kind = content["data"]["kind"]
+        name = content["data"]["name"]
         sign, metric = (-1, "rmse") if kind == "ratings" else (1, "ndcg@20")
         for cell in content["cells"]:
             order = np.argsort(cell["seeds"])
@@ -105,7 +106,8 @@ def sections() -> dict[str, str]:
 @pytest.mark.parametrize("words", CLAIMS)
 def test_a_claim_stands_where_its_rows_put_it(words: str) -> None:
     """By both forms, and by the longest searches: where they disagree, in part."""
-    sound, longest = list(signs(*CLAIMS[words])), list(signs(*CLAIMS[words], longest=True))
+    sound = list(signs(*CLAIMS[words]))
+    longest = list(signs(*CLAIMS[words], longest=True))
     printed = list(signs(*CLAIMS[words], form="as printed"))
     decided = {outcome(found) for found in (sound, longest, printed) if found}
     expected = decided.pop() if len(decided) == 1 else TITLES[1]
@@ -169,7 +171,8 @@ def points(figure: str, values: dict[tuple[str, Any], list[float]]) -> dict[str,
     }
 
 
-LOW, HIGH = [0.90, 0.91, 0.92], [0.95, 0.965, 0.97]
+LOW = [0.90, 0.91, 0.92]
+HIGH = [0.95, 0.965, 0.97]
 
 
 def test_verdicts_of_resampled_noise_turn_when_points_turn() -> None:
@@ -247,7 +250,8 @@ def test_a_headline_is_what_its_rows_say(kind: str, data: str, group: str) -> No
     public = {"dp-cmf-all", "dp-cmf-users"}
     rest = {"als", "als-half", "sgld", "popularity", "public-users-alone", "default-plain"}
     rest |= {"default-half", "global-mean", "item-mean", "item-user-bias", mine}
-    kept, ahead = cells(), []
+    kept = cells()
+    ahead = []
     for (of, where, system, epsilon), values in kept.items():
         own = kept.get((kind, data, mine, epsilon))
         with_people = system.endswith(("-people", "-half")) or system in public

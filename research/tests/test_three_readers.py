@@ -43,10 +43,8 @@ def test_data_without_three_genres_has_no_readers(genres: list[list[str]] | None
 
 
 def test_what_lists_share_is_counted_over_pairs_and_draws() -> None:
-    first, second = (
-        [[1, 2, 3, 4], [4, 3, 2, 1], [5, 6, 7, -1]],
-        [[1, 2, 8, 9], [1, 5, 6, 0], [5, 6, 1, -1]],
-    )
+    first = [[1, 2, 3, 4], [4, 3, 2, 1], [5, 6, 7, -1]]
+    second = [[1, 2, 8, 9], [1, 5, 6, 0], [5, 6, 1, -1]]
     lists = np.array([first, second], np.int32)
     found = three_readers.shared(lists)
     assert found["each_pair"] == [(4 + 1) / 2, (0 + 1) / 2, (0 + 3) / 2]

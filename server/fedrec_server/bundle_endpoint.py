@@ -31,8 +31,10 @@ from fedrec.serving.bundle import FILE
 
 PATH = "/v1/bundle"
 _PIECE_BYTES = 2**18
-_PIECE_S, _AT_ONCE = 30.0, 16
-_CONNECTIONS, _PER_PEER = 64, 16
+_PIECE_S = 30.0
+_AT_ONCE = 16
+_CONNECTIONS = 64
+_PER_PEER = 16
 """Open ones: each has a thread, and whoever opens it shows its token later."""
 
 
@@ -50,15 +52,14 @@ class BundleEndpoint:
         key: Path | None,
         head_s: float = 10.0,
     ) -> None:
-        self._file, self._tokens, self._listen, self._pair = (
-            folder / FILE,
-            tuple(tokens),
-            listen,
-            (certificate, key),
-        )
+        self._file = folder / FILE
+        self._tokens = tuple(tokens)
+        self._listen = listen
+        self._pair = (certificate, key)
         self.head_s = head_s
         self._known: tuple[tuple[int, int, int], str] | None = None
-        self._lock, self._places = threading.Lock(), threading.BoundedSemaphore(_AT_ONCE)
+        self._lock = threading.Lock()
+        self._places = threading.BoundedSemaphore(_AT_ONCE)
 
     def __enter__(self) -> Self:
         """Raises SettingsError where the address or the certificate cannot be used."""
@@ -129,13 +130,17 @@ class BundleEndpoint:
 
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads, allow_reuse_address = True, True
+    daemon_threads = True
+    allow_reuse_address = True
 
     def __init__(
         self, endpoint: BundleEndpoint, listen: Address, context: ssl.SSLContext | None
     ) -> None:
-        self.endpoint, self._context = endpoint, context
-        self._lock, self._open, self._of_peer = threading.Lock(), 0, Connections(_PER_PEER)
+        self.endpoint = endpoint
+        self._context = context
+        self._lock = threading.Lock()
+        self._open = 0
+        self._of_peer = Connections(_PER_PEER)
         super().__init__((listen.host, listen.port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -182,7 +187,8 @@ class _Head(io.RawIOBase):
     byte."""
 
     def __init__(self, line: socket.socket, time_s: float) -> None:
-        self._line, self._end_s = line, time.monotonic() + time_s
+        self._line = line
+        self._end_s = time.monotonic() + time_s
 
     def readable(self) -> bool:
         """Implements `RawIOBase.readable`."""
@@ -199,7 +205,8 @@ class _Head(io.RawIOBase):
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
-    server_version, sys_version = "fedrec", ""
+    server_version = "fedrec"
+    sys_version = ""
 
     def setup(self) -> None:
         """Read the head until its deadline."""

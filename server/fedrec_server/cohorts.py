@@ -36,7 +36,9 @@ class Cohorts:
 
     def asked(self, round: int) -> frozenset[str]:
         """Clients in the order of a hash, until they have the share of all users."""
-        chosen, found, least = set[str](), 0, self.planned(sum(self.users.values()))
+        chosen = set[str]()
+        found = 0
+        least = self.planned(sum(self.users.values()))
         for name in sorted(
             self.users,
             key=lambda name: hashlib.sha256(f"{self.run}/{round}/{name}".encode()).digest(),

@@ -29,7 +29,8 @@ class Publication:
     """The folder, written one file after the other, the round last."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._before = folder / "v1", set[str]()
+        self._folder = folder / "v1"
+        self._before = set[str]()
 
     def publish(self, terms: Terms, invitation: Invitation) -> None:
         """Let devices answer this round, in the place of the one before. Raises RunError."""
@@ -76,7 +77,8 @@ class DeviceClients:
     def join(self, terms: Terms) -> Sequence[Answer]:
         """Implements `Broadcast.join`; of devices, those are there who enrolled and are no
         client's."""
-        self._terms, answers = terms, list(self.clients.join(terms))
+        answers = list(self.clients.join(terms))
+        self._terms = terms
         theirs = sum(answer.users for answer in answers if not answer.refusal)
         self._joined = max(0, min(self.users, self.endpoint.enrolled() - theirs))
         return [*answers, Answer(NAME, self._joined)] if self._joined else answers
@@ -89,11 +91,9 @@ class DeviceClients:
         until_s = self.clock() + self.window_s
         self.publication.publish(self._terms, invitation)
         answers = list(self.clients.ask(invitation))
-        theirs, run, round = (
-            sum(answer.accepted for answer in answers),
-            invitation.run,
-            invitation.question.round,
-        )
+        theirs = sum(answer.accepted for answer in answers)
+        run = invitation.run
+        round = invitation.question.round
         while True:
             status = self.endpoint.status(run, round)
             counted = max(0, min(self._joined, status.reported - theirs))

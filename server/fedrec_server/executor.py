@@ -150,11 +150,9 @@ class AppRunner:
         grid._retry_invoker = _patiently(self.away_s, self.sleep)
         try:
             task = grid._runtime_client.PullTaskInput(PullTaskInputRequest())
-            TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = (
-                task.task_id,
-                run_id,
-                task.context.node_id,
-            )
+            TaskIdentity.task_id = task.task_id
+            TaskIdentity.run_id = run_id
+            TaskIdentity.node_id = task.context.node_id
             grid.set_run(run_from_proto(task.run))
             with self._heartbeats(token):
                 status = SubStatus.FAILED

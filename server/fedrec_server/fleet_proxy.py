@@ -168,10 +168,15 @@ class FleetProxy:
         *,
         holds: bool = False,
     ) -> None:
-        self._limits, self._upstream, self.closing = limits, upstream, threading.Event()
-        self._certificate, self.nodes, self.pulls = certificate, Nodes(), HeldPulls(holds)
+        self._limits = limits
+        self._upstream = upstream
+        self.closing = threading.Event()
+        self._certificate = certificate
+        self.nodes = Nodes()
+        self.pulls = HeldPulls(holds)
         self.loop: asyncio.AbstractEventLoop | None = None
-        self._in_progress, self._announced = Counter[str](), Counter[str]()
+        self._in_progress = Counter[str]()
+        self._announced = Counter[str]()
         timeout = httpx.Timeout(limits.request_s, connect=5.0)
         bounds = httpx.Limits(max_connections=limits.max_requests, max_keepalive_connections=32)
         # No proxy of the environment, no redirect: what is asked of the SuperLink is asked of it
@@ -283,7 +288,8 @@ class FleetProxy:
         asked_s = _asked_s(request)
         while True:
             waited = await self._waited(request, node, place, asked_s)
-            response, nothing = None, False
+            response = None
+            nothing = False
             try:
                 self.pulls.asking(node)
                 response = await self._sent(request, body)

@@ -50,7 +50,9 @@ from fedrec_server.waves import Wave
 T = TypeVar("T")
 
 PUBLIC = "public"
-JOIN, ASK, TELL = "query.join", "query.ask", "query.tell"
+JOIN = "query.join"
+ASK = "query.ask"
+TELL = "query.tell"
 CODED = "fedrec.coding"
 """Flower's word for how an array is written."""
 
@@ -66,10 +68,12 @@ LOST = (httpx.HTTPError, RunNotRunningException)
 Owner = Callable[[int], str]
 """The client that a node is, "" for one that is nobody's."""
 
-SENT_AT_ONCE, ASKED_AT_ONCE = 40, 200
+SENT_AT_ONCE = 40
+ASKED_AT_ONCE = 200
 """Messages of one call to the SuperLink, which must answer within 30 s: it writes a message in up
 to a tenth of a second on a busy machine, and looks replies up in one query."""
-_POLLED_SHARE, _LONGEST_POLL_S = 0.05, 1.0
+_POLLED_SHARE = 0.05
+_LONGEST_POLL_S = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -216,16 +220,16 @@ class FlowerBroadcast:
         only: clients to ask, None for all.
         """
         started = self.clock()
-        deadline, look_at, wave = started + self.timeout_s, started, Wave(self.names)
+        deadline = started + self.timeout_s
+        look_at = started
+        wave = Wave(self.names)
         while True:
             now = self.clock()
             if now >= look_at:
                 look_at = now + self.nodes_s
                 due = wave.due(self._to_ask(only), now, self.again_s)
-                ttl_s, lacking = (
-                    max(1.0, deadline - now),
-                    [node for node in due if node in wave.lacking],
-                )
+                ttl_s = max(1.0, deadline - now)
+                lacking = [node for node in due if node in wave.lacking]
                 self._send(
                     [node for node in due if node not in wave.lacking],
                     wave,

@@ -60,9 +60,11 @@ def gather(terms: Terms, endpoint: Enrolling, clients: Broadcast, gathering: Gat
     An aggregator that does not answer is waited for too. Raises UnreachableError at the deadline,
     saying who is missing.
     """
-    deadline, said = gathering.clock() + gathering.timeout_s, ""
+    deadline = gathering.clock() + gathering.timeout_s
+    said = ""
     while True:
-        answers, missing = list[Answer](), None
+        answers = list[Answer]()
+        missing = None
         try:
             answers = list(clients.join(terms))
             enrolled = endpoint.enrolled()

@@ -60,12 +60,14 @@ class EachReplyGrid(HttpGrid):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(address, insecure, root_certificates, token=token)
-        self._arriving, self._clock = dict[str, _Arriving](), clock
+        self._arriving = dict[str, _Arriving]()
+        self._clock = clock
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """The replies that are whole, an error of code `UNREADABLE` for each that cannot be
         unpacked. Raises one of `LOST`."""
-        asked, now_s = list(message_ids), self._clock()
+        asked = list(message_ids)
+        now_s = self._clock()
         self._arriving = {
             name: one for name, one in self._arriving.items() if now_s - one.since_s < _KEPT_S
         }

@@ -23,7 +23,8 @@ WAIT_HEADER = b"fedrec-wait-s"
 """How long a node that knows of this proxy may be held; Flower's own gives a request up after 30
 s."""
 
-_STOCK_WAIT_S, _LONGEST_WAIT_S = 25.0, 240.0
+_STOCK_WAIT_S = 25.0
+_LONGEST_WAIT_S = 240.0
 """Flower takes a request's signature for five minutes."""
 
 _MOST_QUIET = 100_000

@@ -43,10 +43,8 @@ class KeptReleases:
         """The endpoint's bytes, durable here first.
 
         Raises ProtocolError where the same round was released with other bytes before."""
-        content, path = (
-            self.endpoint.release(run, round),
-            self.folder / f"round-{round:03d}.safetensors",
-        )
+        content = self.endpoint.release(run, round)
+        path = self.folder / f"round-{round:03d}.safetensors"
         if not path.exists():
             write_bytes(path, content)
         elif path.read_bytes() != content:

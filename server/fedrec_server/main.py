@@ -88,7 +88,8 @@ def run(
     begin or go on.
     """
     require_pinned_flower()
-    folder, told = Path(settings.state), stop or threading.Event()
+    folder = Path(settings.state)
+    told = stop or threading.Event()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as failure:
@@ -97,7 +98,8 @@ def run(
         ) from None
     with ExitStack() as stack:
         stack.enter_context(only_one(folder))
-        runs, schedule = Runs(folder), TrainingSchedule(folder, every_s, again)
+        runs = Runs(folder)
+        schedule = TrainingSchedule(folder, every_s, again)
         runs.adopt()
         if drop:
             runs.drop()
@@ -133,7 +135,8 @@ def _run(
     ready: Callable[[ServerStatus], None] | None,
     say: Callable[[str], None],
 ) -> None:
-    log, folder = logging.getLogger(__name__), runs.state
+    log = logging.getLogger(__name__)
+    folder = runs.state
     _keep_loopback_direct()
     metrics, metrics_address = _metrics(settings.metrics, stack)
     patiently = Retry(sleep=noting(metrics.state, Awaited.AGGREGATOR, sleep, log))

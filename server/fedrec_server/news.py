@@ -230,7 +230,8 @@ class RemoteFleet:
             np.int32
         )
         std = noise_std(topics, self.scenario.news.history, mu=plan.report_mu)
-        users, parts = self.roster.users, []
+        users = self.roster.users
+        parts = []
         told = sound(
             self._told(0, {"topics": rows}),
             lambda name, arrays: require_reports(
@@ -262,7 +263,8 @@ class RemoteFleet:
 
     def _asked(self, users: Int64s) -> dict[str, int]:
         """How many of a round's users each client has."""
-        first, count = self.roster.first_user, self.roster.users
+        first = self.roster.first_user
+        count = self.roster.users
         return {
             name: int(((users >= start) & (users < start + count[name])).sum())
             for name, start in first.items()
@@ -308,7 +310,8 @@ class RemoteFleet:
         Raises RefusedError with the first refusal where nobody takes part.
         """
         ask = Ask(self.terms.run, round, self.num_users, self.roster.first_user, public)
-        deadline, heard = self.gathering.clock() + self.absent_s, dict[str, Reply]()
+        deadline = self.gathering.clock() + self.absent_s
+        heard = dict[str, Reply]()
         while True:
             for reply in self.roster.tell(ask):
                 if reply.answer.client in self.roster.users:

@@ -46,7 +46,8 @@ def sound(told: Sequence[Told], require: Callable[[str, Arrays], None]) -> list[
     """Those whose answers `require` accepts; the others are left out, and named in the log.
 
     Raises its refusal where none is left."""
-    kept, refused = list[Told](), list[RefusedError]()
+    kept = list[Told]()
+    refused = list[RefusedError]()
     for name, arrays in told:
         try:
             require(name, arrays)
@@ -142,7 +143,8 @@ def require_reports(client: str, arrays: Arrays, *, users: int, items: int, topi
     }
     with suppress(IndexError, ValueError, KeyError):
         sizes = np.diff(arrays["candidate_ptr"])
-        rows, shown = arrays["candidates"], arrays["candidates"] >= 0
+        rows = arrays["candidates"]
+        shown = arrays["candidates"] >= 0
         if (
             all(arrays[name].dtype.kind == kind for name, kind in forms.items())
             and arrays["coefficients"].shape == (users, topics)

@@ -18,7 +18,8 @@ from fedrec.federation.versions import FIELD, spoken
 from fedrec.federation.wire import read_answer
 from fedrec_server.stragglers import UNREACHABLE
 
-MESSAGE, REPLY = "fedrec", "reply"
+MESSAGE = "fedrec"
+REPLY = "reply"
 """Records of a message and of its reply: what is said, and the arrays that a client tells."""
 
 _ANSWER_BYTES = 2**16

@@ -109,7 +109,8 @@ def run_rounds(
     UnreachableError where clients or the aggregator stay away, RefusedError where the aggregator
     refuses, with the code of `protocol.Refusal`.
     """
-    everything, public = public, public if scenario.data.features else public.without_features()
+    everything = public
+    public = public if scenario.data.features else public.without_features()
     check(scenario, public)
     if cohort < 1:
         require_sampled(scenario.recipe, public.kind)
@@ -120,16 +121,15 @@ def run_rounds(
         )
         every = EveryClient(clients, absent_s, gathering.pause_s, gathering.sleep, gathering.clock)
         cohorts = every.cohorts = Cohorts(notes.run, cohort) if cohort < 1 else None
-        resumed, num_users = (
-            notes.plan is not None,
-            notes.num_users or gather(terms, endpoint, every, gathering),
-        )
+        resumed = notes.plan is not None
+        num_users = notes.num_users or gather(terms, endpoint, every, gathering)
         counted = cohorts.planned(num_users) if cohorts else num_users
         facts = replace(public.facts(num_users=counted, seed=scenario.seed), earlier=earlier)
         prepared = prepare(scenario, facts)
         notes = notes.planned(prepared.plan, num_users=num_users)
         notes.keep(folder)
-        origin, kept = planned(prepared.plan), _Kept(folder, notes, checkpoints)
+        origin = planned(prepared.plan)
+        kept = _Kept(folder, notes, checkpoints)
         quorum = QuorumLog(patience.quorum(facts.num_users), facts.num_users, tell)
         state = kept.checkpoints.latest() or prepared.recipe.begin()
         if resumed and prepared.recipe.ask(state) is not None:
@@ -145,13 +145,12 @@ def run_rounds(
             notes.ledger_head,
             kept.watch,
         )
-        link.num_users, link.watch_short, link.watch_waiting = (
-            num_users,
-            quorum.short,
-            quorum.waiting,
-        )
+        link.num_users = num_users
+        link.watch_short = quorum.short
+        link.watch_waiting = quorum.waiting
         if cohorts:
-            link.asked, link.planned_users = cohorts.num_users, facts.num_users
+            link.asked = cohorts.num_users
+            link.planned_users = facts.num_users
             cohorts.say(tell)
         link.told = told_before(prepared.recipe, state, kept.checkpoints.at)
         yield from kept.rounds(prepared, link, state)

@@ -138,7 +138,8 @@ def _valid(run: str) -> str:
 
 def _words(kept: Mapping[str, Any], wanted: Mapping[str, Any], key: str) -> str:
     """Which key of a scenario changed, from what to what; digests say nothing to a person."""
-    old, new = kept.get(key), wanted.get(key)
+    old = kept.get(key)
+    new = wanted.get(key)
     if isinstance(old, dict) and isinstance(new, dict):
         inner = next(name for name in sorted({*old, *new}) if old.get(name) != new.get(name))
         return f"{key}.{inner}: {old.get(inner)!r}, now {new.get(inner)!r}"

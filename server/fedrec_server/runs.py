@@ -89,17 +89,14 @@ def together(runs: Sequence[TrainingRun]) -> Guarantee | None:
     if len(promised) == 1:
         return last
     mus = [run.mu for run in runs if run.guarantee is not None]
-    established, notes = (
-        all(g.established for g in promised),
-        dict.fromkeys(g.note for g in promised if g.note),
-    )
+    established = all(g.established for g in promised)
+    notes = dict.fromkeys(g.note for g in promised if g.note)
     if all(mus):
-        epsilon, delta = epsilon_of(math.sqrt(sum(mu**2 for mu in mus)), last.delta), last.delta
+        epsilon = epsilon_of(math.sqrt(sum(mu**2 for mu in mus)), last.delta)
+        delta = last.delta
     else:
-        epsilon, delta = (
-            sum(g.epsilon for g in promised),
-            min(sum(g.delta for g in promised), 1 - 1e-9),
-        )
+        epsilon = sum(g.epsilon for g in promised)
+        delta = min(sum(g.delta for g in promised), 1 - 1e-9)
     return Guarantee(epsilon, delta, last.unit, last.neighbours, established, "; ".join(notes))
 
 
@@ -189,7 +186,8 @@ class Runs:
     def publish(self, *, now_s: float) -> TrainingRun:
         """The last training is finished: its model and its bundle, if there is one, are current
         from here on."""
-        entry, folder = self._entries[-1], self.folder(self._entries[-1].run)
+        entry = self._entries[-1]
+        folder = self.folder(self._entries[-1].run)
         bundle = folder / FILE
         if bundle.exists():
             write_bytes(self.state / FILE, bundle.read_bytes())
@@ -198,7 +196,8 @@ class Runs:
 
     def made(self, bundle: Mapping[str, object]) -> None:
         """What `write_bundle` said of the last training's bundle."""
-        version, refused = str(bundle.get("version", "")), str(bundle.get("refused", ""))
+        version = str(bundle.get("version", ""))
+        refused = str(bundle.get("refused", ""))
         self._changed(replace(self._entries[-1], version=version, refused=refused))
 
     def _changed(self, entry: TrainingRun) -> TrainingRun:

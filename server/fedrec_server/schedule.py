@@ -76,7 +76,8 @@ class TrainingSchedule:
         now_s = self.monotonic()
         if last.run not in self._finished:
             self._finished = {last.run: now_s - (self.clock() - last.finished_s)}
-        waited, age = now_s - self._since_s, now_s - self._finished[last.run]
+        waited = now_s - self._since_s
+        age = now_s - self._finished[last.run]
         return self.every_s - (waited if self._refused else max(age, waited))
 
     def _requested(self, begun: int) -> bool:
@@ -90,7 +91,8 @@ class TrainingSchedule:
     def taken(self, *, refused: bool = False) -> None:
         """A training has begun, durably, or was refused: the next is asked for anew, or due as long
         after a refusal as after a training."""
-        self.again, self._refused = False, refused
+        self.again = False
+        self._refused = refused
         (self.state / REQUEST).unlink(missing_ok=True)
         self._since_s = self.monotonic()
 

@@ -73,7 +73,9 @@ class PublicTable(PartyTable):
         if self.format == "public":
             return read_public(path)
         if self.format == "table":
-            scale, column, least = self.rating_range, self.id_column, self.min_items or 1
+            scale = self.rating_range
+            column = self.id_column
+            least = self.min_items or 1
             return read_item_file(
                 path,
                 kind=self.kind,

@@ -55,7 +55,9 @@ class EveryClient:
     def ask(self, invitation: Invitation) -> Sequence[Answer]:
         """The last answer of each client; at once where a client does not know the run, so that it
         can be told."""
-        deadline, pause_s, answers = self.clock() + self.absent_s, self.pause_s, dict[str, Answer]()
+        deadline = self.clock() + self.absent_s
+        pause_s = self.pause_s
+        answers = dict[str, Answer]()
         asked = self.cohorts.asked(invitation.question.round) if self.cohorts else None
         others = set[str]() if asked is None else self.present - asked
         while True:

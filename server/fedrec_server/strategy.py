@@ -41,9 +41,11 @@ def flower_step(
     flower = strategy.FedAdam(
         eta=rule.learning_rate, beta_1=rule.beta_1, beta_2=rule.beta_2, tau=rule.tau
     )
-    moments, t = course.moments, course.moments.rounds + 1
+    moments = course.moments
+    t = course.moments.rounds + 1
     flower.current_arrays = {_X: course.parameters}
-    flower.m_t, flower.v_t = {_X: moments.first}, {_X: moments.second}
+    flower.m_t = {_X: moments.first}
+    flower.v_t = {_X: moments.second}
     moved, metrics = flower.aggregate_train(t, [_reply(course, each) for each in told])
     assert moved is not None
     assert metrics is not None

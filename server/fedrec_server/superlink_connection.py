@@ -22,7 +22,8 @@ class SuperLinkConnection:
     A context that ends what was started here."""
 
     def __init__(self, table: SuperLinkTable, folder: Path) -> None:
-        self._table, self._stack = table, ExitStack()
+        self._table = table
+        self._stack = ExitStack()
         database = (
             Path(table.database) if table.database else folder / "flower" / "superlink.sqlite"
         )

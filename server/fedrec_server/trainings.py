@@ -183,7 +183,8 @@ class Trainings:
 
     def _publish(self) -> None:
         """Model, bundle, link, entry: a crash in between repeats what is missing."""
-        export, self.export = self.export or partial(bundle_of, self.folder / "model"), None
+        export = self.export or partial(bundle_of, self.folder / "model")
+        self.export = None
         made: Mapping[str, object]
         try:
             made = (

@@ -138,7 +138,9 @@ class Ratings:
 
     def serve(self, host: Host, clients: WatchedClients) -> None:
         """See `Workload`: with devices beside the clients, warm starts and samples of users."""
-        chosen, told, trainings = host.settings, host.settings.devices, host.trainings
+        chosen = host.settings
+        told = host.settings.devices
+        trainings = host.trainings
         assert host.endpoint is not None  # `check`
         published = Publication(Path(told.folder)) if told.users else None
         everybody = (

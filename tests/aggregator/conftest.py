@@ -24,7 +24,9 @@ from fedrec.randomness import Streams
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger
 
-USERS, ITEMS, WIDTH = 12, 6, 3
+USERS = 12
+ITEMS = 6
+WIDTH = 3
 
 
 @dataclass
@@ -52,7 +54,8 @@ def answer(question: Question, mine: Interactions) -> Reports:
     """Every user has a vector of its own, whatever its number among those of `mine`."""
     numbers = [first_words(USERS).tolist().index(word) for word in mine.user_words.tolist()]
     x = np.stack([np.cos(np.arange(1, WIDTH + 1) * (user + 1)) for user in numbers])
-    targets, ones = np.sin(mine.items + 1.0), np.ones(mine.num_users)
+    targets = np.sin(mine.items + 1.0)
+    ones = np.ones(mine.num_users)
     per_release = [
         [RealBlock(np.ones(len(mine)), x), RealBlock(targets, x)],
         [RealBlock(ones, x[:, :1])],
@@ -103,10 +106,8 @@ class World:
         return self.start()
 
     def question(self, round: int = 0) -> Question:
-        outer, linear = (
-            block(f"gram/{round}", "outer", rows=ITEMS, width=WIDTH),
-            block(f"moment/{round}", "linear", rows=ITEMS, width=WIDTH),
-        )
+        outer = block(f"gram/{round}", "outer", rows=ITEMS, width=WIDTH)
+        linear = block(f"moment/{round}", "linear", rows=ITEMS, width=WIDTH)
         mean = block(f"mean/{round}", "linear", rows=1, width=1, radius=2.0)
         return Question(
             round,

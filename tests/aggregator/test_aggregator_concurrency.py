@@ -19,7 +19,8 @@ from fedrec_aggregator.core import Limits
 from fedrec_aggregator.ledger import ReleaseLedger
 from tests.waiting import HANG_S
 
-EVERYBODY, RUN = list(range(12)), "run-1"
+EVERYBODY = list(range(12))
+RUN = "run-1"
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -30,10 +31,8 @@ def test_reports_that_race_with_the_close_are_counted_in_the_release_or_told_tha
     world.enroll()
     world.open()
     world.send([0])
-    batches, order = (
-        {user: world.packed([user]) for user in EVERYBODY[1:]},
-        np.random.default_rng(seed).permutation(EVERYBODY[1:]),
-    )
+    batches = {user: world.packed([user]) for user in EVERYBODY[1:]}
+    order = np.random.default_rng(seed).permutation(EVERYBODY[1:])
     start = threading.Barrier(5)
 
     def report(users: list[int]) -> list[int]:
@@ -67,7 +66,8 @@ def test_reports_that_race_with_the_close_are_counted_in_the_release_or_told_tha
 def test_of_senders_that_race_for_the_same_users_one_gets_them_and_counts_stay_right(
     make: Callable[..., Any], seed: int
 ) -> None:
-    world, start = make(limits=Limits(min_cohort=1)), threading.Barrier(8)
+    world = make(limits=Limits(min_cohort=1))
+    start = threading.Barrier(8)
     order = np.random.default_rng(seed).permutation(6)
 
     def enroll(sender: int) -> int:
@@ -86,7 +86,8 @@ def test_of_senders_that_race_for_the_same_users_one_gets_them_and_counts_stay_r
 
 
 def test_one_of_many_senders_of_the_same_report_is_counted(world: Any) -> None:
-    batch, start = world.packed([0, 1, 2]), threading.Barrier(8)
+    batch = world.packed([0, 1, 2])
+    start = threading.Barrier(8)
 
     def send(_: int) -> int:
         start.wait()
@@ -100,7 +101,9 @@ def test_one_of_many_senders_of_the_same_report_is_counted(world: Any) -> None:
 def test_while_one_round_is_released_another_takes_reports_and_all_who_wait_get_the_one_release(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, finish, stores = threading.Event(), threading.Event(), []
+    begun = threading.Event()
+    finish = threading.Event()
+    stores = []
     honest = ReleaseLedger.store
 
     def slow(self: ReleaseLedger, run: str, round: int, content: bytes) -> str:
@@ -142,7 +145,8 @@ def test_waiting_is_over_when_its_time_is_and_the_round_still_open(world: Any) -
 def test_a_batch_checked_before_the_freeze_and_folded_after_it_is_late(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest, early = intake.check, EVERYBODY[:6]
+    honest = intake.check
+    early = EVERYBODY[:6]
 
     def slow(*arguments: Any, **named: Any) -> intake.CheckedBatch:
         checked = honest(*arguments, **named)

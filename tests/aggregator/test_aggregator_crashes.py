@@ -16,7 +16,8 @@ from fedrec.randomness import Streams, SystemStreams
 from fedrec_aggregator import ledger as ledger_module
 from fedrec_aggregator.ledger import ReleaseLedger
 
-EVERYBODY, RUN = list(range(12)), "run-1"
+EVERYBODY = list(range(12))
+RUN = "run-1"
 STEPS = ("charge", "store", "publish")
 
 
@@ -154,7 +155,8 @@ def test_a_commit_that_fails_after_it_reached_the_disk_is_not_done_twice(
         """A database whose n-th COMMIT is durable but reported as failed."""
 
         def __init__(self, real: Any) -> None:
-            self.real, self.commits = real, 0
+            self.real = real
+            self.commits = 0
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self.real, name)

@@ -11,7 +11,9 @@ from fedrec.federation.report_batches import pack_reports
 from fedrec.federation.reports import block, squared_norms
 from fedrec_aggregator.intake import clip
 
-ITEMS, WIDTH, LARGEST = 6, 3, 2**15 - 1
+ITEMS = 6
+WIDTH = 3
+LARGEST = 2**15 - 1
 RELEASES = [
     ReleaseSpec(
         "s",
@@ -31,7 +33,8 @@ kept_world = settings(max_examples=150, suppress_health_check=[HealthCheck.funct
 def forged(draw: st.DrawFn) -> Reports:
     """Any integers that fit the wire: nothing that a client could send is missing."""
     sizes = draw(st.lists(st.integers(0, ITEMS), min_size=1, max_size=4))
-    n, users = sum(sizes), len(sizes)
+    n = sum(sizes)
+    users = len(sizes)
     integers = lambda count: np.array(  # noqa: E731
         draw(st.lists(st.integers(-LARGEST, LARGEST), min_size=count, max_size=count)), np.int32
     )
@@ -50,9 +53,12 @@ def exact_square(reports: Reports, blocks: list[int], user: int) -> float:
     rounded but the last conversion."""
     from fractions import Fraction
 
-    total, start, stop = Fraction(0), int(reports.user_ptr[user]), int(reports.user_ptr[user + 1])
+    total = Fraction(0)
+    start = int(reports.user_ptr[user])
+    stop = int(reports.user_ptr[user + 1])
     for b in blocks:
-        spec, part = SPECS[b], reports.blocks[b]
+        spec = SPECS[b]
+        part = reports.blocks[b]
         mine = (
             part.coefficients[user : user + 1] if spec.rows == 1 else part.coefficients[start:stop]
         )

@@ -20,7 +20,9 @@ from fedrec_aggregator.chain import LINKS, Birth, ClockSet, link
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
 
-EVERYBODY, RUN, DAY_S = list(range(12)), "run-1", 86_400.0
+EVERYBODY = list(range(12))
+RUN = "run-1"
+DAY_S = 86_400.0
 
 
 def released(world: Any) -> None:
@@ -246,7 +248,8 @@ def test_a_long_growth_is_followed_piece_by_piece(
     monkeypatch.setattr(ledger_module, "ENTRIES_AT_ONCE", 2)
     for round in range(3):
         round_of(world, round)
-    memory, asked = Memory(), list[int]()
+    memory = Memory()
+    asked = list[int]()
 
     def grow(since: LedgerHead) -> LedgerGrowth:
         asked.append(since.number)

@@ -13,7 +13,8 @@ from fedrec.federation.protocol import Phase, Receipt, Refusal
 from fedrec.federation.report_batches import pack_reports
 from fedrec.federation.wire import report_digest
 
-RUN, EVERYBODY = "run-1", list(range(12))
+RUN = "run-1"
+EVERYBODY = list(range(12))
 
 
 def opened(world: Any, quorum: int) -> Any:
@@ -22,7 +23,8 @@ def opened(world: Any, quorum: int) -> Any:
 
 
 def send(world: Any, users: list[int], quorum: int) -> list[Receipt]:
-    named, sent = report_digest(world.opening().digest, quorum), list[Receipt]()
+    named = report_digest(world.opening().digest, quorum)
+    sent = list[Receipt]()
     for client in (0, 1):
         if mine := [user for user in users if user in world.users_of(client)]:
             sent.append(

@@ -16,7 +16,8 @@ from fedrec.privacy.calibration import Plan, PlannedRelease, among_three, calibr
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec_aggregator.core import Limits
 
-EVERYBODY, RUN = list(range(12)), "run-1"
+EVERYBODY = list(range(12))
+RUN = "run-1"
 
 
 def refused_as(code: Refusal) -> Any:
@@ -40,7 +41,8 @@ def test_two_clients_in_any_order_and_cut_give_the_loopbacks_bytes(
 
 def test_the_same_release_is_served_however_often_asked_and_after_a_restart(world: Any) -> None:
     world.send(EVERYBODY)
-    first, status = world.aggregator.close(RUN, 0), world.aggregator.release(RUN, 0)
+    first = world.aggregator.close(RUN, 0)
+    status = world.aggregator.release(RUN, 0)
     world.restart()
     assert world.aggregator.release(RUN, 0) == status
     assert (
@@ -124,7 +126,8 @@ def test_a_report_sent_again_is_replayed_and_a_second_one_already_reported(world
 
 
 def test_a_user_or_an_id_twice_in_one_batch_counts_once(world: Any) -> None:
-    one, digest = world.batch([0, 0, 1]), world.opening().digest
+    one = world.batch([0, 0, 1])
+    digest = world.opening().digest
     assert receipt(world, pack_reports(one, digest)) == Receipt(2, {"replayed": 1})
     ids = world.batch([7, 8, 9]).ids
     users = Batch(ids, world.batch([2, 2, 3]).tokens, world.batch([2, 2, 3]).reports)
@@ -150,7 +153,8 @@ def with_numbers(batch: Batch, **changed: Any) -> Batch:
 
 
 def test_every_other_reason_has_its_code_and_is_counted(world: Any) -> None:
-    digest, good = world.opening().digest, world.batch([1, 2])
+    digest = world.opening().digest
+    good = world.batch([1, 2])
     sound = pack_reports(good, digest)
     low = bytearray(sound)
     low[-2:] = (-(2**15)).to_bytes(2, "little", signed=True)
@@ -212,7 +216,8 @@ def test_sums_that_could_pass_two_to_the_63_turn_a_batch_away_and_keep_the_other
 
 
 def test_a_greedy_report_is_scaled_down_and_counted_not_rejected(world: Any) -> None:
-    batch, digest = world.batch([0, 1]), world.opening().digest
+    batch = world.batch([0, 1])
+    digest = world.opening().digest
     blocks = tuple(
         BlockReports(part.coefficients * np.int32(3), part.vectors) for part in batch.reports.blocks
     )
@@ -230,7 +235,8 @@ def test_a_greedy_report_is_scaled_down_and_counted_not_rejected(world: Any) -> 
 
 def test_enrolment_is_durable_idempotent_and_belongs_to_the_first(make: Callable[..., Any]) -> None:
     world = make(limits=Limits(min_cohort=1, max_users_per_sender=3))
-    endpoint, other = world.aggregator.client_endpoint("a"), world.aggregator.client_endpoint("b")
+    endpoint = world.aggregator.client_endpoint("a")
+    other = world.aggregator.client_endpoint("b")
     tokens = world.tokens([1, 2])
     assert endpoint.enroll(tokens) == endpoint.enroll(tokens * 2) == 2
     with refused_as(Refusal.FORBIDDEN):
@@ -275,11 +281,9 @@ def test_an_enrolment_that_was_cut_off_between_disk_and_memory_is_whole_when_it_
         def update(self, *_: Any) -> None:
             raise MemoryError
 
-    ledger, tokens, before = (
-        world.aggregator.ledger,
-        world.tokens([70, 71]),
-        world.aggregator.enrolled(),
-    )
+    ledger = world.aggregator.ledger
+    tokens = world.tokens([70, 71])
+    before = world.aggregator.enrolled()
     ledger._rows.owners = Full(ledger._rows.owners)
     with pytest.raises(MemoryError):
         world.aggregator.enroll("a", tokens)
@@ -388,7 +392,8 @@ def test_a_plan_of_another_unit_than_the_limit_is_refused(make: Callable[..., An
 
 
 def test_an_opening_must_be_of_its_run_its_plan_and_its_header(world: Any) -> None:
-    opening, question = world.opening(world.question(1)), world.question(1)
+    opening = world.opening(world.question(1))
+    question = world.question(1)
     foreign = question_header(question, run=RUN, plan="0" * 64)
     unplanned = replace(question, releases=(replace(question.releases[0], name="s/9"),))
     cases = [

@@ -31,8 +31,10 @@ from tests.aggregator.test_aggregator_ledger import Memory
 from tests.aggregator.test_tree import Tree
 from tests.waiting import until
 
-RUN, EVERYBODY = "run-1", list(range(12))
-LONG_S, SHORT_S = 600.0, 0.5
+RUN = "run-1"
+EVERYBODY = list(range(12))
+LONG_S = 600.0
+SHORT_S = 0.5
 _NAMES = count()
 
 
@@ -59,7 +61,8 @@ class LedgerContract:
         assert (ledger.begin(RUN, 0, "ab"), ledger.begin(RUN, 0, "cd")) == (1, 2)
         ledger.charge(RUN, 0, plan, ["a"])
         ledger.heed("client-0", 5)
-        head, links = ledger.end(), ledger._rows.chain.links
+        head = ledger.end()
+        links = ledger._rows.chain.links
         ledger.close()
         ledger = self.opened("a")
         assert (ledger.end(), ledger._rows.chain.links) == (head, links)
@@ -81,7 +84,9 @@ class LedgerContract:
             ledger.charge(RUN, 1, plan, ["a"])
 
     def test_no_two_ledgers_share_a_head_and_growth_is_followed(self, plan: Plan) -> None:
-        ledger, other, memory = self.opened("a"), self.opened("b"), Memory()
+        ledger = self.opened("a")
+        other = self.opened("b")
+        memory = Memory()
         assert ledger.head() != other.head()
         follow(ledger.growth, memory)
         ledger.charge(RUN, 0, plan, ["a", "b"])
@@ -176,7 +181,8 @@ class PostgresOnly:
                 stack.callback(ledger.close)
                 return ledger
 
-            self.opened, self.places = opened, places
+            self.opened = opened
+            self.places = places
             yield
 
 
@@ -220,7 +226,9 @@ class TestStandby(PostgresOnly):
         assert f"epoch {new.epoch}" in held.holder
 
     def test_who_renews_is_not_taken_over(self) -> None:
-        first, stop, ended = self.opened("a", lease_s=SHORT_S), threading.Event(), []
+        first = self.opened("a", lease_s=SHORT_S)
+        stop = threading.Event()
+        ended = []
         first.lease_s = LONG_S
         first.renew()
 
@@ -253,7 +261,8 @@ class TestStandby(PostgresOnly):
         self, plan: Plan, committed: bool
     ) -> None:
         ledger = self.opened("a")
-        honest, cut = ledger._db, []
+        honest = ledger._db
+        cut = []
 
         class Cut:
             """Loses the connection at the first COMMIT, before or after it is done."""
@@ -295,7 +304,8 @@ class TestStandby(PostgresOnly):
             tree.enroll()
             assert tree.open() is Phase.OPEN
             tree.root._noise = SystemStreams()  # a second drawing would differ
-            old, honest = tree.root, getattr(PostgresLedger, step)
+            old = tree.root
+            honest = getattr(PostgresLedger, step)
             successors: list[Any] = []
 
             def stopped(ledger: Any, *arguments: Any, **named: Any) -> Any:
@@ -322,7 +332,9 @@ class TestStandby(PostgresOnly):
     ) -> None:
         """The two processes of a deployment, as threads."""
         self.opened("a").close()
-        ready, ended, stop = list[str](), list[str](), threading.Event()
+        ready = list[str]()
+        ended = list[str]()
+        stop = threading.Event()
 
         def serve(name: str) -> None:
             table = {"conninfo": self.places["a"], "standby": name != "first", "lease_s": SHORT_S}

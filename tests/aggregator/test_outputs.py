@@ -24,7 +24,8 @@ OUTPUT = KeptOutput(1, b"t" * 32, b"a" * 32, 3, b"the output")
 class CrashingLedger(ReleaseLedger):
     """`at` counts durable steps down to a crash, before or after the step."""
 
-    at, after = -1, False
+    at = -1
+    after = False
 
     def _step(self, name: str, *arguments: Any, **named: Any) -> Any:
         self.at -= 1
@@ -55,7 +56,8 @@ class OnDisk:
     """What `World` asks of a disk, of a ledger in a folder."""
 
     def __init__(self, folder: Path, limit: Guarantee | None = None) -> None:
-        self.folder, self.limit = folder, limit
+        self.folder = folder
+        self.limit = limit
         self.open()
 
     def open(self) -> None:
@@ -150,7 +152,8 @@ def test_a_crash_around_a_durable_step_ends_in_one_output_and_one_charge(
     worlds: Worlds, step: int, after: bool
 ) -> None:
     world = worlds(np.random.default_rng(1))
-    world.disks[1].at, world.disks[1].after = step, after
+    world.disks[1].at = step
+    world.disks[1].after = after
     attempt = 0
     while not all(world.left):
         attempt += 1
@@ -173,7 +176,8 @@ def test_a_charge_is_on_disk_before_an_output_is(worlds: Worlds) -> None:
     world = worlds(np.random.default_rng(1))
     found = opened(world)
     send(world, 0, found)
-    world.disks[0].at, world.disks[0].after = 1, True
+    world.disks[0].at = 1
+    world.disks[0].after = True
     finish(world)
     assert world.disks[0].charged == 1
     assert world.disks[0].output is None

@@ -292,7 +292,8 @@ def test_a_leaf_that_was_away_when_the_round_opened_is_opened_when_it_answers(
 
 def test_freezing_again_gives_the_same_bytes_and_a_frozen_leaf_takes_nothing(tree: Tree) -> None:
     tree.send(0)
-    leaf, opening = tree.endpoints[0].leaf, tree.world.opening()
+    leaf = tree.endpoints[0].leaf
+    opening = tree.world.opening()
     named = {"digest": opening.digest, "attempt": 1, "epoch": leaf.epoch}
     first = leaf.freeze(tree.world.run, 0, **named)
     assert leaf.report("client-0", tree.world.run, 0, tree.world.packed([0], salt=1)).rejected == {
@@ -423,7 +424,8 @@ def test_a_root_with_an_older_ledger_is_not_served(tree: Tree, tmp_path: Path) -
 
 
 def test_clients_of_a_leaf_follow_the_root_s_ledger(tree: Tree) -> None:
-    leaf, head = tree.endpoints[0].leaf, tree.root.ledger.end()
+    leaf = tree.endpoints[0].leaf
+    head = tree.root.ledger.end()
     assert leaf.growth(LedgerHead()).head == head
     tree.send(0), tree.send(1)
     tree.close()
@@ -487,7 +489,8 @@ def test_a_leaf_that_forgets_what_it_is_told_is_left_out_and_does_not_hold_up_it
     """It would be told for ever."""
     tree.send(0), tree.send(1), tree.close()
     assert tree.charges()
-    told, calls = tree.endpoints[1].leaf.visit, list[int]()
+    told = tree.endpoints[1].leaf.visit
+    calls = list[int]()
 
     def forgetful(*asked: Any, **named: Any) -> LeafStanding:
         calls.append(1)

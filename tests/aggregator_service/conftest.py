@@ -60,7 +60,8 @@ class Task:
         return [user.to_bytes(16, "little") for user in users]
 
     def batch(self, users: Sequence[int], round: int = 0) -> bytes:
-        question, n = self.question(round), len(users)
+        question = self.question(round)
+        n = len(users)
         user_ptr = np.arange(n + 1, dtype=np.int64) * self.events
         items = np.tile(np.arange(self.events, dtype=np.int32), n)
         vectors = np.array([np.cos(np.arange(1, self.width + 1) * (user + 1)) for user in users])
@@ -178,7 +179,9 @@ def plain(start: Callable[..., Running]) -> Running:
 
 @contextmanager
 def running(settings: AggregatorSettings, certificates: Certificates) -> Iterator[Running]:
-    found, stop, failures = list[Address](), threading.Event(), list[BaseException]()
+    found = list[Address]()
+    stop = threading.Event()
+    failures = list[BaseException]()
     ready = threading.Event()
 
     def serve() -> None:

@@ -224,12 +224,10 @@ def test_a_channel_by_authority_trusts_only_the_certificate_that_was_examined(
 ) -> None:
     """Whoever shows the aggregator's certificate to our handshake and the server's to gRPC gets
     nowhere, without a pin too."""
-    real, impostor = (
-        start(),
-        start(
-            tls=impersonated(certificates, "server") | {"client_ca": certificates.file("ca.pem")},
-            state=str(tmp_path / "impostor"),
-        ),
+    real = start()
+    impostor = start(
+        tls=impersonated(certificates, "server") | {"client_ca": certificates.file("ca.pem")},
+        state=str(tmp_path / "impostor"),
     )
     access = certificates.access(real.address, "client-hospital")
     with pytest.MonkeyPatch.context() as patch:
@@ -355,7 +353,8 @@ def test_plain_connections_are_for_loopback_addresses_only(settings: Callable[..
 def test_a_plain_caller_meets_no_tls_aggregator_and_the_other_way_round(
     start: Callable[..., Any], task: Any, tmp_path: Path
 ) -> None:
-    with_tls, without = start(), start(tls={}, insecure=True, state=str(tmp_path / "second"))
+    with_tls = start()
+    without = start(tls={}, insecure=True, state=str(tmp_path / "second"))
     plain = Access(str(with_tls.address), name="hospital", insecure=True)
     secure = replace(with_tls.access("client", "hospital"), address=str(without.address))
     for access in (plain, secure):

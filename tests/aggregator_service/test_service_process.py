@@ -101,7 +101,8 @@ def test_sigterm_lets_an_upload_finish_and_ends_with_success(
         client.enroll(task.tokens([1, 2, 3]))
         server.open_run(task.run, task.plan)
         server.open_round(task.opening())
-        batch, rest = task.batch([1, 2]), queue.Queue[pb.ReportFrame | None]()
+        batch = task.batch([1, 2])
+        rest = queue.Queue[pb.ReportFrame | None]()
         rest.put(pb.ReportFrame(run=task.run, round=0, total_bytes=len(batch), data=batch[:50]))
         with open_channel(access(told, certificates, "client-hospital")) as channel:
             upload = channel.stream_unary(

@@ -57,7 +57,8 @@ def test_a_release_over_grpc_has_the_bytes_of_one_in_process(
 def test_a_release_of_many_frames_arrives_as_it_was_stored(
     start: Callable[..., Any], task: Any
 ) -> None:
-    running, large = start(tls={}, insecure=True), type(task)(rows=2_000, width=24)
+    running = start(tls={}, insecure=True)
+    large = type(task)(rows=2_000, width=24)
     with running.client() as client, running.server() as server:
         content = round_of(large, server, client)
     assert len(content) > 4 * 2**20
@@ -206,7 +207,8 @@ def test_after_a_round_the_metrics_say_how_many_reported_and_not_how_many_had_at
     tmp_path: Path, task: Any
 ) -> None:
     core = Aggregator(ReleaseLedger(tmp_path, limit=None), Limits(min_cohort=2), noise=Streams(1))
-    client, metrics = core.client_endpoint("hospital"), Metrics("aggregator", "9.9")
+    client = core.client_endpoint("hospital")
+    metrics = Metrics("aggregator", "9.9")
     roster: Any = None  # nobody calls over the network
     service = AggregatorService(
         core, roster, TrafficSettings(), metrics=metrics, log=logging.getLogger("test")

@@ -26,8 +26,10 @@ class Uploads:
 
     def __init__(self, running: Any, name: str = "hospital") -> None:
         access = running.access("client", name)
-        self.channel, self._metadata = open_channel(access), access.metadata("client")
-        self._end, self._calls = threading.Event(), list[Any]()
+        self.channel = open_channel(access)
+        self._metadata = access.metadata("client")
+        self._end = threading.Event()
+        self._calls = list[Any]()
 
     def begin(
         self, *frames: pb.ReportFrame, stall: bool = True, path: str = methods.REPORT.path

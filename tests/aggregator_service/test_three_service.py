@@ -101,7 +101,9 @@ def content(
 
 def served(settings: AggregatorSettings, stack: ExitStack) -> None:
     """Until the stack closes. Raises what it could not start for."""
-    ready, stop, failures = threading.Event(), threading.Event(), list[BaseException]()
+    ready = threading.Event()
+    stop = threading.Event()
+    failures = list[BaseException]()
 
     def serve() -> None:
         try:
@@ -189,10 +191,8 @@ def test_a_training_over_three_services_releases_the_loopback_s_bytes(
         )
         link.num_users = there.data.num_users
         there.join(there.terms)
-        ours, theirs = (
-            list(train(recipe, link, recipe.begin())),
-            list(train(recipe, there.loopback, recipe.begin())),
-        )
+        ours = list(train(recipe, link, recipe.begin()))
+        theirs = list(train(recipe, there.loopback, recipe.begin()))
     assert len(ours) == len(theirs) == 2
     assert all(
         pack_release(one.answer) == pack_release(other.answer)
@@ -204,7 +204,8 @@ def test_a_peer_that_takes_calls_and_never_answers_delays_a_round_and_nobody_els
     certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over the wire. Which deadline ends a call does not matter: the peer answers none of them."""
-    hung, let_go = threading.Event(), threading.Event()
+    hung = threading.Event()
+    let_go = threading.Event()
     answered = ThreePartyAggregator.standing
 
     def hangs(core: ThreePartyAggregator, run: str, round: int) -> Standing:
@@ -362,7 +363,8 @@ def test_an_aggregator_does_not_start_where_two_of_three_have_one_key(
     certificates: Path, tmp_path: Path, same: str
 ) -> None:
     pins = read_pins(certificates / "pins.toml")
-    own, other = pins["fedrec:aggregator:1"], pins["fedrec:aggregator:2"]
+    own = pins["fedrec:aggregator:1"]
+    other = pins["fedrec:aggregator:2"]
     table = peers(other, other) if same == "its peers'" else peers(other, own)
     with ExitStack() as stack, pytest.raises(SettingsError, match="different pins"):
         served(

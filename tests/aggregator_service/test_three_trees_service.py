@@ -94,10 +94,8 @@ def test_a_training_over_three_trees_releases_the_loopbacks_bytes(
         joined = lambda: not any(each.refusal for each in there.join(there.terms))  # noqa: E731
         until(joined, "that leaves hear of their roots' ledgers", pause_s=0.2)
         recipe = there.prepared.recipe
-        ours, theirs = (
-            list(train(recipe, link, recipe.begin())),
-            list(train(recipe, there.loopback, recipe.begin())),
-        )
+        ours = list(train(recipe, link, recipe.begin()))
+        theirs = list(train(recipe, there.loopback, recipe.begin()))
     assert len(ours) == len(theirs) == 2
     assert all(
         pack_release(one.answer) == pack_release(other.answer)
@@ -148,7 +146,8 @@ def test_the_doctor_asks_sisters_and_leaves(
             checks = parties.aggregator_checks(Path("x"), None, time.time, reach=True)
             return {check.name: check.verdict for check in checks}
 
-        root, leaf = said("1"), said("a-3")
+        root = said("1")
+        leaf = said("a-3")
         assert (root["leaf a-1"], root["leaf b-1"]) == ("ok", "failure")
         assert (root["aggregator 2"], root["aggregator 3"]) == ("ok", "failure")
         assert (leaf["aggregator 1"], leaf["aggregator 2"]) == ("ok", "ok")

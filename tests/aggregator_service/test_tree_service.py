@@ -104,7 +104,9 @@ def content(
 
 @contextmanager
 def served(settings: AggregatorSettings) -> Iterator[Address]:
-    found, stop, ready = list[Address](), threading.Event(), threading.Event()
+    found = list[Address]()
+    stop = threading.Event()
+    ready = threading.Event()
 
     def told(address: Address) -> None:
         found.append(address)
@@ -161,7 +163,8 @@ def test_a_training_over_leaves_and_root_gives_the_bytes_of_a_loopback(
             )
         endpoint = stack.enter_context(RemoteReleaseEndpoint(tree.access(2, "server"), retry=QUICK))
         federation = Federation(data, prepared, terms, endpoint, Called(participants))
-        clients, recipe = federation.clients, prepared.recipe
+        clients = federation.clients
+        recipe = prepared.recipe
         assert [answer.refusal for answer in clients.join(terms)] == [""] * 3
         assert endpoint.enrolled() == data.num_users
         link = AggregatedLink(terms, prepared.plan, endpoint, clients, Patience(attempts=2))
@@ -175,7 +178,8 @@ def test_a_training_over_leaves_and_root_gives_the_bytes_of_a_loopback(
 def test_doctor_on_the_root_asks_every_leaf(
     certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    addresses, now_s = free_addresses(3), time.time()
+    addresses = free_addresses(3)
+    now_s = time.time()
     with ExitStack() as stack:
         first = content(certificates, tmp_path, "leaf-1", addresses)
         stack.enter_context(served(validated(first)))
@@ -298,10 +302,8 @@ def test_a_client_names_every_leaf(certificates: Path, tmp_path: Path) -> None:
         "superlink": link,
         "pins": f"{certificates}/pins.toml",
     }
-    found, known = (
-        client_settings(table | {"leaves": leaves}),
-        read_pins(certificates / "pins.toml"),
-    )
+    found = client_settings(table | {"leaves": leaves})
+    known = read_pins(certificates / "pins.toml")
     assert [leaf.pin for leaf in found.leaves] == [
         known[f"fedrec:aggregator:{leaf}"] for leaf in LEAVES
     ]

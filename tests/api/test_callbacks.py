@@ -22,7 +22,8 @@ class Client:
     runs: list[SimpleNamespace]
 
     def __init__(self, tracking_uri: str | None) -> None:
-        self.uri, self.runs = tracking_uri, []
+        self.uri = tracking_uri
+        self.runs = []
 
     def get_experiment_by_name(self, name: str) -> SimpleNamespace | None:
         return None

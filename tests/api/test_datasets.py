@@ -36,7 +36,8 @@ class ArrowOnly:
 
 
 def same(one: fedrec.Dataset, other: fedrec.Dataset) -> None:
-    a, b = one.source.interactions, other.source.interactions
+    a = one.source.interactions
+    b = other.source.interactions
     for left, right in ((a.user_ptr, b.user_ptr), (a.items, b.items), (a.values, b.values)):
         np.testing.assert_array_equal(left, right)
     assert (a.times is None) == (b.times is None)
@@ -206,7 +207,8 @@ def test_items_come_with_titles_and_features() -> None:
 
 
 def test_data_that_comes_divided_is_split_as_it_came() -> None:
-    first, last = pl.DataFrame(STARS).head(3), pl.DataFrame(STARS).tail(2)
+    first = pl.DataFrame(STARS).head(3)
+    last = pl.DataFrame(STARS).tail(2)
     train, test = fedrec.Dataset.from_frame(first, **RATED, test=last).split()
     assert (len(train), len(test)) == (3, 2)
     with pytest.raises(LeakageError):

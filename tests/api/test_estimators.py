@@ -156,7 +156,8 @@ def test_counts_alone_say_of_no_item_which_are_like_it() -> None:
 def test_users_of_the_training_set_are_named_by_their_ids(
     parts: tuple[fedrec.TrainingSet, fedrec.TestSet], model: fedrec.Recommender
 ) -> None:
-    events, ids = parts[0].split.train, parts[0].source.catalogue
+    events = parts[0].split.train
+    ids = parts[0].source.catalogue
     own = events.users_subset([7])  # type: ignore[arg-type]
     rated = {ids.item_ids[j]: float(value) for j, value in zip(own.items, own.values, strict=True)}
     listed = model.recommend(users=[ids.user_ids[7]], k=5)

@@ -45,15 +45,18 @@ def choices(tree: Sources) -> list[Choice]:
 
 def _found(tree: ast.AST) -> Iterator[tuple[int, str, set[str]]]:
     for node in ast.walk(tree):
-        subjects, others = list[ast.AST](), list[ast.AST]()
+        subjects = list[ast.AST]()
+        others = list[ast.AST]()
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
             subjects = [side for side in sides if _name(side)]
             others = [side for side in sides if not _name(side)]
         elif isinstance(node, ast.Match):
-            subjects, others = [node.subject], [case.pattern for case in node.cases]
+            subjects = [node.subject]
+            others = [case.pattern for case in node.cases]
         elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Dict):
-            subjects, others = [node.slice], [key for key in node.value.keys if key is not None]
+            subjects = [node.slice]
+            others = [key for key in node.value.keys if key is not None]
         literals = {text for other in others for text in _strings(other)}
         if literals and (named := [_name(one) for one in subjects if _name(one)]):
             yield node.lineno, named[0], literals

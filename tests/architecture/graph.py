@@ -61,8 +61,11 @@ class Module:
 def read(name: str, text: str) -> Module:
     """A module's imports at any depth: relative ones in full, those under TYPE_CHECKING, and those
     by name."""
-    page, own = name.endswith(".__init__"), name.removesuffix(".__init__")
-    imports, aliases, computed = set[str](), dict[str, str](), False
+    page = name.endswith(".__init__")
+    own = name.removesuffix(".__init__")
+    imports = set[str]()
+    aliases = dict[str, str]()
+    computed = False
     tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -86,7 +89,9 @@ def read(name: str, text: str) -> Module:
                 imports.add(first.value)
             else:
                 computed = True
-    uses, calls, returns = list[tuple[str, str]](), list[tuple[str, str]](), dict[str, str]()
+    uses = list[tuple[str, str]]()
+    calls = list[tuple[str, str]]()
+    returns = dict[str, str]()
     for inside, node in _walk(tree, ""):
         if isinstance(node, ast.FunctionDef) and node.returns is not None:
             returns[inside] = ast.unparse(node.returns)
@@ -159,13 +164,11 @@ def edges(modules: Mapping[str, Module]) -> dict[str, set[str]]:
 
 def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
     """Groups of nodes that reach each other (Tarjan 1972), each sorted."""
-    index, low, stack, on, found = (
-        dict[str, int](),
-        dict[str, int](),
-        list[str](),
-        set[str](),
-        list[list[str]](),
-    )
+    index = dict[str, int]()
+    low = dict[str, int]()
+    stack = list[str]()
+    on = set[str]()
+    found = list[list[str]]()
 
     def visit(node: str) -> None:
         index[node] = low[node] = len(index)
@@ -218,7 +221,8 @@ def violations(of: Sources, declared: Mapping[str, Any] | None = None) -> list[s
 
 def _written_out(declared: Mapping[str, Any]) -> dict[str, list[str]]:
     """The rooms that each room may import, with "fedrec.*" written out."""
-    rooms, above = declared["rooms"], declared["above"]
+    rooms = declared["rooms"]
+    above = declared["above"]
     library = [
         room
         for room in rooms
@@ -260,7 +264,9 @@ def _by_name(modules: Mapping[str, Module], allowed: list[str]) -> Iterator[str]
 
 
 def _noise(modules: Mapping[str, Module], declared: Mapping[str, Any]) -> Iterator[str]:
-    sources, priced, charged = set(declared["sources"]), declared["priced"], declared["charged"]
+    sources = set(declared["sources"])
+    priced = declared["priced"]
+    charged = declared["charged"]
     drawing = set[str]()
     for name, module in modules.items():
         if not _among(name, [*declared["inside"], *declared["measured"]]):

@@ -20,7 +20,8 @@ from types import FrameType
 from tests.architecture.choices import NAMES, choices
 from tests.architecture.graph import BENCHMARKS, ROOT, Sources, circles, edges, read, sources
 
-LONG_FUNCTION, LONG_MODULE = 60, 400
+LONG_FUNCTION = 60
+LONG_MODULE = 400
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 

@@ -49,7 +49,8 @@ class Definition:
 
 def unreached(tree: Sources, templates: str = "") -> set[str]:
     """Full names. templates: text of pages whose words count as uses."""
-    definitions, names = list[Definition](), set(_WORD.findall(templates))
+    definitions = list[Definition]()
+    names = set(_WORD.findall(templates))
     for module, text in tree.items():
         parsed = ast.parse(text)
         for node in parsed.body:

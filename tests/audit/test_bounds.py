@@ -15,10 +15,12 @@ def test_a_bound_is_below_the_truth_in_a_thousand_audits(epsilon: float, delta: 
 
     Alarms are then Binomial(1000, <= .1); more than 131 have a probability below 1e-3.
     """
-    mu, rng = mu_for(epsilon, delta), np.random.default_rng(1)
+    mu = mu_for(epsilon, delta)
+    rng = np.random.default_rng(1)
     alarms = 0
     for _ in range(1000):
-        inside, outside = rng.normal(mu, size=400), rng.normal(size=400)
+        inside = rng.normal(mu, size=400)
+        outside = rng.normal(size=400)
         alarms += (
             lower_bound(inside, outside, delta=delta, gaussian=True, confidence=0.9).epsilon
             > epsilon
@@ -27,7 +29,8 @@ def test_a_bound_is_below_the_truth_in_a_thousand_audits(epsilon: float, delta: 
 
 
 def test_a_bound_comes_close_with_many_draws_and_half_the_noise_is_caught() -> None:
-    rng, mu = np.random.default_rng(2), mu_for(5.0, 1e-5)
+    rng = np.random.default_rng(2)
+    mu = mu_for(5.0, 1e-5)
     for factor, low, high in (
         (1, 4.5, 5.0),
         (2, 9.9, epsilon_of(2 * mu, 1e-5)),
@@ -41,12 +44,11 @@ def test_a_bound_comes_close_with_many_draws_and_half_the_noise_is_caught() -> N
 
 
 def test_the_region_bound_of_randomised_response_assumes_nothing_and_is_nearly_epsilon() -> None:
-    rng, epsilon = np.random.default_rng(3), 2.0
+    rng = np.random.default_rng(3)
+    epsilon = 2.0
     keep = 1 / (1 + math.exp(-epsilon))
-    inside, outside = (
-        (rng.random(40_000) < keep).astype(float),
-        (rng.random(40_000) >= keep).astype(float),
-    )
+    inside = (rng.random(40_000) < keep).astype(float)
+    outside = (rng.random(40_000) >= keep).astype(float)
     found = lower_bound(inside, outside, delta=1e-5, gaussian=False)
     assert found.by == "region"
     assert 1.85 < found.epsilon <= epsilon
@@ -63,9 +65,13 @@ def test_limits_are_clopper_and_pearsons() -> None:
 def test_the_region_holds_with_equality_for_the_worst_pair_of_gaussians() -> None:
     """At the threshold where delta(epsilon) is reached, log((TPR - delta) / FPR) is epsilon: with
     counts so large that limits are tight."""
-    mu, epsilon, delta = 1.0, 1.5, delta_of(1.0, 1.5)
+    mu = 1.0
+    epsilon = 1.5
+    delta = delta_of(1.0, 1.5)
     threshold = mu / 2 + epsilon / mu
-    tpr, fpr, n = special.ndtr(mu - threshold), special.ndtr(-threshold), 10**13
+    tpr = special.ndtr(mu - threshold)
+    fpr = special.ndtr(-threshold)
+    n = 10**13
     counts = Counts(round(tpr * n), n, round(fpr * n), n)
     assert region(*limits(counts, 0.999), delta)[0] == pytest.approx(epsilon, rel=1e-3)
     assert through_gdp(*limits(counts, 0.999), delta)[0] == pytest.approx(mu, rel=1e-3)

@@ -143,7 +143,8 @@ def test_half_of_the_noise_of_reports_is_caught(
     data: NewsData, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scenario = load(None, [*NEWS, "news.variant=additive"])
-    claim, topics = promised(scenario), topics_of(scenario, catalogue)
+    claim = promised(scenario)
+    topics = topics_of(scenario, catalogue)
     shared: dict[str, Any] = {"history": scenario.news.history, "streams": Streams(1)}
     found = drawn_noise.report_finding(claim, data.log.train, topics, **shared)
     assert (found.verdict, found.tightness > 0.9) == ("holds", True)

@@ -85,7 +85,8 @@ def test_one_rating_of_the_published_recipe_exceeds_its_claim_as_its_note_says()
 
 def test_removing_a_user_end_to_end_moves_every_sum_by_its_own_reports_alone() -> None:
     prepared, data = prepared_with()
-    questions, user = asked(prepared, data, Streams(1)), 7
+    questions = asked(prepared, data, Streams(1))
+    user = 7
     exposures = exposed(prepared, data, questions, data.users == user)
     mine = np.unique(data.items[data.users == user])
     for exposure in exposures:

@@ -31,7 +31,8 @@ NEWS = [
     "privacy.unit=click",
     "privacy.epsilon=5",
 ]
-STREAMS, DRAWS = Streams(1), 8_000
+STREAMS = Streams(1)
+DRAWS = 8_000
 
 
 def claim(epsilon: float = 5.0) -> Guarantee:
@@ -173,7 +174,8 @@ def test_printed_gradients_name_the_clicked_news_and_local_ones_do_not(
 
 def test_the_row_space_of_a_first_dense_layer_holds_the_vectors_it_multiplied() -> None:
     rng = np.random.default_rng(1)
-    vectors, used = rng.standard_normal((300, 100)).astype(np.float32), np.arange(0, 60, 3)
+    vectors = rng.standard_normal((300, 100)).astype(np.float32)
+    used = np.arange(0, 60, 3)
     gradient = vectors[used].T @ rng.standard_normal((len(used), 64)).astype(np.float32)
     found = recovery.row_space_evidence(gradient, vectors)
     assert recovery.named(found, used, np.array([1, 2])) == 1.0
@@ -242,7 +244,8 @@ def test_canaries_hold_at_the_right_noise_and_half_of_it_is_caught(
     scenario: Scenario, data: NewsData, catalogue: Catalogue
 ) -> None:
     """False alarm 0.1% for the ratio test, none for the length."""
-    settings, topics = replace(central.CentralSettings(), rounds=3), topics_of(scenario, catalogue)
+    settings = replace(central.CentralSettings(), rounds=3)
+    topics = topics_of(scenario, catalogue)
     plan = central.plan_of(Guarantee(5.0, 1e-5), settings)
     weak = replace(plan, releases=tuple(replace(r, mu=2 * r.mu) for r in plan.releases))
     done = central.train(

@@ -165,7 +165,8 @@ def test_the_two_files_differ_in_one_persons_rows_alone(tmp_path: Path) -> None:
 
 
 def test_the_score_of_independent_noise_has_the_distance_that_gdp_says() -> None:
-    rng, d = np.random.default_rng(1), [np.full(4, 0.3), np.full(9, 0.2)]
+    rng = np.random.default_rng(1)
+    d = [np.full(4, 0.3), np.full(9, 0.2)]
     mu = math.sqrt(sum(float(part @ part) for part in d))
     sides = [
         [
@@ -186,7 +187,8 @@ def test_the_score_of_independent_noise_has_the_distance_that_gdp_says() -> None
 def test_the_bound_from_moments_is_below_the_truth_as_often_as_it_says_and_near_it() -> None:
     """At 90% and 1,000 audits of a mechanism exactly as private as claimed: more than 131 alarms
     have a probability below 1e-3."""
-    rng, mu = np.random.default_rng(1), mu_for(1.0, 1e-5)
+    rng = np.random.default_rng(1)
+    mu = mu_for(1.0, 1e-5)
     found = [
         mu_of_moments(rng.normal(mu, size=2_000), rng.normal(size=2_000), confidence=0.9)
         for _ in range(1_000)

@@ -35,7 +35,8 @@ def allotted(
 def test_no_user_passes_its_budget_and_no_other_user_matters(
     allocation: Allocation, seed: int, user: int, budget: float
 ) -> None:
-    mine, counts = some_events(seed), np.maximum(np.random.default_rng(seed).normal(20, 30, 30), 1)
+    mine = some_events(seed)
+    counts = np.maximum(np.random.default_rng(seed).normal(20, 30, 30), 1)
     found = allotted(allocation, mine, counts, budget=budget)
     own = slice(mine.user_ptr[user], mine.user_ptr[user + 1])
     assert math.fsum(w * w for w in found[own]) <= budget * (1 + 1e-12)

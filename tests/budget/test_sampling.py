@@ -47,7 +47,8 @@ def test_a_user_is_sampled_the_same_alone_and_in_company(
 ) -> None:
     k = user % len(h)
     noisy = np.random.default_rng(0).normal(10, 5, M)
-    data, alone = interactions_of(h), interactions_of(h).users_subset(np.array([k]))
+    data = interactions_of(h)
+    alone = interactions_of(h).users_subset(np.array([k]))
     mine = slice(data.user_ptr[k], data.user_ptr[k + 1])
     for whole, single in (
         (
@@ -68,7 +69,8 @@ def test_tail_sampling_keeps_the_items_of_smallest_noisy_count() -> None:
     mask = sampling.tail(data, noisy, limit=6, key=KEY)
     for k in range(2):
         mine = slice(data.user_ptr[k], data.user_ptr[k + 1])
-        kept, left = noisy[data.items[mine][mask[mine]]], noisy[data.items[mine][~mask[mine]]]
+        kept = noisy[data.items[mine][mask[mine]]]
+        left = noisy[data.items[mine][~mask[mine]]]
         assert kept.max() < left.min()
 
 

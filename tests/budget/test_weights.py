@@ -74,11 +74,10 @@ def test_removing_a_user_moves_weighted_sums_by_at_most_the_bound_and_leaves_the
     h: list[set[int]], n: Floats, mu: float, data: st.DataObject
 ) -> None:
     gone = data.draw(st.integers(0, len(h) - 1))
-    everybody, rest = (
-        interactions_of(h),
-        interactions_of([x for k, x in enumerate(h) if k != gone] or [set()]),
-    )
-    sums, others = [], []
+    everybody = interactions_of(h)
+    rest = interactions_of([x for k, x in enumerate(h) if k != gone] or [set()])
+    sums = []
+    others = []
     for interactions in (everybody, rest):
         result = weights.normalised(interactions, n, mu=mu, budget=2.0)
         sums.append(np.bincount(interactions.items, result.values, minlength=M))

@@ -14,10 +14,8 @@ from fedrec.cli.main import guarded
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    place, settings = (
-        tmp_path_factory.mktemp("runs"),
-        {"data.preset": "small", "compare.als": False, "run.examples": 0},
-    )
+    place = tmp_path_factory.mktemp("runs")
+    settings = {"data.preset": "small", "compare.als": False, "run.examples": 0}
     return [
         str(
             fedrec.simulate(

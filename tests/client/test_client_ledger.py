@@ -89,7 +89,8 @@ def test_the_same_question_again_is_not_charged_again_also_after_a_restart(opene
 def test_the_same_question_at_another_cost_is_refused(opened: Any) -> None:
     """A report that counts more costs more, and a resend is not charged: a server that announces
     other personal limits must not have a longer one for the price of the first."""
-    ledger, question = opened(), f"{0:064x}"
+    ledger = opened()
+    question = f"{0:064x}"
     assert ledger.charge("run", 0, question, PLAN, ["counts"], weight=0.1)
     assert not ledger.charge("run", 0, question, PLAN, ["counts"], weight=0.1)
     for weight in (0.2, 0.05):

@@ -67,7 +67,8 @@ def test_what_is_wrong_is_named(key: str, value: object, words: str) -> None:
 def test_a_client_makes_no_impressions_of_a_click_log() -> None:
     """What it would show is drawn in proportion to the site's own clicks."""
     content = tomllib.loads(EXAMPLE)
-    content["privacy"]["unit"], content["data"]["format"] = "click", "click-log"
+    content["privacy"]["unit"] = "click"
+    content["data"]["format"] = "click-log"
     with pytest.raises(SettingsError, match="mind, news-shard"):
         validated(content)
 

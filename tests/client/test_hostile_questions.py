@@ -176,7 +176,8 @@ def test_bags_made_long_for_one_item_do_not_tell_the_server_who_has_it(make_site
     """Reports of am-dpsgd have a row for each feature, and the server says which item has which:
     with 1,024 of their own, twenty items make a report longer than an aggregator takes, and how
     many reports were turned away is told."""
-    pointer, items = np.array([0, 20, 39], np.int64), np.r_[np.arange(20), np.arange(19)]
+    pointer = np.array([0, 20, 39], np.int64)
+    items = np.r_[np.arange(20), np.arange(19)]
     mine = Interactions(pointer, items.astype(np.int32), np.full(39, 3.0, np.float32), 50, (1, 5))
     run = Run(load(None, ["recipe=am-dpsgd", "privacy.epsilon=20"]), mine)
     site = make_site(run.users, limit=Guarantee(100.0, 1e-5))
@@ -201,7 +202,8 @@ def test_a_report_that_three_could_not_share_is_silent_and_no_failure(run: Any) 
     item would share a vector longer than its check allows, beside coefficients of zero."""
     plan = among_three(run.prepared.plan, calibrated_for="one-corrupt", hostile_clients="checked")
     question = on_checked_grid(run.questions()[0], plan)
-    honest, item = run.prepared.steps[question.step], int(run.events.items[0])
+    honest = run.prepared.steps[question.step]
+    item = int(run.events.items[0])
     holders = np.unique(run.events.users[run.events.items == item])
 
     def lengthened(question: Question, mine: Any) -> Any:
@@ -211,7 +213,8 @@ def test_a_report_that_three_could_not_share_is_silent_and_no_failure(run: Any) 
             reports.blocks[0].coefficients[reports.user_ptr[user] : reports.user_ptr[user + 1]] = 0
         return reports
 
-    step, users = lengthened, np.arange(30)
+    step = lengthened
+    users = np.arange(30)
     with pytest.raises(ValueError, match="numbers must lie in"):
         plain_numbers(answered(question, step, run.events, users), plan_layout(question, plan))
     reports = answered(question, step, run.events, users, check=sharing_check(question, plan))
@@ -277,7 +280,8 @@ def test_whatever_the_public_numbers_every_user_has_one_report_within_its_radius
     question = with_array(
         asked, name, np.clip(array, -(2**40), 2**40).astype(np.int64) if name == "width" else array
     )
-    step, users = run.prepared.steps[question.step], np.arange(30)
+    step = run.prepared.steps[question.step]
+    users = np.arange(30)
     if is_refused(question, step, run.terms):
         return
     reports = answered(question, step, run.events, users)

@@ -141,7 +141,8 @@ def test_asked_again_also_after_a_restart_it_tells_the_same_bytes_and_pays_nothi
 
 
 def test_its_noise_is_its_own_secret(readers: LocalReaders, client: Client) -> None:
-    chosen, told = scenario(), []
+    chosen = scenario()
+    told = []
     for _ in range(2):
         one = client()
         one.join(terms(chosen, readers))
@@ -152,7 +153,8 @@ def test_its_noise_is_its_own_secret(readers: LocalReaders, client: Client) -> N
 def test_another_question_in_the_same_round_is_refused(
     readers: LocalReaders, client: Client
 ) -> None:
-    chosen, one = scenario(), client()
+    chosen = scenario()
+    one = client()
     one.join(terms(chosen, readers))
     ask = report(chosen, readers)
     assert not one.tell(ask).answer.refusal
@@ -167,7 +169,8 @@ def test_another_question_in_the_same_round_is_refused(
 def test_a_second_run_past_the_limit_is_refused_before_anything_is_told(
     readers: LocalReaders, client: Client
 ) -> None:
-    chosen, one = scenario(), client()
+    chosen = scenario()
+    one = client()
     one.join(terms(chosen, readers))
     assert not one.tell(report(chosen, readers)).answer.refusal
     one.join(terms(chosen, readers, "r2"))
@@ -216,7 +219,8 @@ def test_categories_are_protected_unless_this_client_says_otherwise(
 def test_rows_that_would_break_the_bound_are_refused_before_the_charge(
     topics: np.ndarray, readers: LocalReaders, client: Client
 ) -> None:
-    chosen, one = scenario(), client()
+    chosen = scenario()
+    one = client()
     one.join(terms(chosen, readers))
     told = one.tell(Ask("r1", 0, readers.num_users, {"site": 0}, {"topics": topics}))
     assert told.answer.refusal == Refusal.MALFORMED
@@ -226,7 +230,8 @@ def test_rows_that_would_break_the_bound_are_refused_before_the_charge(
 def test_in_rounds_a_user_answers_as_often_as_was_paid_for(
     readers: LocalReaders, client: Client
 ) -> None:
-    chosen, one = scenario("local"), client()
+    chosen = scenario("local")
+    one = client()
     one.join(terms(chosen, readers))
     refused = one.tell(
         Ask(
@@ -337,13 +342,15 @@ def test_whatever_a_client_lost_but_its_ledger_a_question_with_two_items_exchang
     readers: LocalReaders, client: Client, tmp_path: Path
 ) -> None:
     """Answered with the same noise it would tell who has one of the two in the history."""
-    chosen, one = scenario(), client(tmp_path / "kept")
+    chosen = scenario()
+    one = client(tmp_path / "kept")
     one.join(terms(chosen, readers))
     assert not one.tell(report(chosen, readers)).answer.refusal
     one.ledger.close()
     for folder in ("terms", "sent", "data"):
         shutil.rmtree(tmp_path / "kept" / folder)
-    again, swapped = client(tmp_path / "kept"), list(readers.news.ids)
+    again = client(tmp_path / "kept")
+    swapped = list(readers.news.ids)
     swapped[3], swapped[7] = swapped[7], swapped[3]
     changed = Terms("r1", news_recipe(chosen), "news", (0.0, 1.0), tuple(swapped))
     assert again.join(changed).refusal == Refusal.WRONG_PLAN
@@ -381,7 +388,8 @@ def test_a_server_that_names_files_of_the_client_is_told_nothing_of_them(
     recipe = json.loads(news_recipe(chosen))
     for table, keys in named.items():
         recipe.setdefault(table, {}).update({k: places.get(v, v) for k, v in keys.items()})
-    one, fewer = client(), {name: recipe[name] for name in recipe if name != "seed"}
+    one = client()
+    fewer = {name: recipe[name] for name in recipe if name != "seed"}
     fewer["data"] = {name: recipe["data"][name] for name in recipe["data"] if name != "format"}
     for sent in (fewer, recipe):
         changed = replace(terms(chosen, readers), recipe=json.dumps(sent))
@@ -410,7 +418,8 @@ def test_noise_belongs_to_the_run_its_terms_the_user_the_data_and_the_question(
 ) -> None:
     """Any of them changed, all draws are others: two answers with the same noise would tell their
     difference exactly."""
-    one, chosen = client(), scenario()
+    one = client()
+    chosen = scenario()
     run = one._open(terms(chosen, readers))
     fewer = readers.clicks.users_subset(np.arange(1, readers.num_users))
     others = [
@@ -435,7 +444,8 @@ def test_clicks_that_come_during_a_run_wait_for_the_next(
 ) -> None:
     """Otherwise the same noise on other data would tell what is new, and a refusal that something
     is."""
-    chosen, kept = scenario(), tmp_path / "kept"
+    chosen = scenario()
+    kept = tmp_path / "kept"
     told = []
     for clicks in (
         readers.clicks,
@@ -454,7 +464,8 @@ def test_clicks_that_come_during_a_run_wait_for_the_next(
 def test_a_question_that_invented_users_cannot_answer_is_refused_before_the_charge(
     variant: str, readers: LocalReaders, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chosen, one = scenario(variant), client()
+    chosen = scenario(variant)
+    one = client()
     one.join(terms(chosen, readers))
 
     def broken(*_arguments: object, **_more: object) -> None:
@@ -479,7 +490,8 @@ def test_models_of_numbers_that_are_none_are_answered_as_any_other(
 ) -> None:
     """Whether some user's vector overflows depends on its history: the answer is made all the same,
     of the noise alone."""
-    chosen, one = scenario(variant), client()
+    chosen = scenario(variant)
+    one = client()
     one.join(terms(chosen, readers))
     ask = gradient(chosen, readers, 1)
     hostile = np.where(
@@ -610,7 +622,8 @@ def test_a_run_past_the_limit_per_user_is_refused_before_anything_is_told(
 ) -> None:
     """Decided by the scenario's longest history and the most impressions of anybody, whatever was
     clicked."""
-    chosen, labels = scenario(variant), int(np.bincount(readers.clicks.users).max())
+    chosen = scenario(variant)
+    labels = int(np.bincount(readers.clicks.users).max())
     whole = epsilon_of_person(
         training_costs(chosen, users=readers.num_users),
         1e-5,
@@ -638,10 +651,8 @@ def test_a_run_past_the_limit_per_user_is_refused_before_anything_is_told(
 
 
 def test_the_limit_per_user_holds_over_all_runs_together(tmp_path: Path) -> None:
-    costs, bound = (
-        Costs(gaussians(5.0), (PureEvent("label", 5.0),)),
-        RunBinding(history=20, labels=3),
-    )
+    costs = Costs(gaussians(5.0), (PureEvent("label", 5.0),))
+    bound = RunBinding(history=20, labels=3)
     mu = gaussians(5.0)[0].mu
     with closing(
         ClickLedger(tmp_path / "clicks.sqlite", limit=Guarantee(50.0, 1e-5, "click", "replace"))
@@ -684,7 +695,8 @@ def test_labels_of_earlier_runs_are_not_forgotten(tmp_path: Path) -> None:
 def test_a_ledger_knows_who_answered_what_and_an_answer_that_is_struck_out_is_noticed(
     tmp_path: Path,
 ) -> None:
-    path, everybody = tmp_path / "clicks.sqlite", np.ones(11, bool)
+    path = tmp_path / "clicks.sqlite"
+    everybody = np.ones(11, bool)
     with closing(ClickLedger(path, limit=LIMIT)) as ledger:
         ledger.charge("a", Costs(gaussians(1.0, 1.0), ()), RunBinding("t", "d", 20, 3))
         assert ledger.answer("a", 1, "question", everybody, most=2)

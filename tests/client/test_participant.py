@@ -88,7 +88,8 @@ def test_an_aggregator_whose_ledger_went_back_gets_no_user_no_charge_and_no_repo
     assert not site.participant.join(run.terms).refusal
     site.restart()
     now[0] = 5
-    enrolled, before = set(site.endpoint.enrolled), site.participant.ledger.entries
+    enrolled = set(site.endpoint.enrolled)
+    before = site.participant.ledger.entries
     assert site.participant.join(run.terms).refusal == Refusal.STALE_LEDGER
     assert site.participant.join(replace(run.terms, run="run-2")).refusal == Refusal.STALE_LEDGER
     assert (
@@ -127,7 +128,8 @@ def test_joining_enrols_a_pseudonym_for_every_user_and_again_the_same_ones(site,
 
 
 def test_another_site_gives_the_same_users_other_pseudonyms(make_site, run) -> None:
-    one, other = make_site(run.users, "one"), make_site(run.users, "other")
+    one = make_site(run.users, "one")
+    other = make_site(run.users, "other")
     for each in (one, other):
         each.participant.join(run.terms)
     assert not one.endpoint.enrolled & other.endpoint.enrolled
@@ -265,7 +267,8 @@ def test_the_limit_holds_over_all_runs_together(make_site, make_run) -> None:
 
 def test_a_plan_per_example_or_without_a_proof_is_refused(site, run, make_run) -> None:
     site.participant.join(run.terms)
-    question, plan = run.questions()[0], run.prepared.plan
+    question = run.questions()[0]
+    plan = run.prepared.plan
     per_example = replace(plan, guarantee=replace(plan.guarantee, unit="example"))
     doubtful = replace(plan, guarantee=replace(plan.guarantee, established=False))
     # its noise is for shares: one aggregator must not get a report for it
@@ -294,10 +297,8 @@ def test_a_plan_that_spends_more_than_it_says_is_refused(site, run) -> None:
 
 def test_a_run_without_privacy_needs_an_infinite_limit(make_site, make_run) -> None:
     run = make_run("privacy.epsilon=inf")
-    strict, willing = (
-        make_site(run.users, "strict"),
-        make_site(run.users, "willing", limit=Guarantee(math.inf, 1e-5)),
-    )
+    strict = make_site(run.users, "strict")
+    willing = make_site(run.users, "willing", limit=Guarantee(math.inf, 1e-5))
     for site in (strict, willing):
         site.participant.join(run.terms)
     invitation = run.invitation(run.questions()[0])
@@ -406,7 +407,9 @@ def test_what_is_kept_of_a_round_is_what_left(make_site, run) -> None:
 def test_a_client_of_143_ratings_sends_at_most_4_kilobytes_in_every_round_of_a_movielens_sized_run(
     make_run, make_site, epsilon
 ) -> None:
-    rng, users, items = np.random.default_rng(1), 20, 3_706
+    rng = np.random.default_rng(1)
+    users = 20
+    items = 3_706
     chosen = np.concatenate(
         [np.sort(rng.choice(items, 143, replace=False)) for _ in range(users)]
     ).astype(np.int32)
@@ -449,7 +452,8 @@ def test_what_a_user_reports_does_not_depend_on_the_others(make_run, make_site, 
     lonely = replace(
         run.users, events=run.events.users_subset(np.array([11])), user_ids=("user 11",)
     )
-    site, alone = make_site(run.users, limit=GENEROUS), make_site(lonely, "alone", limit=GENEROUS)
+    site = make_site(run.users, limit=GENEROUS)
+    alone = make_site(lonely, "alone", limit=GENEROUS)
     for one in (site, alone):
         one.participant.join(run.terms)
     for question in run.questions():

@@ -21,7 +21,8 @@ from fedrec_client.renewal import Renewal
 
 
 def test_files_are_read_again_only_where_they_changed(tmp_path: Path) -> None:
-    file, read = tmp_path / "data.csv", list[str]()
+    file = tmp_path / "data.csv"
+    read = list[str]()
 
     def content() -> str:
         read.append(file.read_text())

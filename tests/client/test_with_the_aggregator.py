@@ -41,7 +41,9 @@ class Flaky:
     first of each."""
 
     def __init__(self, endpoint: Any) -> None:
-        self.endpoint, self.rng, self.lost = endpoint, np.random.default_rng(1), ["there", "back"]
+        self.endpoint = endpoint
+        self.rng = np.random.default_rng(1)
+        self.lost = ["there", "back"]
 
     def enroll(self, tokens: Any) -> int:
         return int(self.endpoint.enroll(tokens))

@@ -87,7 +87,8 @@ class Node:
         return found
 
     def content(self, reply: Message) -> Message:
-        names, contents = [reply.metadata.message_id], dict[str, bytes]()
+        names = [reply.metadata.message_id]
+        contents = dict[str, bytes]()
         tree = self.state.object_store.get_object_tree(names[0])
 
         def collect(node: Any) -> None:
@@ -235,7 +236,8 @@ def test_a_task_that_cannot_even_be_begun_does_not_end_the_client(
 def test_a_node_that_goes_away_in_the_middle_of_a_task_is_survived(
     participant: Any, post: Any
 ) -> None:
-    first, second = Node(), Node()
+    first = Node()
+    second = Node()
     address = [first.address]
 
     class Leaving:

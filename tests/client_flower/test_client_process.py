@@ -23,11 +23,14 @@ pytestmark = pytest.mark.processes
 class Ledger:
     """Of a client that has spent a part of its limit."""
 
-    epsilon, epsilon_left = 1.5, 3.5
+    epsilon = 1.5
+    epsilon_left = 3.5
 
 
 class Site:
-    name, ledger, users = "library", Ledger(), SimpleNamespace(num_users=5)
+    name = "library"
+    ledger = Ledger()
+    users = SimpleNamespace(num_users=5)
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
@@ -118,7 +121,8 @@ def test_a_client_at_rest_loads_nothing_that_only_answering_needs() -> None:
 def test_a_worker_ends_when_nothing_is_asked_and_another_answers_the_next_message(
     tmp_path: Path, post: Any
 ) -> None:
-    metrics, context = Metrics("client", "0"), Context(7, 2, {}, RecordDict(), {})
+    metrics = Metrics("client", "0")
+    context = Context(7, 2, {}, RecordDict(), {})
     with Worker(settings(tmp_path, idle_s=0), metrics) as worker:
         assert worker.begin() == 2
         assert "fedrec_users_enrolled 2.0" in shown(metrics)

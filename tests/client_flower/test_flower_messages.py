@@ -130,7 +130,8 @@ NOW = {"V": rounded_rows(np.random.default_rng(2).normal(size=(50, 4))), "mean":
 
 def test_what_the_question_before_held_is_not_sent_again(participant: Any, post: Any) -> None:
     app = client_app(participant)
-    first, second = post.ask(**BEFORE), post.ask(earlier=BEFORE, **NOW)
+    first = post.ask(**BEFORE)
+    second = post.ask(earlier=BEFORE, **NOW)
     assert second.content["public"]["mean"].data == b""
     assert [post.through(app, message).accepted for message in (first, second)] == [1, 1]
     arrived = participant.invitations[1].question.public
@@ -189,7 +190,8 @@ def test_a_step_that_writes_into_its_arrays_changes_nothing_that_is_kept(
 
 
 def test_a_question_that_is_refused_leaves_what_was_kept(participant: Any, post: Any) -> None:
-    app, broken = client_app(participant), post.ask(**NOW)
+    app = client_app(participant)
+    broken = post.ask(**NOW)
     assert post.through(app, post.ask(**BEFORE)).accepted == 1
     broken.content["public"] = ArrayRecord(
         {"V": as_sent(encode(NOW["V"] + 1)), "mean": as_sent(encode(NOW["mean"]))}

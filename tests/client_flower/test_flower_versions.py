@@ -30,7 +30,8 @@ def test_a_client_answers_a_server_of_an_adjacent_version_only(
 
 
 def test_a_client_of_a_far_version_is_refused_by_name_and_the_others_stay() -> None:
-    near, far = Recorder("near"), Recorder("far")
+    near = Recorder("near")
+    far = Recorder("far")
 
     def of_version_9(message: Message, context: Context) -> Message:
         reply = client_app(far)(message, context)  # type: ignore[arg-type]

@@ -143,7 +143,8 @@ class Stack:
         assert self.flwr("run", str(bundle), "test")
 
     def client(self) -> subprocess.Popen[bytes]:
-        shard, settings = self.folder / "site.safetensors", self.folder / "client.toml"
+        shard = self.folder / "site.safetensors"
+        settings = self.folder / "client.toml"
         write_shard(shard, EVENTS, ITEMS, ("first", "second"))
         settings.write_text(f"""
 name = "library"
@@ -194,7 +195,8 @@ def aggregator(tmp_path: Path) -> Iterator[str]:
         f'"{tmp_path / "aggregator.log"}"\n'
         'insecure = true\nany_client = true\nservers = ["server"]\n[privacy]\nmax_epsilon = 5.0\n'
     )
-    found, stop = list[str](), threading.Event()
+    found = list[str]()
+    stop = threading.Event()
     loaded = load_aggregator(settings)
     thread = threading.Thread(
         target=lambda: aggregator_main.run(
@@ -211,11 +213,9 @@ def aggregator(tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def stack(tmp_path: Path, aggregator: str) -> Iterator[Stack]:
     write_development_certificates(tmp_path / "keys", clients=["library"])
-    keys, port, environment = (
-        tmp_path / "keys",
-        free_port(),
-        flower_environment(tmp_path) | {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"},
-    )
+    keys = tmp_path / "keys"
+    port = free_port()
+    environment = flower_environment(tmp_path) | {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
     stack = Stack(tmp_path, port, environment, aggregator)
     (tmp_path / "flower").mkdir()
     (tmp_path / "flower" / "config.toml").write_text(

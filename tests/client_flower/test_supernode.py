@@ -56,7 +56,8 @@ def node(tmp_path: Path, nobody: str) -> Iterator[SuperNode]:
 def test_a_killed_node_is_started_again_and_told_about(node: SuperNode) -> None:
     told = list[tuple[int, str]]()
     node.changed = lambda: told.append((node.pid, node.address))
-    first, address = node.pid, node.address
+    first = node.pid
+    address = node.address
     os.kill(first, signal.SIGKILL)
     until(lambda: told)
     assert told[0] == (node.pid, node.address)

@@ -57,7 +57,10 @@ from fedrec_server.flower import FlowerBroadcast
 from fedrec_simulations.runtimes.in_process_grid import App, InProcessGrid
 from tests.waiting import HANG_S
 
-SEED, RUN, MIN_COHORT, CLIENTS = 7, "contract", 15, 3
+SEED = 7
+RUN = "contract"
+MIN_COHORT = 15
+CLIENTS = 3
 PROMISE = Guarantee(5.0, 1e-5)
 ITEMS = tuple(f"item-{j}" for j in range(20))
 TOO_SMALL = AnswerBounds(batch_bytes=1)
@@ -262,7 +265,8 @@ def _at_hand(folder: Path) -> Iterator[Endpoints]:
 @contextmanager
 def _of_leaves(folder: Path) -> Iterator[Endpoints]:
     """A root and three leaves, each client's users at all of them."""
-    ranges, limits = even_ranges(3), Limits(min_cohort=MIN_COHORT)
+    ranges = even_ranges(3)
+    limits = Limits(min_cohort=MIN_COHORT)
     with ExitStack() as stack:
         ledgers = [
             stack.enter_context(closing(ReleaseLedger(folder / f"leaf-{i}", limit=None)))
@@ -302,7 +306,9 @@ def _over_grpc(folder: Path) -> Iterator[Endpoints]:
             "limits": {"min_cohort": MIN_COHORT},
         }
     )
-    listening, stop, at = threading.Event(), threading.Event(), list[Address]()
+    listening = threading.Event()
+    stop = threading.Event()
+    at = list[Address]()
 
     def ready(address: Address) -> None:
         at.append(address)

@@ -71,7 +71,8 @@ class TestTransport:
         federation.clients.join(federation.terms)
         first = federation.link.answer(federation.first)
         assert same(federation.link.answer(federation.first), first)
-        run, round_ = federation.terms.run, federation.first.round
+        run = federation.terms.run
+        round_ = federation.first.round
         assert (
             federation.endpoint.release(run, round_)
             == federation.endpoint.release(run, round_)
@@ -81,7 +82,8 @@ class TestTransport:
     def test_a_client_that_refuses_says_why_and_does_not_stop_the_round(
         self, found: Callable[..., Any]
     ) -> None:
-        federation, heard = found(unwilling={1}), []
+        federation = found(unwilling={1})
+        heard = []
         federation.clients.join(federation.terms)
         link = federation.link
         link.watch = lambda status, answers: heard.append((status, answers))
@@ -146,7 +148,8 @@ class TestTransport:
     ) -> None:
         heard = list[list[Any]]()
         for changed_user in (None, 5):
-            federation, said = found(changed_user=changed_user), list[Any]()
+            federation = found(changed_user=changed_user)
+            said = list[Any]()
             said.append([asdict(answer) for answer in federation.clients.join(federation.terms)])
             link = federation.link
             link.watch = lambda status, answers, said=said: said.append(

@@ -47,7 +47,8 @@ def likes_in_order(data: OrderedRatings) -> list[list[int]]:
 def users_of(part: Impressions) -> list[tuple[list[int], list[int], list[list[int]], list[int]]]:
     """History, labels, others of each impression, and all likes in order, found by the history:
     parts do not say who their users are."""
-    shown, clicked = part.candidates.reshape(-1, 10), part.clicked.reshape(-1, 10)
+    shown = part.candidates.reshape(-1, 10)
+    clicked = part.clicked.reshape(-1, 10)
     found = []
     for k in range(part.num_users):
         history = part.history[part.history_ptr[k] : part.history_ptr[k + 1]].tolist()
@@ -142,7 +143,8 @@ def test_users_drawn_for_test_depend_on_the_streams_and_not_on_when_they_came():
 
     assert users("latest", 1) == users("latest", 2)
     drawn = [users("drawn", seed) for seed in range(8)]
-    latest, size = users("latest", 1), len(drawn[0])
+    latest = users("latest", 1)
+    size = len(drawn[0])
     assert all(found != latest and 0 < len(found) < 3 * size for found in drawn)
     assert len(set.union(*drawn)) > 3 * size, (
         "eight draws of a tenth meet more than three tenths of all users"
@@ -178,7 +180,8 @@ def test_a_second_like_of_an_item_is_passed_over():
 def test_drawing_follows_the_weights_without_repetition():
     weights = np.array([4.0, 3, 2, 1, 0, 5])
     # user 0 owns nothing, user 1 owns item 5
-    nobody, last = np.array([0, 0, 1], np.int64), np.array([5], np.int32)
+    nobody = np.array([0, 0, 1], np.int64)
+    last = np.array([5], np.int32)
     drawn = draw_others(
         weights,
         own_ptr=nobody,

@@ -80,7 +80,8 @@ def test_every_official_format_is_recognised_and_read(tmp_path, write, name, eve
 
 def test_1m_events_are_the_files_events_on_the_catalogue_of_the_films_file(tmp_path):
     data = read(ml_1m(tmp_path))
-    ids, users = data.catalogue.item_ids, data.catalogue.user_ids
+    ids = data.catalogue.item_ids
+    users = data.catalogue.user_ids
     events = data.interactions
     rows = {
         (users[u], ids[j], v, t)
@@ -278,7 +279,8 @@ def test_movielens_1m_has_its_published_sizes_and_metadata_for_every_film(real_d
 
 @pytest.mark.real_data
 def test_movielens_100k_has_its_published_sizes_and_u1_is_a_partition(real_data):
-    whole, given = read(real_data / "ml-100k"), read(real_data / "ml-100k", given="u1")
+    whole = read(real_data / "ml-100k")
+    given = read(real_data / "ml-100k", given="u1")
     assert (
         len(whole.interactions),
         whole.interactions.num_users,

@@ -58,7 +58,8 @@ def is_as_it_should_be(data: Dataset) -> None:
 def test_any_separator_is_found_and_gzip_unpacked(
     name: str, separator: str, compressed: bool, tmp_path: Path
 ) -> None:
-    content, path = lines(separator).encode(), tmp_path / (f"{name}.gz" if compressed else name)
+    content = lines(separator).encode()
+    path = tmp_path / (f"{name}.gz" if compressed else name)
     path.write_bytes(gzip.compress(content) if compressed else content)
     data = read(path, **RATED)
     is_as_it_should_be(data)

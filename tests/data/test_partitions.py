@@ -73,7 +73,8 @@ def test_planted_partitions_are_the_planted_data_set(tmp_path: Path) -> None:
         load(None, ["data.preset=small"]), str(tmp_path / "parts"), parts=4, resume=False
     )
     assert (made["parts"], made["users"], made["events"]) == (4, 300, 7_500)
-    read_again, before = read(tmp_path / "parts"), planted(SHAPES["small"], seed=1)
+    read_again = read(tmp_path / "parts")
+    before = planted(SHAPES["small"], seed=1)
     _same(read_again, before)
     assert read_again.catalogue.user_ids == before.catalogue.user_ids
 
@@ -142,10 +143,8 @@ def test_parts_planted_where_they_are_read_hold_all_users_each_another_on_the_pl
     tmp_path: Path,
 ) -> None:
     data = open_partitions(_where_read(tmp_path / "parts", parts=7))
-    read_parts, before = (
-        [data.read_part(index) for index in range(7)],
-        planted(SHAPES["small"], seed=1),
-    )
+    read_parts = [data.read_part(index) for index in range(7)]
+    before = planted(SHAPES["small"], seed=1)
     numbers = np.concatenate([part.numbers for part in read_parts])
     np.testing.assert_array_equal(numbers, np.arange(300))
     assert sum(len(part.events) for part in read_parts) == data.events == 7_500
@@ -196,10 +195,8 @@ def test_a_part_is_divided_as_within_the_whole(tmp_path: Path) -> None:
     partition(
         load(None, ["data.preset=small", "seed=3"]), str(tmp_path / "parts"), parts=5, resume=False
     )
-    data, whole = (
-        open_partitions(str(tmp_path / "parts")),
-        random_split(dataset.interactions, seed=7),
-    )
+    data = open_partitions(str(tmp_path / "parts"))
+    whole = random_split(dataset.interactions, seed=7)
     for index in range(5):
         part = data.read_part(index)
         own = random_split(part.events, seed=7, some_users=True)

@@ -45,7 +45,8 @@ def test_ratings_lie_on_the_public_scale(data):
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(data):
-    again, other = planted(SHAPE, seed=3).interactions, planted(SHAPE, seed=4).interactions
+    again = planted(SHAPE, seed=3).interactions
+    other = planted(SHAPE, seed=4).interactions
     for name in ("user_ptr", "items", "values", "times"):
         np.testing.assert_array_equal(getattr(again, name), getattr(data.interactions, name))
     assert not np.array_equal(other.items, again.items)
@@ -123,13 +124,16 @@ def test_the_better_features_explain_item_vectors_the_better_they_predict_unseen
         W = np.linalg.solve(F[:900].T @ F[:900] + 3 * np.eye(61), F[:900].T @ V[:900])
         return float(1 - np.mean((V[900:] - F[900:] @ W) ** 2) / V[900:].var())
 
-    nothing, half, most = share(0.0), share(0.5), share(0.9)
+    nothing = share(0.0)
+    half = share(0.5)
+    most = share(0.9)
     assert nothing < 0.02 < 0.15 < half < most - 0.1
 
 
 def test_clicks_follow_popularity_and_affinity():
     shape = replace(SHAPE, kind="clicks")
-    events, truth = planted(shape, seed=3).interactions, planted_truth(shape, seed=3)
+    events = planted(shape, seed=3).interactions
+    truth = planted_truth(shape, seed=3)
     assert events.kind == "clicks"
     assert np.all(events.values == 1)
     counts = np.bincount(events.items, minlength=300)

@@ -72,7 +72,8 @@ def test_the_place_of_the_click_tells_nothing(data):
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not(data):
-    again, other = planted_news(SHAPE, seed=3), planted_news(SHAPE, seed=4)
+    again = planted_news(SHAPE, seed=3)
+    other = planted_news(SHAPE, seed=4)
     assert again.news == data.news
     assert other.news != data.news
     for name, part in parts(data).items():
@@ -109,7 +110,8 @@ def subcategory_counts(data):
 
 
 def test_the_truth_ranks_far_above_popularity_and_is_learnable_from_histories(data):
-    train, test = data.log.train, data.log.test
+    train = data.log.train
+    test = data.log.test
     seen = np.bincount(train.history, minlength=1200) + np.bincount(
         train.candidates[train.clicked], minlength=1200
     )
@@ -129,10 +131,8 @@ def test_clicks_follow_the_softmax_of_the_utilities(data):
     chance /= chance.sum(axis=1, keepdims=True)
     hit = data.log.train.clicked.reshape(-1, 37)
     # The sum of the clicked candidates' chances has this mean and variance under the softmax.
-    mean, variance = (
-        (chance**2).sum(),
-        ((chance**3).sum(axis=1) - (chance**2).sum(axis=1) ** 2).sum(),
-    )
+    mean = (chance**2).sum()
+    variance = ((chance**3).sum(axis=1) - (chance**2).sum(axis=1) ** 2).sum()
     assert abs(chance[hit].sum() - mean) < 5 * np.sqrt(variance)  # p < 1e-6
 
 

@@ -57,7 +57,8 @@ def test_click_lists_and_matrices_hold_the_same_clicks(tmp_path):
     sparse.save_npz(
         tmp_path / "b" / "toy_test.npz", sparse.csr_matrix(([1.0], ([0], [3])), shape=(3, 4))
     )
-    lists, matrices = read(tmp_path / "a"), read(tmp_path / "b")
+    lists = read(tmp_path / "a")
+    matrices = read(tmp_path / "b")
     assert lists.provenance.format == "clicks-lists"
     assert matrices.provenance.format == "clicks-npz"
     for one, other in (

@@ -33,7 +33,8 @@ def events_of(seed: int, users: int, items: int, density: float) -> Interactions
     known = rng.random((users, items)) < density
     known[:12, :3] = True
     u, j = np.nonzero(known)
-    values, times = rng.integers(1, 6, len(u)).astype(np.float32), rng.permutation(len(u)) + 1
+    values = rng.integers(1, 6, len(u)).astype(np.float32)
+    times = rng.permutation(len(u)) + 1
     return Interactions.from_columns(
         u, j, values, num_users=users, num_items=items, value_range=(1, 5), times=times
     )
@@ -116,7 +117,8 @@ def test_held_out_users_are_disjoint_renumbered_and_keep_a_fifth_for_targets():
     for fold in (split.validation, split.test):
         assert 1 <= len(fold.users) <= 22
         assert fold.history.num_users == fold.targets.num_users == len(fold.users)
-        sizes, targets = np.diff(events.user_ptr)[fold.users], np.diff(fold.targets.user_ptr)
+        sizes = np.diff(events.user_ptr)[fold.users]
+        targets = np.diff(fold.targets.user_ptr)
         np.testing.assert_array_equal(targets, np.maximum(1, np.round(sizes / 5)))
     assert len(held_out_users(events, seed=3, share=0.25).test.users) > len(split.test.users)
 
@@ -184,7 +186,8 @@ def test_times_that_cannot_order_events_are_refused_with_the_reason(make, times,
 def test_given_split_keeps_the_sources_test_events_and_refuses_shared_ones():
     events = events_of(7, 30, 20, 0.5)
     mask = np.random.default_rng(0).random(len(events)) < 0.8
-    train, test = events.select(mask), events.select(~mask)
+    train = events.select(mask)
+    test = events.select(~mask)
     split = given(train, test, seed=1)
     assert split.test.targets is test
     assert len(split.train) + len(split.validation.targets) == len(train)
@@ -197,11 +200,9 @@ def test_given_split_keeps_the_sources_test_events_and_refuses_shared_ones():
 
 def leaking() -> dict[str, Split]:
     events = events_of(8, 40, 20, 0.5)
-    random, held, past = (
-        random_split(events, seed=0),
-        held_out_users(events, seed=0),
-        temporal(events, seed=0),
-    )
+    random = random_split(events, seed=0)
+    held = held_out_users(events, seed=0)
+    past = temporal(events, seed=0)
     return {
         "an event in train and in the test targets": replace(
             random, train=events, test=Fold(random.train, random.test.targets)

@@ -25,7 +25,8 @@ def whole() -> Dataset:
 
 
 def rows(data: Dataset) -> set[tuple[str, str, float]]:
-    names, events = data.catalogue, data.interactions
+    names = data.catalogue
+    events = data.interactions
     return {
         (names.user_ids[k], names.item_ids[j], float(v))
         for k, j, v in zip(events.users, events.items, events.values, strict=True)

@@ -25,7 +25,8 @@ ROWS = {
 
 
 def write(folder: Path, suffix: str) -> Path:
-    path, frame = folder / f"log{suffix}", pl.DataFrame(ROWS)
+    path = folder / f"log{suffix}"
+    frame = pl.DataFrame(ROWS)
     if suffix == ".parquet":
         frame.write_parquet(path)
     else:
@@ -234,7 +235,8 @@ def test_blank_lines_at_the_end_are_no_rows(
 ) -> None:
     lines = ["user,item,rating", "u,i,3", "v,i,4"]
     text = end.join(line.replace(",", separator) for line in lines) + end * (1 + blanks)
-    path, scale = tmp_path / "log.dat", (1, 5)
+    path = tmp_path / "log.dat"
+    scale = (1, 5)
     path.write_bytes(text.encode())
     assert len(read(path, separator=separator, rating_range=scale).interactions) == 2
     path.write_bytes(text.replace("4", "x").encode())

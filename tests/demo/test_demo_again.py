@@ -33,7 +33,8 @@ def test_two_trainings_by_real_parties_the_second_from_the_first_are_those_of_on
         load(None, ["data.preset=small", "privacy.noise=seeded", "privacy.epsilon=3.5"]), tmp_path
     )
     there = trial.deployment(Supervisor())
-    catalogue, facts = trial.people.dataset.catalogue, trial.facts
+    catalogue = trial.people.dataset.catalogue
+    facts = trial.facts
     public = PublicData(catalogue.item_ids, facts.kind, facts.value_range, facts.features)
     for training in range(TRAININGS):
         runs = Runs(there.server)

@@ -59,7 +59,8 @@ def test_the_person_s_history_grows_between_the_questions_and_can_be_read(trial:
 
 
 def test_the_limit_of_all_parties_is_that_of_two_trainings_together(trial: Trial) -> None:
-    limit, once = trial.files(0).job.limit, trial.alone(0).prepared.plan.guarantee
+    limit = trial.files(0).job.limit
+    once = trial.alone(0).prepared.plan.guarantee
     assert mu_for(limit.epsilon, limit.delta) == pytest.approx(
         math.sqrt(2) * mu_for(once.epsilon, once.delta), rel=1e-6
     )

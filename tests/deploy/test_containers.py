@@ -177,10 +177,8 @@ def test_the_scenario_s_comment_says_how_many_runs_fit_the_limit() -> None:
     from fedrec.privacy.accounting import epsilon_of, mu_for
 
     path = ROOT / "deploy" / "compose" / "scenario.toml"
-    one, limit = (
-        load(path).privacy,
-        tomllib.loads((path.parent / "aggregator.toml").read_text())["privacy"]["max_epsilon"],
-    )
+    one = load(path).privacy
+    limit = tomllib.loads((path.parent / "aggregator.toml").read_text())["privacy"]["max_epsilon"]
     mu = mu_for(one.epsilon, one.delta)
     assert epsilon_of(mu * 10**0.5, one.delta) <= limit < epsilon_of(mu * 11**0.5, one.delta)
     assert "Ten runs at epsilon 3 fit the limit of 12." in path.read_text()

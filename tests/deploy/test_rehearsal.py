@@ -30,7 +30,9 @@ from tests.waiting import HANG_S, until
 PAGE = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
 FEDREC = Path(os.environ.get("FEDREC_BIN", Path(sys.executable).parent)) / "fedrec"
 HOSTS = ("aggregator", "server", "hospital", "library")
-USERS, ITEMS, EVENTS = 240, 120, 6_000
+USERS = 240
+ITEMS = 120
+EVENTS = 6_000
 UNREACHABLE = 7
 _CONNECT = """
 import socket, sys
@@ -185,7 +187,8 @@ def hosts(tmp_path: Path) -> Iterator[dict[str, Host]]:
             _ip(stack, *middle, "add", "middle", "type", "bridge")
             _ip(stack, *middle, "set", "middle", "up")
             for number, (name, address) in enumerate(addresses.items()):
-                inside, port = f"{mark}-{name}", f"{mark}p{number}"
+                inside = f"{mark}-{name}"
+                port = f"{mark}p{number}"
                 _ip(stack, "netns", "add", inside)
                 _ip(
                     stack,

@@ -126,7 +126,8 @@ def test_a_person_without_ratings_and_hostile_arrays_look_like_any_other(
 ) -> None:
     nobody = case(world, 1, 3, ratings=[])
     last = case(world, len(world.questions) - 1, 3)
-    hostile, other = hostile_variance(last), other_block(last)
+    hostile = hostile_variance(last)
+    other = other_block(last)
     silent, *answered = node("devices", cases=[nobody, hostile, other, hostile_variance(other)])
     assert [len(each["posted"]) for each in (silent, *answered)] == [1] * 4
     assert [each["charged"] for each in (silent, *answered)] == [1] * 4
@@ -138,7 +139,8 @@ def test_a_person_without_ratings_and_hostile_arrays_look_like_any_other(
 
 def test_numbers_whose_squares_underflow_lengthen_nobodys_report(node: Node, world: World) -> None:
     number = next(k for k, q in enumerate(world.questions) if q.step == "default/biases")
-    question, found = world.questions[number], case(world, number, 3)
+    question = world.questions[number]
+    found = case(world, number, 3)
     omega = np.zeros(world.data.num_items)
     omega[world.data.items[world.data.user_ptr[3]]] = 2.71e-162
     (answer,) = node("devices", cases=[with_array(found, "omega", omega)])
@@ -241,7 +243,9 @@ def test_what_a_device_may_not_answer_is_refused_before_anything_is_charged(
 def test_over_http_the_sum_of_browsers_is_the_sum_of_the_loopback(
     node: Node, world: World, tmp_path: Path
 ) -> None:
-    held, number, users = opened(world, tmp_path, 1), 1, 12
+    held = opened(world, tmp_path, 1)
+    number = 1
+    users = 12
     people = [
         {
             "user": str(user),
@@ -257,7 +261,8 @@ def test_over_http_the_sum_of_browsers_is_the_sum_of_the_loopback(
     for offer, first, again in visits:
         assert math.isclose(offer["epsilon"], guarantee.epsilon)
         assert (first["charged"], again["charged"]) == (True, False)
-    run, round = world.terms.run, world.questions[number].round
+    run = world.terms.run
+    round = world.questions[number].round
     assert held.aggregator.close(run, round).reported == users
     some = world.data.users_subset(np.arange(users))
     plan = world.prepared.plan

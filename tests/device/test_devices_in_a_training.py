@@ -50,7 +50,9 @@ from fedrec_server.device_clients import NAME, DeviceClients, Publication
 from tests.device.test_light_device import InProcess
 from tests.waiting import HANG_S, until
 
-SEED, RUN, DEVICES = 1, "with-devices", 6
+SEED = 1
+RUN = "with-devices"
+DEVICES = 6
 LIMIT = Limit(100.0, 1e-5)
 
 
@@ -65,10 +67,8 @@ class Small:
     def __post_init__(self) -> None:
         scenario = load(None, ["data.preset=small", "privacy.noise=seeded"])
         dataset, sealed = load_sealed(scenario)
-        self.prepared, self.data = (
-            prepare(scenario, public_facts(scenario, dataset, sealed)),
-            sealed.train,
-        )
+        self.prepared = prepare(scenario, public_facts(scenario, dataset, sealed))
+        self.data = sealed.train
         ids = dataset.catalogue.item_ids
         self.terms = Terms(RUN, client_recipe(scenario), self.data.kind, self.data.value_range, ids)
 
@@ -104,7 +104,8 @@ class Site:
 
 
 def test_light_devices_and_a_site_over_leaves_give_the_bytes_of_a_loopback(tmp_path: Path) -> None:
-    small, ranges = Small(), even_ranges(2)
+    small = Small()
+    ranges = even_ranges(2)
     users = small.data.num_users
     with ExitStack() as stack:
 
@@ -170,7 +171,8 @@ def test_light_devices_and_a_site_over_leaves_give_the_bytes_of_a_loopback(tmp_p
         link = AggregatedLink(
             small.terms, small.prepared.plan, root, everybody, Patience(attempts=1), num_users=users
         )
-        recipe, reference = small.prepared.recipe, small.loopback
+        recipe = small.prepared.recipe
+        reference = small.loopback
         for number, (ours, theirs) in enumerate(
             zip(
                 train(recipe, link, recipe.begin()),
@@ -193,7 +195,8 @@ def test_a_round_waits_for_devices_no_longer_than_its_window(tmp_path: Path) -> 
         def ask(self, invitation: Invitation) -> Sequence[Answer]:
             return []
 
-    small, slept = Small(), list[float]()
+    small = Small()
+    slept = list[float]()
     with closing(ReleaseLedger(tmp_path / "leaf", limit=None)) as ledger:
         leaf = LeafAggregator(ledger, Limits(), name="leaf", range=even_ranges(1)[0])
         with closing(ReleaseLedger(tmp_path / "root", limit=None)) as own:
@@ -229,7 +232,8 @@ def test_a_round_waits_for_devices_no_longer_than_its_window(tmp_path: Path) -> 
 def test_a_publication_holds_what_a_device_asks_for_and_forgets_rounds_before_the_last(
     tmp_path: Path,
 ) -> None:
-    small, publication = Small(), Publication(tmp_path)
+    small = Small()
+    publication = Publication(tmp_path)
     recipe = small.prepared.recipe
     questions = [done.question for done in train(recipe, small.loopback, recipe.begin())][:3]
     for question in questions:
@@ -250,7 +254,8 @@ def test_a_publication_holds_what_a_device_asks_for_and_forgets_rounds_before_th
 
 
 def test_content_from_afar_is_taken_by_its_digest_alone_and_fetched_once() -> None:
-    asked, good = list[str](), hashlib.sha256(b"array").hexdigest()
+    asked = list[str]()
+    good = hashlib.sha256(b"array").hexdigest()
 
     def get(url: str) -> bytes:
         asked.append(url)
@@ -291,7 +296,9 @@ def test_an_endpoint_of_devices_that_is_not_safe_does_not_start(
 
 
 def test_an_aggregator_s_process_answers_devices_from_the_published_folder(tmp_path: Path) -> None:
-    small, stop, found = Small(), threading.Event(), list[object]()
+    small = Small()
+    stop = threading.Event()
+    found = list[object]()
     question = small.prepared.recipe.ask(small.prepared.recipe.begin())
     assert question is not None
     Publication(tmp_path / "p").publish(small.terms, Invitation(RUN, small.prepared.plan, question))

@@ -64,7 +64,8 @@ def test_every_step_of_the_default_recipe_is_known(world: World) -> None:
 def test_a_light_device_sends_the_bytes_of_the_full_client(
     world: World, tmp_path: Path, quorum: int
 ) -> None:
-    steps, users = world.prepared.steps, [0, 1, 7, 150, 299]
+    steps = world.prepared.steps
+    users = [0, 1, 7, 150, 299]
     one_of_each = {question.step: number for number, question in enumerate(world.questions)}
     for number in one_of_each.values():
         invitation = world.invitation(number, quorum)
@@ -112,7 +113,8 @@ def test_blocks_of_another_shape_do_not_tell_the_server_on_whom_its_arrays_fail(
     """Where arrays fail on one item only, whoever has it sends the empty report. That is of the
     announced shape: were the others' not, they alone would be turned away, and counted."""
     asked = world.questions[-1]
-    release, user = asked.releases[0], 3
+    release = asked.releases[0]
+    user = 3
     other = {"width": release.blocks[0].width + 1, "rows": 1}[changed]
     first = replace(release.blocks[0], **{changed: other})
     releases = (replace(release, blocks=(first, *release.blocks[1:])), *asked.releases[1:])
@@ -139,7 +141,8 @@ def test_a_report_is_within_its_radius_whatever_the_arrays(
     """A leaf shortens a longer one, and counts it: numbers whose squares underflow on one item must
     not lengthen the report of whoever has it."""
     number = next(k for k, q in enumerate(world.questions) if q.step == "default/biases")
-    asked, user = world.questions[number], 3
+    asked = world.questions[number]
+    user = 3
     omega = np.zeros(world.data.num_items)
     omega[world.data.items[world.data.user_ptr[user]]] = size
     hostile = replace(asked, public={**asked.public, "omega": omega, "kappa": np.array(1.0)})
@@ -328,7 +331,8 @@ def test_a_full_disk_leaves_a_ledger_that_goes_on_when_there_is_room(
     fault: str, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = opened(world, tmp_path, 0)
-    me, write = device(world, tmp_path / "me", 3, held.leaf), os.write
+    me = device(world, tmp_path / "me", 3, held.leaf)
+    write = os.write
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -381,7 +385,8 @@ def test_the_sum_over_light_devices_is_the_sum_of_the_loopback(
     world: World, tmp_path: Path
 ) -> None:
     held = opened(world, tmp_path, 1)
-    question, users = world.questions[1], 40
+    question = world.questions[1]
+    users = 40
     for user in range(users):
         device(world, tmp_path / f"{user}", user, held.leaf).take_part()
     status = held.aggregator.close(world.terms.run, question.round)

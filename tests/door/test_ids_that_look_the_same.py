@@ -29,7 +29,8 @@ DOORS = ("polars", "pandas", ".csv", ".parquet", "partitions", "test rows")
 
 
 def _read(door: str, log: dict[str, list[Any]], path: Path) -> Any:
-    frame, file = pl.DataFrame(log), path / ("log.csv" if door == ".csv" else "log.parquet")
+    frame = pl.DataFrame(log)
+    file = path / ("log.csv" if door == ".csv" else "log.parquet")
     if door == "pandas":
         return fedrec.Dataset.from_frame(pandas.DataFrame(log))
     if door == "polars":
@@ -39,7 +40,8 @@ def _read(door: str, log: dict[str, list[Any]], path: Path) -> Any:
     frame.write_csv(file) if door == ".csv" else frame.write_parquet(file)
     if door != "partitions":
         return fedrec.Dataset.from_file(file)
-    output, asked = str(path / "parts"), asked_table(file, TableOptions())
+    output = str(path / "parts")
+    asked = asked_table(file, TableOptions())
     work = open_output(output, parts=3, source="log", resume=False)
     return partition_table(asked, output, work, parts=3)
 
@@ -63,7 +65,8 @@ def test_a_blank_that_tells_nobody_apart_stays(door: str, tmp_path: Path) -> Non
 
 
 def test_an_item_of_the_table_of_items_is_compared_with_those_of_the_events() -> None:
-    log, items = {"user": [1, 2], "item": ["x ", "y"]}, {"item": ["x", "y"], "kind": ["a", "b"]}
+    log = {"user": [1, 2], "item": ["x ", "y"]}
+    items = {"item": ["x", "y"], "kind": ["a", "b"]}
     with pytest.raises(fedrec.DataError, match="'x' and 'x '"):
         fedrec.Dataset.from_frame(log, items=items)
     twins = {"item": ["x", "x "], "kind": ["a", "b"]}

@@ -26,7 +26,8 @@ SAID = "3 of 5 rows lack a value: 1 user, 1 item, 2 rating, 0 time"
 
 
 def _door(name: str, path: Path, **said: Any) -> fedrec.Dataset:
-    frame, scale = pl.DataFrame(LOG), {**COLUMNS, "rating_range": (1, 5), **said}
+    frame = pl.DataFrame(LOG)
+    scale = {**COLUMNS, "rating_range": (1, 5), **said}
     if name == "polars":
         return fedrec.Dataset.from_frame(frame, **scale)
     if name == "pandas":
@@ -67,7 +68,8 @@ def test_after_dropped_rows_errors_name_the_lines_of_the_file(tmp_path: Path) ->
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_batches_of_rows_have_the_same_policy(suffix: str, tmp_path: Path) -> None:
-    file, frame = tmp_path / f"log{suffix}", pl.DataFrame(LOG)
+    file = tmp_path / f"log{suffix}"
+    frame = pl.DataFrame(LOG)
     frame.write_parquet(file) if suffix == ".parquet" else frame.write_csv(file)
     options = {"rating_range": (1.0, 5.0), "missing": "drop"}
     ((rows, notes),) = row_batches(asked_table(file, TableOptions(**options)))  # type: ignore[arg-type]

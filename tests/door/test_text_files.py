@@ -115,10 +115,13 @@ QUOTES = {
 def test_a_quote_without_a_partner_is_named_by_its_line(
     case: str, door: str, tmp_path: Path
 ) -> None:
-    header, file = "user,item", tmp_path / "log.csv"
+    header = "user,item"
+    file = tmp_path / "log.csv"
     reader: Callable[[Path], Any] = read
     if door == "items":
-        header, file, reader = "item,title", tmp_path / "items.csv", _items
+        header = "item,title"
+        file = tmp_path / "items.csv"
+        reader = _items
     text = QUOTES[case].replace("a,b", header)
     if door == "films":
         file = tmp_path / "movies.csv"

@@ -29,10 +29,8 @@ def test_a_vector_of_the_span_is_decomposed_exactly(size: int) -> None:
 
 
 def test_outside_the_span_the_rest_is_orthogonal_to_it() -> None:
-    basis, users = (
-        a_basis(),
-        torch.from_numpy(Streams(2).numpy("users").standard_normal((6, 40)).astype(np.float32)),
-    )
+    basis = a_basis()
+    users = torch.from_numpy(Streams(2).numpy("users").standard_normal((6, 40)).astype(np.float32))
     rest = users - basis.reconstruct(basis.coordinates(users))
     assert (
         float((rest @ basis.vectors.T).detach().abs().max())
@@ -43,7 +41,8 @@ def test_outside_the_span_the_rest_is_orthogonal_to_it() -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_attention_is_the_softmax_of_algorithm_2(size: int) -> None:
-    basis, users = a_basis(size), Streams(2).numpy("users").standard_normal((6, 40))
+    basis = a_basis(size)
+    users = Streams(2).numpy("users").standard_normal((6, 40))
     logits = users @ basis.vectors.detach().double().numpy().T / 40**0.5
     shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     np.testing.assert_allclose(
@@ -52,10 +51,8 @@ def test_attention_is_the_softmax_of_algorithm_2(size: int) -> None:
 
 
 def test_no_noise_and_a_wide_clip_are_the_plain_decomposition() -> None:
-    basis, users = (
-        a_basis(),
-        torch.from_numpy(Streams(2).numpy("users").standard_normal((6, 40)).astype(np.float32)),
-    )
+    basis = a_basis()
+    users = torch.from_numpy(Streams(2).numpy("users").standard_normal((6, 40)).astype(np.float32))
     plain = basis.decompose(users, exact)
     torch.testing.assert_close(
         basis.decompose(users, noised(torch.zeros(6, 5), radius=1.0, renormalise=relu_share)), plain
@@ -108,7 +105,8 @@ def test_a_stopped_release_sends_no_gradient_to_the_history_and_an_as_printed_on
 
 def test_what_flows_after_a_stopped_release_is_a_function_of_what_was_released() -> None:
     """Two histories, one released value: the gradient is the same, bit by bit."""
-    basis, gradients = a_basis(), []
+    basis = a_basis()
+    gradients = []
     for seed in (1, 2):
         users = torch.from_numpy(
             Streams(seed).numpy("users").standard_normal((6, 40)).astype(np.float32)

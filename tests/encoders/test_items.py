@@ -92,20 +92,17 @@ def test_pullback_agrees_with_torch_autograd_through_embedding_bags() -> None:
     features = a_catalogue()
     inputs, theta, dV = a_model()
     tables = torch.tensor(theta.embeddings, requires_grad=True)
-    dense, bias = (
-        torch.tensor(theta.dense, requires_grad=True),
-        torch.tensor(theta.bias, requires_grad=True),
-    )
-    offsets, parts = np.concatenate([[0], np.cumsum(inputs.sizes)]), []
+    dense = torch.tensor(theta.dense, requires_grad=True)
+    bias = torch.tensor(theta.bias, requires_grad=True)
+    offsets = np.concatenate([[0], np.cumsum(inputs.sizes)])
+    parts = []
     for c, bag in enumerate(features.bags.values()):
         counts = bag.counts.tocsr()
         shares = counts.data / np.repeat(
             np.maximum(counts.sum(axis=1).A1, 1), np.diff(counts.indptr)
         )
-        where, starts = (
-            torch.tensor(counts.indices + offsets[c]).long(),
-            torch.tensor(counts.indptr[:-1]).long(),
-        )
+        where = torch.tensor(counts.indices + offsets[c]).long()
+        starts = torch.tensor(counts.indptr[:-1]).long()
         weights = torch.tensor(shares, dtype=torch.float64)
         parts.append(
             torch.nn.functional.embedding_bag(

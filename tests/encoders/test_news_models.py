@@ -25,7 +25,8 @@ from fedrec.randomness import Streams
 
 Floats = npt.NDArray[np.floating]
 SETTINGS = NewsModelSettings(width=8, heads=2, queries=5, category_width=3)
-M, TOPICS = 24, 4
+M = 24
+TOPICS = 4
 
 
 def a_catalogue(seed: int = 0) -> News:
@@ -75,7 +76,9 @@ def softmax(x: Floats) -> Floats:
 
 def additive(module: Any, rows: list[Floats]) -> Floats:
     """NRMS eq. 3-5, place by place."""
-    W, c, q = array(module.dense), array(module.bias), array(module.query)[:, 0]
+    W = array(module.dense)
+    c = array(module.bias)
+    q = array(module.query)[:, 0]
     w = softmax(np.array([q @ np.tanh(W.T @ h + c) for h in rows]))
     return sum(w[i] * h for i, h in enumerate(rows))  # type: ignore[return-value]
 
@@ -208,7 +211,8 @@ def test_the_order_of_clicks_changes_nothing(kind: str) -> None:
 
 
 def test_each_news_of_a_step_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, calls = a_model("nrms"), []
+    model = a_model("nrms")
+    calls = []
     news: Any = model.news
     encode = news.encode
     monkeypatch.setattr(
@@ -217,7 +221,8 @@ def test_each_news_of_a_step_is_encoded_once(monkeypatch: pytest.MonkeyPatch) ->
         lambda items, dropout=None: calls.append(items.tolist()) or encode(items, dropout),
     )
     rng = Streams(0).numpy("clicks")
-    history, candidates = rng.integers(0, 9, (50, 20)), rng.integers(5, 12, (50, 10))
+    history = rng.integers(0, 9, (50, 20))
+    candidates = rng.integers(5, 12, (50, 10))
     step = needed_news(history, candidates, num_news=M)
     news_vectors = model.encode_news(step.items)
     model.scores(
@@ -229,7 +234,8 @@ def test_each_news_of_a_step_is_encoded_once(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_needed_news_are_found_again_at_their_positions() -> None:
-    history, candidates = np.array([[5, -1], [2, 24]]), np.array([[2, 9, -1]])
+    history = np.array([[5, -1], [2, 24]])
+    candidates = np.array([[2, 9, -1]])
     step = needed_news(history, candidates, num_news=M)
     assert step.items.tolist() == [2, 5, 9, 24]
     found = np.append(step.items, -1)
@@ -265,10 +271,8 @@ def test_a_tiny_planted_set_is_learned(kind: str) -> None:
     def draw(topics: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
         return TOPICS * rng.integers(1, M // TOPICS, np.shape(topics)) + topics
 
-    history, candidates = (
-        draw(np.repeat(topic[:, None], 5, 1)),
-        draw(np.tile(np.arange(TOPICS), (40, 1))),
-    )
+    history = draw(np.repeat(topic[:, None], 5, 1))
+    candidates = draw(np.tile(np.arange(TOPICS), (40, 1)))
     step = needed_news(history, candidates, num_news=M)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     for _ in range(120):
@@ -285,7 +289,8 @@ def test_a_tiny_planted_set_is_learned(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_vector_goes_out_and_comes_back_bit_by_bit(kind: str) -> None:
-    sender, receiver = a_model(kind, seed=1), a_model(kind, seed=2)
+    sender = a_model(kind, seed=1)
+    receiver = a_model(kind, seed=2)
     receiver.load_vector(sender.parameters_vector())
     assert receiver.parameters_vector().tobytes() == sender.parameters_vector().tobytes()
     for wrong in (sender.parameters_vector()[1:], np.full_like(sender.parameters_vector(), np.nan)):
@@ -369,7 +374,8 @@ def test_vectors_are_computed_once_and_again_only_for_other_texts_or_another_enc
             asked.append((self.fingerprint, tuple(texts)))
             return np.full((len(texts), 2), len(asked), np.float32)
 
-    one, other = Counting("one"), Counting("other")
+    one = Counting("one")
+    other = Counting("other")
     calls = [
         (["ab", "c"], one),
         (["ab", "c"], one),

@@ -23,7 +23,9 @@ from fedrec.encoders.user_gradients import (
 from fedrec.randomness import Streams
 
 KINDS = ["nrms", "naml", "plm-nr"]
-M, USERS, B = 30, 7, 3
+M = 30
+USERS = 7
+B = 3
 
 
 def a_model(kind: str, *, basis: int = 0) -> NewsModel:
@@ -47,12 +49,15 @@ def some_examples(*, released: bool = False, seed: int = 0) -> UserExamples:
     rng = Streams(seed).numpy("examples")
     history = rng.integers(0, M, (USERS, 6))
     history[rng.random(history.shape) < 0.3] = -1
-    history[0], history[2, 0] = -1, M
+    history[0] = -1
+    history[2, 0] = M
     candidates = rng.integers(0, M, (USERS, 4, 5))
     candidates[:, :, 4][rng.random((USERS, 4)) < 0.5] = -1
     labels = rng.integers(0, 4, (USERS, 4))
-    labels[3, 2:], candidates[3, 2:] = -1, -1
-    labels[1], candidates[1] = -1, -1
+    labels[3, 2:] = -1
+    candidates[3, 2:] = -1
+    labels[1] = -1
+    candidates[1] = -1
     weights = rng.dirichlet(np.ones(B), USERS).astype(np.float32)
     return UserExamples(history, candidates, labels, weights if released else None)
 
@@ -88,7 +93,8 @@ CASES = [
 
 @pytest.mark.parametrize(("kind", "basis", "released"), CASES)
 def test_a_users_gradient_is_that_of_the_user_alone(kind: str, basis: int, released: bool) -> None:
-    model, examples = a_model(kind, basis=basis), some_examples(released=released)
+    model = a_model(kind, basis=basis)
+    examples = some_examples(released=released)
     found = list(per_user_gradients(model, examples))
     assert len(found) == USERS
     for k in range(USERS):
@@ -100,7 +106,8 @@ def test_a_users_gradient_is_that_of_the_user_alone(kind: str, basis: int, relea
 def test_the_seam_pulled_back_is_the_gradient(
     kind: str, basis: int, released: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, examples = a_model(kind, basis=basis), some_examples(released=released)
+    model = a_model(kind, basis=basis)
+    examples = some_examples(released=released)
     monkeypatch.setattr(user_gradients, "_MAX_NUMBERS", 1500)  # two users at a time, or three
     batches = list(seam_gradients(model, examples))
     assert len(batches) > 1
@@ -123,7 +130,8 @@ def test_the_seam_pulled_back_is_the_gradient(
 @pytest.mark.parametrize("kind", KINDS)
 def test_released_weights_make_the_history_irrelevant_bit_by_bit(kind: str) -> None:
     """The coupling test: same released values and labels, another history, the same upload."""
-    model, examples = a_model(kind, basis=B), some_examples(released=True)
+    model = a_model(kind, basis=B)
+    examples = some_examples(released=True)
     other = UserExamples(
         examples.history[::-1], examples.candidates, examples.labels, examples.released
     )
@@ -144,7 +152,8 @@ def test_released_weights_make_the_history_irrelevant_bit_by_bit(kind: str) -> N
 def test_a_gradient_with_its_history_names_the_history() -> None:
     """Why `printed` is not established: candidates apart, only clicked news have a gradient at the
     seam."""
-    model, examples = a_model("nrms", basis=B), some_examples()
+    model = a_model("nrms", basis=B)
+    examples = some_examples()
     (batch,) = seam_gradients(model, examples)
     k = 4
     named = set(batch.items[k][np.abs(batch.news[k]).max(1) > 0].tolist()) - set(

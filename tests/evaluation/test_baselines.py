@@ -27,7 +27,8 @@ def test_global_and_damped_item_means_by_hand() -> None:
         num_items=3,
         value_range=(1, 5),
     )
-    users, items = np.array([0, 0, 0]), np.array([0, 1, 2])
+    users = np.array([0, 0, 0])
+    items = np.array([0, 1, 2])
     assert global_mean(train).predict(users, items).tolist() == [4, 4, 4]
     assert item_means(train, damping=2).predict(users, items) == pytest.approx(
         [(5 + 4 + 2 * 4) / 4, (3 + 2 * 4) / 3, 4]

@@ -96,14 +96,16 @@ def test_a_ranking_that_ignores_the_user_is_no_better_than_its_controls_and_says
 
 def test_errors_of_ratings_are_compared_with_each_control_whole_and_by_popularity() -> None:
     rng = np.random.default_rng(4)
-    n, m = 100, 30
+    n = 100
+    m = 30
     bias = rng.normal(0, 1, n)
     truth = np.clip(3 + bias[:, None] + rng.normal(0, 0.1, (n, m)), 1, 5)
     users, items = np.divmod(np.arange(n * m), m)
     test = Interactions.from_columns(
         users, items, truth.ravel(), num_users=n, num_items=m, value_range=(1, 5)
     )
-    personal, constant = np.clip(3 + bias[test.users], 1, 5), np.full(len(test), 3.0)
+    personal = np.clip(3 + bias[test.users], 1, 5)
+    constant = np.full(len(test), 3.0)
     ours, other = (rating_metrics(p, test) for p in (personal, constant))
     assert [v.outcome for v in rating_verdicts(ours, {"mean": other, "itself": ours})] == [
         "better",
@@ -122,7 +124,8 @@ def test_errors_of_ratings_are_compared_with_each_control_whole_and_by_popularit
 def test_a_small_gain_that_all_users_share_is_clear_when_paired() -> None:
     """Users differ by far more than the two methods do."""
     rng = np.random.default_rng(7)
-    n, m = 200, 20
+    n = 200
+    m = 20
     level = rng.uniform(0.2, 2, n)[:, None]
     noise = level * rng.normal(size=(n, m))
     users, items = np.divmod(np.arange(n * m), m)

@@ -102,7 +102,8 @@ def test_tied_candidates_score_the_mean_over_all_their_orders(rest: list[tuple[i
 
 
 def test_a_constant_score_is_chance_wherever_the_click_stands() -> None:
-    first, last = [1] + [0] * 36, [0] * 36 + [1]
+    first = [1] + [0] * 36
+    last = [0] * 36 + [1]
     ours = impression_metrics(np.zeros(74), shown([first, last]))
     np.testing.assert_array_equal(ours[0], ours[1])
     assert ours[0, 0] == 0.5

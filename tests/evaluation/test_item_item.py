@@ -15,8 +15,10 @@ def pairs(*, users: int = 400, couples: int = 15, seed: int = 1) -> tuple[Intera
     """Whoever clicks 2c clicks 2c + 1: one of a couple in history, the other among the targets."""
     rng = np.random.default_rng(seed)
     chosen = np.concatenate([rng.permutation(couples)[:3] for _ in range(users)])
-    rows, held = np.repeat(np.arange(users), 3), np.arange(3 * users) % 3 == 0
-    first, second = 2 * chosen, 2 * chosen + 1
+    rows = np.repeat(np.arange(users), 3)
+    held = np.arange(3 * users) % 3 == 0
+    first = 2 * chosen
+    second = 2 * chosen + 1
 
     def clicks(u: np.ndarray, i: np.ndarray) -> Interactions:
         return Interactions.from_columns(

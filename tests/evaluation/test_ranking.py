@@ -50,7 +50,8 @@ def test_one_list_worked_out_by_hand() -> None:
     metrics = metrics_of(
         np.array([[7, 3, 5, 1]], np.int32), clicks([{3, 1, 9}], 10), cutoffs=(2, 4)
     )
-    at2, at4 = metrics[2], metrics[4]
+    at2 = metrics[2]
+    at4 = metrics[4]
     assert (at2.recall_capped, at2.recall, at2.precision) == (1 / 2, pytest.approx(1 / 3), 1 / 2)
     assert at2.ndcg == pytest.approx((1 / math.log2(3)) / (1 + 1 / math.log2(3)))
     assert (at4.recall_capped, at4.precision, at4.mrr, at4.hit_rate) == (
@@ -95,12 +96,12 @@ def test_every_metric_at_every_cutoff_equals_its_formula_and_users_without_targe
 
 def test_whole_evaluation_equals_sorting_with_buckets_and_skipped_users_counted() -> None:
     rng = np.random.default_rng(3)
-    n, m = 60, 47
-    U, V = (
-        rng.standard_normal((n, 5)).astype(np.float32),
-        rng.standard_normal((m, 5)).astype(np.float32),
-    )
-    history, targets = [], []
+    n = 60
+    m = 47
+    U = rng.standard_normal((n, 5)).astype(np.float32)
+    V = rng.standard_normal((m, 5)).astype(np.float32)
+    history = []
+    targets = []
     for k in range(n):
         chosen = rng.permutation(m)[: rng.integers(0, 20)].tolist()
         # every seventh user has no targets, some no history
@@ -173,7 +174,8 @@ def test_lists_of_the_same_two_items_cover_and_concentrate_as_they_should() -> N
 
 
 def test_bad_arguments_are_refused_with_their_value() -> None:
-    one, other = clicks([{0}], 3), clicks([{0}], 4)
+    one = clicks([{0}], 3)
+    other = clicks([{0}], 4)
     scores = dot_product(np.ones((1, 1), np.float32), np.ones((3, 1), np.float32))
     with pytest.raises(ValueError, match="same users and items"):
         evaluate_ranking(scores, history=one, targets=other, train_counts=np.ones(3, int))

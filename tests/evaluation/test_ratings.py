@@ -88,7 +88,8 @@ def test_buckets_have_equal_sizes_and_never_put_a_rarer_item_above_a_more_freque
     sizes = np.bincount(bucket, minlength=buckets)
     assert sizes.max() - sizes.min() <= 1
     for b in range(buckets - 1):
-        below, above = np.array(counts)[bucket <= b], np.array(counts)[bucket > b]
+        below = np.array(counts)[bucket <= b]
+        above = np.array(counts)[bucket > b]
         assert not len(below) or not len(above) or below.max() <= above.min()
 
 
@@ -99,7 +100,8 @@ def test_bucket_errors_are_the_errors_of_the_rows_in_the_bucket() -> None:
         for k in range(30)
         for j in rng.choice(23, 6, replace=False)
     ]
-    targets, counts = ratings(rows, num_users=30, num_items=23), rng.integers(0, 9, 23)
+    targets = ratings(rows, num_users=30, num_items=23)
+    counts = rng.integers(0, 9, 23)
     predictions = rng.uniform(1, 5, len(targets))
     rank = {
         j: position for position, j in enumerate(sorted(range(23), key=lambda j: (counts[j], j)))
@@ -121,7 +123,8 @@ def test_standard_error_covers_the_spread_over_redrawn_users() -> None:
     # than half as large.
     # With 300 redraws the ratio's own standard error is 4%; the bounds are 5 of them away.
     rng = np.random.default_rng(1)
-    rmse, claimed = [], []
+    rmse = []
+    claimed = []
     for _ in range(300):
         sigma = np.repeat(rng.choice([0.3, 1.5], 100), 40)
         targets = ratings(

@@ -71,10 +71,8 @@ def test_lists_equal_a_full_sort_with_few_distinct_scores_and_any_history(
 @pytest.mark.usefixtures("small_blocks")
 def test_dot_products_with_item_bias_are_ranked_over_many_blocks() -> None:
     rng = np.random.default_rng(0)
-    U, V = (
-        rng.standard_normal((50, 6)).astype(np.float32),
-        rng.standard_normal((21, 6)).astype(np.float32),
-    )
+    U = rng.standard_normal((50, 6)).astype(np.float32)
+    V = rng.standard_normal((21, 6)).astype(np.float32)
     bias = rng.standard_normal(21).astype(np.float32)
     history = [set(rng.choice(21, rng.integers(0, 21), replace=False).tolist()) for _ in range(50)]
     expected = by_sorting(U.astype(float) @ V.T.astype(float) + bias, history, 10)
@@ -129,6 +127,7 @@ def test_wrong_shapes_are_refused() -> None:
 def test_exchanged_users_get_the_scores_of_the_user_half_way_round_and_nobody_their_own(
     n: int,
 ) -> None:
-    U, V = np.eye(n, dtype=np.float32), np.eye(n, dtype=np.float32)  # user k's best item is k
+    U = np.eye(n, dtype=np.float32)
+    V = np.eye(n, dtype=np.float32)  # user k's best item is k
     lists = top_items(of_another_user(dot_product(U, V), n), history=clicks([set()] * n, n), k=1)
     assert lists[:, 0].tolist() == [(k + n // 2) % n for k in range(n)]

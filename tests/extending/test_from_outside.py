@@ -90,8 +90,10 @@ def asked(rows: int) -> Question:
 
 @pytest.mark.parametrize("rows", [1, 4])
 def test_a_kind_of_release_is_summed_bounded_noised_and_sent(rows: int) -> None:
-    rng, question = np.random.default_rng(1), asked(rows)
-    ptr, items = np.array([0, 2, 3, 5]), np.array([0, 3, 1, 0, 2], np.int32)
+    rng = np.random.default_rng(1)
+    question = asked(rows)
+    ptr = np.array([0, 2, 3, 5])
+    items = np.array([0, 3, 1, 0, 2], np.int32)
     c = rng.uniform(0.5, 1, 3 if rows == 1 else 5)
     X = rng.normal(size=(3, 3))
     reports = bounded(ptr, items, [RealBlock(c, X)], question.releases)

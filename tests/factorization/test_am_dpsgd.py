@@ -64,7 +64,8 @@ def test_a_release_is_the_sum_of_normalised_gradients_and_users_are_solved_once_
     """Second code, user by user: residuals from the current table, u from that of the outer step's
     start. The grid costs a hundredth."""
     dataset = planted(SHAPES["small"], seed=3)
-    ratings, d = dataset.interactions, 3
+    ratings = dataset.interactions
+    d = 3
     keys = (
         "model.dimension=3",
         "model.steps=1",
@@ -79,11 +80,13 @@ def test_a_release_is_the_sum_of_normalised_gradients_and_users_are_solved_once_
         ratings.num_items,
         EncoderSettings(2, least_share=0.0025, rarity=0.5, identity=0.7),
     ).toarray()
-    start, mean = np.asarray(counted.state["table"]), float(counted.state["mean"])
+    start = np.asarray(counted.state["table"])
+    mean = float(counted.state["mean"])
     for done, table in ((first, start), (second, np.asarray(first.state["table"]))):
         expected = np.zeros((X.shape[1], d + 1))
         for a, b in itertools.pairwise(ratings.user_ptr):
-            items, V = ratings.items[a:b], start[ratings.items[a:b], :d]
+            items = ratings.items[a:b]
+            V = start[ratings.items[a:b], :d]
             y = ratings.values[a:b] - mean - start[items, d]
             own = y.sum() / (len(y) + 3)
             u = np.append(np.linalg.solve(V.T @ V + 4 * np.eye(d), V.T @ (y - own)), 1.0)
@@ -131,7 +134,9 @@ PRINTED = (
 def test_as_printed_each_example_is_clipped_and_weighed_and_the_step_is_plain() -> None:
     """Second code of Alg. 6 l. 8 and 9, example by example."""
     dataset = planted(SHAPES["small"], seed=3)
-    ratings, d, radius = dataset.interactions, 3, 0.5
+    ratings = dataset.interactions
+    d = 3
+    radius = 0.5
     made = prepared_for(ratings, dataset.features, *PRINTED)
     counted, stepped = rounds_of(ratings, made)
     X = feature_rows(
@@ -139,11 +144,14 @@ def test_as_printed_each_example_is_clipped_and_weighed_and_the_step_is_plain() 
         ratings.num_items,
         EncoderSettings(1, least_share=0.0, rarity=0.5, identity=0.0),
     ).toarray()
-    table, mean = np.asarray(counted.state["table"]), float(counted.state["mean"])
+    table = np.asarray(counted.state["table"])
+    mean = float(counted.state["mean"])
     omega = np.maximum(np.asarray(counted.state["counts"]), 1) ** -0.25
-    expected, clipped = np.zeros((X.shape[1], d + 1)), 0
+    expected = np.zeros((X.shape[1], d + 1))
+    clipped = 0
     for a, b in itertools.pairwise(ratings.user_ptr):
-        items, V = ratings.items[a:b], table[ratings.items[a:b], :d]
+        items = ratings.items[a:b]
+        V = table[ratings.items[a:b], :d]
         y = ratings.values[a:b] - mean
         u = np.append(np.linalg.solve(V.T @ V + 4 * np.eye(d), V.T @ y), 0.0)
         for item, residual in zip(items, y - V @ u[:d], strict=True):
@@ -154,7 +162,8 @@ def test_as_printed_each_example_is_clipped_and_weighed_and_the_step_is_plain() 
     assert 0.05 < clipped / len(ratings.items) < 0.95  # both sides of Gamma_g are tried
     (released,) = stepped.answer.values.values()
     np.testing.assert_allclose(released * radius, expected, atol=1e-2 * np.abs(expected).max())
-    before, after = np.asarray(counted.state["E"]), np.asarray(stepped.state["E"])
+    before = np.asarray(counted.state["E"])
+    after = np.asarray(stepped.state["E"])
     np.testing.assert_allclose(
         after, before + 0.02 * (radius * released - 0.01 * X.T @ X @ before), atol=1e-9
     )

@@ -25,7 +25,8 @@ from fedrec.factorization.sampling.blocked_sgd import (
 from fedrec.numerics import threads
 from fedrec.numerics.normals import fill_normals
 
-ITEMS, USERS = 40, 30
+ITEMS = 40
+USERS = 30
 
 
 def some_ratings(seed: int) -> Interactions:
@@ -56,7 +57,8 @@ def plain_pass(
         for s in range(blocks.stripes):
             b = s * blocks.stripes + (s + turn) % blocks.stripes
             for e in range(blocks.starts[b], blocks.starts[b + 1]):
-                k, j = blocks.users[e], number_of[blocks.ranks[e]]
+                k = blocks.users[e]
+                j = number_of[blocks.ranks[e]]
                 residual = blocks.values[e] - U[k] @ V[j]
                 w = 1.0 if one.weights is None else one.weights[k]
                 step = one.rate * w * residual if abs(residual) <= one.cap else 0.0
@@ -94,18 +96,22 @@ def test_every_rating_is_in_one_block_and_blocks_of_a_round_share_no_row(
     )
     assert found == sorted(zip(ratings.users, ratings.items, ratings.values, strict=True))
     for turn in range(stripes):
-        users, items = set[int](), set[int]()
+        users = set[int]()
+        items = set[int]()
         for s in range(stripes):
             b = s * stripes + (s + turn) % stripes
             block = slice(blocks.starts[b], blocks.starts[b + 1])
-            mine, theirs = set(blocks.users[block].tolist()), set(blocks.ranks[block].tolist())
+            mine = set(blocks.users[block].tolist())
+            theirs = set(blocks.ranks[block].tolist())
             assert not mine & users
             assert not theirs & items
-            users, items = users | mine, items | theirs
+            users = users | mine
+            items = items | theirs
 
 
 def test_the_number_of_threads_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    ratings, found = some_ratings(3), list[bytes]()
+    ratings = some_ratings(3)
+    found = list[bytes]()
     for count in (1, 3):
         with ThreadPoolExecutor(count) as pool:
             monkeypatch.setattr(threads, "cores", lambda count=count: count)
@@ -123,7 +129,10 @@ def test_the_number_of_threads_does_not_show(monkeypatch: pytest.MonkeyPatch) ->
 def test_aggregated_noise_has_the_law_of_many_small_steps(wrong: float) -> None:
     """One step of time s, and 10 of s / 10, against a^10 theta + N(0, the 10 steps' variances): KS
     at level 1e-4; a third off fails."""
-    ridge, temperature, time, steps = 1.5, 0.7, 0.3, 10
+    ridge = 1.5
+    temperature = 0.7
+    time = 0.3
+    steps = 10
     part = time / steps
     a = math.exp(-2 * ridge * part)
     small = temperature * (1 - a**2) / (2 * ridge)
@@ -173,7 +182,8 @@ def test_a_row_met_late_gets_one_draw_for_all_the_time_since() -> None:
 def test_normals_are_normal_and_belong_to_their_counter() -> None:
     """KS at level 1e-4 on 2^18 draws, and on sums of pairs that share a radius or a counter; where
     counters differ, draws do."""
-    table, out = np.empty((1024, 256), np.float32), np.empty(256, np.float32)
+    table = np.empty((1024, 256), np.float32)
+    out = np.empty(256, np.float32)
     for row in range(1024):
         fill_normals(out, 256, 5, row, 9, 1)
         table[row] = out

@@ -53,17 +53,21 @@ def test_a_step_is_the_gradient_of_every_users_whole_loss_over_its_curvature() -
         "privacy.epsilon=inf",
     )  # fmt: skip
     first, second = train(made.recipe, loopback(clicks, made), made.recipe.begin())
-    V, a = np.asarray(first.state["table"], np.float64), CLICK_WEIGHT
+    V = np.asarray(first.state["table"], np.float64)
+    a = CLICK_WEIGHT
     lengths = np.diff(clicks.user_ptr)
     n = np.bincount(
         clicks.items, weights=(1 / np.sqrt(lengths))[clicks.users], minlength=clicks.num_items
     )
     omega = np.maximum(n, 1e-9) ** -0.25
     omega *= np.sqrt(n.sum() / (n @ omega**2))
-    change, gramian = np.zeros_like(V), np.zeros((3, 3))
+    change = np.zeros_like(V)
+    gramian = np.zeros((3, 3))
     for start, end in itertools.pairwise(clicks.user_ptr):
-        y, confidence = np.zeros(len(V)), np.ones(len(V))
-        y[clicks.items[start:end]], confidence[clicks.items[start:end]] = 1, 1 + a
+        y = np.zeros(len(V))
+        confidence = np.ones(len(V))
+        y[clicks.items[start:end]] = 1
+        confidence[clicks.items[start:end]] = 1 + a
         u = np.linalg.solve((V.T * confidence) @ V + 2 * np.eye(3), V.T @ (confidence * y))
         own = (y * (1 + a - a * (V @ u)) * omega)[:, None] * u
         scale = 1 / np.linalg.norm(own)

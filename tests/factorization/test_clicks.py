@@ -86,14 +86,16 @@ def dense_sums(question: Question, X: np.ndarray) -> dict[str, np.ndarray]:
     if question.step == "clicks/tastes":
         z = unit_rows(weighted[:, public["items"].astype(int)])
         return {"tastes": z.T @ z}
-    V, alpha = public["V"], float(public["confidence"])
+    V = public["V"]
+    alpha = float(public["confidence"])
     U = np.zeros((len(X), V.shape[1]))
     for k, x in enumerate(X):  # Hu et al. eq. 4 with confidences as a matrix
         C = np.diag(1 + alpha * x)
         U[k] = np.linalg.solve(
             V.T @ C @ V + float(public["ridge"]) * np.eye(V.shape[1]), V.T @ C @ x
         )
-    H, q = unit_rows(U), float(public["gramian_energy"])
+    H = unit_rows(U)
+    q = float(public["gramian_energy"])
     gramian = np.sqrt(q) * (H.T @ H)[np.triu_indices(V.shape[1])][None]
     return {"directions": np.sqrt(1 - q) * unit_rows(weighted).T @ H, "gramian": gramian}
 
@@ -159,7 +161,8 @@ def test_without_noise_a_step_solves_every_item_with_its_gram_taken_from_its_mea
     )
     values, E = np.linalg.eigh(np.triu(G) + np.triu(G, 1).T)
     G = (E * np.maximum(values, max(clicks.FLOOR / d, crowded / ITEMS))) @ E.T
-    w, rho = recipe.settings.damping * b / b.mean(), recipe.settings.coherence
+    w = recipe.settings.damping * b / b.mean()
+    rho = recipe.settings.coherence
     V = np.array(
         [
             np.linalg.solve(G + w[j] * (G + rho * np.outer(q[j], q[j])), q[j]) * b[j]
@@ -228,7 +231,8 @@ def test_the_symmetric_part_of_the_taste_gram_has_isometric_noise() -> None:
     """Within 4% on 300 pairs x 40 seeds (a standard error of 0.7%): std off the diagonal is the
     diagonal's over sqrt 2."""
     events = some_clicks()
-    recipe, draws = recipe_for(events, 5.0), []
+    recipe = recipe_for(events, 5.0)
+    draws = []
     recipe = ClickRecipe(recipe.plan, replace(recipe.settings, heads=(ITEMS, ITEMS)), recipe.facts)
     quiet = dense_sums(rounds_of(events, recipe)[1].question, dense(events))["tastes"]
     for seed in range(40):
@@ -253,7 +257,8 @@ GROUPS = 6
 def clicks_of_groups(num_users: int = 3000) -> tuple[Interactions, np.ndarray]:
     """Every item of 300 belongs to a group (300,), and every user: it clicks its own group's items
     four times as often. Items are less popular the later they come."""
-    rng, group = np.random.default_rng(4), np.arange(300) % GROUPS
+    rng = np.random.default_rng(4)
+    group = np.arange(300) % GROUPS
     chance = np.linspace(0.9, 0.05, 300) * np.where(
         group == np.arange(num_users)[:, None] % GROUPS, 1.0, 0.25
     )
@@ -310,7 +315,8 @@ def test_features_carry_weights_to_items_outside_of_the_gram() -> None:
 
 
 def test_whoever_has_no_vector_is_served_by_popularity_and_nobody_else() -> None:
-    counts, rng = np.arange(1.0, ITEMS + 1), np.random.default_rng(0)
+    counts = np.arange(1.0, ITEMS + 1)
+    rng = np.random.default_rng(0)
     V = np.where(np.arange(ITEMS)[:, None] < 20, rng.standard_normal((ITEMS, 4)), 0).astype(
         np.float32
     )
@@ -358,10 +364,12 @@ def test_settings_are_sane_for_any_public_facts(epsilon: float, users: int, item
 
 
 def test_shrunk_directions_come_closer_to_the_truth_than_the_sums_and_are_the_sums_without_noise() -> None:  # fmt: skip
-    rng, weights = np.random.default_rng(0), np.geomspace(0.5, 50, 300)
+    rng = np.random.default_rng(0)
+    weights = np.geomspace(0.5, 50, 300)
     truth = rng.standard_normal((300, 2)) @ rng.standard_normal((2, 8)) * 0.2 + 0.3
     sums = weights[:, None] * truth + 5 * rng.standard_normal(truth.shape)
-    raw, shrunk = sums / weights[:, None], clicks.shrunk_directions(sums, std=5.0, weights=weights)
+    raw = sums / weights[:, None]
+    shrunk = clicks.shrunk_directions(sums, std=5.0, weights=weights)
     assert np.mean((shrunk - truth) ** 2) < 0.1 * np.mean((raw - truth) ** 2)
     exact = clicks.shrunk_directions(weights[:, None] * truth, std=0.0, weights=weights)
     np.testing.assert_allclose(exact, truth, atol=0.02)
@@ -369,7 +377,8 @@ def test_shrunk_directions_come_closer_to_the_truth_than_the_sums_and_are_the_su
 
 def test_two_releases_of_the_same_sum_are_weighed_by_their_noise() -> None:
     """The least variance that a mean of both can have; without noise both say the same."""
-    one, other = np.array([1.0, 2.0]), np.array([3.0, 4.0])
+    one = np.array([1.0, 2.0])
+    other = np.array([3.0, 4.0])
     mean, std = clicks.averaged(one, 1.0, other, 2.0)
     np.testing.assert_allclose(mean, 0.8 * one + 0.2 * other)
     assert std == pytest.approx(np.sqrt(1 / (1 / 1.0**2 + 1 / 2.0**2)))
@@ -499,7 +508,8 @@ def test_weights_beside_vectors_count_by_the_part_of_all_clicks_that_they_see(
     recipe = recipe_for(events, 5.0)
     recipe = ClickRecipe(recipe.plan, replace(recipe.settings, heads=(10, 10)), recipe.facts)
     last = rounds_of(events, recipe)[-1].state
-    model, counts = recipe.model(last), np.asarray(last["counts"])
+    model = recipe.model(last)
+    counts = np.asarray(last["counts"])
     assert isinstance(model, ClickModel)
     assert model.blend == pytest.approx(0.65 * counts[last["head"]].sum() / counts.sum())
 
@@ -547,7 +557,8 @@ def test_without_noise_the_gram_is_asked_for_once(monkeypatch: pytest.MonkeyPatc
     """Where few people have few of its items; again it would say the same."""
     events = some_clicks(num_users=18)
     recipe = recipe_for(events, np.inf)
-    first, steps = ["clicks/counts", "clicks/tastes"], ["clicks/step"] * len(recipe.settings.steps)
+    first = ["clicks/counts", "clicks/tastes"]
+    steps = ["clicks/step"] * len(recipe.settings.steps)
     monkeypatch.setattr(click_choices, "AGAIN", (2.0, 0.0))
     for held, more in ((math.inf, []), (0.0, steps)):
         monkeypatch.setattr(click_choices, "SPARSE", held)

@@ -22,7 +22,8 @@ from fedrec.settings import load
 def planted_clicks(users: int, items: int, per_user: int, seed: int) -> Interactions:
     """Six tastes, popularity as Zipf's law; everybody clicks `per_user` items by both."""
     rng = np.random.default_rng(seed)
-    tastes, of = rng.standard_normal((users, 6)), rng.standard_normal((items, 6))
+    tastes = rng.standard_normal((users, 6))
+    of = rng.standard_normal((items, 6))
     logits = 1.2 * tastes @ of.T / np.sqrt(6) * 2 - np.log(np.arange(items) + 5.0)
     order = np.argsort(-(logits + rng.gumbel(size=logits.shape)), axis=1)[:, :per_user]
     owner = np.repeat(np.arange(users), per_user)
@@ -39,7 +40,8 @@ def planted_clicks(users: int, items: int, per_user: int, seed: int) -> Interact
 
 def ndcg(recipe: str, events: Interactions, epsilon: float) -> float:
     """NDCG@20 on validation, mean over three noise seeds."""
-    split, found = random_split(events, seed=1), []
+    split = random_split(events, seed=1)
+    found = []
     known = split.train
     facts = PublicFacts(known.num_users, known.num_items, "clicks", (0.0, 1.0), None, Streams(1))
     for seed in (1, 2, 3):

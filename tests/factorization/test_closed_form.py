@@ -36,7 +36,8 @@ def test_the_projected_update_solves_with_the_ridge_after_projection() -> None:
 
 def test_without_noise_both_are_the_ridge_solution() -> None:
     rng = np.random.default_rng(1)
-    U, V = rng.standard_normal((30, 4)), rng.standard_normal((7, 4))
+    U = rng.standard_normal((30, 4))
+    V = rng.standard_normal((7, 4))
     A = np.broadcast_to(U.T @ U, (7, 4, 4))
     b = V @ U.T @ U
     statistics = ItemStatistics(pack(A), b)

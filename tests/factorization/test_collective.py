@@ -98,8 +98,10 @@ def test_feature_vectors_solve_equation_3(side: Side) -> None:
 def test_the_item_update_minimises_the_collective_loss(side: Side) -> None:
     """Alg. 1 l. 9-11 at a positive definite A_j: no step away from v_j lowers eq. (1)."""
     rng = np.random.default_rng(2)
-    V, half = rng.standard_normal((4, 2)), rng.standard_normal((4, 2, 2))
-    A, b = half @ half.transpose(0, 2, 1), rng.standard_normal((4, 2))
+    V = rng.standard_normal((4, 2))
+    half = rng.standard_normal((4, 2, 2))
+    A = half @ half.transpose(0, 2, 1)
+    b = rng.standard_normal((4, 2))
     moved = collective.item_update(
         ItemStatistics(pack(A), b), [collective.exact_statistics(side, V)], ridge=0.3
     )
@@ -136,9 +138,11 @@ def test_planted_public_users_bring_private_training_closer_to_the_truth() -> No
     off the error on unseen ratings."""
     dataset = planted(dataclasses.replace(SHAPES["small"], users=1_500, events=37_500), seed=1)
     dataset = with_users_made_public(dataset, share=2 / 3, key=Streams(1).key("public-users"))
-    everything, facts = dataset.interactions, facts_of(dataset.interactions, dataset.features)
+    everything = dataset.interactions
+    facts = facts_of(dataset.interactions, dataset.features)
     unseen = np.random.default_rng(1).random(len(everything)) < 0.1
-    seen, asked = everything.select(~unseen), everything.select(unseen)
+    seen = everything.select(~unseen)
+    asked = everything.select(unseen)
     errors = []
     for overrides in (
         ["recipe=published", "model.encoder=id", "model.dimension=4", "model.steps=3", *PLAIN],

@@ -27,7 +27,8 @@ from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load
 
-ITEMS, d = 25, 4
+ITEMS = 25
+d = 4
 LOSSES: dict[str, Loss] = {
     "plain": Logistic(0.0),
     "weighed": Logistic(5.0),
@@ -99,12 +100,11 @@ def test_everywhere_is_the_mean_slope_and_curvature_under_a_normal(
     """Against a sum over 4,001 points of +-8 standard deviations; nine nodes leave an error of
     0.0012 at a spread of 2."""
     z = np.linspace(-8, 8, 4_001)
-    p, h = np.exp(-(z**2) / 2), 1e-4
+    p = np.exp(-(z**2) / 2)
+    h = 1e-4
     s = centre + spread * z
-    slopes, curvatures = (
-        (f(loss, s + h) - f(loss, s - h)) / (2 * h),
-        (f(loss, s + h) - 2 * f(loss, s) + f(loss, s - h)) / h**2,
-    )
+    slopes = (f(loss, s + h) - f(loss, s - h)) / (2 * h)
+    curvatures = (f(loss, s + h) - 2 * f(loss, s) + f(loss, s - h)) / h**2
     slope, curvature = loss.everywhere(np.array([centre]), np.array([spread]))
     np.testing.assert_allclose(
         [slope[0], curvature[0]], [p @ slopes / p.sum(), p @ curvatures / p.sum()], atol=2e-3
@@ -120,7 +120,8 @@ def test_intercepts_are_the_best_scores_of_users_who_are_all_alike(loss: Loss, r
 
 
 def test_with_squares_a_user_solves_the_problem_of_hu_koren_and_volinsky() -> None:
-    events, V = some_clicks(), np.random.default_rng(1).standard_normal((ITEMS, d))
+    events = some_clicks()
+    V = np.random.default_rng(1).standard_normal((ITEMS, d))
     catalogue = Catalogue(V.T @ V, np.zeros(d))
     ours = convex_client.user_vectors(
         events, V, np.zeros(ITEMS), catalogue, Quadratic(20.0), ridge=3.0
@@ -134,8 +135,10 @@ def test_a_user_finds_the_minimum_of_its_own_problem(loss: Loss) -> None:
     """A general minimiser, per user, of the objective as it is written.
 
     Six passes leave less than 1% of the first pass's gain."""
-    rng, events = np.random.default_rng(2), some_clicks(num_users=6)
-    V, b = 0.7 * rng.standard_normal((ITEMS, d)), rng.standard_normal(ITEMS) - 2
+    rng = np.random.default_rng(2)
+    events = some_clicks(num_users=6)
+    V = 0.7 * rng.standard_normal((ITEMS, d))
+    b = rng.standard_normal(ITEMS) - 2
     catalogue = Catalogue(V.T @ V / 4, V.T @ rng.random(ITEMS))
     U = convex_client.user_vectors(events, V, b, catalogue, loss, ridge=0.5)
     for k, (start, stop) in enumerate(itertools.pairwise(events.user_ptr)):
@@ -155,12 +158,10 @@ def test_two_moments_of_a_normal_population_give_the_gradient_of_all_that_is_no_
 ) -> None:
     """Stein's lemma, within five standard errors of the sum over 20,000 drawn users."""
     rng = np.random.default_rng(3)
-    mean, root, v, b = (
-        rng.standard_normal(d) / 3,
-        rng.standard_normal((d, d)) / 3,
-        rng.standard_normal((1, d)),
-        np.array([-2.0]),
-    )
+    mean = rng.standard_normal(d) / 3
+    root = rng.standard_normal((d, d)) / 3
+    v = rng.standard_normal((1, d))
+    b = np.array([-2.0])
     U = mean + rng.standard_normal((20_000, d)) @ root.T
     s = U @ v[0] + b
     each = (s if isinstance(loss, Quadratic) else 1 / (1 + np.exp(-s)))[:, None] * U
@@ -181,10 +182,8 @@ def test_without_noise_a_release_is_the_gradient_of_the_dense_algorithm(keys: li
 
     Equal up to the grid, on which numbers are cut towards zero."""
     events = some_clicks()
-    made, loss = (
-        prepared_for(events, "privacy.epsilon=inf", "model.dimension=3", *keys),
-        Logistic(float("0" if not keys else "4")),
-    )
+    made = prepared_for(events, "privacy.epsilon=inf", "model.dimension=3", *keys)
+    loss = Logistic(float("0" if not keys else "4"))
     if len(keys) == 2:
         loss = Quadratic(20.0)  # type: ignore[assignment]
     done = rounds_of(events, made)[-1]
@@ -196,12 +195,11 @@ def test_without_noise_a_release_is_the_gradient_of_the_dense_algorithm(keys: li
         events, public["V"], public["intercepts"], catalogue, loss, float(public["ridge"])
     )
     x = U / np.maximum(np.linalg.norm(U, axis=1, keepdims=True), public["radius"])
-    slopes, limit = (
-        loss.clicked(x * public["radius"] @ public["V"].T + public["intercepts"])[0],
-        1 + loss.click_weight,
-    )
+    slopes = loss.clicked(x * public["radius"] @ public["V"].T + public["intercepts"])[0]
+    limit = 1 + loss.click_weight
     W = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-300)
-    q, with_one = convex_client.POPULATION, np.column_stack([np.ones(len(x)), x])[X.any(axis=1)]
+    q = convex_client.POPULATION
+    with_one = np.column_stack([np.ones(len(x)), x])[X.any(axis=1)]
     expected = {
         "slopes": np.sqrt(1 - q) * (W * np.clip(slopes, -limit, limit) / limit).T @ x,
         "population": np.sqrt(q) / 2 * (with_one.T @ with_one)[np.triu_indices(4)][None],

@@ -27,19 +27,20 @@ def test_every_fold_is_solved_as_if_its_ratings_had_not_been_given(width: int, f
     fold, as the second code."""
     rng = np.random.default_rng(1)
     mine = ratings_of([0, 1, 4, 6, 25], 30, rng)
-    phi, variance, t = (
-        rng.standard_normal((30, 6)),
-        rng.uniform(0.2, 2, 30),
-        rng.standard_normal(len(mine)),
-    )
+    phi = rng.standard_normal((30, 6))
+    variance = rng.uniform(0.2, 2, 30)
+    t = rng.standard_normal(len(mine))
     found = cross_fit(mine, phi, t, variance, width=width, folds=folds)
     expected = np.zeros((5 * folds, width))
     for e, user in enumerate(mine.users):
         fold = mine.items[e] % folds
         others = np.flatnonzero((mine.users == user) & (mine.items % folds != fold))
-        X, v = phi[mine.items[others]], variance[mine.items[others]]
+        X = phi[mine.items[others]]
+        v = variance[mine.items[others]]
         S = np.linalg.inv(np.eye(6) + (X / v[:, None]).T @ X)
-        w, x, own = S @ (X.T @ (t[others] / v)), phi[mine.items[e]], variance[mine.items[e]]
+        w = S @ (X.T @ (t[others] / v))
+        x = phi[mine.items[e]]
+        own = variance[mine.items[e]]
         expected[user * folds + fold] = w[:width]
         np.testing.assert_allclose(found.residuals[e], t[e] - x @ w, rtol=0, atol=1e-10)
         np.testing.assert_allclose(
@@ -51,11 +52,9 @@ def test_every_fold_is_solved_as_if_its_ratings_had_not_been_given(width: int, f
 def test_a_user_is_solved_alike_in_any_batch() -> None:
     rng = np.random.default_rng(2)
     mine = ratings_of([3, 40, 9, 12], 50, rng)
-    phi, variance, t = (
-        rng.standard_normal((50, 8)),
-        rng.uniform(0.2, 2, 50),
-        rng.standard_normal(len(mine)),
-    )
+    phi = rng.standard_normal((50, 8))
+    variance = rng.uniform(0.2, 2, 50)
+    t = rng.standard_normal(len(mine))
     whole = cross_fit(mine, phi, t, variance, width=8, folds=4)
     for user in range(4):
         a, b = mine.user_ptr[user : user + 2]
@@ -73,9 +72,12 @@ def test_at_the_truth_the_step_is_zero_though_the_noise_is_believed_to_be_twice_
     30,000 products of two independent numbers of mean square s each: their mean passes 4 s /
     sqrt(30,000) with probability 1e-4.
     """
-    rng, items, folds = np.random.default_rng(3), 12, 4
+    rng = np.random.default_rng(3)
+    items = 12
+    folds = 4
     mine = ratings_of([5] * 6000, items, rng)
-    phi, W = 0.5 * rng.standard_normal((items, 8)), rng.standard_normal((6000, 8))
+    phi = 0.5 * rng.standard_normal((items, 8))
+    W = rng.standard_normal((6000, 8))
     t = np.einsum("ed,ed->e", W[mine.users], phi[mine.items]) + rng.standard_normal(len(mine))
     owners = mine.users * folds + mine.items % folds
     found = cross_fit(mine, phi, t, np.full(items, 0.5), width=8, folds=folds)
@@ -96,7 +98,9 @@ def test_shapes_that_do_not_fit_are_refused_before_compiled_code(width: int) -> 
     """A width beyond the directions would be read past the end of the array: it comes from the
     server."""
     mine = ratings_of([3, 8], 10, np.random.default_rng(4))
-    phi, t, variance = np.ones((10, 6)), np.zeros(len(mine)), np.ones(10)
+    phi = np.ones((10, 6))
+    t = np.zeros(len(mine))
+    variance = np.ones(10)
     with pytest.raises(ValueError, match="do not fit"):
         cross_fit(mine, phi, t, variance, width=width, folds=2)
     for bad in ((phi[:9], t, variance), (phi, t[:-1], variance), (phi, t, variance[:-1])):

@@ -33,8 +33,10 @@ def test_the_server_learns_around_the_rounded_numbers_that_devices_had() -> None
         data.num_users, data.num_items, data.kind, data.value_range, world.features, Streams(1)
     )
     prepared = prepare(load(None, ["privacy.epsilon=20"]), facts)
-    recipe, ledger = prepared.recipe, Ledger(prepared.plan.guarantee)
-    state, steps = recipe.begin(), 0
+    recipe = prepared.recipe
+    ledger = Ledger(prepared.plan.guarantee)
+    state = recipe.begin()
+    steps = 0
     for done in train(
         recipe, Loopback(data, prepared.steps, prepared.plan, Streams(1), ledger), state
     ):
@@ -101,7 +103,8 @@ def test_lists_of_rated_items_are_better_than_popularity() -> None:
     """Planted ratings of people who choose by taste: 4,000 users, epsilon 5, fixed seeds."""
     world = planted(PlantedShape(users=4000, items=300, events=160_000, selectivity=6.0), seed=2)
     unseen = np.random.default_rng(1).random(len(world.interactions)) < 0.1
-    seen, asked = world.interactions.select(~unseen), world.interactions.select(unseen)
+    seen = world.interactions.select(~unseen)
+    asked = world.interactions.select(unseen)
     facts = PublicFacts(
         seen.num_users, seen.num_items, seen.kind, seen.value_range, world.features, Streams(1)
     )
@@ -113,10 +116,8 @@ def test_lists_of_rated_items_are_better_than_popularity() -> None:
         Loopback(seen, prepared.steps, prepared.plan, Streams(1), ledger),
         prepared.recipe.begin(),
     )
-    ranker, counts = (
-        ranker_of(prepared.recipe.model(last.state)),
-        np.bincount(seen.items, minlength=seen.num_items),
-    )
+    ranker = ranker_of(prepared.recipe.model(last.state))
+    counts = np.bincount(seen.items, minlength=seen.num_items)
     ours = dot_product(
         np.asarray(ranker.user_vectors(seen), np.float32),
         np.asarray(ranker.item_vectors, np.float32),

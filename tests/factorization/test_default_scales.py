@@ -8,7 +8,8 @@ from fedrec.factorization.default_ratings.client import units_of
 from fedrec.factorization.default_ratings.scales import StepScales
 from fedrec.federation.messages import Release
 
-ENERGY, SIZES = 0.03, ((1.0, 1.0),)
+ENERGY = 0.03
+SIZES = ((1.0, 1.0),)
 TRUE = np.array([1.0, 0.5, 0.4, 0.1, 0.006, 0.03, 0.2, 0.02])
 """One, ratio, mean square of a residual, excess of the noise, what tastes add times what there is
 to add, its square, two mean squares of directions."""

@@ -38,9 +38,12 @@ def test_a_training_downloads_less_than_a_fifth_of_its_arrays(kind: Kind, epsilo
     link = Loopback(
         data, prepared.steps, prepared.plan, Streams(1), Ledger(prepared.plan.guarantee)
     )
-    sent, held, earlier = 0, 0, {}
+    sent = 0
+    held = 0
+    earlier = {}
     for done in train(prepared.recipe, link, prepared.recipe.begin()):
         public = done.question.public
         sent += sum(map(len, coded(public, earlier).values()))
-        held, earlier = held + sum(array.nbytes for array in public.values()), public
+        held = held + sum(array.nbytes for array in public.values())
+        earlier = public
     assert 0 < 5 * sent < held, (sent, held)

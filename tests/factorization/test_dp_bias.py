@@ -58,11 +58,9 @@ def test_a_report_of_residuals_holds_what_it_says_of_one_user() -> None:
         num_items=4,
         value_range=(1.0, 5.0),
     )
-    bias, variance, omega = (
-        np.array([0.5, -0.2, 0.3, 0.1]),
-        np.array([0.0, 0.1, 0.2, 0.3]),
-        np.array([1.0, 2.0, 3.0, 0.5]),
-    )
+    bias = np.array([0.5, -0.2, 0.3, 0.1])
+    variance = np.array([0.0, 0.1, 0.2, 0.3])
+    omega = np.array([1.0, 2.0, 3.0, 0.5])
     numbers = {"mean": 0.25, "own": 0.2, "noise": 0.8, "kappa": 0.35}
     public = {"bias": bias, "variance": variance, "omega": omega} | {
         name: np.array(number) for name, number in numbers.items()
@@ -82,7 +80,8 @@ def test_a_report_of_residuals_holds_what_it_says_of_one_user() -> None:
         (omega[j] * (value - own), omega[j] * 0.35) for value, j in zip(x, (0, 1, 3), strict=True)
     ]
     unit = math.sqrt((1 - dp_bias.MOMENTS) / sum(a * a + b * b for a, b in raw))
-    mean, s2 = sum(x) / 3, sum((value - sum(x) / 3) ** 2 for value in x) / 2
+    mean = sum(x) / 3
+    s2 = sum((value - sum(x) / 3) ** 2 for value in x) / 2
     moments = [1.0, s2 / 3.0, (mean**2 - s2 / 3) / 1.5]
 
     def real(place: int) -> np.ndarray:
@@ -106,7 +105,8 @@ def test_without_noise_the_variances_that_were_planted_are_found() -> None:
     """Scale .5 to 5, mapped to [-2, 2]: std .4 of users' means, and .75 and .45 of noise and tastes
     together; few ratings at its ends."""
     shape = dataclasses.replace(shape_of_sizes(6_000, 200, 150_000), mean=2.75)
-    events, truth = planted(shape, seed=2).interactions, planted_truth(shape, seed=2)
+    events = planted(shape, seed=2).interactions
+    truth = planted_truth(shape, seed=2)
     _, state = trained(["recipe=dp-bias", "privacy.epsilon=inf"], events)
     unit = (4 / 4.5) ** 2
     assert float(state["own"]) == pytest.approx(unit * 0.4**2, rel=0.15)
@@ -129,10 +129,8 @@ def test_it_is_near_the_biases_without_privacy_and_never_far_above_the_mean(
     )
     targets = split.validation.targets
     plain = item_user_bias(split.train).predict(targets.users, targets.items)
-    best, spread = (
-        float(np.sqrt(np.mean((plain - targets.values) ** 2))),
-        float(np.std(targets.values)),
-    )
+    best = float(np.sqrt(np.mean((plain - targets.values) ** 2)))
+    spread = float(np.std(targets.values))
     models = {
         e: trained(["recipe=dp-bias", f"privacy.epsilon={e}"], split.train)[0]
         for e in ("0.05", "1", "5", "inf")

@@ -16,7 +16,8 @@ from fedrec.factorization.item_statistics import ItemStatistics
 from fedrec.numerics.packed import pack
 
 Floats = npt.NDArray[np.floating]
-M, D = 12, 4
+M = 12
+D = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +37,8 @@ def some_examples(seed: int = 0) -> Examples:
 
 def statistics_of(e: Examples) -> ItemStatistics:
     """AM-SSP eq. 5, written as it stands."""
-    A, b = np.zeros((M, D, D)), np.zeros((M, D))
+    A = np.zeros((M, D, D))
+    b = np.zeros((M, D))
     for u, j, y in zip(e.U, e.items, e.y, strict=True):
         A[j] += np.outer(u, u)
         b[j] += y * u
@@ -65,12 +67,10 @@ def test_residuals_are_gram_times_embedding_minus_moment_plus_ridge() -> None:
     rng = np.random.default_rng(4)
     for d in (1, 2, 7, 16, 33):
         A = rng.standard_normal((5, d, d))
-        A, b, V, ridge = (
-            A + A.transpose(0, 2, 1),
-            rng.standard_normal((5, d)),
-            rng.standard_normal((3, d)),
-            rng.random(5),
-        )
+        A = A + A.transpose(0, 2, 1)
+        b = rng.standard_normal((5, d))
+        V = rng.standard_normal((3, d))
+        ridge = rng.random(5)
         chosen = np.array([4, 0, 2])
         R, losses = gradient.residuals(ItemStatistics(pack(A), b), V, ridge=ridge, items=chosen)
         np.testing.assert_allclose(
@@ -200,7 +200,8 @@ def test_mini_batches_move_only_the_features_of_their_items_and_depend_on_the_st
 
 def test_ssp1_with_the_same_statistics_each_time_is_ssp2() -> None:
     inputs, theta = a_start()
-    statistics, descent = statistics_of(some_examples()), Descent(steps=6, rate=Constant(0.01))
+    statistics = statistics_of(some_examples())
+    descent = Descent(steps=6, rate=Constant(0.01))
     rng = np.random.default_rng(0)
     once = gradient.ssp2(theta, inputs, statistics, descent=descent, ridge=1.0, rng=rng)
     fresh = gradient.ssp1(
@@ -214,7 +215,8 @@ def test_ssp1_asks_for_each_release_once_in_order_and_for_no_more_than_were_paid
     resamples: int,
 ) -> None:
     inputs, theta = a_start()
-    statistics, asked = statistics_of(some_examples()), list[int]()
+    statistics = statistics_of(some_examples())
+    asked = list[int]()
 
     def release(turn: int) -> ItemStatistics:
         asked.append(turn)
@@ -249,7 +251,8 @@ def test_a_descent_that_diverges_says_so_with_a_remedy() -> None:
 
 def test_impossible_plans_are_refused_with_their_numbers() -> None:
     inputs, theta = a_start()
-    statistics, rng = statistics_of(some_examples()), np.random.default_rng(0)
+    statistics = statistics_of(some_examples())
+    rng = np.random.default_rng(0)
     with pytest.raises(ValueError, match="found 3 and 0"):
         Descent(steps=3, rate=Constant(0.1), batch_items=0)
     descent = Descent(steps=7, rate=Constant(0.1))

@@ -7,7 +7,8 @@ import pytest
 
 from fedrec.factorization.default_clicks.gram_pairs import denoised, stands_out
 
-K, STD = 60, 1.0
+K = 60
+STD = 1.0
 EDGE = STD * math.sqrt(2 * K)
 
 

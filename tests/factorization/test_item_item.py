@@ -105,7 +105,8 @@ def test_most_of_the_noise_is_taken_out_of_pairs_and_most_of_tastes_is_left() ->
     """A hundred tastes from a tenth of the noise's edge to three times it, five draws: the estimate
     is nearer to them than zero, than what was released, and than eigenvalues cut at the edge. Of
     noise alone a twentieth of its squared norm is left at most: the worst of 20 draws."""
-    size, std = 200, 1.0
+    size = 200
+    std = 1.0
     directions = np.linalg.qr(np.random.default_rng(3).standard_normal((size, 100)))[0]
     truth = directions * np.geomspace(2, 60, 100) @ directions.T
 
@@ -119,7 +120,8 @@ def test_most_of_the_noise_is_taken_out_of_pairs_and_most_of_tastes_is_left() ->
 
     for seed in range(5):
         released = truth + noise(std, size, seed)
-        cut, ours = denoised(released, noise_std=std, rank=size), error(estimate(released))
+        cut = denoised(released, noise_std=std, rank=size)
+        ours = error(estimate(released))
         assert ours < 0.98 * error((cut.vectors * cut.shrunk) @ cut.vectors.T)
         assert ours < 0.7 * min(error(released), error(np.zeros((size, size))))
     for seed in range(20):
@@ -130,7 +132,8 @@ def test_most_of_the_noise_is_taken_out_of_pairs_and_most_of_tastes_is_left() ->
 def test_where_pairs_say_less_than_noise_would_popularity_is_all_that_is_left() -> None:
     """p p' itself, and a diagonal that is not p; and noise alone, half of whose draws have less
     energy than expected: fewer than 3 of 20 with probability 2e-4."""
-    popular, diagonal = np.geomspace(10, 1, K), np.linspace(5, 1, K)
+    popular = np.geomspace(10, 1, K)
+    diagonal = np.linspace(5, 1, K)
     pairs = np.outer(popular, popular) / 100
     Q = shared(pairs, diagonal, popular, noise_std=5.0, clicks=8.0).Q
     np.testing.assert_allclose(off_diagonal(Q @ Q.T), off_diagonal(pairs), atol=1e-9)
@@ -144,7 +147,8 @@ def test_where_pairs_say_less_than_noise_would_popularity_is_all_that_is_left() 
 def test_two_directions_that_stand_out_bring_in_nothing_of_the_noise_beside_them() -> None:
     """Of 20 draws the mean of what is left beside the two is 2e-4 of the noise's energy; where the
     energy of the two counted for all, 3.6e-3."""
-    size, ones = 200, np.full(200, 10.0)
+    size = 200
+    ones = np.full(200, 10.0)
     directions = np.linalg.qr(np.random.default_rng(3).standard_normal((size, 2)))[0]
     left = []
     for seed in range(20):
@@ -159,10 +163,14 @@ def test_two_directions_that_stand_out_bring_in_nothing_of_the_noise_beside_them
 def test_directions_that_stand_out_are_as_long_as_what_they_are_made_of_says() -> None:
     """Twenty beyond the noise's edge, on average over draws: what is made of them is within 5% of
     what the truth has along their eigenvectors, an eighth less than their eigenvalues."""
-    size, ones, rng = 200, np.full(200, 1e3), np.random.default_rng(3)
+    size = 200
+    ones = np.full(200, 1e3)
+    rng = np.random.default_rng(3)
     directions = np.linalg.qr(rng.standard_normal((size, 20)))[0]
     truth = directions * np.linspace(28, 40, 20) @ directions.T
-    made, true, released = [], [], []
+    made = []
+    true = []
+    released = []
     for seed in range(10):
         seen = truth + noise(1.0, size, seed)
         Q = shared(seen, ones, 0.01 * ones, noise_std=1.0, clicks=1e9).Q
@@ -181,7 +189,8 @@ def test_the_more_directions_stand_out_the_more_is_made_of_those_that_do_not(
 ) -> None:
     """Sixty directions inside the noise's edge, beside few or many outside
     of it: eigenvalues of what is made of them, over those without `FEW`."""
-    size, ones = 200, np.full(200, 1e3)
+    size = 200
+    ones = np.full(200, 1e3)
     directions = np.linalg.qr(np.random.default_rng(4).standard_normal((size, standing_out + 60)))[
         0
     ]
@@ -198,7 +207,8 @@ def test_the_more_directions_stand_out_the_more_is_made_of_those_that_do_not(
 def of_few_people(*, groups: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Gram over 1,000 items and their counts, of 200 people who click by popularity alone, within
     their own of so many groups of items."""
-    rng, size = np.random.default_rng(seed), 1000
+    rng = np.random.default_rng(seed)
+    size = 1000
     popular = np.arange(1, size + 1.0) ** -0.8
     rows = np.zeros((200, size))
     for row in rows:
@@ -210,7 +220,8 @@ def of_few_people(*, groups: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_a_spectrum_of_few_users_ends_at_its_edge_and_beyond_that_of_many() -> None:
     """Of 100 users' vectors over 400 items that have nothing in common, less the diagonal."""
-    users, size = 100, 400
+    users = 100
+    size = 400
     _, edge = Chance(variance=1.0, every=1.0, user=users**-0.5).edges(size)
     for seed in range(5):
         rows = np.random.default_rng(seed).standard_normal((users, size))
@@ -242,7 +253,8 @@ def test_few_people_who_click_by_popularity_alone_make_few_directions(
 def of_content(size: int, seed: int = 5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Features (size, 40), popularity, and pairs that popularity and features make, l = .02."""
     rng = np.random.default_rng(seed)
-    F, popular = rng.standard_normal((size, 40)), rng.uniform(5, 15, size)
+    F = rng.standard_normal((size, 40))
+    popular = rng.uniform(5, 15, size)
     taste = np.column_stack([np.ones(size), 0.4 * F[:, :6]]) * popular[:, None]
     return F, popular, 0.02 * taste @ taste.T
 
@@ -257,7 +269,8 @@ def test_where_noise_hides_what_features_hold_they_are_taken_if_asked_to() -> No
     other = np.linalg.qr(np.random.default_rng(6).standard_normal(basis.shape))[0]
     taken = {False: 0, True: 0}
     for seed, if_hidden in product(range(20), taken):
-        hidden, shown = pairs + noise(300.0, 240, seed), pairs + noise(0.5, 240, seed)
+        hidden = pairs + noise(300.0, 240, seed)
+        shown = pairs + noise(0.5, 240, seed)
         taken[if_hidden] += tells(basis, hidden, 300.0**2 / 2, if_hidden=if_hidden)
         assert tells(basis, shown, 0.5**2 / 2, if_hidden=if_hidden)
         assert not tells(other, shown, 0.5**2 / 2, if_hidden=if_hidden)
@@ -268,16 +281,19 @@ def test_features_tell_what_noise_hides_and_others_change_nothing() -> None:
     """Six tastes that public features explain, of seven tenths of the noise's edge, five draws:
     less than half the squared error, in and outside of the Gram, of what is told without features.
     Features of other items change no byte."""
-    size, told = 240, 200
+    size = 240
+    told = 200
     F, popular, truth = of_content(size)
-    p, content = popular[:told], F[:told]
+    p = popular[:told]
+    content = F[:told]
     for seed in range(5):
         gram = truth[:told, :told] + noise(5.0, told, seed)
 
         def found(features: np.ndarray | None, gram: np.ndarray = gram) -> Pairs:
             return shared(gram, 1e3 * p, p, noise_std=5.0, clicks=1e6, content=features)
 
-        ours, without = found(content), found(None)
+        ours = found(content)
+        without = found(None)
         of_ours, of_none = (
             np.sum(off_diagonal(pairs.Q @ pairs.Q.T - truth[:told, :told]) ** 2)
             for pairs in (ours, without)
@@ -304,7 +320,8 @@ def test_an_item_outside_of_the_gram_has_the_row_that_its_features_make() -> Non
 
 
 def test_what_stands_on_the_diagonal_says_nothing_of_pairs() -> None:
-    gram, diagonal = some_gram(), np.diag(some_gram())
+    gram = some_gram()
+    diagonal = np.diag(some_gram())
     released = gram + noise(2.0, K)
     ours, others = (
         shared(known, diagonal, diagonal, noise_std=2.0, clicks=8.0).Q
@@ -318,7 +335,8 @@ def test_people_who_click_by_popularity_alone_are_seen_to_do_so(exponent: float)
     """Without any noise but that of who happened to click, the estimate of pairs has less than half
     the squared error of the pairs themselves, also where clicks are weighed: two draws of .36 and
     .34."""
-    rng, popularity = np.random.default_rng(7), np.geomspace(0.4, 0.02, K)
+    rng = np.random.default_rng(7)
+    popularity = np.geomspace(0.4, 0.02, K)
     omega = popularity**-exponent
 
     def gram(users: int) -> np.ndarray:
@@ -326,7 +344,8 @@ def test_people_who_click_by_popularity_alone_are_seen_to_do_so(exponent: float)
         Z = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-9)
         return np.asarray(Z.T @ Z)
 
-    seen, truth = gram(1000), gram(200_000) / 200
+    seen = gram(1000)
+    truth = gram(200_000) / 200
     Q = shared(seen, np.diag(seen), np.diag(seen), noise_std=0, clicks=float(popularity.sum())).Q
     error, usual = (float(np.sum(off_diagonal(found - truth) ** 2)) for found in (Q @ Q.T, seen))
     assert error < 0.5 * usual
@@ -335,7 +354,8 @@ def test_people_who_click_by_popularity_alone_are_seen_to_do_so(exponent: float)
 def test_a_planted_direction_is_found_and_its_length_shrunk_towards_the_truth() -> None:
     """Gavish and Donoho's shrinkage: closer to the planted matrix than the released eigenvalues
     are, in Frobenius norm."""
-    size, std = 200, 1.0
+    size = 200
+    std = 1.0
     u = np.random.default_rng(3).standard_normal(size)
     truth = 40 * np.outer(u, u) / (u @ u)  # twice the edge of the noise
     found = denoised(truth + noise(std, size), noise_std=std, rank=5)
@@ -359,7 +379,9 @@ def test_pairs_that_stand_out_one_by_one_are_found_and_noise_is_none() -> None:
     """Beside one direction that all items share, 100 of 19,900 pairs at 11 standard deviations: the
     error is a fifth of that without them, the worst of 10 draws .09. Of noise alone nothing, in all
     of 20 draws."""
-    size, std, ones = 200, 1.0, np.ones(200)
+    size = 200
+    std = 1.0
+    ones = np.ones(200)
     truth = some_single_pairs(size) + 0.5 * off_diagonal(np.ones((size, size)))
     for seed in range(10):
         found = shared(
@@ -379,7 +401,8 @@ def test_pairs_that_stand_out_one_by_one_are_found_and_noise_is_none() -> None:
 def test_what_pairs_say_beyond_popularity_is_told_beside_noise(std: float) -> None:
     """A direction half for, half against, of a tenth of popularity's energy; at 60 the noise has
     twice that energy, its squares a standard error of a fiftieth: within four of them."""
-    size, popular = 200, np.geomspace(1, 5, 200)
+    size = 200
+    popular = np.geomspace(1, 5, 200)
     taste = np.where(np.arange(size) % 4 < 2, 1.0, -1.0)
     told = off_diagonal(4 * np.outer(popular, popular))
     liked = off_diagonal(np.outer(taste, taste))
@@ -394,7 +417,8 @@ def test_what_pairs_say_beyond_popularity_is_told_beside_noise(std: float) -> No
 def test_weights_with_single_pairs_are_steck_s_closed_form(value: float) -> None:
     """At 50 the Gram is not positive: its eigenvalues are lifted to half the ridge."""
     Q = np.random.default_rng(7).standard_normal((K, 3))
-    single, diagonal = some_single_pairs(K, value), np.full(K, 9.0)
+    single = some_single_pairs(K, value)
+    diagonal = np.full(K, 9.0)
     ridge = item_item.RIDGE * 9
     gram = Q @ Q.T + single + np.diag(np.maximum(diagonal - np.sum(Q**2, axis=1), 0) + ridge)
     lowest = np.linalg.eigvalsh(gram)[0]
@@ -431,7 +455,8 @@ def test_the_head_is_some_items_and_more_of_them_with_less_noise_or_more_users(
 
 
 def test_a_user_s_sum_does_not_depend_on_who_else_is_asked() -> None:
-    similar, events = weights_of(some_gram()), some_clicks()
+    similar = weights_of(some_gram())
+    events = some_clicks()
     together = similar.user_vectors(events)
     for k in range(events.num_users):
         np.testing.assert_array_equal(
@@ -445,14 +470,17 @@ def test_a_user_s_sum_does_not_depend_on_who_else_is_asked() -> None:
 def test_a_blend_is_what_it_says_score_by_score() -> None:
     """Second code: scores of vectors and of weights, centred over the head and mixed there; other
     items keep their score."""
-    events, rng = some_clicks(), np.random.default_rng(5)
+    events = some_clicks()
+    rng = np.random.default_rng(5)
     similar = replace(weights_of(some_gram()), head=np.arange(5, K + 5))
-    counts, V = rng.uniform(1, 9, K + 5), rng.standard_normal((K + 5, 6)).astype(np.float32)
+    counts = rng.uniform(1, 9, K + 5)
+    V = rng.standard_normal((K + 5, 6)).astype(np.float32)
     w = 0.4
     model = ClickModel(V, counts, 10.0, 20.0, similar, blend=w)
     S = user_vectors(events, V, ridge=10.0, confidence=20.0) @ V.T
     E = similar.user_vectors(events) @ similar.right.T
-    expected, head = S.copy(), S[:, 5:]
+    expected = S.copy()
+    head = S[:, 5:]
     n = np.diff(events.user_ptr)[:, None]
     f = head.std(axis=1, keepdims=True) / (similar.spread * np.sqrt(n))
     expected[:, 5:] = (1 - w) * head + w * (head.mean(axis=1, keepdims=True) + f * E)
@@ -462,7 +490,8 @@ def test_a_blend_is_what_it_says_score_by_score() -> None:
 
 
 def test_items_that_weights_do_not_know_come_last_by_popularity_and_first_for_nobody() -> None:
-    events, counts = some_clicks(), np.arange(K + 5.0)
+    events = some_clicks()
+    counts = np.arange(K + 5.0)
     model = ItemItemModel(replace(weights_of(some_gram()), head=np.arange(5, K + 5)), counts)
     scores = model.user_vectors(events) @ model.item_vectors.T
     assert (scores[:, 5:].min(axis=1) >= scores[:, :5].max(axis=1)).all()
@@ -478,7 +507,8 @@ def test_weights_of_a_gram_without_noise_predict_held_out_clicks_better_than_pop
     """Two kinds of people, two kinds of items: someone with three clicks of one kind is listed that
     kind."""
     rng = np.random.default_rng(6)
-    kind, of = rng.integers(0, 2, 800), np.arange(K) % 2
+    kind = rng.integers(0, 2, 800)
+    of = np.arange(K) % 2
     X = (rng.random((800, K)) < np.where(kind[:, None] == of, 0.3, 0.05)).astype(float)
     Z = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1)
     std = 2.0

@@ -106,7 +106,8 @@ def test_item_statistics_are_the_sums_of_outer_products_and_of_targets_times_vec
         order_by_item(data.user_ptr, data.items, data.num_items), U, data.values, weights
     )
     w = np.ones(len(data)) if weights is None else weights.astype(np.float64)
-    A, b = np.zeros((data.num_items, d, d)), np.zeros((data.num_items, d))
+    A = np.zeros((data.num_items, d, d))
+    b = np.zeros((data.num_items, d))
     vectors = U[data.users].astype(np.float64)
     np.add.at(A, data.items, w[:, None, None] * vectors[:, :, None] * vectors[:, None, :])
     np.add.at(b, data.items, data.values[:, None] * vectors)
@@ -117,16 +118,12 @@ def test_item_statistics_are_the_sums_of_outer_products_and_of_targets_times_vec
 def test_columns_already_grouped_by_item_give_the_same_bytes() -> None:
     rng = np.random.default_rng(0)
     data = some_interactions(rng)
-    order, U = (
-        order_by_item(data.user_ptr, data.items, data.num_items),
-        rng.standard_normal((data.num_users, 12)).astype(np.float32),
-    )
+    order = order_by_item(data.user_ptr, data.items, data.num_items)
+    U = rng.standard_normal((data.num_users, 12)).astype(np.float32)
     grouped = ItemOrder(order.item_ptr, order.users, np.empty(0, np.int64))
     weights = rng.random(len(data), np.float32)
-    one, two = (
-        item_statistics(order, U, data.values, weights),
-        item_statistics(grouped, U, data.values[order.positions], weights[order.positions]),
-    )
+    one = item_statistics(order, U, data.values, weights)
+    two = item_statistics(grouped, U, data.values[order.positions], weights[order.positions])
     assert one.gram.tobytes() == two.gram.tobytes()
     assert one.moment.tobytes() == two.moment.tobytes()
 
@@ -138,10 +135,8 @@ def test_packing_and_unpacking_are_inverse() -> None:
 
 def test_grouping_by_item_equals_a_stable_sort() -> None:
     data = some_interactions(np.random.default_rng(1))
-    ours, positions = (
-        order_by_item(data.user_ptr, data.items, data.num_items),
-        np.argsort(data.items, kind="stable"),
-    )
+    ours = order_by_item(data.user_ptr, data.items, data.num_items)
+    positions = np.argsort(data.items, kind="stable")
     np.testing.assert_array_equal(ours.positions, positions)
     np.testing.assert_array_equal(ours.users, data.users[positions])
     np.testing.assert_array_equal(
@@ -160,7 +155,8 @@ def test_exact_sums_equal_those_of_unlimited_integers(width: int) -> None:
 
 
 def test_a_thousand_terms_of_the_largest_and_of_alternating_sign_lose_no_bit() -> None:
-    n, width = 1000, 9
+    n = 1000
+    width = 9
     vectors = np.full((n, width), LARGEST, np.int32)
     vectors[::3, 0] = 1  # beside 2^53, a rounded sum would lose these
     signs = np.where(np.arange(n) % 7 == 0, -1, 1).astype(np.int32)
@@ -179,7 +175,8 @@ def test_shuffled_and_resharded_users_give_the_same_bytes() -> None:
     expected = [block.tobytes() for block in exact_sums(reports, specs)]
     for shards in (2, 3, 17):
         parts = np.array_split(rng.permutation(reports.num_users), shards)
-        sums, other = ExactSums(specs), ExactSums(specs)
+        sums = ExactSums(specs)
+        other = ExactSums(specs)
         for number, part in enumerate(parts):
             (sums if number % 2 else other).add(users_of(reports, part))
         sums.merge(other)

@@ -32,7 +32,8 @@ def directly(data: Interactions, V: Floats, ridge: Floats, weights: Floats, base
     solved = np.zeros((data.num_users, V.shape[1]))
     for k in range(data.num_users):
         s = slice(data.user_ptr[k], data.user_ptr[k + 1])
-        X, w = V[data.items[s]].astype(np.float64), weights[s]
+        X = V[data.items[s]].astype(np.float64)
+        w = weights[s]
         A = base + (X * w[:, None]).T @ X + ridge[k] * np.eye(V.shape[1])
         solved[k] = np.linalg.solve(A, X.T @ (w * data.values[s]))
     return solved
@@ -43,10 +44,8 @@ def directly(data: Interactions, V: Floats, ridge: Floats, weights: Floats, base
 def test_user_solves_equal_numpy_s(d: int, dtype: npt.DTypeLike, tolerance: float) -> None:
     rng = np.random.default_rng(d)
     data = some_ratings(rng)
-    V, weights = (
-        rng.standard_normal((data.num_items, d)).astype(dtype),
-        rng.random(len(data)).astype(dtype),
-    )
+    V = rng.standard_normal((data.num_items, d)).astype(dtype)
+    weights = rng.random(len(data)).astype(dtype)
     ridge = 0.3 * np.maximum(np.diff(data.user_ptr), 1).astype(np.float64)
     found = solve_users(data, V, ridge=ridge, weights=weights)
     assert found.dtype == dtype
@@ -63,7 +62,8 @@ def test_clicks_are_solved_as_by_hu_koren_and_volinsky() -> None:
     data = Interactions(
         data.user_ptr, data.items, np.ones(len(data), np.float32), data.num_items, (0, 1), "clicks"
     )
-    V, alpha = rng.standard_normal((data.num_items, 6)), 7.0
+    V = rng.standard_normal((data.num_items, 6))
+    alpha = 7.0
     found = solve_clicks(data.user_ptr, data.items, V, ridge=0.5, alpha=alpha)
     expected = (
         directly(data, V, np.full(data.num_users, 0.5), np.full(len(data), alpha), V.T @ V)
@@ -92,7 +92,9 @@ def test_packed_solves_equal_numpy_s_and_need_no_company(
 ) -> None:
     rng = np.random.default_rng(d)
     X = rng.standard_normal((13, d + 5, d))
-    A, b, ridge = X.swapaxes(1, 2) @ X, rng.standard_normal((13, d)), rng.random(13) + 1
+    A = X.swapaxes(1, 2) @ X
+    b = rng.standard_normal((13, d))
+    ridge = rng.random(13) + 1
     found = solve_packed(pack(A).astype(dtype), b.astype(dtype), ridge=ridge)
     np.testing.assert_allclose(
         found,
@@ -125,7 +127,8 @@ def test_projection_clips_the_eigenvalues_that_numpy_finds(d: int) -> None:
 
 
 def test_projection_handles_matrices_that_are_hard_for_eigenvalue_iterations() -> None:
-    d, rng = 12, np.random.default_rng(2)
+    d = 12
+    rng = np.random.default_rng(2)
     v = rng.standard_normal(d)
     cases = [
         np.zeros((d, d)),

@@ -31,10 +31,8 @@ def model(seed: int = 1) -> DefaultModel:
 
 def events(users: int = 3, seed: int = 2) -> Interactions:
     rng = np.random.default_rng(seed)
-    rows, items = (
-        np.repeat(np.arange(users), 6),
-        np.concatenate([rng.permutation(ITEMS)[:6] for _ in range(users)]),
-    )
+    rows = np.repeat(np.arange(users), 6)
+    items = np.concatenate([rng.permutation(ITEMS)[:6] for _ in range(users)])
     return Interactions.from_columns(
         rows,
         items,
@@ -53,18 +51,18 @@ def test_the_slope_is_the_derivative_of_the_log_probability_of_liking_at_the_mea
     std = 0.22 * (high - low)
     taste = model()
     object.__setattr__(taste, "value_range", scale)
-    slope, r, h = (
-        LikedRanker.of(taste, np.ones(ITEMS), std=std, value_range=scale).slope,
-        taste.offset,
-        1e-4 * (high - low),
-    )
+    slope = LikedRanker.of(taste, np.ones(ITEMS), std=std, value_range=scale).slope
+    r = taste.offset
+    h = 1e-4 * (high - low)
     line = low + 0.625 * (high - low)  # on 1 to 5: 3.5
     up, down = (stats.norm.logcdf((at - line) / std) for at in (r + h, r - h))
     assert slope == pytest.approx((up - down) / (2 * h), rel=1e-5)
 
 
 def test_scores_are_log_counts_plus_the_slope_times_the_prediction() -> None:
-    taste, counts, mine = model(), np.random.default_rng(5).uniform(1, 90, ITEMS), events()
+    taste = model()
+    counts = np.random.default_rng(5).uniform(1, 90, ITEMS)
+    mine = events()
     ranker = LikedRanker.of(taste, counts, std=0.9, value_range=(1.0, 5.0))
     found = ranker.user_vectors(mine) @ ranker.item_vectors.T.astype(np.float64) + ranker.offset
     predicted = taste.user_vectors(mine) @ taste.item_vectors.T.astype(np.float64)
@@ -86,7 +84,10 @@ def pairs(rng: np.random.Generator, K: int = 12, r: int = 3) -> ItemItem:
 
 def test_pairs_decide_on_the_items_that_they_know_and_change_no_other() -> None:
     rng = np.random.default_rng(6)
-    taste, counts, mine, similar = model(), rng.uniform(1, 90, ITEMS), events(), pairs(rng)
+    taste = model()
+    counts = rng.uniform(1, 90, ITEMS)
+    mine = events()
+    similar = pairs(rng)
     plain = LikedRanker.of(taste, counts, std=0.9, value_range=(1.0, 5.0))
     scores = plain.user_vectors(mine) @ plain.item_vectors.T.astype(np.float64)
     both = dataclasses.replace(plain, similar=similar, blend=0.8)

@@ -44,13 +44,12 @@ def test_a_step_is_the_normalised_gradient_of_every_user_over_count_and_ridge() 
     )
     first, second = train(made.recipe, loopback(ratings, made), made.recipe.begin())
     V, bias = (np.asarray(first.state[name], np.float64) for name in ("V", "bias"))
-    mean, change, counts = (
-        float(first.state["mean"]),
-        np.zeros((ratings.num_items, 4)),
-        np.zeros(ratings.num_items),
-    )
+    mean = float(first.state["mean"])
+    change = np.zeros((ratings.num_items, 4))
+    counts = np.zeros(ratings.num_items)
     for a, b in itertools.pairwise(ratings.user_ptr):
-        items, y = ratings.items[a:b], ratings.values[a:b] - mean - bias[ratings.items[a:b]]
+        items = ratings.items[a:b]
+        y = ratings.values[a:b] - mean - bias[ratings.items[a:b]]
         y = y - y.sum() / (len(y) + 3)
         u = np.linalg.solve(V[items].T @ V[items] + 4 * np.eye(3), V[items].T @ y)
         rows = np.outer(y - V[items] @ u, np.append(u, 1.0))

@@ -9,8 +9,10 @@ EVERY = [GradientDescent(), Adam(0.8, 0.95, 1e-3)]
 @pytest.mark.parametrize("optimizer", EVERY, ids=lambda o: type(o).__name__)
 def test_rows_without_a_gradient_keep_their_bytes_and_their_memory(optimizer: Optimizer) -> None:
     rng = np.random.default_rng(0)
-    table, memory = rng.standard_normal((6, 3)), np.zeros((optimizer.slots, 6, 3))
-    before, rows = table.copy(), np.array([1, 4], np.int32)
+    table = rng.standard_normal((6, 3))
+    memory = np.zeros((optimizer.slots, 6, 3))
+    before = table.copy()
+    rows = np.array([1, 4], np.int32)
     optimizer.step(table, rows, rng.standard_normal((2, 3)), memory, rate=0.1, time=1)
     assert np.flatnonzero(np.any(table != before, axis=1)).tolist() == [1, 4]
     assert not memory[:, [0, 2, 3, 5]].any()

@@ -55,7 +55,8 @@ def test_without_noise_a_step_is_weighted_least_squares_of_vectors_and_biases_by
     """One outer step from the same start: rows (v_j, b_j / Gamma) solve the normal equations over
     the users' (u, Gamma)."""
     data = planted(SHAPES["small"], seed=3).interactions
-    radius, ridge = 2.0, 10.0
+    radius = 2.0
+    ridge = 10.0
     said = (
         "privacy.epsilon=inf",
         "model.steps=1",
@@ -75,10 +76,8 @@ def test_without_noise_a_step_is_weighted_least_squares_of_vectors_and_biases_by
     w = 1 / np.sqrt(np.diff(data.user_ptr))[data.users]
     for j in (0, 5, 40):
         own = data.items == j
-        X, y = (
-            extended[data.users[own]],
-            np.clip(data.values[own] - mean - means[data.users[own]], -4, 4),
-        )
+        X = extended[data.users[own]]
+        y = np.clip(data.values[own] - mean - means[data.users[own]], -4, 4)
         A = (X * w[own, None]).T @ X
         expected = np.linalg.solve(A + ridge * np.eye(4), (X * w[own, None]).T @ y)
         np.testing.assert_allclose(np.asarray(state["V"])[j], expected, atol=2e-3)
@@ -90,7 +89,8 @@ def test_a_user_who_leaves_moves_statistics_by_at_most_the_declared_bound(
     seed: int, radius: float
 ) -> None:
     rng = np.random.default_rng(seed)
-    users, items = 6, 9
+    users = 6
+    items = 9
     columns = (
         np.repeat(np.arange(users), 4),
         np.concatenate([rng.permutation(items)[:4] for _ in range(users)]),
@@ -119,7 +119,8 @@ def test_biases_that_are_planted_are_found_and_the_released_model_says_them() ->
     """Ratings of an item's own level and a user's own: vectors alone of dimension 1 explain them
     worse."""
     rng = np.random.default_rng(2)
-    level, own = rng.normal(0, 0.8, 40), rng.normal(0, 0.5, 400)
+    level = rng.normal(0, 0.8, 40)
+    own = rng.normal(0, 0.5, 400)
     users = np.repeat(np.arange(400), 20)
     items = np.concatenate([rng.permutation(40)[:20] for _ in range(400)])
     values = np.clip(3 + level[items] + own[users] + rng.normal(0, 0.3, len(users)), 1, 5)
@@ -148,7 +149,8 @@ def test_biases_that_are_planted_are_found_and_the_released_model_says_them() ->
 
 def test_the_plain_model_is_untouched_and_its_epsilon_is_the_same_plan() -> None:
     data = planted(SHAPES["small"], seed=3).interactions
-    plain, extended = _prepared(data, *PLAIN), _prepared(data, *WITH)
+    plain = _prepared(data, *PLAIN)
+    extended = _prepared(data, *WITH)
     assert plain.plan == extended.plan
     assert np.asarray(plain.recipe.begin()["V"]).shape[1] == 3
     table = np.asarray(extended.recipe.begin()["V"])

@@ -12,7 +12,8 @@ from tests.factorization.test_recipes import _clicks_of_few as _clicks_of_few  #
 
 
 def of_person(reports: Reports, k: int, folds: list[int]) -> list[bytes]:
-    a, b = reports.user_ptr[k], reports.user_ptr[k + 1]
+    a = reports.user_ptr[k]
+    b = reports.user_ptr[k + 1]
     parts = [reports.items[a:b].tobytes()]
     for block, per_user in zip(reports.blocks, folds, strict=True):
         dense = len(block.coefficients) == reports.num_users

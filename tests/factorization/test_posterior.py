@@ -53,7 +53,8 @@ def test_the_claim_says_what_it_rests_on() -> None:
 @given(seed=st.integers(0, 1000), limit=st.floats(0.1, 20.0))
 def test_no_user_has_more_loss_than_the_public_bound(seed: int, limit: float) -> None:
     """Whatever U and V are: tau L at most."""
-    ratings, chosen = some_ratings(seed), replace(SETTINGS, weight_limit=limit)
+    ratings = some_ratings(seed)
+    chosen = replace(SETTINGS, weight_limit=limit)
     bound = Scaling.of(chosen, 1.0, ratings.value_range).loss_bound
     assert bound == 6 * 5**2
     weights = user_weights(ratings, chosen)
@@ -66,13 +67,17 @@ def test_two_exact_densities_of_v_differ_by_at_most_the_claim(share: float) -> N
     """One user, one item, d = 1, by quadrature over u: the density of v with the user against the
     one without, for every rating."""
     chosen = PosteriorSettings(dimension=1, most_ratings=1, prior_std=1.0, ridge=0.0)
-    scaling, epsilon = Scaling.of(chosen, 2.0, (1.0, 5.0)), 2.0
-    c, largest, grid = 1 / scaling.temperature, 0.0, np.linspace(-6, 6, 241)
+    scaling = Scaling.of(chosen, 2.0, (1.0, 5.0))
+    epsilon = 2.0
+    c = 1 / scaling.temperature
+    largest = 0.0
+    grid = np.linspace(-6, 6, 241)
     prior = np.exp(-c * scaling.ridge * grid**2)
     for rating in (-2.0, 0.5, 2.0):
         loss = np.minimum((rating - np.outer(grid, grid)) ** 2, scaling.cap**2)
         factor = integrate.trapezoid(np.exp(-c * share * loss) * prior[:, None], grid, axis=0)
-        with_user, without = prior * factor, prior
+        with_user = prior * factor
+        without = prior
         ratio = np.log(with_user / with_user.sum()) - np.log(without / without.sum())
         largest = max(largest, float(np.abs(ratio).max()))
     assert 0 < largest <= share * epsilon
@@ -97,7 +102,10 @@ def test_a_long_chain_has_the_moments_of_its_density() -> None:
         num_items=1,
         value_range=(1.0, 5.0),
     )
-    ridge, temperature, value, cap = 0.6, 0.8, 1.5, 2.5
+    ridge = 0.6
+    temperature = 0.8
+    value = 1.5
+    cap = 2.5
     grid = np.linspace(-7, 7, 701)
     product = np.outer(grid, grid)
     F = np.minimum((value - product) ** 2, cap**2) + ridge * np.add.outer(grid**2, grid**2)
@@ -107,7 +115,8 @@ def test_a_long_chain_has_the_moments_of_its_density() -> None:
         for f in (np.add.outer(grid**2, 0 * grid), product)
     ]
     blocks = blocks_of(ratings, np.array([value]), stripes=1)
-    rows, rate = Rows.of(np.ones((1, 1)), np.ones((1, 1)), blocks), 0.01
+    rows = Rows.of(np.ones((1, 1)), np.ones((1, 1)), blocks)
+    rate = 0.01
     chain = Diffusion(ridge, temperature, key=3)
     seen = list[tuple[float, float]]()
     for _ in range(60_000):
@@ -122,7 +131,8 @@ def test_a_long_chain_has_the_moments_of_its_density() -> None:
 def test_without_a_budget_the_chain_is_plain_descent_and_learns() -> None:
     dataset = planted(replace(SHAPES["small"], users=1_000, events=30_000), seed=1)
     unseen = np.random.default_rng(1).random(len(dataset.interactions)) < 0.1
-    seen, asked = dataset.interactions.select(~unseen), dataset.interactions.select(unseen)
+    seen = dataset.interactions.select(~unseen)
+    asked = dataset.interactions.select(unseen)
     errors = dict[float, float]()
     for epsilon in (math.inf, 1e5, 1.0):
         chosen = PosteriorSettings(dimension=4, passes=30, rate=0.01)

@@ -28,7 +28,8 @@ from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import load
 
-D, WIDTH = 5, 2
+D = 5
+WIDTH = 2
 KNOWN = np.array([0.6, 0.4, 0.3, 0.2, 0.1])
 
 
@@ -64,7 +65,9 @@ def test_repeated_steps_find_the_spread_that_vectors_were_drawn_with(
     200,000 draws: the mean square has a relative standard deviation of .003, and .03 is ten of
     them.
     """
-    truth, t, users = np.array([0.3, 1.6]), 0.5, 200_000
+    truth = np.array([0.3, 1.6])
+    t = 0.5
+    users = 200_000
     rng = np.random.default_rng(3)
     seen = truth * rng.standard_normal((users, WIDTH)) + np.sqrt(t) * rng.standard_normal(
         (users, WIDTH)
@@ -95,11 +98,14 @@ def test_tastes_that_add_twice_what_they_should_have_a_slope_of_a_half() -> None
     """Predictions a sum of the own mean and g, ratings of it and g / 2: what step_scales reports
     has the slope 1/2, exactly."""
     rng = np.random.default_rng(5)
-    n, users = 12, 40
-    added, own = rng.normal(size=n * users), rng.normal(size=n * users)
+    n = 12
+    users = 40
+    added = rng.normal(size=n * users)
+    own = rng.normal(size=n * users)
     # of ratings less both
     fit = CrossFit(added / 2 - added, np.zeros((users, 1)), np.full(n * users, 0.5))
-    pointers, owners = np.arange(users + 1) * n, np.repeat(np.arange(users), n)
+    pointers = np.arange(users + 1) * n
+    owners = np.repeat(np.arange(users), n)
     columns = step_scales(pointers, fit, added / 2, owners, own, np.ones(users))
     assert columns[:, 4].sum() / columns[:, 5].sum() == pytest.approx(0.5)
 
@@ -135,7 +141,8 @@ def test_a_release_of_noise_moves_no_width_far() -> None:
 def test_a_rescaled_state_says_the_same_of_every_rating() -> None:
     """phi'w is the same where w is divided by what phi is multiplied with: observations, their
     variances and what shrinks them too."""
-    before, factors = state(), np.array([0.5, 2.0, 1.0, 0.3, 0.7])
+    before = state()
+    factors = np.array([0.5, 2.0, 1.0, 0.3, 0.7])
     after = before | rescaled(before, factors)
     w = np.random.default_rng(1).normal(size=D)
     for name in ("phi", "public_phi"):

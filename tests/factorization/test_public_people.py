@@ -96,10 +96,8 @@ def learned() -> State:
 
 
 def test_what_they_taught_is_less_certain_where_they_rated_less() -> None:
-    state, people = (
-        learned(),
-        people_of(CollectiveSettings(), facts_of(half_public()[1], half_public()[0].features)),
-    )
+    state = learned()
+    people = people_of(CollectiveSettings(), facts_of(half_public()[1], half_public()[0].features))
     counts = np.bincount(people.items, minlength=people.num_items)
     precision = np.asarray(state["people_precision"], np.float64)[:, 0]
     assert np.corrcoef(counts, precision)[0, 1] > 0.9

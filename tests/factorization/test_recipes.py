@@ -325,7 +325,9 @@ def noise_of(
     """(answer - exact sum) / std of each block, rows of numbers; of a matrix its diagonal and the
     rest apart."""
     answer, _ = release(question, sums, made.plan, Ledger(made.plan.guarantee), noise=noise)
-    stds, exact, found = noise_stds(question, made.plan), iter(sums), {}
+    stds = noise_stds(question, made.plan)
+    exact = iter(sums)
+    found = {}
     for spec in question.releases:
         for block in spec.blocks:
             excess = (answer.values[block.name] - next(exact) * block.step) / stds[spec.name]
@@ -441,7 +443,8 @@ def test_the_noise_of_blocks_releases_and_questions_is_independent(name: str, sy
     together.
     """
     made, asked = asked_and_summed(name)
-    rows, runs = [], 150
+    rows = []
+    runs = 150
     for seed in range(runs):
         noise = SystemStreams() if system else Streams(seed)
         drawn = [
@@ -506,7 +509,8 @@ def test_a_planted_answer_is_found(keys: list[str], users: int, gains: dict[str,
     dataset = planted(dataclasses.replace(SHAPES["small"], users=users, events=25 * users), seed=1)
     everything = dataset.interactions
     unseen = np.random.default_rng(1).random(len(everything)) < 0.1
-    seen, asked = everything.select(~unseen), everything.select(unseen)
+    seen = everything.select(~unseen)
+    asked = everything.select(unseen)
     for epsilon, gain in gains.items():
         made = prepared([*keys, f"privacy.epsilon={epsilon}"], seen, dataset.features)
         *_, last = train(made.recipe, loopback(seen, made), made.recipe.begin())

@@ -32,7 +32,9 @@ RECIPES = {
 def test_no_recipe_adds_the_repeated_items_of_one_user(name: str) -> None:
     """900 rows of one pair moved the sums by 30 times their sensitivity."""
     kind, *overrides = RECIPES[name]
-    rng, n, m = np.random.default_rng(0), 60, 30
+    rng = np.random.default_rng(0)
+    n = 60
+    m = 30
     rated = np.array(
         [(k, j) for k in range(n) for j in rng.choice(m, 8, replace=False)] + [(0, 7)] * 900
     )

@@ -67,18 +67,22 @@ def loopback(ratings: Interactions, recipe: ssp.PublishedRecipe, **kwargs: int) 
 
 
 def test_the_integer_grid_costs_less_than_a_hundredth_of_the_statistics() -> None:
-    ratings, recipe = some_ratings(2), recipe_for(some_ratings(2), non_private(1e-5))
+    ratings = some_ratings(2)
+    recipe = recipe_for(some_ratings(2), non_private(1e-5))
     question, answer = next(
         (done.question, done.answer)
         for done in train(recipe, loopback(ratings, recipe), recipe.begin())
         if done.question.round
     )
-    V, mean = np.asarray(question.public["V"], np.float64), float(question.public["mean"])
-    gram, moment = np.zeros((ITEMS, 3, 3)), np.zeros((ITEMS, 3))
+    V = np.asarray(question.public["V"], np.float64)
+    mean = float(question.public["mean"])
+    gram = np.zeros((ITEMS, 3, 3))
+    moment = np.zeros((ITEMS, 3))
     for a, b in itertools.pairwise(ratings.user_ptr):
         if a == b:
             continue
-        items, y = ratings.items[a:b], ratings.values[a:b] - mean
+        items = ratings.items[a:b]
+        y = ratings.values[a:b] - mean
         u = np.linalg.solve(V[items].T @ V[items] + np.eye(3), V[items].T @ y)
         u /= max(1, np.linalg.norm(u))
         w = np.asarray(question.public["counts"])[items] ** -0.25
@@ -96,7 +100,8 @@ def test_a_planted_answer_is_found() -> None:
     ones are predicted closely."""
     rng = np.random.default_rng(1)
     tastes = 3 + rng.normal(size=(400, 2)) @ rng.normal(size=(2, 40)) * 0.5
-    rated, unseen = rng.random((400, 40)) < 0.6, rng.random((400, 40)) < 0.1
+    rated = rng.random((400, 40)) < 0.6
+    unseen = rng.random((400, 40)) < 0.1
     columns = {"num_users": 400, "num_items": 40, "value_range": (-3.0, 9.0)}
     seen, asked = (
         Interactions.from_columns(*np.nonzero(mask), tastes[mask], **columns)
@@ -152,7 +157,8 @@ def test_dpals_gives_every_kept_item_the_same_weight_in_every_report(
     question = recipe.ask(state)
     assert question is not None
     reports = ssp_client.client_steps(chosen)[question.step](question, ratings)
-    gram, spec = reports.blocks[0], question.blocks[0]
+    gram = reports.blocks[0]
+    spec = question.blocks[0]
     sizes = np.diff(ratings.user_ptr)
     assert list(np.diff(reports.user_ptr)) == list(np.minimum(sizes, 4))
     by_user = [gram.coefficients[a:b] for a, b in itertools.pairwise(reports.user_ptr) if a < b]

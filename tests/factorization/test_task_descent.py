@@ -38,7 +38,8 @@ def recipe_for(
     *,
     public: bool = True,
 ) -> TaskDescent:
-    plan, m = task_descent.plan_for(guarantee, settings, public_sizes=public), data.labels.num_items
+    plan = task_descent.plan_for(guarantee, settings, public_sizes=public)
+    m = data.labels.num_items
     sizes = np.bincount(data.labels.items, minlength=m).astype(float) if public else None
     return TaskDescent(plan, settings, data.num_users, m, sizes)
 
@@ -57,8 +58,10 @@ def rounds(data: TaskData, recipe: TaskDescent, *, seed: int = 1) -> list[RoundD
 def test_without_noise_the_steps_are_those_of_a_second_code() -> None:
     """To 1e-10 from what was reported, and the grid of reports moves a gradient by less than a
     hundredth."""
-    data, recipe = some_tasks(3), recipe_for(some_tasks(3), non_private(1e-5))
-    labels, counts = data.labels, np.maximum(np.bincount(data.labels.items, minlength=12), 1.0)
+    data = some_tasks(3)
+    recipe = recipe_for(some_tasks(3), non_private(1e-5))
+    labels = data.labels
+    counts = np.maximum(np.bincount(data.labels.items, minlength=12), 1.0)
     w = weights.normalised(labels, counts, mu=0.5, budget=1.0).values
     mass = counts * (counts**-0.5 / np.sqrt(12 / 60))  # eq. 16 at mu = 1/2
     theta = np.zeros((12, 3))
@@ -67,7 +70,8 @@ def test_without_noise_the_steps_are_those_of_a_second_code() -> None:
             task_descent.client_steps(SETTINGS)[done.question.step](done.question, data).blocks,
             done.question.blocks,
         )
-        plain, sums = np.zeros((12, 3)), np.zeros((12, 3))
+        plain = np.zeros((12, 3))
+        sums = np.zeros((12, 3))
         for e, (k, i) in enumerate(zip(labels.users, labels.items, strict=True)):
             x = data.features[k]
             g = (theta[i] @ x - np.clip(labels.values[e], -1, 1)) * x
@@ -86,19 +90,16 @@ def test_removing_one_user_moves_no_release_by_more_than_its_radius(
     data = some_tasks(seed)
     data = TaskData(data.labels, data.features * 10.0)  # far outside the ball
     settings = replace(SETTINGS, gradient_radius=radius)
-    recipe, rng = (
-        recipe_for(data, Guarantee(1.0, 1e-5), settings, public=False),
-        np.random.default_rng(seed),
-    )
-    theta, counts = rng.normal(size=(12, 3)), np.maximum(rng.normal(20, 20, 12), 1)
+    recipe = recipe_for(data, Guarantee(1.0, 1e-5), settings, public=False)
+    rng = np.random.default_rng(seed)
+    theta = rng.normal(size=(12, 3))
+    counts = np.maximum(rng.normal(20, 20, 12), 1)
     for state in (recipe.begin(), {"round": np.array(1), "theta": theta, "counts": counts}):
         question = recipe.ask(state)
         assert question is not None
         step = task_descent.client_steps(settings)[question.step]
-        everybody, alone = (
-            step(question, data),
-            step(question, data.users_subset(np.array([leaver]))),
-        )
+        everybody = step(question, data)
+        alone = step(question, data.users_subset(np.array([leaver])))
         mine = slice(everybody.user_ptr[leaver], everybody.user_ptr[leaver + 1])
         np.testing.assert_array_equal(
             everybody.blocks[0].coefficients[mine], alone.blocks[0].coefficients
@@ -112,7 +113,8 @@ def test_removing_one_user_moves_no_release_by_more_than_its_radius(
 def test_noise_has_the_planned_std_and_no_other() -> None:
     """Kolmogorov-Smirnov at 0.001 on the first step (one false alarm in a thousand seeds); 2/3 and
     3/2 of the std must be refused."""
-    data, recipe = some_tasks(5), recipe_for(some_tasks(5), Guarantee(1.0, 1e-5))
+    data = some_tasks(5)
+    recipe = recipe_for(some_tasks(5), Guarantee(1.0, 1e-5))
     silent = rounds(data, recipe_for(data, non_private(1e-5)))[0].answer.values["gradient/0"]
     draws = np.concatenate(
         [

@@ -46,7 +46,8 @@ def recipe_for(
     *,
     public: bool = False,
 ) -> TaskRidge:
-    plan, m = task_ridge.plan_for(guarantee, settings, public_sizes=public), data.labels.num_items
+    plan = task_ridge.plan_for(guarantee, settings, public_sizes=public)
+    m = data.labels.num_items
     sizes = np.bincount(data.labels.items, minlength=m).astype(float) if public else None
     return TaskRidge(plan, settings, data.num_users, m, sizes)
 
@@ -54,7 +55,8 @@ def recipe_for(
 def trained(
     data: TaskData, recipe: TaskRidge, *, seed: int = 1, users_per_batch: int = 16_384
 ) -> tuple[State, list[Question]]:
-    steps, ledger = task_ridge.client_steps(recipe.settings), Ledger(recipe.plan.guarantee)
+    steps = task_ridge.client_steps(recipe.settings)
+    ledger = Ledger(recipe.plan.guarantee)
     link = Loopback(
         data, steps, recipe.plan, Streams(seed), ledger, users_per_batch=users_per_batch
     )
@@ -66,23 +68,24 @@ def trained(
 def test_without_noise_the_answer_is_the_weighted_ridge_of_a_second_code(name: str) -> None:
     """To 1e-10 from what was reported, and the grid of reports moves the statistics by less than a
     hundredth."""
-    data, settings = some_tasks(3), replace(SETTINGS, allocation=ALLOCATIONS[name])
-    recipe, labels = recipe_for(data, non_private(1e-5), settings, public=True), data.labels
+    data = some_tasks(3)
+    settings = replace(SETTINGS, allocation=ALLOCATIONS[name])
+    recipe = recipe_for(data, non_private(1e-5), settings, public=True)
+    labels = data.labels
     state, (question,) = trained(data, recipe)
     key = Streams(0).key("task-sampling")
     w = settings.allocation(
         labels, np.asarray(question.public["counts"]), budget=1.0, num_users=60, key=key
     ).values
     reports = task_ridge.client_steps(settings)[question.step](question, data)
-    A, b, plain_A, plain_b = (
-        np.zeros((12, 3, 3)),
-        np.zeros((12, 3)),
-        np.zeros((12, 3, 3)),
-        np.zeros((12, 3)),
-    )
+    A = np.zeros((12, 3, 3))
+    b = np.zeros((12, 3))
+    plain_A = np.zeros((12, 3, 3))
+    plain_b = np.zeros((12, 3))
     (gram, moment), (gram_spec, moment_spec) = reports.blocks, question.blocks
     for e, (k, i) in enumerate(zip(labels.users, labels.items, strict=True)):
-        x, y = data.features[k], np.clip(labels.values[e], -1, 1)
+        x = data.features[k]
+        y = np.clip(labels.values[e], -1, 1)
         plain_A[i] += w[e] * np.outer(x, x)
         plain_b[i] += w[e] * y * x
         A[i] += (
@@ -106,7 +109,8 @@ def test_without_noise_the_answer_is_the_weighted_ridge_of_a_second_code(name: s
 def test_removing_one_user_moves_no_release_by_more_than_its_radius(
     name: str, seed: int, leaver: int
 ) -> None:
-    data, settings = some_tasks(seed), replace(SETTINGS, allocation=ALLOCATIONS[name])
+    data = some_tasks(seed)
+    settings = replace(SETTINGS, allocation=ALLOCATIONS[name])
     data = TaskData(data.labels, data.features * 10.0)  # far outside the ball
     recipe = recipe_for(data, Guarantee(1.0, 1e-5), settings)
     steps = task_ridge.client_steps(settings)
@@ -127,7 +131,8 @@ def test_removing_one_user_moves_no_release_by_more_than_its_radius(
 
 def _noise(name: str, runs: int) -> tuple[np.ndarray, float]:
     """Noise of block `name` at epsilon 1, in units of its planned std, by entry of the release."""
-    data, recipe = some_tasks(5), recipe_for(some_tasks(5), Guarantee(1.0, 1e-5), public=True)
+    data = some_tasks(5)
+    recipe = recipe_for(some_tasks(5), Guarantee(1.0, 1e-5), public=True)
     silent, _ = trained(data, recipe_for(data, non_private(1e-5), public=True))
     draws = np.concatenate(
         [
@@ -181,7 +186,8 @@ def test_planted_tasks_are_found_and_adaptive_budgets_find_them_better() -> None
 
 
 def test_the_batches_in_which_users_report_do_not_show() -> None:
-    data, recipe = some_tasks(2), recipe_for(some_tasks(2), Guarantee(5.0, 1e-5))
+    data = some_tasks(2)
+    recipe = recipe_for(some_tasks(2), Guarantee(5.0, 1e-5))
     (one, _), (many, _) = trained(data, recipe), trained(data, recipe, users_per_batch=7)
     for name in one:
         np.testing.assert_array_equal(one[name], many[name])
@@ -199,17 +205,20 @@ def test_public_sizes_are_named_in_the_guarantee_and_cost_nothing() -> None:
 
 
 def test_another_ridge_is_post_processing_of_the_same_release() -> None:
-    data, recipe = some_tasks(2), recipe_for(some_tasks(2), Guarantee(5.0, 1e-5))
+    data = some_tasks(2)
+    recipe = recipe_for(some_tasks(2), Guarantee(5.0, 1e-5))
     state, _ = trained(data, recipe)
     released = task_ridge.statistics(state)
-    small, large = recipe.theta(state, ridge=0.1), recipe.theta(state, ridge=100.0)
+    small = recipe.theta(state, ridge=0.1)
+    large = recipe.theta(state, ridge=100.0)
     np.testing.assert_array_equal(small, recipe.theta(state))
     assert np.linalg.norm(large) < np.linalg.norm(small)
     assert unpack(released.gram, 3).shape == (12, 3, 3)
 
 
 def test_a_report_larger_than_its_radius_would_be_seen() -> None:
-    data, recipe = some_tasks(2), recipe_for(some_tasks(2), Guarantee(5.0, 1e-5))
+    data = some_tasks(2)
+    recipe = recipe_for(some_tasks(2), Guarantee(5.0, 1e-5))
     question = recipe.ask({"round": np.array(1), "counts": np.ones(12)})
     assert question is not None
     reports = task_ridge.client_steps(recipe.settings)[question.step](question, data)

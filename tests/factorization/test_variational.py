@@ -25,12 +25,11 @@ def _planted(
 def test_a_posterior_is_the_one_of_bayes_rule_written_out() -> None:
     rng = np.random.default_rng(0)
     events, _ = _planted(rng, users=7, items=5, width=2, noise=0.1)
-    mean, factor = rng.normal(size=(5, 3)), rng.normal(size=(5, 3, 3))
-    other, prior, noise = (
-        Posterior(mean, factor @ factor.transpose(0, 2, 1)),
-        np.diag([1.0, 2.0, 0.3]),
-        0.7,
-    )
+    mean = rng.normal(size=(5, 3))
+    factor = rng.normal(size=(5, 3, 3))
+    other = Posterior(mean, factor @ factor.transpose(0, 2, 1))
+    prior = np.diag([1.0, 2.0, 0.3])
+    noise = 0.7
     found = variational._posterior(
         variational._Side(events.items, variational._by_user(events)),
         other,
@@ -39,10 +38,12 @@ def test_a_posterior_is_the_one_of_bayes_rule_written_out() -> None:
         prior=prior,
     )
     for k in range(events.num_users):
-        precision, moment = np.linalg.inv(prior), np.zeros(3)
+        precision = np.linalg.inv(prior)
+        moment = np.zeros(3)
         for e in range(events.user_ptr[k], events.user_ptr[k + 1]):
             j = events.items[e]
-            x, C = np.append(mean[j, :2], 1.0), np.zeros((3, 3))
+            x = np.append(mean[j, :2], 1.0)
+            C = np.zeros((3, 3))
             C[:2, :2] = other.covariance[j, :2, :2]
             precision += (np.outer(x, x) + C) / noise
             moment += x * (events.values[e] - mean[j, 2]) / noise

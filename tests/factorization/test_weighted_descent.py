@@ -50,9 +50,11 @@ def test_a_step_is_the_weighted_normalised_gradient_of_every_user_over_weighted_
     )
     omega = np.maximum(n, 1e-9) ** -0.25
     omega *= np.sqrt(n.sum() / (n @ omega**2))
-    mean, change = float(first.state["mean"]), np.zeros((ratings.num_items, 4))
+    mean = float(first.state["mean"])
+    change = np.zeros((ratings.num_items, 4))
     for a, b in itertools.pairwise(ratings.user_ptr):
-        items, y = ratings.items[a:b], ratings.values[a:b] - mean - bias[ratings.items[a:b]]
+        items = ratings.items[a:b]
+        y = ratings.values[a:b] - mean - bias[ratings.items[a:b]]
         y = y - y.sum() / (len(y) + 3)
         u = np.linalg.solve(V[items].T @ V[items] + 4 * np.eye(3), V[items].T @ y)
         rows = np.outer(omega[items] * (y - V[items] @ u), np.append(u, 1.0))

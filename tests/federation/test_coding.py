@@ -99,7 +99,8 @@ def test_columns_that_did_not_change_cost_nearly_nothing_though_the_steps_of_row
         axis=1, keepdims=True
     )
     Y = np.column_stack([rounded_rows(Y)[:, :4], X[:, 4:]])
-    whole, difference = len(encode(Y)), len(encode(Y, X))
+    whole = len(encode(Y))
+    difference = len(encode(Y, X))
     assert difference < 0.45 * whole
 
 
@@ -167,7 +168,8 @@ def test_what_is_announced_counts_before_it_is_unpacked() -> None:
 def test_no_more_of_a_stream_is_unpacked_than_the_header_announces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    most, honest = list[int](), zlib.decompressobj
+    most = list[int]()
+    honest = zlib.decompressobj
 
     class Counting:
         def __init__(self, wbits: int) -> None:

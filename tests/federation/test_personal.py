@@ -62,7 +62,8 @@ def _reports(prepared: Prepared, data: Interactions) -> tuple[Reports, tuple]:  
 def test_limits_that_are_all_the_run_s_epsilon_are_the_plain_run() -> None:
     """Also without noise: infinite noise multipliers aside, weights of 1 change no report."""
     data = _data()
-    plain, limited = _prepared(data), _prepared(data, "privacy.personal_epsilons={5=1.0}")
+    plain = _prepared(data)
+    limited = _prepared(data, "privacy.personal_epsilons={5=1.0}")
     for a, b in zip(
         _reports(plain, data)[0].blocks, _reports(limited, data)[0].blocks, strict=True
     ):
@@ -197,7 +198,8 @@ def test_limits_that_promise_nothing_are_refused(said: tuple[str, ...], words: s
 
 
 def test_a_step_is_limited_user_by_user_whatever_batch_they_come_in() -> None:
-    data, prepared = _data(), _prepared(_data())
+    data = _data()
+    prepared = _prepared(_data())
     words = np.random.default_rng(0).integers(0, 2**63, data.num_users).astype(np.uint64)
     data = replace(data, user_words=words)
     question = prepared.recipe.ask(prepared.recipe.begin())

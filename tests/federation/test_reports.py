@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from fedrec.federation.messages import BlockReports, ReleaseSpec, Reports, quantise, step_for
 from fedrec.federation.reports import RealBlock, block, bounded, squared_norms, within_radius
 
-ITEMS, WIDTH = 6, 3
+ITEMS = 6
+WIDTH = 3
 MIXED = ReleaseSpec(
     "statistics",
     (
@@ -34,7 +35,8 @@ def users(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, list[RealBlock]]:
         else np.zeros(0, np.int32)
     )
     floats = lambda n: np.array(draw(st.lists(finite, min_size=n, max_size=n)), np.float64)  # noqa: E731
-    n, k = int(ptr[-1]), len(sizes)
+    n = int(ptr[-1])
+    k = len(sizes)
     vectors = floats(k * WIDTH).reshape(k, WIDTH)
     own = RealBlock(floats(n), floats(k * FOLDS * WIDTH).reshape(k * FOLDS, WIDTH))
     return (
@@ -85,7 +87,8 @@ def test_removing_a_user_moves_every_release_by_at_most_its_radius(
 
 
 def test_exact_scaling_uses_the_whole_radius_and_clipping_leaves_short_reports_alone() -> None:
-    ptr, items = np.array([0, 2]), np.array([1, 4], np.int32)
+    ptr = np.array([0, 2])
+    items = np.array([1, 4], np.int32)
     blocks = [
         RealBlock(np.array([0.1, 0.2]), np.array([[0.3, 0.0, 0.4]])),
         RealBlock(np.array([0.1, -0.1]), np.array([[0.3, 0.0, 0.4]])),
@@ -119,10 +122,8 @@ def test_a_report_of_a_user_does_not_depend_on_the_batch() -> None:
 
 def test_a_user_that_repeats_an_item_is_refused_and_never_within_the_radius() -> None:
     """900 times one item: each row within the radius, their sum 30 times it."""
-    ptr, items = (
-        np.array([0, 900, 902], np.int64),
-        np.concatenate([np.zeros(900), [0, 2]]).astype(np.int32),
-    )
+    ptr = np.array([0, 900, 902], np.int64)
+    items = np.concatenate([np.zeros(900), [0, 2]]).astype(np.int32)
     blocks = [
         RealBlock(np.ones(902), np.ones((2, WIDTH))),
         RealBlock(np.ones(902), np.ones((2, WIDTH))),
@@ -140,7 +141,8 @@ def test_a_user_that_repeats_an_item_is_refused_and_never_within_the_radius() ->
 
 
 def test_numbers_that_are_not_finite_never_reach_the_grid() -> None:
-    ptr, items = np.array([0, 1]), np.array([0], np.int32)
+    ptr = np.array([0, 1])
+    items = np.array([0], np.int32)
     for bad in (np.nan, np.inf):
         with pytest.raises(ValueError, match="finite"):
             bounded(
@@ -180,7 +182,8 @@ def test_the_step_is_the_finest_that_holds_the_bound(bound: float, bits: int) ->
 
 
 def test_a_report_too_large_for_one_of_two_releases_is_seen() -> None:
-    ptr, items = np.array([0, 1, 2]), np.array([0, 3], np.int32)
+    ptr = np.array([0, 1, 2])
+    items = np.array([0, 3], np.int32)
     blocks = [
         RealBlock(np.ones(2), np.ones((2, WIDTH))),
         RealBlock(np.ones(2), np.ones((2, WIDTH))),
@@ -203,8 +206,10 @@ def test_numbers_whose_squares_underflow_never_make_a_report_longer(
     size: float, scaling: Any
 ) -> None:
     """A server may send such numbers for one item: who has it must not be told by a long report."""
-    ptr, items = np.array([0, 2], np.int64), np.array([0, 1], np.int32)
-    small, unit = np.array([size, 1.05 * size]), np.ones((1, WIDTH))
+    ptr = np.array([0, 2], np.int64)
+    items = np.array([0, 1], np.int32)
+    small = np.array([size, 1.05 * size])
+    unit = np.ones((1, WIDTH))
     for real in (RealBlock(small, unit), RealBlock(np.ones(2), size * unit)):
         for kind in ("linear", "outer"):
             spec = ReleaseSpec("r", (block("b", kind, rows=ITEMS, width=WIDTH),))

@@ -48,13 +48,12 @@ def test_a_model_of_85_percent_in_some_rounds_is_about_as_good_as_one_of_all(
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
     prepared = prepare(scenario, public_facts(scenario, dataset, split))
-    users, there = (
-        split.train.num_users,
-        np.random.default_rng(3).permutation(split.train.num_users),
-    )
+    users = split.train.num_users
+    there = np.random.default_rng(3).permutation(split.train.num_users)
 
     def rmse(first: float, later: float) -> float:
-        state, ledger = prepared.recipe.begin(), Ledger(prepared.plan.guarantee)
+        state = prepared.recipe.begin()
+        ledger = Ledger(prepared.plan.guarantee)
         while (question := prepared.recipe.ask(state)) is not None:
             some = np.sort(there[: round((later if question.round else first) * users)])
             link = Loopback(

@@ -47,7 +47,8 @@ from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import load
 
-ITEMS, WIDTH = 5, 2
+ITEMS = 5
+WIDTH = 2
 STATISTICS = ReleaseSpec(
     "statistics",
     (
@@ -80,10 +81,8 @@ shorts = st.integers(-(2**15) + 1, 2**15 - 1)
 @st.composite
 def batches(draw: st.DrawFn) -> Batch:
     mine = draw(st.lists(st.sets(st.integers(0, ITEMS - 1)), max_size=4))
-    ptr, items = (
-        np.concatenate([[0], np.cumsum([len(s) for s in mine])]).astype(np.int64),
-        [i for s in mine for i in sorted(s)],
-    )
+    ptr = np.concatenate([[0], np.cumsum([len(s) for s in mine])]).astype(np.int64)
+    items = [i for s in mine for i in sorted(s)]
 
     def numbers(*shape: int) -> np.ndarray:
         size = int(np.prod(shape))
@@ -91,7 +90,8 @@ def batches(draw: st.DrawFn) -> Batch:
             shape
         )
 
-    n, e = len(mine), len(items)
+    n = len(mine)
+    e = len(items)
     blocks = tuple(
         BlockReports(numbers(n if s.rows == 1 else e), numbers(n * s.folds, s.width)) for s in SPECS
     )

@@ -266,7 +266,8 @@ def differences(
         f"{case}: new {part}" for part in found.keys() - kept.keys()
     ]
     for part in sorted(found.keys() & kept.keys()):
-        now, then = found[part], kept[part]
+        now = found[part]
+        then = kept[part]
         if exact is not None and exact[part] != now["exact"]:
             parts.append(f"{case}: other bytes of {part}")
         if now["words"] != then["words"] or now["count"] != then["count"]:

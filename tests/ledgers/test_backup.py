@@ -79,10 +79,8 @@ def test_an_older_backup_of_the_aggregator_is_refused_by_its_peers_and_the_newes
 ) -> None:
     """Taken while it runs and has a round open; restored to the byte."""
     world = World(settings / "a")
-    client, server = (
-        ClientLedger(settings / "c" / "ledger.sqlite", limit=LIMIT),
-        SeenLedger(settings / "seen.json"),
-    )
+    client = ClientLedger(settings / "c" / "ledger.sqlite", limit=LIMIT)
+    server = SeenLedger(settings / "seen.json")
     peers = [
         lambda: follow(
             lambda since: world.aggregator.client_endpoint("client-0").growth(since, 0), client
@@ -165,7 +163,8 @@ def test_an_older_backup_of_a_client_is_refused_by_the_aggregator_and_the_newest
 def test_a_backup_that_is_taken_while_a_ledger_is_written_is_one_of_its_states(
     settings: Path,
 ) -> None:
-    ledger, ended = ClientLedger(settings / "c" / "ledger.sqlite", limit=LIMIT), threading.Event()
+    ledger = ClientLedger(settings / "c" / "ledger.sqlite", limit=LIMIT)
+    ended = threading.Event()
 
     def write() -> None:
         for round in range(120):
@@ -205,7 +204,8 @@ def test_a_disk_that_fills_up_leaves_the_older_backup_and_no_half_one(
     archive = settings / "backups" / "a.tar"
     backup(settings / "aggregator.toml", archive)
     before = archive.read_bytes()
-    full, added = OSError(28, "No space left on device"), list[str]()
+    full = OSError(28, "No space left on device")
+    added = list[str]()
 
     def add(tar: tarfile.TarFile, member: tarfile.TarInfo, file: Any = None) -> None:
         added.append(member.name)
@@ -276,7 +276,8 @@ def archived(path: Path, names: dict[str, bytes], *, link: str = "") -> Path:
             tar.addfile(member, io.BytesIO(content))
         if link:
             member = tarfile.TarInfo("files/link")
-            member.type, member.linkname = tarfile.SYMTYPE, link
+            member.type = tarfile.SYMTYPE
+            member.linkname = link
             tar.addfile(member)
     return path
 
@@ -364,7 +365,8 @@ def test_a_restore_that_is_cut_off_is_gone_on_from_by_nobody(
     ledger.close()
     for name, folder in (("aggregator", "a"), ("client", "c")):
         shutil.rmtree(settings / folder)
-        done, real = list[str](), os.replace
+        done = list[str]()
+        real = os.replace
 
         def replace(source: Path, target: Path) -> None:
             if len(done) == moved:  # noqa: B023

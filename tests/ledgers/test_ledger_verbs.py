@@ -18,7 +18,8 @@ from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.ledger import ClientLedger
 from tests.aggregator.conftest import World
 
-DAY_S, EVERYBODY = 86_400.0, list(range(12))
+DAY_S = 86_400.0
+EVERYBODY = list(range(12))
 LIMIT = Guarantee(50.0, 1e-5)
 PLAN = calibrate(Guarantee(1.0, 1e-5), {f"x/{t}": 1.0 for t in range(9)})
 
@@ -45,7 +46,8 @@ def settings(tmp_path: Path) -> Path:
 def test_a_clock_that_jumps_in_the_middle_of_a_round_is_written_down_and_the_round_ends_as_it_was_to(
     settings: Path, days: float
 ) -> None:
-    world, passed = World(settings / "a"), [0.0]
+    world = World(settings / "a")
+    passed = [0.0]
     world.enroll()
     clocks = Clocks(world.clock, lambda: passed[0])
     world.open()
@@ -68,9 +70,11 @@ def test_a_clock_that_jumps_in_the_middle_of_a_round_is_written_down_and_the_rou
 
 
 def test_a_correction_of_a_minute_is_no_jump() -> None:
-    now_s, passed_s = [1_000.0], [0.0]
+    now_s = [1_000.0]
+    passed_s = [0.0]
     clocks = Clocks(lambda: now_s[0], lambda: passed_s[0])
-    now_s[0], passed_s[0] = 1_000.0 + 500.0, 440.0
+    now_s[0] = 1_000.0 + 500.0
+    passed_s[0] = 440.0
     assert clocks.jump() is None
 
 
@@ -80,7 +84,8 @@ def test_repair_notes_that_the_clock_is_behind_once_and_changes_no_entry(setting
     world.open()
     world.send(EVERYBODY)
     world.aggregator.close(world.run, 0)
-    head, now_s = world.aggregator.ledger.head(), world.clock.now_s - 3 * DAY_S
+    head = world.aggregator.ledger.head()
+    now_s = world.clock.now_s - 3 * DAY_S
     with pytest.raises(RunError, match="another aggregator uses"):
         repair.repaired(settings / "aggregator.toml")
     world.stop()

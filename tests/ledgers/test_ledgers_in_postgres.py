@@ -21,7 +21,8 @@ from tests.aggregator import postgres
 from tests.aggregator.conftest import World
 
 EVERYBODY = list(range(12))
-FILES, DATABASE = "files.toml", "database.toml"
+FILES = "files.toml"
+DATABASE = "database.toml"
 _NAMES = count()
 
 

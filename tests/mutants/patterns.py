@@ -67,7 +67,8 @@ def applied(source: str, function: str, find: str, replace: str, nth: int = 0) -
 
 def _fragments(find: str, replace: str) -> tuple[list[Any], list[Any]]:
     """Both as expressions where both are one, otherwise as statements."""
-    wanted, given = _parsed(find), _parsed(replace)
+    wanted = _parsed(find)
+    given = _parsed(replace)
     if all(len(body) == 1 and isinstance(body[0], ast.Expr) for body in (wanted, given)):
         return [wanted[0].value], [given[0].value]
     return wanted, given
@@ -126,7 +127,8 @@ def _same(wanted: Any, node: Any, bodies: list[Statements]) -> bool:
     if type(wanted) is not type(node):
         return False
     for field in wanted._fields:
-        part, there = getattr(wanted, field, None), getattr(node, field, None)
+        part = getattr(wanted, field, None)
+        there = getattr(node, field, None)
         if field in BODIES and _any_body(part) and there:
             bodies.append(there)
         elif not _same(part, there, bodies):

@@ -279,7 +279,8 @@ class Copy:
         """The outcome of the bug's tests with the bug; the file is as before afterwards."""
         tree = self.folder / "tree"
         path = mutant.path(tree)
-        whole, stamp = path.read_bytes(), path.stat().st_mtime
+        whole = path.read_bytes()
+        stamp = path.stat().st_mtime
         self.applied += 1
         kernels = self.kernels_without(path.relative_to(tree).as_posix())
         try:

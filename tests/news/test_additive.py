@@ -68,7 +68,8 @@ def test_replacing_adding_or_removing_a_click_moves_one_row_by_at_most_the_decla
     user: int,
     made: Callable[..., bounded_mean.TopicTable],
 ) -> None:
-    table, clicks = made(seed=seed), histories(3, 7)
+    table = made(seed=seed)
+    clicks = histories(3, 7)
     clicks[user, place] = old
     other = clicks.copy()
     other[user, place] = new
@@ -126,14 +127,13 @@ def test_epsilon_equals_an_independent_computation(
     """H = 50; one-hot topics: sqrt2 / (H mu), and opposite directions: 2 / (H mu); and the hockey
     stick of two Gaussians on a grid."""
     std, shift = (std * math.sqrt(2), 2 / 50) if signed else (std, math.sqrt(2) / 50)
-    table, mu = (
-        bounded_mean.topic_table(np.vstack([np.eye(32), -np.eye(32)]) if signed else np.eye(32)),
-        mu_for(epsilon, 1e-5),
-    )
+    table = bounded_mean.topic_table(np.vstack([np.eye(32), -np.eye(32)]) if signed else np.eye(32))
+    mu = mu_for(epsilon, 1e-5)
     s = bounded_mean.noise_std(table, 50, mu=mu)
     assert s == pytest.approx(std, abs=9e-5)
     z = np.linspace(-12 * s, shift + 12 * s, 400_001)
-    p, q = stats.norm.pdf(z, shift, s), stats.norm.pdf(z, 0, s)
+    p = stats.norm.pdf(z, shift, s)
+    q = stats.norm.pdf(z, 0, s)
     assert np.maximum(p - math.exp(epsilon) * q, 0).sum() * (z[1] - z[0]) == pytest.approx(
         1e-5, rel=1e-3
     )
@@ -141,8 +141,10 @@ def test_epsilon_equals_an_independent_computation(
 
 
 def test_the_lattice_is_paid_for() -> None:
-    table, mu = topics(), 3.0
-    s, step = bounded_mean.noise_std(table, 50, mu=mu), 2.0**-20 / 50
+    table = topics()
+    mu = 3.0
+    s = bounded_mean.noise_std(table, 50, mu=mu)
+    step = 2.0**-20 / 50
     assert table.diameter / 50 / math.sqrt(s**2 - 4 * step**2) <= mu
     values = bounded_mean.report(histories(5, 50), table, mu=mu, name="x", key=KEY).values / step
     # on the grid: nothing hides below it
@@ -153,11 +155,9 @@ def test_population_and_decoding_are_those_of_a_gaussian_posterior() -> None:
     """40,000 users from a known law: moments within 5 standard errors, and the decoded ones as good
     as with the true moments."""
     rng = np.random.default_rng(4)
-    mean, root, s = (
-        np.array([0.2, 0.1, 0.3]),
-        np.array([[0.1, 0, 0], [0.05, 0.08, 0], [0, 0.02, 0.03]]),
-        0.1,
-    )
+    mean = np.array([0.2, 0.1, 0.3])
+    root = np.array([[0.1, 0, 0], [0.05, 0.08, 0], [0, 0.02, 0.03]])
+    s = 0.1
     truth = mean + rng.standard_normal((40_000, 3)) @ root.T
     event = bounded_mean.report(histories(1, 7), topics(), mu=1.0, name="x", key=KEY).event
     reports = Coefficients(truth + s * rng.standard_normal(truth.shape), s, event)
@@ -179,7 +179,8 @@ def test_population_and_decoding_are_those_of_a_gaussian_posterior() -> None:
 def test_planted_interests_are_found_from_noised_reports() -> None:
     """Each user reads one of 5 topics: at epsilon 5 and H = 50 the decoded coefficients name it for
     all but one in a hundred."""
-    table, rng = bounded_mean.topic_table(np.eye(5)[np.arange(100) % 5]), np.random.default_rng(5)
+    table = bounded_mean.topic_table(np.eye(5)[np.arange(100) % 5])
+    rng = np.random.default_rng(5)
     truth = rng.integers(5, size=1000)
     clicks = 5 * rng.integers(20, size=(1000, 50)) + np.where(
         rng.random((1000, 50)) < 0.6, truth[:, None], rng.integers(5, size=(1000, 50))
@@ -193,7 +194,8 @@ def test_planted_interests_are_found_from_noised_reports() -> None:
 
 
 def test_a_row_is_a_function_of_its_own_history_the_key_and_nothing_else() -> None:
-    table, clicks = topics(), histories(4, 7)
+    table = topics()
+    clicks = histories(4, 7)
     both = [
         bounded_mean.report(c, table, mu=1.0, name="x", key=KEY).values
         for c in (clicks, np.concatenate([clicks[:2], clicks[2:][::-1]]))

@@ -38,7 +38,8 @@ def test_at_infinite_budget_the_weights_come_back(make: object) -> None:
 
 def test_attention_is_the_softmax_over_scaled_products() -> None:
     rng = np.random.default_rng(2)
-    U, b = rng.normal(size=(4, 9)), rng.normal(size=(3, 9))
+    U = rng.normal(size=(4, 9))
+    b = rng.normal(size=(3, 9))
     for row, u in zip(a.attention(U, b), U, strict=True):
         terms = [math.exp(float(u @ v) / 3) for v in b]
         np.testing.assert_allclose(row, np.array(terms) / sum(terms), rtol=1e-12)
@@ -78,8 +79,10 @@ def test_printed_laplace_has_the_sensitivity_that_a_search_finds(basis: int, fac
     assert a.l1_diameter(basis, theta) == pytest.approx(factor * theta, rel=1e-3)
     best = 0.0
     for k in range(1, basis):
-        x, y = np.zeros(basis), np.zeros(basis)
-        x[:k], y[k:] = theta / math.sqrt(k), theta / math.sqrt(basis - k)
+        x = np.zeros(basis)
+        y = np.zeros(basis)
+        x[:k] = theta / math.sqrt(k)
+        y[k:] = theta / math.sqrt(basis - k)
         best = max(best, float(np.abs(x - y).sum()))
     assert a.l1_diameter(basis, theta) == pytest.approx(best)
     rng = np.random.default_rng(1)
@@ -111,11 +114,14 @@ def test_the_gaussian_plan_keeps_its_epsilon_by_an_independent_computation(
 ) -> None:
     """Divergence of the two mixtures on a fine grid, for the worst pair: P at the radius, Q at 0,
     and r0 at either or between."""
-    theta, delta = 0.3, 1e-5
+    theta = 0.3
+    delta = 1e-5
     plan = a.gaussian_plan(click(epsilon, delta), theta=theta, padding=padding)
-    radius, s = math.sqrt(2) * theta, plan.noise_std
+    radius = math.sqrt(2) * theta
+    s = plan.noise_std
     z = np.linspace(-12 * s, radius + 12 * s, 400_001)
-    P, Q = stats.norm.pdf(z, radius, s), stats.norm.pdf(z, 0, s)
+    P = stats.norm.pdf(z, radius, s)
+    Q = stats.norm.pdf(z, 0, s)
     for between in (0.0, 0.5, 1.0):
         N = stats.norm.pdf(z, between * radius, s)
         mixed = np.maximum(
@@ -172,7 +178,8 @@ def test_one_answer_without_padding_is_a_gaussian_event_with_its_epsilon() -> No
     plan = a.gaussian_plan(click(1.0), theta=0.2)
     assert isinstance(plan.event, GaussianEvent)
     assert delta_of(plan.mu, 1.0) == pytest.approx(1e-5, rel=1e-9)
-    s, grid = plan.noise_std, plan.step
+    s = plan.noise_std
+    grid = plan.step
     assert math.sqrt(2) * 0.2 / math.sqrt(s**2 - 4 * grid**2) <= plan.mu * (1 + 1e-12)
 
 
@@ -234,7 +241,8 @@ def farthest_l1(coordinates: int, theta: float) -> float:
         {"type": "ineq", "fun": lambda x: theta**2 - x @ x},
         {"type": "ineq", "fun": lambda x: 1 - x.sum()},
     ]
-    start, bounds = np.full(coordinates, 0.1), [(0, 1)] * coordinates
+    start = np.full(coordinates, 0.1)
+    bounds = [(0, 1)] * coordinates
     return -float(
         optimize.minimize(lambda x: -x.sum(), start, bounds=bounds, constraints=within).fun
     )

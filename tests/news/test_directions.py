@@ -50,14 +50,16 @@ def test_untrained_directions_rank_by_the_mean_cosine() -> None:
     planted = planted_news(SHAPE, seed=3)
     X = np.random.default_rng(2).standard_normal((500, 9))
     prior = public_prior(topics.directions(X, width=9), X, history=4)
-    asked, cosines = planted.log.test, unit(X) @ unit(X).T
+    asked = planted.log.test
+    cosines = unit(X) @ unit(X).T
     padded = np.vstack([cosines, np.zeros(500)])[asked.last_clicks(4)].sum(1) / 4
     expected = padded[np.repeat(asked.users, np.diff(asked.candidate_ptr)), asked.candidates]
     np.testing.assert_allclose(prior.scores(asked), expected, atol=1e-4)
 
 
 def test_untrained_topics_of_one_each_rank_by_the_mean_vector_of_a_topic() -> None:
-    X, of = unit(np.random.default_rng(2).standard_normal((60, 7))), np.arange(60) % 5
+    X = unit(np.random.default_rng(2).standard_normal((60, 7)))
+    of = np.arange(60) % 5
     means = np.stack([X[of == topic].mean(0) for topic in range(5)])
     np.testing.assert_allclose(rebuilding(topic_table(np.eye(5)[of]), X), means, atol=1e-6)
     nobody = np.column_stack([np.eye(5)[of], np.zeros(60)])  # a topic that no item has
@@ -85,10 +87,8 @@ def trained(epsilon: float) -> Trained:
     assert got.coefficients.noise_std == pytest.approx(
         0 if math.isinf(epsilon) else table.diameter / 20 / mu_for(epsilon, 1e-5), rel=1e-6
     )
-    settings, levels = (
-        replace(ReportModelSettings(), epochs=4, batch=128),
-        NoiseLevels((got.coefficients.noise_std,)),
-    )
+    settings = replace(ReportModelSettings(), epochs=4, batch=128)
+    levels = NoiseLevels((got.coefficients.noise_std,))
     *_, last = fit(got, table, vectors, settings, history=20, levels=levels, streams=Streams(5))
     assert isinstance(last, Trained)
     return last
@@ -99,7 +99,8 @@ def trained(epsilon: float) -> Trained:
 def test_planted_interests_are_found_from_directions_and_another_history_loses_them(
     epsilon: float,
 ) -> None:
-    model, test = trained(epsilon), planted_news(SHAPE, seed=3).log.test
+    model = trained(epsilon)
+    test = planted_news(SHAPE, seed=3).log.test
     auc = evaluate_impressions(serve(model, test, mu=math.inf, key=bytes(32)).scores, test).auc
     swapped = history_swap(
         lambda q: serve(model, q, mu=math.inf, key=bytes(32)).scores,

@@ -60,7 +60,8 @@ def test_reports_follow_the_enumerated_table_with_and_without_clicks(
 ) -> None:
     """Chi-squared at level 1e-4 per kind of impression; 3 candidates and the null symbol at epsilon
     0.8."""
-    epsilon, each = 0.8, 20_000
+    epsilon = 0.8
+    each = 20_000
     data = impressions([3] * 3 * each, [[1]] * each + [[]] * each + [[0, 2]] * each)
     got = labels.report_impressions(data, epsilon=epsilon, key=KEY, mechanism=mechanism)
     selection = mechanism(4, epsilon)

@@ -12,7 +12,8 @@ from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import mu_for
 from fedrec.randomness import Streams
 
-USERS, H = 400, 20
+USERS = 400
+H = 20
 
 
 def tastes(seed: int = 1) -> tuple[np.ndarray, bounded_mean.TopicTable]:
@@ -76,7 +77,8 @@ def test_the_matcher_finds_more_than_the_nearest_answer_where_people_differ_more
 def test_the_noise_that_is_known_is_that_of_each_answer() -> None:
     """A noisy report beside a query with little noise: told the wrong stds, the matcher finds
     fewer."""
-    one, two = answers(3.0, "report"), answers(20.0, "query")
+    one = answers(3.0, "report")
+    two = answers(20.0, "query")
     assert (
         linkage(one, two).linked
         >= linkage(Answers(one.values, two.noise_std), Answers(two.values, one.noise_std)).linked

@@ -85,7 +85,8 @@ def answers(
 def noise(variant: str, world: tuple[Catalogue, Impressions], passes: int) -> tuple[Floats, float]:
     """Noise as drawn, at sensitivity 1, and mu of one answer: by `dp_accounting`, for all answers
     to be 5 at 1e-5 together."""
-    chosen, train = scenario(variant), world[1]
+    chosen = scenario(variant)
+    train = world[1]
     mu = _mu_by_another_accountant(passes)
     if variant == "additive":
         table = topics_of(chosen, world[0])
@@ -97,14 +98,14 @@ def noise(variant: str, world: tuple[Catalogue, Impressions], passes: int) -> tu
     model, update = device(chosen, world, passes)
     if isinstance(update, Behind):
         bare: Behind | NoisedGradients = replace(update, plan=replace(update.plan, noise_std=0.0))
-        users, rounds, radius = np.arange(train.num_users), 6, math.sqrt(2) * schedule_module.THETA
+        users = np.arange(train.num_users)
+        rounds = 6
+        radius = math.sqrt(2) * schedule_module.THETA
     else:
-        bare, users, rounds, radius = (
-            replace(update, noise_std=0.0),
-            np.arange(2),
-            1,
-            2 * schedule_module.GRADIENT_CLIP,
-        )
+        bare = replace(update, noise_std=0.0)
+        users = np.arange(2)
+        rounds = 1
+        radius = 2 * schedule_module.GRADIENT_CLIP
     parts = [
         answers(update, model, users, t) - answers(bare, model, users, t)
         for t in range(1, rounds + 1)
@@ -115,7 +116,8 @@ def noise(variant: str, world: tuple[Catalogue, Impressions], passes: int) -> tu
 @functools.cache
 def _mu_by_another_accountant(answers: int) -> float:
     """By bisection over privacy loss distributions."""
-    low, high = 0.05, 5.0
+    low = 0.05
+    high = 5.0
     for _ in range(16):  # to 1e-4, which no 20,000 numbers tell
         middle = (low + high) / 2
         accountant = pld.PLDAccountant(value_discretization_interval=1e-3)
@@ -146,10 +148,8 @@ def test_a_variant_charges_every_answer_that_its_users_give(
     """As many as the schedule asks of each user, at the mu of the noise that the device draws; and
     every answer about a label."""
     chosen = scenario(variant, f"news.rounds={passes}")
-    schedule, costs = (
-        schedule_module.schedule_of(chosen, world[1].num_users),
-        costs_of(chosen, passes),
-    )
+    schedule = schedule_module.schedule_of(chosen, world[1].num_users)
+    costs = costs_of(chosen, passes)
     assert schedule.passes == schedule.rounds(world[1].num_users) == passes
     _, update = device(chosen, world, passes)
     std, radius = (
@@ -171,7 +171,8 @@ def test_laplace_attention_has_the_noise_that_its_pure_price_needs_and_no_other(
     """Two clipped vectors are at most 2 theta apart in L1, so an answer of 5 / passes has Laplace
     noise of 2 theta passes / 5."""
     chosen = scenario("local", "news.attention_noise=laplace", f"news.rounds={passes}")
-    costs, users = costs_of(chosen, passes), np.arange(world[1].num_users)
+    costs = costs_of(chosen, passes)
+    users = np.arange(world[1].num_users)
     assert costs.history == (PureEvent("attention", 5 / passes),) * passes
     assert costs.labels == (PureEvent("label", 5.0),)
     assert costs.charged(promised(chosen)) <= 5.0
@@ -198,10 +199,8 @@ def test_laplace_attention_has_the_noise_that_its_pure_price_needs_and_no_other(
 def test_laplace_attention_without_a_budget_is_the_attention_itself(
     world: tuple[Catalogue, Impressions],
 ) -> None:
-    chosen, users = (
-        scenario("local", "news.attention_noise=laplace", "privacy.epsilon=inf"),
-        np.arange(20),
-    )
+    chosen = scenario("local", "news.attention_noise=laplace", "privacy.epsilon=inf")
+    users = np.arange(20)
     model, update = device(chosen, world, 3)
     assert isinstance(update, Behind)
     released = update.released(model, users, 1)
@@ -214,7 +213,8 @@ def test_one_click_moves_laplace_attention_by_at_most_its_bound_in_l1(
 ) -> None:
     model, update = device(scenario("local", "news.attention_noise=laplace"), world, 1)
     assert isinstance(update, Behind)
-    history, rng = update.devices.history.copy(), np.random.default_rng(6)
+    history = update.devices.history.copy()
+    rng = np.random.default_rng(6)
     place = rng.integers(0, history.shape[1], len(history))
     known = history[np.arange(len(history)), place] >= 0
     history[np.flatnonzero(known), place[known]] = rng.integers(0, SHAPE.news, known.sum())

@@ -32,7 +32,8 @@ REPORT = GaussianEvent("report", 0.5, "click", "replace")
 def test_no_exchange_of_c_clicks_moves_a_report_by_more_than_c_times_one_and_one_exchange_reaches_it(
     clicks: int, seed: int
 ) -> None:
-    rng, H = np.random.default_rng(seed), 6
+    rng = np.random.default_rng(seed)
+    H = 6
     rows = rng.standard_normal((8, 3))
     table = bounded_mean.topic_table(rows / np.linalg.norm(rows, axis=1, keepdims=True))
     before = rng.integers(-1, 8, (1, H))
@@ -144,7 +145,8 @@ def test_prices_for_a_person_do_not_add_to_prices_of_a_click() -> None:
     ],
 )
 def test_a_served_answer_costs_a_person_by_its_form(keys: list[str], times: int) -> None:
-    scenario, each = load(None, [*KEYS, *keys]), Guarantee(5.0, 1e-5, "click", "replace")
+    scenario = load(None, [*KEYS, *keys])
+    each = Guarantee(5.0, 1e-5, "click", "replace")
     found = epsilon_of_person(answer_costs(scenario, each), 1e-5, clicks=50)
     least = epsilon_of(times * mu_for(5.0, 1e-5), 1e-5)
     assert (

@@ -14,12 +14,15 @@ from fedrec.encoders.tokens import PADDING, NewsTokens, tokenise
 from fedrec.news.local_update import recentre, user_vectors
 from fedrec.news.public_start import invented_readers, public_words, start_basis
 
-CLUSTERS, EACH, WIDTH = 4, 30, 12
+CLUSTERS = 4
+EACH = 30
+WIDTH = 12
 
 
 def catalogue() -> tuple[NewsTokens, npt.NDArray[np.float32]]:
     """News of four subjects with words of their own, and vectors near one centre a subject."""
-    rng, subjects = np.random.default_rng(1), np.repeat(np.arange(CLUSTERS), EACH)
+    rng = np.random.default_rng(1)
+    subjects = np.repeat(np.arange(CLUSTERS), EACH)
     titles = tuple(" ".join(f"w{s}x{i}" for i in rng.integers(0, 10, 6)) for s in subjects)
     n = len(titles)
     empty = ("",) * n
@@ -31,7 +34,8 @@ def catalogue() -> tuple[NewsTokens, npt.NDArray[np.float32]]:
 
 def fresh(kind: str, basis: int = CLUSTERS) -> tuple[NewsModel, npt.NDArray[np.float32]]:
     tokens, vectors = catalogue()
-    settings, rng = NewsModelSettings(basis_size=basis), np.random.default_rng(2)
+    settings = NewsModelSettings(basis_size=basis)
+    rng = np.random.default_rng(2)
     words = public_words(tokens, vectors, width=WIDTH)
     assert words is not None
     made = {

@@ -20,7 +20,8 @@ CATEGORIES = tuple(["film", "politics", "health", "sport"][j % 4] for j in range
 OPEN = ("film", "sport")
 OPEN_ITEMS = np.array([name in OPEN for name in CATEGORIES])
 PROTECTED = [j for j in range(40) if CATEGORIES[j] in ("politics", "health")]
-B, H = 6, 7
+B = 6
+H = 7
 
 
 def news(
@@ -40,7 +41,8 @@ def histories(users: int) -> np.ndarray:
 
 
 def test_at_infinite_budget_both_parts_add_up_to_the_plain_coefficients() -> None:
-    table, clicks = topics(), histories(30)
+    table = topics()
+    clicks = histories(30)
     got = bounded_mean.report(clicks, opened(table, news(), OPEN), mu=math.inf, name="x", key=KEY)
     assert got.values.shape == (30, 2 * B)
     np.testing.assert_allclose(
@@ -62,7 +64,8 @@ def test_declaring_nothing_is_the_plain_table_and_a_guarantee_without_a_note() -
 
 
 def test_open_clicks_are_told_exactly_and_protected_ones_reach_the_noised_part_alone() -> None:
-    table, clicks = topics(), histories(50)
+    table = topics()
+    clicks = histories(50)
     got = bounded_mean.report(clicks, opened(table, news(), OPEN), mu=0.1, name="x", key=KEY)
     alone = bounded_mean.coefficients(
         np.where(np.isin(clicks, np.flatnonzero(OPEN_ITEMS)), clicks, -1), table
@@ -96,7 +99,8 @@ def test_replacing_a_protected_click_moves_the_noised_part_by_at_most_the_bound_
 def test_the_diameter_is_reached_by_protected_items_and_is_not_that_of_all() -> None:
     rows = np.zeros((40, B))
     rows[0, 0] = rows[3, 1] = 1.0  # a film and a sport, sqrt2 apart
-    rows[1, 2], rows[2, 3] = 0.5, 0.25
+    rows[1, 2] = 0.5
+    rows[2, 3] = 0.25
     table = bounded_mean.topic_table(rows)
     assert table.diameter == pytest.approx(math.sqrt(2))
     assert opened(table, news(), OPEN).diameter == pytest.approx(math.hypot(0.5, 0.25))
@@ -104,7 +108,9 @@ def test_the_diameter_is_reached_by_protected_items_and_is_not_that_of_all() -> 
 
 def test_the_noise_has_the_std_of_the_protected_diameter_and_its_price_is_the_declared_one() -> None:  # fmt: skip
     """KS at level 1e-4, 12,000 numbers."""
-    table, clicks, mu = opened(topics(), news(), OPEN), histories(2000), mu_for(3.0, 1e-5)
+    table = opened(topics(), news(), OPEN)
+    clicks = histories(2000)
+    mu = mu_for(3.0, 1e-5)
     got, bare = (
         bounded_mean.report(clicks, table, mu=m, name="x", key=KEY) for m in (mu, math.inf)
     )
@@ -118,9 +124,11 @@ def test_the_noise_has_the_std_of_the_protected_diameter_and_its_price_is_the_de
 def test_what_is_told_makes_the_guess_of_the_rest_better() -> None:
     """Users read one topic, in open and in protected items alike: knowing the open part, decoding
     errs by less than without it."""
-    rng, rows = np.random.default_rng(5), np.zeros((40, 2))
+    rng = np.random.default_rng(5)
+    rows = np.zeros((40, 2))
     rows[np.arange(40), np.arange(40) // 4 % 2] = 1.0
-    table, taste = bounded_mean.topic_table(rows), rng.integers(0, 2, 4000)
+    table = bounded_mean.topic_table(rows)
+    taste = rng.integers(0, 2, 4000)
     clicks = (
         rng.integers(0, 5, (4000, H)) * 8 + 4 * taste[:, None] + rng.integers(0, 4, (4000, H))
     ).astype(np.int32)
@@ -152,7 +160,8 @@ def test_a_category_that_no_item_has_and_opening_everything_are_refused(
 
 
 def impressions(clicked: list[list[int]], shown: list[int]) -> Impressions:
-    n, C = len(clicked), len(shown)
+    n = len(clicked)
+    C = len(shown)
     flags = np.array([[place in row for place in range(C)] for row in clicked]).ravel()
     ptr = C * np.arange(n + 1, dtype=np.int64)
     empty = np.zeros(2, np.int64)
@@ -225,7 +234,8 @@ def test_without_open_items_labels_are_the_plain_ones_and_without_protected_ones
 
 
 def test_the_eligible_candidates_give_the_likelihood_of_second_code() -> None:
-    pi, epsilon = np.array([0.3, 0.1, 0.2, 0.15, 0.25]), 1.2
+    pi = np.array([0.3, 0.1, 0.2, 0.15, 0.25])
+    epsilon = 1.2
     Z = math.exp(epsilon) + 2
     for click in range(5):
         got = report_labels(
@@ -235,7 +245,8 @@ def test_the_eligible_candidates_give_the_likelihood_of_second_code() -> None:
             key=KEY,
             mechanism=randomised_response,
         )
-        among, y = eligible(got, OPEN_ITEMS[np.array(SHOWN)]), got.single[0]
+        among = eligible(got, OPEN_ITEMS[np.array(SHOWN)])
+        y = got.single[0]
         told = y in (0, 3)
         expected = (
             pi[y] * math.exp(epsilon)

@@ -75,10 +75,12 @@ def some_users(seed: int, n: int = 7) -> tuple[Users, Whitening, np.ndarray, np.
 
 
 def slow_loss(z: np.ndarray, W: np.ndarray, data: Impressions, X: np.ndarray, user: int) -> float:
-    mine, total = np.flatnonzero(data.users == user), 0.0
+    mine = np.flatnonzero(data.users == user)
+    total = 0.0
     for i in mine:
         part = slice(data.candidate_ptr[i], data.candidate_ptr[i + 1])
-        scores, y = X[data.candidates[part]] @ (z @ W), data.clicked[part]
+        scores = X[data.candidates[part]] @ (z @ W)
+        y = data.clicked[part]
         if y.any():
             total -= float((scores - np.log(np.exp(scores).sum()))[y].mean())
     return total / max(len(mine), 1)
@@ -135,10 +137,8 @@ def test_without_noise_the_sum_is_that_of_the_clipped_gradients_up_to_the_grid()
 
 
 def test_noise_has_its_std_and_no_other() -> None:
-    plan, question = (
-        plan_of(Guarantee(3.0, 1e-5), CentralSettings(rounds=2)),
-        gradient_question(1, 11, 200),
-    )
+    plan = plan_of(Guarantee(3.0, 1e-5), CentralSettings(rounds=2))
+    question = gradient_question(1, 11, 200)
     answer, _ = release(
         question, [np.zeros((11, 200), np.int64)], plan, Ledger(plan.guarantee), noise=Streams(4)
     )

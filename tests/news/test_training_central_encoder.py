@@ -36,7 +36,10 @@ from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 
-D, HEADS, NEWS, H = 4, 2, 11, 6
+D = 4
+HEADS = 2
+NEWS = 11
+H = 6
 SMALL = EncoderSettings(width=D, heads=HEADS, prior_weight=3.0)
 BARE = non_private(1e-5, "click", "replace")
 
@@ -64,18 +67,22 @@ def some_users(seed: int, n: int = 7) -> tuple[Impressions, np.ndarray, np.ndarr
 
 
 def slow_loss(parameters: np.ndarray, data: Impressions, X: np.ndarray, user: int) -> float:
-    encoder, places = user_encoder(parameters, D, HEADS), data.last_clicks(H)[user]
+    encoder = user_encoder(parameters, D, HEADS)
+    places = data.last_clicks(H)[user]
     read = places[places >= 0]
     u = np.zeros(D)
     if len(read):
         with torch.no_grad():
             rows = torch.from_numpy(X[read])
-            index, mask = torch.arange(len(read))[None], torch.ones(1, len(read), dtype=torch.bool)
+            index = torch.arange(len(read))[None]
+            mask = torch.ones(1, len(read), dtype=torch.bool)
             u = encoder.encode(rows, index, mask)[0].numpy()
-    mine, total = np.flatnonzero(data.users == user), 0.0
+    mine = np.flatnonzero(data.users == user)
+    total = 0.0
     for i in mine:
         part = slice(data.candidate_ptr[i], data.candidate_ptr[i + 1])
-        scores, y = X[data.candidates[part]] @ u, data.clicked[part]
+        scores = X[data.candidates[part]] @ u
+        y = data.clicked[part]
         if y.any():
             total -= float((scores - np.log(np.exp(scores).sum()))[y].mean())
     return total / max(len(mine), 1)
@@ -173,7 +180,8 @@ def test_without_noise_bands_change_nothing_but_rounding_to_the_grid() -> None:
 @pytest.mark.parametrize("bands", [1, 3])
 def test_noise_has_its_std_and_no_other_in_every_round(bands: int) -> None:
     chosen = EncoderSettings(rounds=4, bands=bands)
-    plan, numbers = plan_of(Guarantee(3.0, 1e-5), chosen), 3_000
+    plan = plan_of(Guarantee(3.0, 1e-5), chosen)
+    numbers = 3_000
     stds = []
     for t in (1, 4):
         question = encoder_question(t, numbers)
@@ -213,12 +221,14 @@ def test_the_price_is_that_of_the_matrix_mechanism_and_no_bands_beat_independent
 
 
 def test_what_the_server_undoes_is_c() -> None:
-    chosen, rng = replace(SMALL, rounds=6, bands=3), np.random.default_rng(6)
+    chosen = replace(SMALL, rounds=6, bands=3)
+    rng = np.random.default_rng(6)
     _, X, _ = some_users(1)
     recipe = EncoderRecipe.of(
         plan_of(Guarantee(5.0, 1e-5), chosen), chosen, topics.directions(X, width=2), X, H
     )
-    n, told = numbers_of(D), rng.standard_normal((6, numbers_of(D)))
+    n = numbers_of(D)
+    told = rng.standard_normal((6, numbers_of(D)))
     state = recipe.tell(
         recipe.begin(),
         recipe.ask(recipe.begin()),  # type: ignore[arg-type]

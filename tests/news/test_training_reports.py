@@ -66,10 +66,8 @@ def collected(world: tuple[PlantedNews, np.ndarray, TopicTable], epsilon: float)
 def trained(
     world: tuple[PlantedNews, np.ndarray, TopicTable], got: Collected, epochs: int = 4
 ) -> Trained:
-    settings, levels = (
-        ReportModelSettings(epochs=epochs, batch=128),
-        NoiseLevels((got.coefficients.noise_std,)),
-    )
+    settings = ReportModelSettings(epochs=epochs, batch=128)
+    levels = NoiseLevels((got.coefficients.noise_std,))
     *progress, last = fit(
         got, world[2], world[1], settings, history=HISTORY, levels=levels, streams=Streams(5)
     )
@@ -81,7 +79,8 @@ def trained(
 def test_at_infinite_epsilon_reports_are_the_coefficients_and_labels_the_clicks(
     world: tuple[PlantedNews, np.ndarray, TopicTable],
 ) -> None:
-    got, train = collected(world, math.inf), world[0].log.train
+    got = collected(world, math.inf)
+    train = world[0].log.train
     np.testing.assert_allclose(
         got.coefficients.values,
         bounded_mean.coefficients(train.last_clicks(HISTORY), world[2]),
@@ -95,8 +94,10 @@ def test_at_infinite_epsilon_reports_are_the_coefficients_and_labels_the_clicks(
 
 def test_the_loss_is_the_likelihood_of_what_was_reported() -> None:
     rng = np.random.default_rng(1)
-    scores, reported = rng.standard_normal((6, 5)), rng.random((6, 5)) < 0.4
-    scores[2, 4], reported[2, 4] = -np.inf, False
+    scores = rng.standard_normal((6, 5))
+    reported = rng.random((6, 5)) < 0.4
+    scores[2, 4] = -np.inf
+    reported[2, 4] = False
     pi = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
     expected = -np.mean([math.log1p(19.0 * pi[i][reported[i]].sum()) for i in range(6)])
     assert report_loss(
@@ -105,10 +106,8 @@ def test_the_loss_is_the_likelihood_of_what_was_reported() -> None:
 
 
 def test_at_infinite_epsilon_the_loss_is_cross_entropy() -> None:
-    scores, label = (
-        torch.randn(7, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64),
-        torch.tensor([0, 1, 2, 3, 0, 1, 2]),
-    )
+    scores = torch.randn(7, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    label = torch.tensor([0, 1, 2, 3, 0, 1, 2])
     found = report_loss(scores, torch.nn.functional.one_hot(label, 4).bool(), weight=math.inf)
     assert found.item() == pytest.approx(
         torch.nn.functional.cross_entropy(scores, label).item(), rel=1e-10
@@ -152,7 +151,10 @@ def test_a_ledger_refuses_labels_that_cost_more_than_was_promised(
 
 
 def test_extra_noise_brings_reports_to_the_declared_level_and_no_other() -> None:
-    n, B, own, level = 4000, 5, 0.3, 1.0
+    n = 4000
+    B = 5
+    own = 0.3
+    level = 1.0
     rng = np.random.default_rng(7)
     from fedrec.privacy.accounting import GaussianEvent
 
@@ -178,7 +180,8 @@ def test_training_looks_at_nothing_but_reports_and_is_a_function_of_them(
     world: tuple[PlantedNews, np.ndarray, TopicTable],
 ) -> None:
     got = collected(world, 5.0)
-    one, two = trained(world, got, epochs=1), trained(world, replace(got), epochs=1)
+    one = trained(world, got, epochs=1)
+    two = trained(world, replace(got), epochs=1)
     for (name, p), (_, q) in zip(
         one.model.named_parameters(), two.model.named_parameters(), strict=True
     ):
@@ -188,7 +191,8 @@ def test_training_looks_at_nothing_but_reports_and_is_a_function_of_them(
 def test_planted_interests_are_found_and_another_history_loses_them(
     world: tuple[PlantedNews, np.ndarray, TopicTable],
 ) -> None:
-    model, test = trained(world, collected(world, math.inf)), world[0].log.test
+    model = trained(world, collected(world, math.inf))
+    test = world[0].log.test
     scores = serve(model, test, mu=math.inf, key=bytes(32)).scores
     auc = evaluate_impressions(scores, test).auc
     swapped = history_swap(
@@ -203,7 +207,8 @@ def test_planted_interests_are_found_and_another_history_loses_them(
 def test_serving_noise_costs_more_the_smaller_its_epsilon(
     world: tuple[PlantedNews, np.ndarray, TopicTable],
 ) -> None:
-    model, test = trained(world, collected(world, math.inf)), world[0].log.test
+    model = trained(world, collected(world, math.inf))
+    test = world[0].log.test
     aucs = [
         evaluate_impressions(serve(model, test, mu=mu, key=bytes(32)).scores, test).auc
         for mu in (math.inf, 1.0, 0.05)
@@ -224,7 +229,8 @@ def test_before_any_training_the_model_ranks_as_the_public_prior(
     with torch.no_grad():
         scores = (model.users(torch.from_numpy(a)) @ model.items().T).numpy()
     owner = np.repeat(test.users, np.diff(test.candidate_ptr))
-    ours, theirs = scores[owner, test.candidates], prior.scores(test)
+    ours = scores[owner, test.candidates]
+    theirs = prior.scores(test)
     starts = test.candidate_ptr[:-1]
     best = [int(np.argmax(part)) for part in np.split(ours, starts[1:])]
     same = np.mean(

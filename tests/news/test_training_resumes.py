@@ -67,15 +67,14 @@ def model(trained: TrainedNews) -> dict[str, bytes]:
 def test_a_stopped_training_goes_on_to_the_same_bytes(
     variant: str, world: tuple[Catalogue, Impressions], tmp_path: Path
 ) -> None:
-    chosen, kept = scenario(variant), Kept(tmp_path)
+    chosen = scenario(variant)
+    kept = Kept(tmp_path)
     begun = train_news(chosen, world[0], LocalClients(chosen, *world), kept=kept)
     for _ in range(3):
         assert isinstance(next(begun), Progress)
     begun.close()
-    resumed, alone = (
-        finished(chosen, world, kept),
-        finished(chosen, world, Kept(tmp_path / "alone")),
-    )
+    resumed = finished(chosen, world, kept)
+    alone = finished(chosen, world, Kept(tmp_path / "alone"))
     assert model(resumed) == model(alone)
     assert (resumed.spent, resumed.bytes_up, resumed.bytes_down) == (
         alone.spent,
@@ -92,7 +91,8 @@ def test_labels_are_randomised_once_whatever_stops_the_training(
     chosen = scenario("local").model_copy(
         update={"privacy": scenario("local").privacy.model_copy(update={"noise": "system"})}
     )
-    kept, answers = Kept(tmp_path), []
+    kept = Kept(tmp_path)
+    answers = []
     for _ in range(2):  # as two processes, one after the other
         fleet = LocalClients(chosen, *world, kept)
         begun = train_news(chosen, world[0], fleet, kept=kept)
@@ -135,8 +135,10 @@ def test_reports_are_drawn_once_whatever_stops_the_training(
 def test_sites_that_share_the_users_in_any_way_report_what_one_process_reports(
     world: tuple[Catalogue, Impressions],
 ) -> None:
-    chosen, train = scenario("additive"), world[1]
-    table, plan = topics_of(chosen, world[0]), plan_training(promised(chosen))
+    chosen = scenario("additive")
+    train = world[1]
+    table = topics_of(chosen, world[0])
+    plan = plan_training(promised(chosen))
     noise = DeviceNoise.numbered(Streams(7), train.num_users)
     alone = collect(train, table, plan, history=12, noise=noise)
     parts = [np.arange(13), np.arange(13, train.num_users)]
@@ -158,8 +160,10 @@ def test_sites_that_share_the_users_in_any_way_report_what_one_process_reports(
 
 def test_what_one_user_draws_depends_on_nobody_else(world: tuple[Catalogue, Impressions]) -> None:
     """The same users without the first one: their reports and answers are the same bytes."""
-    chosen, train = scenario("additive"), world[1]
-    table, plan = topics_of(chosen, world[0]), plan_training(promised(chosen))
+    chosen = scenario("additive")
+    train = world[1]
+    table = topics_of(chosen, world[0])
+    plan = plan_training(promised(chosen))
     names = tuple(f"user {k}" for k in range(train.num_users))
     everybody = collect(train, table, plan, history=12, noise=DeviceNoise(Streams(7), names))
     rest = train.users_subset(np.arange(1, train.num_users))

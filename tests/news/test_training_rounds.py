@@ -92,23 +92,25 @@ def test_every_user_answers_once_a_pass() -> None:
 def test_the_local_upload_is_a_function_of_what_was_released(
     world: tuple[Catalogue, Impressions, Impressions],
 ) -> None:
-    train, model, users = world[1], fresh(world), np.arange(8)
+    train = world[1]
+    model = fresh(world)
+    users = np.arange(8)
     mine = devices(train)
     others = replace(
         mine, history=with_swapped_histories(train, rng=np.random.default_rng(1)).last_clicks(12)
     )
     assert not np.array_equal(mine.history, others.history)
     released = np.random.default_rng(2).dirichlet(np.ones(5), 8).astype(np.float32)
-    one, two = (
-        released_gradient(model, mine, users, released)[0],
-        released_gradient(model, others, users, released)[0],
-    )
+    one = released_gradient(model, mine, users, released)[0]
+    two = released_gradient(model, others, users, released)[0]
     assert one.tobytes() == two.tobytes()
     assert np.abs(one).max() > 0
 
 
 def test_the_printed_upload_is_not(world: tuple[Catalogue, Impressions, Impressions]) -> None:
-    train, model, users = world[1], fresh(world), np.arange(8)
+    train = world[1]
+    model = fresh(world)
+    users = np.arange(8)
     mine = devices(train)
     others = replace(
         mine, history=with_swapped_histories(train, rng=np.random.default_rng(1)).last_clicks(12)
@@ -140,7 +142,8 @@ def test_the_user_encoder_learns_nothing_behind_the_attention(
 def test_at_infinite_epsilon_local_trains_on_the_attention_itself(
     world: tuple[Catalogue, Impressions, Impressions],
 ) -> None:
-    model, history = fresh(world), world[1].last_clicks(12)[:6]
+    model = fresh(world)
+    history = world[1].last_clicks(12)[:6]
     plan = gaussian_plan(Guarantee(math.inf, 1e-5, "click", "replace"), theta=1.0)
     keys = [bytes(32)] * len(history)
     weights = renormalise_relu(released_weights(model, history, plan, (keys, keys)))
@@ -184,7 +187,9 @@ def test_choices_of_the_printed_variant_are_its_own() -> None:
 def test_whole_gradients_carry_noise_of_their_std_and_no_other(
     world: tuple[Catalogue, Impressions, Impressions],
 ) -> None:
-    model, std, users = fresh(world, basis=0), 0.7, np.arange(4)
+    model = fresh(world, basis=0)
+    std = 0.7
+    users = np.arange(4)
     few = Devices.of(world[1], history=12, labels=None)
     quiet = NoisedGradients(few, 1e-4, 0.0, NOISE)(model, users, 1)[0].astype(np.float64)
     noise = (NoisedGradients(few, 1e-4, std, NOISE)(model, users, 1)[0] - quiet) * 2 / std
@@ -197,7 +202,8 @@ def test_whole_gradients_carry_noise_of_their_std_and_no_other(
 def test_without_clip_and_noise_the_whole_gradient_is_the_bare_one(
     world: tuple[Catalogue, Impressions, Impressions],
 ) -> None:
-    model, few = fresh(world, basis=0), Devices.of(world[1], history=12, labels=None)
+    model = fresh(world, basis=0)
+    few = Devices.of(world[1], history=12, labels=None)
     single = np.array([int(np.flatnonzero(np.diff(few.ptr) > 0)[0])])
     bare = Through(few, None, NOISE)(model, single, 1)[0]
     whole = NoisedGradients(few, 1e9, 0.0, NOISE)(model, single, 1)[0]

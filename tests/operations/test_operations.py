@@ -75,7 +75,8 @@ def test_a_log_that_cannot_be_written_is_a_settings_error(tmp_path: Path) -> Non
 
 
 def test_metrics_are_served_under_their_names_and_nothing_is_shared_between_parties() -> None:
-    one, other = Metrics("aggregator", "1"), Metrics("client", "1")
+    one = Metrics("aggregator", "1")
+    other = Metrics("client", "1")
     one.reports(accepted=3, rejected={"replayed": 2})
     one.moved(bytes_in=10, bytes_out=20)
     one.decided("released", took_s=1.5)

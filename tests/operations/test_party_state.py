@@ -27,7 +27,8 @@ def test_what_nobody_set_is_not_exported() -> None:
 
 
 def test_exactly_one_phase_and_one_reason_is_one() -> None:
-    registry, time_s = CollectorRegistry(), [100.0]
+    registry = CollectorRegistry()
+    time_s = [100.0]
     state = PartyState(registry, clock=lambda: time_s[0])
     assert "fedrec_start_time_seconds 100.0" in shown(registry)
     for now_s, phase, reason in (

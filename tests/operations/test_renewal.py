@@ -25,9 +25,11 @@ def test_a_renewed_certificate_says_what_the_old_one_said_and_its_pin_is_its_key
     write_development_certificates(
         tmp_path, clients=["hospital"], aggregator_hosts=["a.example.org"], days=1
     )
-    before, old = read_pins(write_pins(tmp_path)), shown(tmp_path / f"{name}.pem")
+    before = read_pins(write_pins(tmp_path))
+    old = shown(tmp_path / f"{name}.pem")
     path = renew(tmp_path, name, days=30, new_key=new_key)
-    new, after = shown(path), read_pins(write_pins(tmp_path))
+    new = shown(path)
+    after = read_pins(write_pins(tmp_path))
     assert new.not_valid_after_utc > old.not_valid_after_utc
     assert (new.subject, new.issuer) == (old.subject, old.issuer)
     assert [extension.value for extension in new.extensions] == [

@@ -66,7 +66,8 @@ def planted_parts(
 ) -> tuple[bundle.About, dict[str, Any]]:
     """About and arrays of `planted`."""
     rng = np.random.default_rng(seed)
-    B, hidden = len(KINDS), 5
+    B = len(KINDS)
+    hidden = 5
     titles = [f"{kind} {noun}" for noun in NOUNS for kind in KINDS]
     titles[NASTY] = "Desert <img src=x onerror=alert(1)>"
     m = len(titles)
@@ -82,7 +83,8 @@ def planted_parts(
         "unit": "click", "neighbours": "replace"},
         noise=noise, fedrec="0",
     )  # fmt: skip
-    ids, names = Texts.of([f"i{row}" for row in range(m)]), Texts.of(titles)
+    ids = Texts.of([f"i{row}" for row in range(m)])
+    names = Texts.of(titles)
     arrays = {
         "rows": table.rows.astype(np.int32),
         "mean": public.mean(0),
@@ -113,7 +115,8 @@ def attention_parts(
     NRMS's user encoder, or NAML's for 0 heads."""
     rng = np.random.default_rng(6)
     about, arrays = planted_parts(D=D)
-    m, queries = len(arrays["items"]), 5
+    m = len(arrays["items"])
+    queries = 5
     ours = about.model_copy(
         update={
             "form": "attention",
@@ -191,7 +194,8 @@ Serve = Callable[..., AbstractContextManager[str]]
 @contextmanager
 def _serving(run_folder: Path, *, settings: str = "", more: Sequence[str] = ()) -> Iterator[str]:
     """The URL of a real `fedrec serve --page` on a free port, for as long as the block lasts."""
-    file, log = run_folder / "serving.toml", run_folder / "serving.log"
+    file = run_folder / "serving.toml"
+    log = run_folder / "serving.log"
     file.write_text(settings)
     ways = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--page", "--settings", str(file)]
     command = [sys.executable, "-m", "fedrec.cli", "serve", str(run_folder), *ways, *more]

@@ -22,7 +22,9 @@ class Tab:
     """One tab. Commands are answered in turn; events that come between are left out."""
 
     def __init__(self, connection: ClientConnection) -> None:
-        self._connection, self._sent, self._context = connection, 0, ""
+        self._connection = connection
+        self._sent = 0
+        self._context = ""
         self.ask("session.new", capabilities={})
 
     def ask(self, method: str, **parameters: Any) -> Any:

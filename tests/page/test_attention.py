@@ -84,7 +84,8 @@ def test_attention_before_noise_is_that_of_the_python_code(
     node: Any, tmp_path: Path, heads: int
 ) -> None:
     path, read = written(tmp_path / "b", heads=heads)
-    rng, H = np.random.default_rng(1), read.about.history
+    rng = np.random.default_rng(1)
+    H = read.about.history
     histories = rng.integers(-1, read.size, (12, H))
     histories[0] = -1
     histories[1, :-1] = -1
@@ -153,7 +154,8 @@ def test_answers_carry_noise_of_the_calibrated_std_and_independent_shares(
 ) -> None:
     # the anonymous item alone is clicked, so that hiding changes nothing
     path, read = written(tmp_path / "b", padding=p)
-    plan, B = attention.gaussian_plan(CLICK, theta=0.6, padding=p), read.coefficients
+    plan = attention.gaussian_plan(CLICK, theta=0.6, padding=p)
+    B = read.coefficients
     mine = [-1] if p else [3]
     asked = node(
         "asks",
@@ -198,7 +200,8 @@ def test_each_click_is_hidden_with_the_stated_probability_and_by_a_coin_of_its_o
 
 def test_the_answer_is_of_the_hidden_history(node: Any, tmp_path: Path) -> None:
     """Where noise is small, an answer of one title is that of the title or of the anonymous one."""
-    p, count = 0.5, 400
+    p = 0.5
+    count = 400
     path, read = written(tmp_path / "b", padding=p, theta=1.0)
     asked = node(
         "asks", bundle=path, version=read.version, mu=1e4, seed="one", histories=[[3]] * count

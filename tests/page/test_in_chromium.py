@@ -57,7 +57,9 @@ class Visit:
     """One person's browser on the page: what it sent, and what it complained of."""
 
     def __init__(self, browser: Browser, site: str, **context: Any) -> None:
-        self.site, self.requests, self.complaints = site, [], []
+        self.site = site
+        self.requests = []
+        self.complaints = []
         self.page: Page = browser.new_context(**context).new_page()
         self.page.on("request", lambda request: self.requests.append(request))
         self.page.on(
@@ -285,8 +287,11 @@ def test_the_page_of_an_experiment_says_so(browser, serve, tmp_path):
 
 
 def test_a_person_of_few_titles_is_told_what_noise_leaves_of_them(browser, serve, tmp_path):
-    rng, G, B = np.random.default_rng(5), 2, 8
-    few, many = 1e-6 * np.eye(B), 1e3 * np.eye(B)
+    rng = np.random.default_rng(5)
+    G = 2
+    B = 8
+    few = 1e-6 * np.eye(B)
+    many = 1e3 * np.eye(B)
     sizes = Sizes(
         *(np.array([2.0, 30.0]), np.full(G, 1 / G), np.zeros((G, B)), np.stack([few, many])),
         rng.normal(size=(G, B, B)),

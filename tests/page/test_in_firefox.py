@@ -38,7 +38,8 @@ def tab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     for name, made in PAGES.items():
         (folder / f"{name}.html").write_text(made(), encoding="utf-8")
     with firefox(folder / "profile", dark=request.param == "dark") as opened:
-        opened.folder, opened.scheme = folder, request.param  # type: ignore[attr-defined]
+        opened.folder = folder
+        opened.scheme = request.param  # type: ignore[attr-defined]
         yield opened
 
 

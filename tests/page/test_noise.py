@@ -53,7 +53,8 @@ def test_answers_carry_noise_of_the_calibrated_std_and_independent_coefficients(
     node, planted_bundle, bundle_path, epsilon
 ):
     mu = mu_for(epsilon, 1e-5)
-    H, B = planted_bundle.about.history, planted_bundle.coefficients
+    H = planted_bundle.about.history
+    B = planted_bundle.coefficients
     std = bounded_mean.noise_std(asking.public_table(planted_bundle), H, mu=mu)
     history = list(range(H))
     asked = node(
@@ -99,7 +100,8 @@ def test_two_histories_one_title_apart_move_the_sums_by_no_more_than_is_stated(
     node, planted_bundle, bundle_path
 ):
     rng = np.random.default_rng(4)
-    H, m = planted_bundle.about.history, planted_bundle.size
+    H = planted_bundle.about.history
+    m = planted_bundle.size
     before = rng.integers(-1, m, (200, H))
     after = before.copy()
     after[np.arange(200), rng.integers(0, H, 200)] = rng.integers(-1, m, 200)

@@ -70,7 +70,8 @@ def test_a_person_takes_part_from_the_page_and_is_counted_once(
 ) -> None:
     number = next(n for n, q in enumerate(world.questions) if q.step == "default/step")
     held = opened(world, tmp_path, number)
-    complaints, bodies = list[str](), list[bytes]()
+    complaints = list[str]()
+    bodies = list[bytes]()
     with listening(held.intake, *page_routes(), Route("/v1/models", _no_models)) as address:
         page = browser.new_context(
             color_scheme=scheme, viewport={"width": 390, "height": 844}

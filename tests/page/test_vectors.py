@@ -98,7 +98,8 @@ def test_a_noised_release_becomes_the_same_query_and_the_same_ranking(
     node, planted_bundle, bundle_path, epsilon
 ):
     rng = np.random.default_rng(1)
-    H, mu = planted_bundle.about.history, mu_for(epsilon, DELTA)
+    H = planted_bundle.about.history
+    mu = mu_for(epsilon, DELTA)
     histories = rng.integers(-1, planted_bundle.size, (6, H))
     histories[0] = -1
     table = asking.public_table(planted_bundle)
@@ -150,7 +151,8 @@ def test_without_noise_the_exact_query_is_that_of_python(node, planted_bundle, b
 
 @pytest.mark.parametrize("epsilon", [0.5, 5.0, math.inf])
 def test_groups_of_sizes_read_a_release_as_python_does(node, tmp_path, epsilon):
-    rng, G = np.random.default_rng(5), 3
+    rng = np.random.default_rng(5)
+    G = 3
     plain = planted(tmp_path / "plain")
     B = plain.coefficients
     roots = 0.05 * rng.normal(size=(G, B, B))
@@ -191,7 +193,8 @@ def test_a_column_that_all_rows_share_makes_no_difference_of_rows(node):
     rng = np.random.default_rng(3)
     taste = rng.integers(-(2**17), 2**17, (60, 3))
     rows = np.column_stack([taste, np.full(60, 2**19)])
-    longest, apart = np.sqrt((rows**2).sum(1).max()), 2 * np.sqrt((taste**2).sum(1).max())
+    longest = np.sqrt((rows**2).sum(1).max())
+    apart = 2 * np.sqrt((taste**2).sum(1).max())
     enough = max(longest, apart) * 2.0**-bounded_mean.BITS / 7
     (found,) = node(
         "sensitivity",

@@ -46,7 +46,8 @@ def _quiet(done: int, of: int) -> None: ...
 
 def test_evaluation_from_sums_is_that_of_all_users_together(parts: Parts) -> None:
     split = random_split(planted(SHAPES["small"], seed=1).interactions, seed=1)
-    train, targets = split.train, split.test.targets
+    train = split.train
+    targets = split.test.targets
     counts = np.bincount(train.items, minlength=train.num_items)
     rng = np.random.default_rng(1)
     methods = {
@@ -126,7 +127,8 @@ def test_sums_are_the_same_in_any_order(parts: Parts) -> None:
             total = merged(total, task.map(parts.read(index)))
         return total
 
-    one, other = summed(range(6)), summed([5, 2, 0, 4, 1, 3])
+    one = summed(range(6))
+    other = summed([5, 2, 0, 4, 1, 3])
     np.testing.assert_array_equal(one.totals, other.totals)
     assert (one.users, one.train, one.mean) == (other.users, other.train, other.mean)
 
@@ -173,7 +175,10 @@ class FakeRay:
 
     def __init__(self, cores: int, dies: Callable[[str, int], bool]) -> None:
         self.exceptions = SimpleNamespace(RayTaskError=TaskError, RayError=Exception)
-        self.cores, self.dies, self.calls, self.started = cores, dies, 0, 0
+        self.cores = cores
+        self.dies = dies
+        self.calls = 0
+        self.started = 0
 
     def remote(self, **_: Any) -> Callable[[Any], Any]:
         return lambda made: SimpleNamespace(remote=lambda *given: self._made(made, given))
@@ -204,7 +209,8 @@ class FakeRay:
 
 class FakeReference:
     def __init__(self, compute: Callable[[], Any]) -> None:
-        self._compute, self._known = compute, list[Any]()
+        self._compute = compute
+        self._known = list[Any]()
 
     def get(self) -> Any:
         if not self._known:
@@ -219,7 +225,9 @@ class FakeReference:
 
 class FakeActor:
     def __init__(self, ray: FakeRay, worker: Any) -> None:
-        self._ray, self._worker, self._dead = ray, worker, False
+        self._ray = ray
+        self._worker = worker
+        self._dead = False
         for name in ("version", "map", "take"):
             setattr(
                 self,

@@ -67,10 +67,8 @@ def _settings(tmp_path: Path, *more: str) -> Scenario:
 )
 def test_partitions_give_the_model_and_the_errors_of_the_whole(tmp_path: Path, way: str) -> None:
     chosen = _settings(tmp_path, _parts(tmp_path), *WAYS[way])
-    whole, apart = (
-        run(chosen, name="r", quiet=True),
-        run_over(chosen, name="r", choice=PARTITIONS, quiet=True),
-    )
+    whole = run(chosen, name="r", quiet=True)
+    apart = run_over(chosen, name="r", choice=PARTITIONS, quiet=True)
     assert _model(apart) == _model(whole)
     assert apart["guarantee"] == whole["guarantee"]
     assert _stated(apart)["not_covered"] == _stated(whole)["not_covered"]
@@ -104,7 +102,8 @@ def test_parts_planted_where_they_are_read_give_the_model_of_the_same_parts_writ
 def test_a_run_goes_on_over_partitions_to_the_same_bytes(tmp_path: Path) -> None:
     chosen = _settings(tmp_path, _parts(tmp_path))
     whole = run_over(chosen, name="r", choice=PARTITIONS, quiet=True)
-    before, kept = _model(whole), Path(whole["run_dir"])
+    before = _model(whole)
+    kept = Path(whole["run_dir"])
     rounds = sorted((kept / "epsilon-5" / "checkpoints").iterdir())
     rounds[-1].unlink()
     (kept / "model" / "model.safetensors").unlink()

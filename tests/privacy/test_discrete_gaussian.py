@@ -15,7 +15,9 @@ from fedrec.privacy import discrete_gaussian
 from fedrec.privacy.discrete_gaussian import law_of, sample, settle
 from fedrec.privacy.keystream import derive
 
-KEY, ALARM, DRAWS = b"k" * 32, 1e-6, 200_000
+KEY = b"k" * 32
+ALARM = 1e-6
+DRAWS = 200_000
 
 
 def probabilities(std: float, low: int, high: int) -> npt.NDArray[np.float64]:
@@ -59,7 +61,8 @@ def test_wide_draws_pass_kolmogorov_smirnov_at_their_std_only(std: float) -> Non
 
 
 def test_moments_are_those_of_the_law() -> None:
-    std, n = 50.0, 1_000_000
+    std = 50.0
+    n = 1_000_000
     z = sample(n, std=std, key=KEY) / std
     limit = 5  # standard errors: one key in 1.7 million
     for power, expected, variance in ((1, 0.0, 1.0), (2, 1.0, 2.0), (3, 0.0, 15.0), (4, 3.0, 96.0)):
@@ -92,8 +95,10 @@ def test_thresholds_are_those_of_an_independent_computation() -> None:
 
 def test_a_word_on_a_threshold_is_undecided_and_further_bits_decide_it() -> None:
     law = law_of(5.0)
-    u, accept = int(law.thresholds[3]), 0  # acceptance uniform 0, positive sign
-    words, out = np.array([u, accept], np.uint64), np.zeros(1, np.int64)
+    u = int(law.thresholds[3])
+    accept = 0  # acceptance uniform 0, positive sign
+    words = np.array([u, accept], np.uint64)
+    out = np.zeros(1, np.int64)
     precision = 0.5 / law.std**2
     state = discrete_gaussian._draw(
         words, 0, law.thresholds, law.guide, law.shift, precision, 2.0**-40, out, 0

@@ -26,7 +26,8 @@ def test_a_symmetric_release_has_the_declared_std_on_and_off_the_diagonal(
     isometric: bool, off: float
 ) -> None:
     """KS at level 1e-4 for each part; 4,000 and 6,000 numbers."""
-    width, std = 4, 3.0
+    width = 4
+    std = 3.0
     step = 2.0**-10
     noise = step * gaussian.symmetric_noise(
         (1000, 10), step=step, std=std, key=KEY, isometric=isometric
@@ -42,7 +43,9 @@ def test_isometric_noise_has_equal_variance_in_every_direction_of_the_frobenius_
     """<B, noise> for |B|_F = 1 has the declared std: on, off and between.
 
     Each within 5 standard errors (false alarm < 1e-6)."""
-    width, std, draws = 3, 2.0, 20_000
+    width = 3
+    std = 2.0
+    draws = 20_000
     step = 2.0**-10
     packed = step * gaussian.symmetric_noise(
         (draws, 6), step=step, std=std, key=KEY, isometric=True
@@ -108,7 +111,9 @@ def test_two_keys_give_two_noises_and_one_key_one() -> None:
 
 def test_the_papers_own_conversion_says_that_it_is_not_established_and_what_is_true() -> None:
     """AM-SSP Thm 2: sigma = w sqrt(8 log 1/delta) / epsilon for A and for b, in each of S steps."""
-    nominal, S, delta = Guarantee(1.0, 1e-5), 3, 1e-5
+    nominal = Guarantee(1.0, 1e-5)
+    S = 3
+    delta = 1e-5
     plan = am_ssp_plan(nominal, {f"{part}/{s}": 1.0 for s in range(S) for part in "Ab"}, steps=S)
     sigma = math.sqrt(8 * math.log(1 / delta)) / 1.0
     for planned in plan.releases:

@@ -62,11 +62,14 @@ def test_the_inner_release_is_calibrated_exactly_and_padding_allows_less_noise()
 
 def test_gaussian_and_pure_releases_compose_as_second_code_says() -> None:
     """Divergence of the product of an enumerated table and two Gaussians on a fine grid."""
-    selection, mu, delta = randomised_response(6, 1.2), 0.7, 1e-3
+    selection = randomised_response(6, 1.2)
+    mu = 0.7
+    delta = 1e-3
     epsilon = epsilon_of_events([selection.event("label"), gaussian(mu)], delta)
     p, q = output_table(selection)[:2]
     z = np.linspace(-12, 12, 200_001)
-    P, Q = np.outer(p, stats.norm.pdf(z - mu)), np.outer(q, stats.norm.pdf(z))
+    P = np.outer(p, stats.norm.pdf(z - mu))
+    Q = np.outer(q, stats.norm.pdf(z))
     assert np.maximum(P - math.exp(epsilon) * Q, 0).sum() * (z[1] - z[0]) == pytest.approx(
         delta, rel=1e-4
     )
@@ -89,7 +92,9 @@ def test_one_kind_alone_costs_what_it_says() -> None:
 
 @pytest.mark.parametrize("answers", [1, 5, 20])
 def test_padded_releases_compose_between_their_parts_and_the_unpadded_ones(answers: int) -> None:
-    mu, padding, delta = 0.6, 0.5, 1e-5
+    mu = 0.6
+    padding = 0.5
+    delta = 1e-5
     got = epsilon_of_events([PaddedEvent(f"{i}", mu, padding) for i in range(answers)], delta)
     assert got < epsilon_of(mu * math.sqrt(answers), delta)
     if answers == 1:
@@ -132,8 +137,10 @@ def test_discrete_laplace_has_its_law_and_not_that_of_another_parameter() -> Non
 
 def test_discrete_laplace_has_exact_ratios_on_the_smallest_grid() -> None:
     """Chi-squared at level 1e-4 against P(z) ~ exp(-|z| / 1.5) for |z| <= 6."""
-    draws, z = laplace.sample(60_000, parameter=1.5, key=KEY), np.arange(-6, 7)
-    counts, law = np.array([(draws == k).sum() for k in z]), np.exp(-np.abs(z) / 1.5)
+    draws = laplace.sample(60_000, parameter=1.5, key=KEY)
+    z = np.arange(-6, 7)
+    counts = np.array([(draws == k).sum() for k in z])
+    law = np.exp(-np.abs(z) / 1.5)
     assert stats.chisquare(counts, law / law.sum() * counts.sum()).pvalue > 1e-4
     with pytest.raises(ValueError):
         laplace.sample(3, parameter=0.5, key=KEY)

@@ -24,7 +24,8 @@ def test_the_releases_of_a_plan_compose_to_its_guarantee(shares: dict[str, float
 
 
 def test_a_whole_plan_fits_its_ledger_and_nothing_fits_after() -> None:
-    plan, ledger = calibrate(FIVE, {"counts": 1, "items/1": 2, "items/2": 4}), Ledger(FIVE)
+    plan = calibrate(FIVE, {"counts": 1, "items/1": 2, "items/2": 4})
+    ledger = Ledger(FIVE)
     for release in plan.releases:
         ledger = ledger.add(plan.event(release.name))
     assert ledger.epsilon == pytest.approx(5.0)

@@ -113,10 +113,12 @@ def test_the_sum_of_two_discrete_gaussians_is_one_up_to_the_factor_of_the_proof(
     import mpmath  # type: ignore[import-untyped]
 
     with mpmath.workdps(60):
-        s, reach = mpmath.mpf(6), range(-120, 121)
+        s = mpmath.mpf(6)
+        reach = range(-120, 121)
         each = {k: mpmath.exp(-(mpmath.mpf(k) ** 2) / s**2) for k in reach}  # std s / sqrt(2)
         whole = {k: mpmath.exp(-(mpmath.mpf(k) ** 2) / (2 * s**2)) for k in reach}
-        norm_each, norm_whole = mpmath.fsum(each.values()), mpmath.fsum(whole.values())
+        norm_each = mpmath.fsum(each.values())
+        norm_whole = mpmath.fsum(whole.values())
         for k in (0, 1, 5, 17):
             both = mpmath.fsum(each[j] * each[k - j] for j in range(-100, 101)) / norm_each**2
             assert abs(both / (whole[k] / norm_whole) - 1) < 1.1e-34

@@ -182,7 +182,8 @@ class Play:
     def first_state_of(self, users: Interactions) -> State:
         """Of a run of everybody in whose first round these users alone took part: they stand for
         all."""
-        recipe, plan = self.job.prepared.recipe, self.job.prepared.plan
+        recipe = self.job.prepared.recipe
+        plan = self.job.prepared.plan
         link = Loopback(
             users, self.job.prepared.steps, plan, self.job.noise, Ledger(plan.guarantee)
         )

@@ -121,7 +121,9 @@ def free(disk: Path) -> None:
 def forge(run: Any, certificates: Path) -> Counter[str]:
     """All that a listed client may try against the open round 0; users turned away that the round
     itself counts, by code."""
-    access, job, turned_away = _access(run, certificates, "forger"), run.files.job, Counter[str]()
+    access = _access(run, certificates, "forger")
+    job = run.files.job
+    turned_away = Counter[str]()
     question = job.prepared.recipe.ask(job.prepared.recipe.begin())
     (opened,) = run.said("aggregator", "opened", round=0)
     digest = question_digest(

@@ -109,7 +109,8 @@ def test_before_the_first_release_nothing_that_reaches_the_server_depends_on_a_u
 
 
 def test_the_comparison_sees_one_bit_in_any_kind_of_message() -> None:
-    status, answer = pb.RoundStatus(phase="open", reported=3), recorddict_pb2.ConfigRecord()
+    status = pb.RoundStatus(phase="open", reported=3)
+    answer = recorddict_pb2.ConfigRecord()
     for message, changed in (
         (status, pb.RoundStatus(phase="open", reported=4)),
         (answer, recorddict_pb2.ConfigRecord(items=[{"key": "x"}])),
@@ -129,10 +130,8 @@ def test_the_comparison_hears_as_much_whoever_draws_the_noise_first() -> None:
             None, Inbound([message for each in calls for message in each]).until_release(), b""
         ).form()  # type: ignore[arg-type]
 
-    drawn, later = (
-        call("GetRound", phase="released", reported=3),
-        call("CloseRound", phase="released", reported=3),
-    )
+    drawn = call("GetRound", phase="released", reported=3)
+    later = call("CloseRound", phase="released", reported=3)
     drawing = call("CloseRound", phase="releasing", reported=3)
     assert form(later) == form(drawing, drawn)
     for more in (
@@ -145,7 +144,8 @@ def test_the_comparison_hears_as_much_whoever_draws_the_noise_first() -> None:
 
 def _another_opinion(data: Interactions, *, user: int) -> Interactions:
     """The same with one user's ratings turned round, and every second one left out."""
-    values, mine = data.values.copy(), slice(data.user_ptr[user], data.user_ptr[user + 1])
+    values = data.values.copy()
+    mine = slice(data.user_ptr[user], data.user_ptr[user + 1])
     values[mine] = sum(data.value_range) - values[mine]
     changed = replace(data, values=values).select(
         ~((data.users == user) & (np.arange(len(data)) % 2 == 0))
@@ -435,10 +435,8 @@ class HttpRelay:
         assert task
         self.tasks.add(task)
         host, _, port = self.upstream.rpartition(":")
-        trusted, requests = (
-            ssl.create_default_context(cafile=self.keys / "ca.pem"),
-            Requests(self.inbound),
-        )
+        trusted = ssl.create_default_context(cafile=self.keys / "ca.pem")
+        requests = Requests(self.inbound)
         trusted.load_cert_chain(
             self.keys / f"client-{self.client}.pem", self.keys / f"client-{self.client}-key.pem"
         )

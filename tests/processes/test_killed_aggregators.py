@@ -37,11 +37,9 @@ class Aggregators:
     """Three processes that are started again where they listened."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.folder, self.company, self.addresses = (
-            folder,
-            Supervisor(most_starts=9),
-            free_addresses(3),
-        )
+        self.folder = folder
+        self.company = Supervisor(most_starts=9)
+        self.addresses = free_addresses(3)
         write_development_certificates(
             folder / "certificates", clients=["client-1", "client-2"], three_aggregators=True
         )
@@ -113,7 +111,9 @@ def test_whichever_aggregator_is_killed_whenever_the_round_is_released_once_with
             participants.append(
                 Participant(each.name, each.users, ledger, way, tmp_path / each.name)
             )
-        made.participants, question, plan = participants, made.first, made.prepared.plan
+        made.participants = participants
+        question = made.first
+        plan = made.prepared.plan
         made.join(made.terms)
         ways = [
             stack.enter_context(RemoteReleaseEndpoint(three.access(place, "server"), retry=QUICK))

@@ -87,7 +87,8 @@ def test_killed_leaves_and_roots_cost_attempts_and_the_round_is_released_once(
         made = federation(cores, stack, *PUBLISHED, clients=2)
         clients = participants(made, trees.certificates, tmp_path, trees.addresses, stack)
         there = replace(made, participants=clients)
-        question, plan = there.first, there.prepared.plan
+        question = there.first
+        plan = there.prepared.plan
 
         def joined() -> bool:
             return not any(answer.refusal for answer in there.join(there.terms))

@@ -83,7 +83,8 @@ def test_the_settings_of_a_party_load_with_the_pins_and_name_files_by_whole_path
 
 def test_a_part_of_the_servers_settings_names_keys_of_it_and_their_defaults() -> None:
     assert [set(part) for part in parts()] == [{"rounds"}]
-    named, default = parts()[0]["rounds"], server.RoundsTable()
+    named = parts()[0]["rounds"]
+    default = server.RoundsTable()
     assert {name: getattr(default, name) for name in named} == named
 
 
@@ -112,7 +113,9 @@ def test_as_many_runs_fit_the_limit_as_the_page_says() -> None:
     limit, run = (
         tomllib.loads(settings()[party])["privacy"] for party in ("aggregator", "scenario")
     )
-    mu, delta, top = mu_for(run["epsilon"], run["delta"]), run["delta"], limit["max_epsilon"]
+    mu = mu_for(run["epsilon"], run["delta"])
+    delta = run["delta"]
+    top = limit["max_epsilon"]
     spent = [epsilon_of(mu * k**0.5, delta) for k in range(1, 20)]
     fit = ["no", "one", "two", "three", "four", "five", "six"][
         sum(epsilon <= top for epsilon in spent)

@@ -120,7 +120,8 @@ def test_every_command_of_the_documents_exists_with_its_flags_keys_and_scenario(
     command = get_command(app)
     at = 1
     while hasattr(command, "commands"):
-        command, at = command.commands[words[at]], at + 1
+        command = command.commands[words[at]]
+        at = at + 1
     known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
     flags = [word for word in words[at:] if word.startswith("-")]
     assert set(flags) <= known
@@ -238,7 +239,8 @@ def test_the_figures_of_the_privacy_page_follow_from_the_accountant() -> None:
     text = (ROOT / "docs" / "privacy.md").read_text()
     for epsilon in (1, 5, 20):
         mu = mu_for(epsilon, 1e-5)
-        right, found = ndtr(mu / 2), ndtr(ndtri(0.01) + mu)
+        right = ndtr(mu / 2)
+        found = ndtr(ndtri(0.01) + mu)
         assert f"| {epsilon} | {right:.1%} of cases | {found:.1%} of those who are |" in text
     assert (
         f"ε = 1 becomes {epsilon_of(2 * mu_for(1, 1e-5), 1e-5):.1f} and ε = 5 becomes "

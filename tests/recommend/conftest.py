@@ -25,7 +25,10 @@ from fedrec_server.serving.main import Serving, run
 from fedrec_server.serving.settings import validated
 from tests.waiting import HANG_S
 
-ITEMS, TOPICS, HISTORY, WIDTH = 120, 16, 10, 6
+ITEMS = 120
+TOPICS = 16
+HISTORY = 10
+WIDTH = 6
 CATEGORIES = ("drama", "comedy")
 
 
@@ -39,13 +42,12 @@ def write_bundle(
 ) -> str:
     """A bundle of random public numbers; returns its version. rows_seed: of the rows, which answers
     are made with."""
-    rng, rng_rows = np.random.default_rng(seed), np.random.default_rng(rows_seed)
+    rng = np.random.default_rng(seed)
+    rng_rows = np.random.default_rng(rows_seed)
     table = topic_table(rng_rows.dirichlet(np.full(TOPICS, 0.3), ITEMS))
     spread = rng.normal(size=(TOPICS, TOPICS))
-    ids, titles = (
-        Texts.of([f"i{j}" for j in range(ITEMS)]),
-        Texts.of([f"Title {j}" for j in range(ITEMS)]),
-    )
+    ids = Texts.of([f"i{j}" for j in range(ITEMS)])
+    titles = Texts.of([f"Title {j}" for j in range(ITEMS)])
     words = {
         "name": "planted", "family": "news", "form": "additive", "history": HISTORY, "delta": 1e-5,
         "scale": 0.1,
@@ -135,10 +137,12 @@ def by_rows(rows: npt.NDArray[np.integer]) -> list[str]:
 def real_server(tmp_path: Path) -> Iterator[Callable[..., Serving]]:
     """Starts the real server in a thread: `real_server(path, tls=...)`; all are stopped at the
     end."""
-    stop, threads = threading.Event(), list[threading.Thread]()
+    stop = threading.Event()
+    threads = list[threading.Thread]()
 
     def start(*paths: Path, **settings: Any) -> Serving:
-        told, ready = list[Serving](), threading.Event()
+        told = list[Serving]()
+        ready = threading.Event()
         content = {
             "grpc": "127.0.0.1:0",
             "http": "127.0.0.1:0",

@@ -76,7 +76,8 @@ def items_with(number: float, row: int = X) -> dict[str, Any]:
 def seen_by(server: PlainServer, state: Path, clicks: Clicks, **options: Any) -> tuple[Any, ...]:
     """Everything that a server sees of one call but for the noised numbers, and what was
     charged."""
-    before, fetched = len(server.queries), server.fetched
+    before = len(server.queries)
+    fetched = server.fetched
     with Recommender(server, state, **options) as recommender:
         try:
             recommender.recommend(clicks)
@@ -188,7 +189,8 @@ def test_a_bundle_out_of_bounds_is_refused_before_a_history_is_looked_at(
 def test_no_catalogue_finds_an_item_by_bisection(tmp_path: Path) -> None:
     """Half of the items are missing, again and again: every bundle is asked and charged, so the
     answers say nothing."""
-    server, secret = PlainServer([]), Clicks.of(["i37"])
+    server = PlainServer([])
+    secret = Clicks.of(["i37"])
     for number, half in enumerate([range(60), range(60, 120), range(30), range(30, 60)]):
         server.paths.append(tmp_path / f"{number}.safetensors")
         write_bundle(server.paths[-1], **without(*half))
@@ -220,7 +222,8 @@ def test_an_earlier_history_that_comes_back_is_a_new_question(
     served: PlainServer, tmp_path: Path
 ) -> None:
     """Who takes a title out and puts one back must not tell whether it is the same one."""
-    first, other = Clicks.of(["i1", "i2"]), Clicks.of(["i1"])
+    first = Clicks.of(["i1", "i2"])
+    other = Clicks.of(["i1"])
     with Recommender(served, tmp_path / "state", limit=100.0) as recommender:
         assert recommender.recommend(first).fresh
         assert recommender.recommend(other).fresh

@@ -95,7 +95,8 @@ def test_what_answers_are_for_the_person_is_said_and_limited_whatever_the_histor
     said: Said, served: PlainServer, real_server: Any, tmp_path: Path
 ) -> None:
     ask = ["--server", real_server(served.paths[0]).http, "--json"]
-    mine, one = tmp_path / "read.txt", tmp_path / "one.txt"
+    mine = tmp_path / "read.txt"
+    one = tmp_path / "one.txt"
     found = json.loads(said(*ask, "--history", str(mine))[1])["person"]
     assert (found["unit"], found["neighbours"], found["clicks"], found["limit"]) == (
         "user",
@@ -153,7 +154,8 @@ def test_items_that_the_catalogue_lacks_are_said_on_the_device_alone(
 def test_refusals_are_a_line_of_cause_a_line_of_remedy_and_an_exit_code(
     said: Said, served: PlainServer, real_server: Any, tmp_path: Path
 ) -> None:
-    history, nobody = str(tmp_path / "read.txt"), f"grpc://127.0.0.1:{free_port('127.0.0.1')}"
+    history = str(tmp_path / "read.txt")
+    nobody = f"grpc://127.0.0.1:{free_port('127.0.0.1')}"
     grpc = f"grpc://{real_server(served.paths[0]).grpc}"
     expected: dict[int, list[list[str]]] = {
         2: [

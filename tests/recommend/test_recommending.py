@@ -232,7 +232,8 @@ def test_a_new_model_with_the_same_rows_costs_nothing_and_one_with_others_does(
 def test_one_call_never_pays_twice_however_fast_models_are_retired(
     opened: Open, served: PlainServer, tmp_path: Path
 ) -> None:
-    recommender, original = opened(), served.recommend
+    recommender = opened()
+    original = served.recommend
 
     def retire_at_once(query: Any) -> Any:
         served.retired.add(query.version)

@@ -93,7 +93,8 @@ def test_the_noise_of_what_is_kept_and_sent_has_the_stated_std(
 ) -> None:
     """Kolmogorov-Smirnov at a false-alarm rate of 1e-4, on 75 answers of 16 numbers; 2/3 and 3/2 of
     the std are noticed."""
-    z, model = list[float](), PublicModel(bundle)
+    z = list[float]()
+    model = PublicModel(bundle)
     with Recommender(
         served, tmp_path / "state", epsilon=1.0, limit=math.inf, keys=Streams(11)
     ) as recommender:

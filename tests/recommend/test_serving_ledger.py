@@ -26,7 +26,8 @@ from fedrec_client.serving_entries import Drawn, ServingQuestion, event_of
 from fedrec_client.serving_ledger import ServingLedger
 from tests.waiting import HANG_S
 
-LIMIT, ANSWER = Guarantee(10.0, 1e-5, "click", "replace"), Guarantee(5.0, 1e-5, "click", "replace")
+LIMIT = Guarantee(10.0, 1e-5, "click", "replace")
+ANSWER = Guarantee(5.0, 1e-5, "click", "replace")
 DAY_S = 86_400.0
 
 
@@ -120,7 +121,8 @@ def test_answers_are_priced_for_the_person_at_its_own_clicks_and_whatever_the_hi
 ) -> None:
     """Noise of std .5 on means of rows no longer than 1: two histories are 2 apart at most, 4
     stds."""
-    ledger, mu = opened(), mu_for(5.0, 1e-5)
+    ledger = opened()
+    mu = mu_for(5.0, 1e-5)
     assert ledger.epsilon_of_person() == ledger.epsilon_of_person(3) == 0.0
     for history in "ab":
         answered(ledger, question(history))
@@ -184,7 +186,8 @@ def test_a_budget_that_renews_says_when_and_then_fits(opened: Any) -> None:
 
 
 def test_what_costs_other_than_agreed_or_protects_another_unit_never_enters(opened: Any) -> None:
-    ledger, asked = opened(), question()
+    ledger = opened()
+    asked = question()
     for event in (
         GaussianEvent("x", 9.0, "click", "replace"),
         GaussianEvent("x", asked.price.mu),

@@ -145,7 +145,8 @@ class World:
         self.clients = Sites(self.sites)
 
     def _site(self, name: str, start: int, end: int) -> Site:
-        ids, folder = self.dataset.catalogue, self.folder / name
+        ids = self.dataset.catalogue
+        folder = self.folder / name
         users = LocalUsers(
             self.dataset.interactions.users_subset(np.arange(start, end)),
             ids.item_ids,
@@ -212,10 +213,8 @@ class World:
     def trainings(self, *, again: bool = False, every_s: float = 0.0, **options: Any) -> Trainings:
         """Of the state folder, as a server's process has them."""
         state = self.folder / "server"
-        runs, schedule = (
-            Runs(state),
-            TrainingSchedule(state, every_s, again, clock=self.time, monotonic=self.time),
-        )
+        runs = Runs(state)
+        schedule = TrainingSchedule(state, every_s, again, clock=self.time, monotonic=self.time)
         runs.adopt()
         return Trainings(
             runs,
@@ -334,7 +333,8 @@ def crashing_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     took."""
 
     def run(world: World, crash_at: int, **options: Any) -> int:
-        steps, replace_file = Steps(crash_at), os.replace
+        steps = Steps(crash_at)
+        replace_file = os.replace
 
         def replacing(source: str, target: Path) -> None:
             ours = (world.folder / "server") in Path(target).parents
@@ -361,7 +361,8 @@ def crashing_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[World, Trainings, 
     """End the server in the rounds of a training, after so many of its checkpoints."""
 
     def run(world: World, trainings: Trainings, checkpoints: int) -> None:
-        left, save = iter(range(checkpoints)), Checkpoints.save
+        left = iter(range(checkpoints))
+        save = Checkpoints.save
 
         def saving(kept: Checkpoints, state: Any, *, round: int) -> None:
             if next(left, None) is None:

@@ -34,7 +34,8 @@ def of(sizes: dict[str, int], share: float, run: str = "run") -> Cohorts:
 
 def test_a_cohort_has_its_share_of_the_users_is_the_same_again_and_another_in_every_round() -> None:
     phones = {f"phone-{k}": 1 for k in range(1_000)}
-    cohorts, again = of(phones, 0.3), of(dict(reversed(phones.items())), 0.3)
+    cohorts = of(phones, 0.3)
+    again = of(dict(reversed(phones.items())), 0.3)
     rounds = [cohorts.asked(t) for t in range(20)]
     assert all(len(asked) == cohorts.num_users(t) == 300 for t, asked in enumerate(rounds))
     assert rounds == [again.asked(t) for t in range(20)]
@@ -58,14 +59,16 @@ def test_sites_of_any_size_are_asked_until_the_share_is_there_and_one_that_refus
 def test_only_who_is_asked_reports_and_pays_and_the_aggregator_charges_every_round(
     new_world: NewWorld,
 ) -> None:
-    world, told = new_world("default"), list[str]()
+    world = new_world("default")
+    told = list[str]()
     world.run(cohort=0.5, tell=told.append)
     assert told[0] == (
         "every round asks 50% of the users; the guarantee is charged as if everybody were in "
         "every round"
     )
     sizes = {site.participant.name: site.participant.users.num_users for site in world.sites}
-    rounds, run = lines(world), read_json(world.folder / "server" / "run.json")
+    rounds = lines(world)
+    run = read_json(world.folder / "server" / "run.json")
     for line in rounds:
         answered = {answer["client"] for answer in line["answers"]}
         assert line["reported"] == line["asked"] == sum(sizes[name] for name in answered)
@@ -81,7 +84,8 @@ def test_only_who_is_asked_reports_and_pays_and_the_aggregator_charges_every_rou
 
 
 def test_a_run_with_cohorts_that_is_stopped_goes_on_to_the_same_bytes(new_world: NewWorld) -> None:
-    whole, stopped = new_world("default"), new_world("default", name="stopped")
+    whole = new_world("default")
+    stopped = new_world("default", name="stopped")
     whole.run(cohort=0.5, run="one")
     honest = stopped.clients.ask_some
 

@@ -20,7 +20,8 @@ FOR_GOOD = 10**6
 
 def cut_off(world: Any, *, in_round: int, calls: int = FOR_GOOD) -> None:
     """Two of three sites, 27 of 40 users, do not answer so many calls from that round on."""
-    honest, done = world.clients.ask, list[int]()
+    honest = world.clients.ask
+    done = list[int]()
 
     def ask(invitation: Any) -> Any:
         if invitation.question.round == in_round and not done:
@@ -40,7 +41,8 @@ def lines(world: Any) -> list[dict[str, Any]]:
 def test_a_site_cut_off_in_the_middle_ends_the_run_with_a_reason_and_no_smaller_round(
     new_world: NewWorld,
 ) -> None:
-    world, told = new_world(), list[str]()
+    world = new_world()
+    told = list[str]()
     cut_off(world, in_round=1)
     with pytest.raises(
         RefusedError,
@@ -97,10 +99,8 @@ def test_the_operator_goes_on_without_those_who_left_and_every_page_says_so(
     cut_off(world, in_round=1)
     with pytest.raises(RefusedError):
         world.run()
-    plan, charges = (
-        read_json(world.folder / "server" / "run.json")["plan_digest"],
-        list(world.charges),
-    )
+    plan = read_json(world.folder / "server" / "run.json")["plan_digest"]
+    charges = list(world.charges)
     world.run(min_share=0.32)
     assert read_json(world.folder / "server" / "run.json")["plan_digest"] == plan
     assert [(line["joined"], line["quorum"], line["reported"]) for line in lines(world)] == [

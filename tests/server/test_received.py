@@ -55,7 +55,8 @@ def test_true_reports_pass_untouched_and_a_false_one_moves_the_others_little(
 ) -> None:
     """One coefficient of 50 alone would shrink everybody else's inputs a hundredfold."""
     got, table = honest
-    std, values = noise_std(table, H, mu=PLAN.report_mu), got.coefficients.values
+    std = noise_std(table, H, mu=PLAN.report_mu)
+    values = got.coefficients.values
     assert within_reach(values, table, noise_std=std).tobytes() == values.tobytes()
     before = spread_of_others(values, got, std)
     for lie in (50.0, 1e150):
@@ -71,7 +72,8 @@ def test_true_reports_pass_untouched_and_a_false_one_moves_the_others_little(
 def test_the_reach_of_a_report_is_passed_by_noise_as_often_as_is_said() -> None:
     """At 2 instead of 8 standard deviations the same formula fails by exp(-2) at most: far tails
     are not drawn."""
-    B, n = 16, 20_000
+    B = 16
+    n = 20_000
     lengths = np.linalg.norm(np.random.default_rng(1).standard_normal((n, B)), axis=1)
     assert 0 < (lengths > math.sqrt(B) + 2).mean() < math.exp(-2)
     table = bounded_mean.topic_table(np.eye(B))
@@ -123,7 +125,9 @@ def test_a_gradient_and_its_weight_are_held_to_the_other_clients() -> None:
 
 
 def test_a_noised_gradient_is_held_to_its_clip_and_its_noise_and_weighs_its_users() -> None:
-    P, std, rng = 10_000, 0.3, np.random.default_rng(2)
+    P = 10_000
+    std = 0.3
+    rng = np.random.default_rng(2)
     longest = received.longest_noised(0.01, std, P)
     true = {
         "gradient": (std / 2 * rng.standard_normal(P)).astype(np.float32),

@@ -67,7 +67,9 @@ def test_a_crash_at_any_step_ends_in_the_same_model_and_costs_nothing(
     aggregator_too: bool, new_world: NewWorld, crashing_run: Callable[[World, int], int]
 ) -> None:
     whole = new_world(name="whole")
-    steps, expected, charges = crashing_run(whole, -1), whole.loopback(), whole.charges
+    steps = crashing_run(whole, -1)
+    expected = whole.loopback()
+    charges = whole.charges
     assert steps > 60
     for crash_at in range(steps):
         world = new_world(name=f"crash-{crash_at}")
@@ -132,7 +134,8 @@ def test_a_round_that_the_aggregator_forgot_is_collected_again_and_charged_once(
     new_world: NewWorld,
 ) -> None:
     world = new_world()
-    honest, calls = world.clients.ask, list[int]()
+    honest = world.clients.ask
+    calls = list[int]()
 
     def ask(invitation: Any) -> Any:
         calls.append(invitation.question.round)
@@ -197,7 +200,8 @@ def test_who_has_no_budget_for_a_run_is_not_to_be_brought_up(new_world: NewWorld
 
 
 def test_an_aggregator_that_comes_late_is_waited_for(new_world: NewWorld) -> None:
-    world, missed = new_world(), iter(range(3))
+    world = new_world()
+    missed = iter(range(3))
 
     class Late:
         def __getattr__(self, name: str) -> Any:
@@ -211,7 +215,8 @@ def test_an_aggregator_that_comes_late_is_waited_for(new_world: NewWorld) -> Non
 
 def test_a_client_restarted_in_the_middle_of_a_round_still_takes_part(new_world: NewWorld) -> None:
     world = new_world()
-    honest, asked = world.clients.ask, list[int]()
+    honest = world.clients.ask
+    asked = list[int]()
 
     def ask(invitation: Any) -> Any:
         asked.append(invitation.question.round)
@@ -227,7 +232,8 @@ def test_a_client_restarted_in_the_middle_of_a_round_still_takes_part(new_world:
 
 def test_a_client_that_stays_away_is_waited_for_in_one_round_only(new_world: NewWorld) -> None:
     world = new_world()
-    honest, asked = world.clients.ask, list[int]()
+    honest = world.clients.ask
+    asked = list[int]()
 
     def ask(invitation: Any) -> Any:
         asked.append(invitation.question.round)
@@ -244,7 +250,8 @@ def test_a_client_that_stays_away_is_waited_for_in_one_round_only(new_world: New
 
 def test_a_client_that_lost_its_notes_is_told_again(new_world: NewWorld) -> None:
     world = new_world()
-    honest, asked = world.clients.ask, list[int]()
+    honest = world.clients.ask
+    asked = list[int]()
 
     def ask(invitation: Any) -> Any:
         asked.append(invitation.question.round)

@@ -39,11 +39,13 @@ def followed(endpoint: Endpoint, path: Path) -> Any:
 def test_an_aggregator_put_back_after_any_call_is_refused_in_the_next_run(
     tmp_path: Path, last: str
 ) -> None:
-    endpoint, path = Endpoint(), tmp_path / "seen.json"
+    endpoint = Endpoint()
+    path = tmp_path / "seen.json"
     getattr(followed(endpoint, path), last)(
         *{"open_run": ("run", None), "enrolled": (), "release": ("run", 0)}[last]
     )
-    endpoint.entries, endpoint.calls = ENTRIES[:2], []
+    endpoint.entries = ENTRIES[:2]
+    endpoint.calls = []
     for call in (
         lambda: followed(endpoint, path).open_run("another", None),
         followed(endpoint, path).enrolled,
@@ -61,7 +63,8 @@ def test_an_aggregator_put_back_after_any_call_is_refused_in_the_next_run(
 
 
 def test_a_new_ledger_is_taken_only_once_the_old_one_is_forgotten(tmp_path: Path) -> None:
-    endpoint, path = Endpoint(), tmp_path / "seen.json"
+    endpoint = Endpoint()
+    path = tmp_path / "seen.json"
     followed(endpoint, path).enrolled()
     endpoint.entries = ENTRIES[5:]
     with pytest.raises(RefusedError):

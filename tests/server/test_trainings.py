@@ -62,7 +62,8 @@ def test_a_training_leaves_a_bundle_of_its_model_with_its_guarantee(
 ) -> None:
     world = new_world("default")
     entry = world.train().runs.finished
-    found, state = served(world), world.folder / "server"
+    found = served(world)
+    state = world.folder / "server"
     assert (found.version, found.about.family, found.size) == (
         entry.version,
         "ratings",
@@ -119,15 +120,18 @@ def test_a_crash_at_any_step_of_publishing_leaves_the_old_bundle_or_the_new_one(
 ) -> None:
     world = new_world(client_limit=8.0)
     world.train()
-    state, saved = world.folder / "server", world.folder / "saved"
-    old, move = (state / bundle.FILE).read_bytes(), os.replace
+    state = world.folder / "server"
+    saved = world.folder / "saved"
+    old = (state / bundle.FILE).read_bytes()
+    move = os.replace
     trainings = world.trainings(again=True)
     each = trainings.each(world.time.sleep)
     next(each)
     world.trained_in(trainings)
     shutil.copytree(state, saved, symlinks=True)
     next(each, None)
-    new, runs = (state / bundle.FILE).read_bytes(), trainings.runs.entries
+    new = (state / bundle.FILE).read_bytes()
+    runs = trainings.runs.entries
     assert new != old
 
     class CrashError(Exception):
@@ -172,7 +176,8 @@ def test_a_crash_at_any_step_of_publishing_leaves_the_old_bundle_or_the_new_one(
 def test_a_finished_folder_asks_nobody_and_says_what_it_holds(new_world: NewWorld) -> None:
     world = new_world()
     runs = world.train().runs
-    said, charges = words_of(runs), world.charges
+    said = words_of(runs)
+    charges = world.charges
     assert not world.trainings().schedule.due(runs.finished, begun=1)
     assert all(
         word in said
@@ -212,7 +217,8 @@ def replace_noise(about: bundle.About) -> bundle.About:
 
 
 def test_a_later_training_learns_from_what_devices_hold_then(new_world: NewWorld) -> None:
-    world, asked = new_world(client_limit=8.0), list[int]()
+    world = new_world(client_limit=8.0)
+    asked = list[int]()
     world.train()
     world.clients.sites = world.sites[:2]  # a site has left
     rate_everything(world, 5.0)
@@ -280,7 +286,9 @@ def test_a_folder_of_one_training_is_taken_over_also_after_a_crash(
     world = new_world()
     world.run(run="old")  # the layout before there were several
     state = world.folder / "server"
-    model, move, moved = world.model, os.replace, list[str]()
+    model = world.model
+    move = os.replace
+    moved = list[str]()
 
     def crashing(source: Any, target: Any) -> None:
         if len(moved) == 3:
@@ -306,7 +314,8 @@ def test_a_folder_of_one_training_is_taken_over_also_after_a_crash(
 def test_a_second_training_begins_with_the_release_of_the_first_and_asks_for_less(
     new_world: NewWorld,
 ) -> None:
-    world, said = new_world("default", client_limit=8.0), list[str]()
+    world = new_world("default", client_limit=8.0)
+    said = list[str]()
     first = world.train().runs.finished
     trainings = world.train(again=True, say=said.append)
     names = [charge.release for charge in world.endpoint.ledger.spends().charges]
@@ -321,10 +330,8 @@ def test_a_second_training_begins_with_the_release_of_the_first_and_asks_for_les
 def test_a_training_that_goes_on_after_a_crash_began_with_the_same(
     new_world: NewWorld, crashing_at: Callable[..., None]
 ) -> None:
-    whole, crashed = (
-        new_world("default", client_limit=8.0),
-        new_world("default", client_limit=8.0, name="crashed"),
-    )
+    whole = new_world("default", client_limit=8.0)
+    crashed = new_world("default", client_limit=8.0, name="crashed")
     for world in (whole, crashed):
         world.train(name="books")
     trainings = crashed.trainings(again=True, name="books")
@@ -360,9 +367,11 @@ def test_where_the_last_release_is_no_start_a_training_begins_cold(
 def test_what_the_aggregators_limit_does_not_hold_is_refused_before_anybody_is_asked(
     new_world: NewWorld,
 ) -> None:
-    world, said = new_world(client_limit=8.0, aggregator_limit=6.0), list[str]()
+    world = new_world(client_limit=8.0, aggregator_limit=6.0)
+    said = list[str]()
     world.train()
-    charges, world.clients.join = world.charges, None  # nobody may be called
+    charges = world.charges
+    world.clients.join = None  # nobody may be called
     with pytest.raises(
         RefusedError, match=r"epsilon 5 does not fit the aggregator's limit of epsilon 6"
     ) as caught:
@@ -383,11 +392,9 @@ def test_what_the_aggregators_limit_does_not_hold_is_refused_before_anybody_is_a
 def test_an_aggregator_that_could_not_be_asked_is_asked_before_anybody_else_is(
     new_world: NewWorld,
 ) -> None:
-    world, said, honest = (
-        new_world(client_limit=20.0, aggregator_limit=6.0),
-        list[str](),
-        list[int](),
-    )
+    world = new_world(client_limit=20.0, aggregator_limit=6.0)
+    said = list[str]()
+    honest = list[int]()
     world.train()
     trainings = world.trainings(again=True, say=said.append)
 
@@ -398,7 +405,8 @@ def test_an_aggregator_that_could_not_be_asked_is_asked_before_anybody_else_is(
         found: Budget = world.endpoint.budget()
         return found
 
-    trainings.budget, charges = budget, world.charges
+    trainings.budget = budget
+    charges = world.charges
     with pytest.raises(
         RefusedError, match=r"epsilon 5 does not fit the aggregator's limit of epsilon 6"
     ):
@@ -450,7 +458,8 @@ def test_a_limit_of_what_is_said_to_be_needed_has_room_and_a_smaller_one_has_non
 
 
 def test_a_standing_server_that_cannot_afford_a_training_waits(new_world: NewWorld) -> None:
-    world, said = new_world(client_limit=8.0, aggregator_limit=6.0), list[str]()
+    world = new_world(client_limit=8.0, aggregator_limit=6.0)
+    said = list[str]()
 
     class OverError(Exception):
         pass
@@ -489,7 +498,8 @@ def test_durations_are_a_number_and_a_unit() -> None:
 
 
 def test_a_model_is_old_by_the_clock_or_by_how_long_the_process_has_waited(tmp_path: Path) -> None:
-    wall, steady = [10_000.0], [0.0]
+    wall = [10_000.0]
+    steady = [0.0]
     schedule = TrainingSchedule(tmp_path, 100.0, clock=lambda: wall[0], monotonic=lambda: steady[0])
     last = TrainingRun("r", 0.0, finished_s=9_950.0)
     assert not schedule.due(last, begun=1)
@@ -500,7 +510,8 @@ def test_a_model_is_old_by_the_clock_or_by_how_long_the_process_has_waited(tmp_p
     steady[0] = 51.0
     assert schedule.due(last, begun=1)
     schedule.taken()
-    wall[0], last = 500.0, TrainingRun("r2", 0.0, finished_s=10_051.0)  # set back while it trained
+    wall[0] = 500.0
+    last = TrainingRun("r2", 0.0, finished_s=10_051.0)  # set back while it trained
     steady[0] = 150.0
     assert not schedule.due(last, begun=2)
     steady[0] = 152.0
@@ -548,7 +559,8 @@ def test_a_request_is_taken_once_and_only_where_a_server_stands(
             ask_standing(tmp_path)
         (tmp_path / "server.json").write_text(json.dumps({"pid": 4711, "stands": True}))
         assert ask_standing(tmp_path) == 4711
-    schedule, last = TrainingSchedule(tmp_path, 1e9), TrainingRun("r", 0.0, finished_s=1e12)
+    schedule = TrainingSchedule(tmp_path, 1e9)
+    last = TrainingRun("r", 0.0, finished_s=1e12)
     assert (tmp_path / REQUEST).exists()
     assert schedule.due(last, begun=0)
     assert not schedule.due(last, begun=1)  # another has begun since
@@ -564,7 +576,8 @@ def test_a_run_id_that_comes_again_with_other_public_data_is_refused_by_clients_
 ) -> None:
     world = new_world(client_limit=8.0)
     world.train(name="books")
-    spent, charges = [site.participant.ledger.epsilon for site in world.sites], world.charges
+    spent = [site.participant.ledger.epsilon for site in world.sites]
+    charges = world.charges
     shutil.rmtree(world.folder / "server")
     world.public = replace(world.public, items=world.public.items[::-1])
     with pytest.raises(Exception, match="the terms of run books changed"):
@@ -578,11 +591,9 @@ def test_the_same_run_again_is_the_same_release_and_the_same_reports(new_world: 
     nobody is charged."""
     world = new_world(client_limit=8.0)
     world.train(name="books")
-    spent, charges, model = (
-        [site.participant.ledger.epsilon for site in world.sites],
-        world.charges,
-        world.model,
-    )
+    spent = [site.participant.ledger.epsilon for site in world.sites]
+    charges = world.charges
+    model = world.model
     shutil.rmtree(world.folder / "server")
     rate_everything(world, 1.0)
     world.train(name="books")

@@ -30,7 +30,9 @@ class SuperLink:
     def reply(self, name: str, node: int, text: str, *, says: str = "") -> list[str]:
         """A node's reply to a message, which says inside that it is one to `says`; the names of its
         parts."""
-        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 0
+        TaskIdentity.task_id = 1
+        TaskIdentity.run_id = 1
+        TaskIdentity.node_id = 0
         asked = Message(RecordDict(), node, "query.join")
         asked.metadata.__dict__["_message_id"] = says or name
         reply = Message(RecordDict({"r": ConfigRecord({"text": text})}), reply_to=asked)
@@ -110,7 +112,8 @@ def test_a_reply_whose_parts_are_on_their_way_holds_nobody_up_and_comes_when_the
     superlink: SuperLink, grid: EachReplyGrid
 ) -> None:
     last = superlink.reply("a", 7, "slow")[-1]
-    content, superlink.parts[last] = superlink.parts[last], None
+    content = superlink.parts[last]
+    superlink.parts[last] = None
     superlink.reply("b", 8, "quick")
     assert texts(grid.pull_messages(["a", "b"])) == {"b": "quick"}
     assert texts(grid.pull_messages(["a"])) == {}

@@ -66,7 +66,9 @@ class FakeGrid(Grid):
     pulled: list[list[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
+        TaskIdentity.task_id = 1
+        TaskIdentity.run_id = 1
+        TaskIdentity.node_id = 1
 
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
@@ -119,7 +121,8 @@ class FakeGrid(Grid):
         raise NotImplementedError
 
 
-A, B = Answer("a", 2, accepted=2), Answer("b", 3, accepted=1, rejected={"busy": 2})
+A = Answer("a", 2, accepted=2)
+B = Answer("b", 3, accepted=1, rejected={"busy": 2})
 
 
 def test_every_node_is_told_the_terms_and_all_answers_come_back() -> None:
@@ -200,9 +203,11 @@ def test_a_question_arrives_as_it_left_arrays_of_any_shape_and_type_too() -> Non
     grid = FakeGrid({7: saying(A)})
     grid.broadcast().ask(invitation)
     content = grid.sent[0].content
-    record, arrays = content["fedrec"], content["public"]
+    record = content["fedrec"]
+    arrays = content["public"]
     assert isinstance(arrays, ArrayRecord)
-    header, plan = record["header"], record["plan"]
+    header = record["header"]
+    plan = record["plan"]
     assert isinstance(header, bytes)
     assert isinstance(plan, bytes)
     payloads = {name: array.data for name, array in arrays.items()}
@@ -223,7 +228,8 @@ LACKING = Answer("b", 0, refusal="arrays-unknown", cause="it missed a round")
 
 
 def test_a_node_that_lacks_the_question_before_gets_all_arrays_at_once_and_the_others_nothing_more() -> None:  # fmt: skip
-    before, now = {"V": np.eye(3)}, {"V": np.eye(3), "n": np.ones(2)}
+    before = {"V": np.eye(3)}
+    now = {"V": np.eye(3), "n": np.ones(2)}
     invitation = Invitation("run", PLAN, Question(3, "step", now, (SPEC,)), coded(now, before))
     said = iter([LACKING, B])
     grid = FakeGrid({7: saying(A), 8: lambda message: saying(next(said))(message)})

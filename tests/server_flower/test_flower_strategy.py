@@ -22,7 +22,8 @@ def test_flowers_aggregate_train_is_our_step_to_rounding_over_many_rounds(rule: 
     rng = np.random.default_rng(1)
     ours = theirs = Course.begin(rng.standard_normal(50).astype(np.float32))
     for _ in range(12):
-        gradients, weights = rng.standard_normal((3, 50)).astype(np.float32) * 1e-4, [3, 1, 7]
+        gradients = rng.standard_normal((3, 50)).astype(np.float32) * 1e-4
+        weights = [3, 1, 7]
         mean = np.average(gradients.astype(np.float64), axis=0, weights=weights)
         ours = ours.moved(mean, rule)
         theirs, loss = flower_step(

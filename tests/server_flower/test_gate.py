@@ -28,7 +28,8 @@ from fedrec_server.nodes import MOST_NODES, Nodes
 from tests.waiting import HANG_S, until
 
 LOOPBACK = Address("127.0.0.1", 0)
-PULL, PUSH = "/v1/fleet/pull-messages", "/v1/fleet/push-messages"
+PULL = "/v1/fleet/pull-messages"
+PUSH = "/v1/fleet/push-messages"
 OBJECT = "/v1/fleet/push-object"
 
 

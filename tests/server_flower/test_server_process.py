@@ -45,7 +45,9 @@ def aggregator(tmp_path: Path, until: Callable[..., None]) -> Iterator[str]:
         f'"{tmp_path / "aggregator.log"}"\n'
         "insecure = true\nany_client = true\n[privacy]\nmax_epsilon = 5.0\n"
     )
-    found, stop, loaded = list[str](), threading.Event(), load_aggregator(settings)
+    found = list[str]()
+    stop = threading.Event()
+    loaded = load_aggregator(settings)
     thread = threading.Thread(
         target=lambda: aggregator_main.run(
             loaded, ready=lambda address: found.append(str(address)), stop=stop
@@ -118,7 +120,8 @@ def test_it_joins_a_superlink_that_runs_already(tmp_path: Path, aggregator: str)
 
 
 def test_a_stop_from_another_thread_ends_it(tmp_path: Path, aggregator: str) -> None:
-    settings, stop = load(settings_file(tmp_path, aggregator, "insecure = true")), threading.Event()
+    settings = load(settings_file(tmp_path, aggregator, "insecure = true"))
+    stop = threading.Event()
     with pytest.raises(Stopped):
         server_main.run(Scenario(), settings, ready=lambda _status: stop.set(), stop=stop)
 

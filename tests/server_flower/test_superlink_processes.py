@@ -88,10 +88,8 @@ def _control_is_closed(stack: Stack) -> None:
         stack.keys / "client-library.pem", stack.keys / "client-library-key.pem"
     )
     kind = {"content-type": "application/protobuf"}
-    inside, outside = (
-        httpx.Client(base_url=f"http://{stack.superlink.address}"),
-        httpx.Client(base_url=f"https://{stack.proxy.address}", verify=context),
-    )
+    inside = httpx.Client(base_url=f"http://{stack.superlink.address}")
+    outside = httpx.Client(base_url=f"https://{stack.proxy.address}", verify=context)
     with inside, outside:
         assert inside.post("/v1/control/list-runs", headers=kind).status_code == 200
         # not even from inside without the secret

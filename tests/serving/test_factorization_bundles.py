@@ -33,8 +33,11 @@ from fedrec.serving.factorization_basis import BasisSettings, factorization_basi
 from fedrec.serving.histories import latest_liked
 from fedrec.serving.synthetic import Released, SyntheticSettings
 
-ITEMS, TASTES, H = 60, 3, 20
-FREE, CLICK = non_private(1e-5, "click", "replace"), Guarantee(4.0, 1e-5, "click", "replace")
+ITEMS = 60
+TASTES = 3
+H = 20
+FREE = non_private(1e-5, "click", "replace")
+CLICK = Guarantee(4.0, 1e-5, "click", "replace")
 KEY = bytes(range(32))
 SYNTHETIC = SyntheticSettings(users=400)
 SETTINGS = BasisSettings(coefficients=4, history=H)
@@ -182,14 +185,16 @@ def test_the_price_of_a_query_is_the_guarantee_by_an_independent_computation(
     assert delta_of(mu, CLICK.epsilon) == pytest.approx(CLICK.delta, rel=1e-3)
     # the hockey-stick divergence of N(mu, 1) and N(0, 1), by a sum
     x, step = np.linspace(-12, 12, 200_001, retstep=True)
-    p, q = stats.norm.pdf(x, mu), stats.norm.pdf(x)
+    p = stats.norm.pdf(x, mu)
+    q = stats.norm.pdf(x)
     assert np.maximum(p - math.exp(CLICK.epsilon) * q, 0).sum() * step == pytest.approx(
         CLICK.delta, rel=2e-3
     )
 
 
 def test_without_noise_a_query_is_the_mean_of_the_rows(bundle_of_ratings: files.Bundle) -> None:
-    rows, history = bundle_of_ratings.rows, history_of(2)
+    rows = bundle_of_ratings.rows
+    history = history_of(2)
     plain = rows[history[history >= 0]].sum(0) / H * 2.0**-20
     np.testing.assert_allclose(
         ask(bundle_of_ratings, history, guarantee=FREE, key=KEY).raw[0], plain, atol=1e-10

@@ -49,10 +49,8 @@ def world() -> tuple[PlantedNews, Catalogue]:
 
 
 def scenario(variant: str, **news: object) -> Scenario:
-    unit, epsilon = (
-        "user" if variant == "central" else "click",
-        "inf" if variant in {"fedrec", "centralized"} else 8,
-    )
+    unit = "user" if variant == "central" else "click"
+    epsilon = "inf" if variant in {"fedrec", "centralized"} else 8
     content = {
         "recipe": "privaterec",
         "data": {"format": "planted-news"},
@@ -105,7 +103,8 @@ def test_a_bundle_scores_as_the_recommender_that_was_evaluated(
     more: dict[str, object],
     guarantee: Guarantee,
 ) -> None:
-    planted, test = world[0], world[0].log.test
+    planted = world[0]
+    test = world[0].log.test
     model = trained(world, scenario(variant, **more))
     theirs = model.recommender.serve(test, guarantee=guarantee, key=KEY)
     ours = scores(written(tmp_path, model, planted), test, guarantee)
@@ -189,7 +188,8 @@ def test_the_same_released_model_gives_the_same_bytes(
 def test_a_list_knows_how_often_items_were_shown_and_nothing_of_those_that_never_were(
     world: tuple[PlantedNews, Catalogue], tmp_path: Path
 ) -> None:
-    model, train = trained(world, scenario("additive")), world[0].log.train
+    model = trained(world, scenario("additive"))
+    train = world[0].log.train
     assert isinstance(model.recommender, AdditiveRecommender)
     shown = np.bincount(train.candidates, minlength=train.num_news)
     assert model.recommender.trained.shown.tolist() == shown.tolist()

@@ -46,7 +46,8 @@ def sizes(groups: int, B: int = 4, seed: int = 1) -> Sizes:
 
 
 def test_one_group_is_read_as_the_one_population() -> None:
-    one, values = sizes(1), np.random.default_rng(2).normal(size=(5, 4))
+    one = sizes(1)
+    values = np.random.default_rng(2).normal(size=(5, 4))
     report = bounded_mean.Coefficients(
         values, 0.7, bounded_mean.GaussianEvent("a", 1.0, "click", "replace")
     )
@@ -59,7 +60,9 @@ def test_one_group_is_read_as_the_one_population() -> None:
 def test_a_query_is_the_posterior_mean_by_simulation() -> None:
     """Draws of the model whose noised release falls near one value; 12,000 fall there, so that a
     mean is known to 1%."""
-    three, rng, std = sizes(3, B=1), np.random.default_rng(3), 0.5
+    three = sizes(3, B=1)
+    rng = np.random.default_rng(3)
+    std = 0.5
     n = 1_000_000
     group = rng.choice(3, n, p=three.shares)
     true = three.mean[group, 0] + np.sqrt(three.covariance[group, 0, 0]) * rng.normal(size=n)

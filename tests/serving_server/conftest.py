@@ -24,7 +24,8 @@ from fedrec_server.serving.settings import validated
 from tests.waiting import HANG_S
 
 CATEGORIES = ("crime", "drama", "war")
-B, D = 6, 5
+B = 6
+D = 5
 
 
 def planted(
@@ -129,12 +130,10 @@ Start = Callable[..., Running]
 def serving(
     paths: Sequence[Path], settings: dict[str, Any], *, page: bool = False, demo: bool = False
 ) -> Iterator[Running]:
-    ready, stop, told, failed = (
-        threading.Event(),
-        threading.Event(),
-        list[main.Serving](),
-        list[BaseException](),
-    )
+    ready = threading.Event()
+    stop = threading.Event()
+    told = list[main.Serving]()
+    failed = list[BaseException]()
     fast = {"watch_s": 0.05}, {"notice_s": 0.0, "grace_s": 2.0}
     tables = {
         "models": fast[0] | settings.get("models", {}),

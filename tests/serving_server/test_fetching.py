@@ -284,7 +284,8 @@ def test_a_serving_process_waits_for_the_first_model_and_takes_the_next_one_over
                 "models": {"watch_s": 0.05},
             }
         )
-        told, stop = list[main.Serving](), threading.Event()
+        told = list[main.Serving]()
+        stop = threading.Event()
         options: dict[str, Any] = {"wait": True, "ready": told.append, "stop": stop}
         thread = threading.Thread(
             target=main.run, args=([f"http://{served.address}"], settings), kwargs=options

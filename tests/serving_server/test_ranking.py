@@ -22,7 +22,8 @@ def catalogue(m: int, *, width: int = 8, seed: int = 0, levels: int = 0) -> Any:
         return rng.integers(-levels, levels + 1, shape) if levels else rng.standard_normal(shape)
 
     users = UserMap.of_linear(np.asarray(draw(3, width), float), np.asarray(draw(width), float))
-    items, bias = np.asarray(draw(m, width), np.float32), np.asarray(draw(m), np.float32)
+    items = np.asarray(draw(m, width), np.float32)
+    bias = np.asarray(draw(m), np.float32)
     return SimpleNamespace(
         users=users, items=items, bias=bias, categories=rng.integers(0, 8, m).astype(np.uint8)
     )
@@ -84,7 +85,8 @@ def test_scores_in_ascending_and_equal_order_are_no_special_case() -> None:
     of.users = UserMap.of_linear(np.eye(3, 1), np.zeros(1))
     query = Query(np.array([1, 0, 0], np.float32), 7)
     for values in (np.arange(5_000), -np.arange(5_000), np.zeros(5_000)):
-        of.items, of.bias = values.astype(np.float32)[:, None], np.zeros(5_000, np.float32)
+        of.items = values.astype(np.float32)[:, None]
+        of.bias = np.zeros(5_000, np.float32)
         assert told(Exact(of)([query])[0]) == sorted_all(of, query)
 
 
@@ -106,9 +108,11 @@ def test_faiss_proposes_and_the_answer_is_exact_on_what_it_proposes(kind: Any) -
     pytest.importorskip("faiss")
     from fedrec.serving.approximate import Approximate
 
-    of, rng = catalogue(20_000, width=16), np.random.default_rng(5)
+    of = catalogue(20_000, width=16)
+    rng = np.random.default_rng(5)
     queries = [Query(rng.standard_normal(3).astype(np.float32), 10) for _ in range(50)]
-    exact, near = Exact(of)(queries), Approximate(of, kind)(queries)
+    exact = Exact(of)(queries)
+    near = Approximate(of, kind)(queries)
     recall = np.mean(
         [len(np.intersect1d(a.items, b.items)) / 10 for a, b in zip(exact, near, strict=True)]
     )

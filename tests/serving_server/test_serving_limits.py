@@ -79,7 +79,8 @@ def test_slow_callers_are_cut_and_told(start: Any) -> None:
 
 def test_a_call_whose_message_does_not_come_is_ended(start: Any) -> None:
     def attempt(request_s: float) -> None:
-        running, said = start(limits={"request_s": request_s}), threading.Event()
+        running = start(limits={"request_s": request_s})
+        said = threading.Event()
 
         def never() -> Any:
             said.wait(HANG_S)
@@ -115,7 +116,8 @@ def test_a_head_over_the_limit_is_refused_however_it_arrives(start: Any, pieces:
     """Whole heads too: one that comes in a single read is complete before anybody could count
     it."""
     running = start(limits={"head_bytes": 1_024})
-    begin, end = b"GET /health/live HTTP/1.1\r\nhost: x\r\n", b"\r\n\r\n"
+    begin = b"GET /health/live HTTP/1.1\r\nhost: x\r\n"
+    end = b"\r\n\r\n"
     for size, status in ((1_024, 200), (1_025, 431), (100_000, 431)):
         content = begin + b"x: " + b"y" * (size - len(begin) - len(end) - 3) + end
         assert len(content) == size
@@ -267,10 +269,8 @@ def test_tls_shows_a_certificate_and_mutual_tls_asks_for_one(start: Any, tmp_pat
         name: str(folder / f"{name}.pem")
         for name in ("ca", "server", "server-key", "client-one", "client-one-key")
     }
-    ca, own = (
-        Path(pem["ca"]).read_bytes(),
-        (Path(pem["client-one-key"]).read_bytes(), Path(pem["client-one"]).read_bytes()),
-    )
+    ca = Path(pem["ca"]).read_bytes()
+    own = (Path(pem["client-one-key"]).read_bytes(), Path(pem["client-one"]).read_bytes())
     path = tmp_path / "serving.safetensors"
     version = planted(path)
     for mutual in (False, True):

@@ -25,7 +25,8 @@ from fedrec.transport.serving_api import serving_pb2 as pb
 from tests.serving_server.conftest import B, planted, reference
 from tests.waiting import HANG_S, until, with_more_time
 
-SWAPS, ANSWERS = 8, 15
+SWAPS = 8
+ANSWERS = 15
 RECOMMEND = "/fedrec.serving.v1.Recommender/Recommend"
 
 
@@ -58,7 +59,8 @@ class Process:
         assert self.child.stdout
         told = dict(self.child.stdout.readline().split() for _ in range(3))
         assert set(told) == {"model", "grpc", "http"}, self.log.read_text()
-        self.grpc, self.http = told["grpc"], told["http"]
+        self.grpc = told["grpc"]
+        self.http = told["http"]
 
     @property
     def resident(self) -> int:
@@ -96,7 +98,9 @@ class Load:
     """Threads that ask until they are told to stop; what one of them finds wrong is kept."""
 
     def __init__(self) -> None:
-        self.over, self.wrong, self.answers = threading.Event(), list[str](), 0
+        self.over = threading.Event()
+        self.wrong = list[str]()
+        self.answers = 0
         self._threads = list[threading.Thread]()
 
     def add(self, ask: Callable[[random.Random], None], *, seed: int) -> None:
@@ -144,19 +148,20 @@ def hang_up(address: tuple[str, int], rng: random.Random) -> None:
 def test_swaps_under_load_lose_no_request_and_give_no_wrong_answer(
     process: Callable[..., Process], tmp_path: Path
 ) -> None:
-    path, other = tmp_path / bundle.FILE, tmp_path / "other"
-    versions, expected = list[str](), dict[str, list[tuple[list[float], Any]]]()
+    path = tmp_path / bundle.FILE
+    other = tmp_path / "other"
+    versions = list[str]()
+    expected = dict[str, list[tuple[list[float], Any]]]()
     numbers = np.random.default_rng(1).standard_normal((20, B)).astype(np.float32).tolist()
     for seed in range(3):
         version = planted(other, seed=seed)
         expected[version] = [(row, reference(bundle.read_ranked(other), row, 5)) for row in numbers]
     versions.append(planted(path, seed=0))
-    server, load = process(), Load()
+    server = process()
+    load = Load()
     host, port = server.http.removeprefix("http://").split(":")
-    channel, http = (
-        grpc.insecure_channel(server.grpc),
-        httpx.Client(base_url=server.http, timeout=HANG_S),
-    )
+    channel = grpc.insecure_channel(server.grpc)
+    http = httpx.Client(base_url=server.http, timeout=HANG_S)
 
     def over_grpc(rng: random.Random) -> None:
         version = rng.choice(versions)
@@ -222,11 +227,9 @@ def test_thousands_of_requests_leave_no_memory_behind(
         grpc.insecure_channel(server.grpc) as channel,
         httpx.Client(base_url=server.http, timeout=HANG_S) as http,
     ):
-        ask, good, bad = (
-            channel.unary_unary(RECOMMEND),
-            request(version, [1.0] * B),
-            request(version, [1.0]),
-        )
+        ask = channel.unary_unary(RECOMMEND)
+        good = request(version, [1.0] * B)
+        bad = request(version, [1.0])
         content = json.dumps({"version": version, "coefficients": [1.0] * B, "k": 5})
 
         def some() -> None:

@@ -14,10 +14,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from fedrec.transport.serving_api import serving_pb2 as pb
 from fedrec_server.serving import http_api
 
-NUMBERS_OF_A_QUERY, ONE_NUMBER = (
-    FieldDescriptor.TYPE_FLOAT,
-    {FieldDescriptor.TYPE_FIXED64, FieldDescriptor.TYPE_UINT32},
-)
+NUMBERS_OF_A_QUERY = FieldDescriptor.TYPE_FLOAT
+ONE_NUMBER = {FieldDescriptor.TYPE_FIXED64, FieldDescriptor.TYPE_UINT32}
 
 
 def requests() -> list[Descriptor]:
@@ -104,7 +102,8 @@ def allows(schema: dict[str, Any], content: Any, root: dict[str, Any]) -> bool:
             allows(schema.get("items", {}), one, root) for one in content
         )
     if isinstance(content, dict):
-        named, other = schema.get("properties", {}), schema.get("additionalProperties", True)
+        named = schema.get("properties", {})
+        other = schema.get("additionalProperties", True)
         extra = {name: value for name, value in content.items() if name not in named}
         return (
             set(schema.get("required", ())) <= set(content)

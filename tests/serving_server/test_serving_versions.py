@@ -29,7 +29,8 @@ class Clock:
 
 
 def test_replaced_versions_answer_until_they_are_too_old_or_too_many(tmp_path: Path) -> None:
-    clock, run = Clock(), Path("run")
+    clock = Clock()
+    run = Path("run")
     store = ModelStore(ModelsTable(kept=2, retire_s=100.0), clock=clock)
     models = [model(tmp_path, seed) for seed in range(5)]
     for number, one in enumerate(models[:4]):
@@ -57,7 +58,8 @@ def test_replaced_versions_answer_until_they_are_too_old_or_too_many(tmp_path: P
 def test_what_stands_at_a_path_is_never_retired(tmp_path: Path) -> None:
     clock = Clock()
     store = ModelStore(ModelsTable(kept=0, retire_s=0.0), clock=clock)
-    first, second = model(tmp_path, 1), model(tmp_path, 2)
+    first = model(tmp_path, 1)
+    second = model(tmp_path, 2)
     store.put(Path("a"), first)
     store.put(Path("b"), second)
     clock.now_s = 1e9
@@ -89,7 +91,8 @@ def test_a_new_bundle_takes_over_and_the_old_one_still_answers(start: Any, tmp_p
     path = tmp_path / "serving.safetensors"
     old = planted(path, seed=1)
     running = start([tmp_path])  # a run folder
-    before, content = running.recommend(old, NUMBERS), path.read_bytes()
+    before = running.recommend(old, NUMBERS)
+    content = path.read_bytes()
     new = planted(path, seed=2)
     until(lambda: running.http.get("/v1/models").json()["newest"] == new)
     assert running.recommend(old, NUMBERS) == before != running.recommend(new, NUMBERS)

@@ -90,7 +90,9 @@ def test_the_next_version_takes_over_without_a_failed_request(
     old = write(path, 1)
     read = files.read(path)
     query = exact(read, np.full((1, read.about.history), -1, np.int32))[0].tolist()
-    failed, answered, stop = list[Exception](), list[str](), threading.Event()
+    failed = list[Exception]()
+    answered = list[str]()
+    stop = threading.Event()
     with ExitStack() as stack:
         source: Any = folder
         if way == "address":

@@ -55,7 +55,8 @@ def test_a_checked_round_of_honest_users_is_the_sum_of_them_all() -> None:
 
 
 def test_users_who_are_refused_are_taken_off_the_sums_again() -> None:
-    world, honest = run(world_of(WithCheaters)), run(world_of())
+    world = run(world_of(WithCheaters))
+    honest = run(world_of())
     counted = [read_output(next(iter(left)), world.question) for left in world.left]
     assert {users for _, users, _ in counted} == {USERS - len(LONG)}
     made = sum(parts[0].astype(object) for *_, parts in counted)

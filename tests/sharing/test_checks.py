@@ -38,7 +38,10 @@ from fedrec.sharing.layout import (
 from fedrec.sharing.shares import fresh_seeds, share
 from fedrec.sharing.squares import LARGEST, four_squares
 
-ITEMS, WIDTH, FOLDS, USERS = 60, 3, 2, 64
+ITEMS = 60
+WIDTH = 3
+FOLDS = 2
+USERS = 64
 QUESTION = Question(
     1,
     "s",
@@ -77,7 +80,8 @@ def checked() -> CheckedRow:
 def honest(seed: int = 0, users: int = USERS) -> UInt64s:
     rng = np.random.default_rng(seed)
     held = [np.flatnonzero(rng.random(ITEMS) < rng.random()) for _ in range(users)]
-    held[0], held[1] = np.arange(ITEMS), np.arange(0)
+    held[0] = np.arange(ITEMS)
+    held[1] = np.arange(0)
     ptr = np.concatenate([[0], np.cumsum([len(h) for h in held])]).astype(np.int64)
     blocks = [
         RealBlock(rng.normal(size=int(ptr[-1])), rng.normal(size=(FOLDS * users, WIDTH))),
@@ -96,10 +100,8 @@ def with_noise(rows: UInt64s, seed: int = 0) -> UInt64s:
 
 
 def openings(rows: UInt64s, coin: bytes = b"c", shape: RowLayout = LAYOUT) -> list[UInt64s]:
-    sent, C = (
-        share(rows, fresh_seeds(len(rows))),
-        projection([coin_term(key, coin, b"b") for key in KEYS], checked().data.stop),
-    )
+    sent = share(rows, fresh_seeds(len(rows)))
+    C = projection([coin_term(key, coin, b"b") for key in KEYS], checked().data.stop)
     return [
         opening(*sent.held_by(i), checked(), C, i, (KEYS[i], KEYS[(i + 1) % 3]), coin)
         for i in range(3)
@@ -146,7 +148,8 @@ def test_the_projection_opens_to_c_x_and_the_noise_in_pythons_integers() -> None
 def cheat(name: str, rows: np.ndarray, rng: np.random.Generator) -> None:
     """Changes rows (n, L) in place as a client that means harm would, before slack is made for
     them."""
-    coefficients, vector = LAYOUT.parts[0].left, LAYOUT.parts[0].right
+    coefficients = LAYOUT.parts[0].left
+    vector = LAYOUT.parts[0].right
     match name:
         case "ten times too long":
             rows[:, coefficients] *= 10
@@ -181,8 +184,10 @@ CHEATS = [
 
 @pytest.mark.parametrize("name", CHEATS)
 def test_cheaters_are_refused_beside_honest_users_whatever_slack_they_add(name: str) -> None:
-    rng, rows = np.random.default_rng(5), honest().view(np.int64)
-    hostile, before = rows[: USERS // 2], rows[: USERS // 2].copy()
+    rng = np.random.default_rng(5)
+    rows = honest().view(np.int64)
+    hostile = rows[: USERS // 2]
+    before = rows[: USERS // 2].copy()
     cheat(name, hostile, rng)
     changed = (hostile != before).any(axis=1)
     assert changed.sum() >= USERS // 2 - 1  # all but who holds nothing
@@ -265,7 +270,8 @@ def test_each_projection_catches_a_number_beyond_the_limit_with_probability_one_
 def test_two_rows_are_as_far_apart_as_the_price_says_and_no_farther() -> None:
     """Against the empty report, which is slack alone: |z|^2 <= 2 Q, with equality where slack does
     not overlap."""
-    rows, empty = honest().view(np.int64), np.zeros((1, LAYOUT.length), np.int64)
+    rows = honest().view(np.int64)
+    empty = np.zeros((1, LAYOUT.length), np.int64)
     for equation in checked().equations:
         empty[:, equation.slack] = four_squares(np.array([equation.square]))
     data = checked().data
@@ -295,7 +301,8 @@ def test_projections_are_spread_as_the_price_says() -> None:
 def test_openings_cost_what_the_plan_says_by_the_noise_that_clients_draw() -> None:
     """Second computation of mu from the definition; and drawn noise passes Kolmogorov-Smirnov at
     its std and fails at 2/3 and 3/2 of it."""
-    limit, opened = projection_limit(ASKED), opening_mu(ASKED)
+    limit = projection_limit(ASKED)
+    opened = opening_mu(ASKED)
     by_hand = (
         math.sqrt(sum(2 * bound.square for bound in hostile_clients.norm_bounds(ASKED)))
         * math.sqrt(SPREAD * ATTEMPTS)
@@ -373,10 +380,8 @@ def test_every_number_is_a_sum_of_four_squares(kind: str) -> None:
 def test_one_aggregators_opening_confirms_no_guess_of_a_report() -> None:
     """Aggregator 1 knows shares 1 and 2, and share 0 of a row that it guesses: aggregator 0's terms
     would be those that it computes."""
-    rows, C = (
-        with_noise(honest(users=2)),
-        projection([coin_term(key, b"c", b"b") for key in KEYS], checked().data.stop),
-    )
+    rows = with_noise(honest(users=2))
+    C = projection([coin_term(key, b"c", b"b") for key in KEYS], checked().data.stop)
     sent = share(rows, fresh_seeds(2))
     told = opening(*sent.held_by(0), checked(), C, 0, (KEYS[0], KEYS[1]), b"c")
     guessed = rows - sent.of(1) - sent.of(2)

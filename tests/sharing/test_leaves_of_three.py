@@ -157,7 +157,8 @@ def test_a_root_that_ends_at_any_durable_step_releases_once_and_of_one_set_of_pe
     place: int, after: bool, at: int
 ) -> None:
     world = TreeWorld(np.random.default_rng(3))
-    world.disks[place].at, world.disks[place].after = at, after
+    world.disks[place].at = at
+    world.disks[place].after = after
     for attempt in range(1, 5):
         world.begin(attempt)
         world.go_on(2)
@@ -230,7 +231,8 @@ def test_a_term_is_given_once_it_is_final_and_stays_whatever_sisters_say() -> No
 def test_a_leaf_passes_explicit_shares_on_after_its_own_term_is_final(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world, asked = tree(), [0]
+    world = tree()
+    asked = [0]
     for user in range(USERS):
         world.share(user)
     passed_on = Between.explicit
@@ -351,7 +353,8 @@ class LyingTree(TreeWorld):
         if callee != 0 or self.rng.random() < 0.95:
             return said
         here = self.parties if level < 0 else [self.leaves[i, level] for i in range(3)]
-        own, other = here[caller].standing(RUN, 1), here[3 - caller].standing(RUN, 1)
+        own = here[caller].standing(RUN, 1)
+        other = here[3 - caller].standing(RUN, 1)
         return [
             replace(said, held=said.held[1:] if said.held else ()),
             replace(said, held=own.held),
@@ -380,17 +383,20 @@ def script(seed: int, kind: type[TreeWorld], plan: Plan) -> TreeWorld:
     """One round, checked after every step."""
     rng = np.random.default_rng(seed)
     honest = (0, 1, 2) if kind is TreeWorld else (1, 2)
-    world, attempt = kind(rng, loss=float(rng.choice([0.0, 0.1])), plan=plan), 0
+    world = kind(rng, loss=float(rng.choice([0.0, 0.1])), plan=plan)
+    attempt = 0
     crashes = float(rng.choice([0.0, 0.01, 0.03]))
     for step in range(160):
         standings = [party.standing(RUN, 1) for party in world.parties]
         over = not all(said.nonce or said.ready for said in standings)
         if over or rng.random() < 0.01:
-            attempt, closing = attempt + 1, step + 15 + int(rng.integers(15))
+            attempt = attempt + 1
+            closing = step + 15 + int(rng.integers(15))
             world.begin(attempt)
         if rng.random() < crashes:
             disk = world.disks[int(rng.integers(3))]
-            disk.at, disk.after = int(rng.integers(1, 4)), bool(rng.random() < 0.5)
+            disk.at = int(rng.integers(1, 4))
+            disk.after = bool(rng.random() < 0.5)
         if rng.random() < crashes:
             world.restart_leaf(LEAVES[int(rng.integers(len(LEAVES)))])
         if rng.random() < crashes / 2:

@@ -87,10 +87,8 @@ class Lying(World):
     def lies(self, caller: int, callee: int, said: Standing) -> Standing:
         if callee or self.rng.random() > 1 / 3:
             return said
-        own, other = (
-            self.parties[caller].standing(RUN, 1),
-            self.parties[3 - caller].standing(RUN, 1),
-        )
+        own = self.parties[caller].standing(RUN, 1)
+        other = self.parties[3 - caller].standing(RUN, 1)
         return [
             replace(said, held=said.held[1:] if said.held else ()),
             replace(said, agreed=own.agreed, ticket=own.ticket, ready=own.ready or bytes(32)),
@@ -109,22 +107,19 @@ def script(seed: int, kind: type[World] = World, plan: Plan = PLAN) -> World:
     early; checked after every step."""
     rng = np.random.default_rng(seed)
     honest = (0, 1, 2) if kind is World else (1, 2)
-    world, attempt, crashes = (
-        kind(rng, loss=float(rng.choice([0.0, 0.1, 0.3])), plan=plan),
-        0,
-        float(rng.choice([0.0, 0.02, 0.06])),
-    )
+    world = kind(rng, loss=float(rng.choice([0.0, 0.1, 0.3])), plan=plan)
+    attempt = 0
+    crashes = float(rng.choice([0.0, 0.02, 0.06]))
     for _ in range(150):
-        i, standings = int(rng.integers(3)), [party.standing(RUN, 1) for party in world.parties]
+        i = int(rng.integers(3))
+        standings = [party.standing(RUN, 1) for party in world.parties]
         if not all(said.nonce or said.ready for said in standings) or rng.random() < 0.01:
             attempt += 1
             for j in rng.permutation(3):
                 world.open(int(j), attempt)
         if rng.random() < crashes:
-            world.disks[i].at, world.disks[i].after = (
-                int(rng.integers(1, 4)),
-                bool(rng.random() < 0.5),
-            )
+            world.disks[i].at = int(rng.integers(1, 4))
+            world.disks[i].after = bool(rng.random() < 0.5)
         if rng.random() < crashes / 2:
             world.restart(i)
         tickets = {said.ticket for said in standings}
@@ -302,7 +297,8 @@ def test_a_crash_of_one_after_the_others_published_releases_the_round_all_the_sa
     send(world, 0, found)
     for party in world.parties:
         party.close(RUN, 1)
-    world.disks[1].at, world.disks[1].after = 3, False  # charge, keep, and then publish is not done
+    world.disks[1].at = 3
+    world.disks[1].after = False  # charge, keep, and then publish is not done
     for _ in range(4):
         for i in (0, 2, 1):
             world.advance(i)
@@ -368,16 +364,19 @@ def test_explicit_shares_that_are_not_those_of_the_hashes_end_the_attempt_before
 def test_a_share_that_was_altered_on_its_way_would_multiply_one_users_part_of_the_sum() -> None:
     """Why it is compared: aggregator 1 adds d to share 2 of one coefficient, and the sum has d
     times that user's vector."""
-    rng, length = np.random.default_rng(2), layout(QUESTION).length
+    rng = np.random.default_rng(2)
+    length = layout(QUESTION).length
     part = layout(QUESTION).parts[0]
     numbers = plain_numbers(reports_of([0]), layout(QUESTION))
     shares = [rng.integers(0, 2**64, (1, length), np.uint64, endpoint=False) for _ in range(2)]
     shares.append(numbers - shares[0] - shares[1])
-    altered, by = shares[2].copy(), np.uint64(2**40)
+    altered = shares[2].copy()
+    by = np.uint64(2**40)
     altered[0, part.left.start] += by
     sums = [ShareSums(layout(QUESTION)) for _ in range(3)]
     for i, one in enumerate(sums):
-        own, following = shares[i], shares[(i + 1) % 3]
+        own = shares[i]
+        following = shares[(i + 1) % 3]
         # aggregator 1's own output moves by what it knows
         one.add(altered if i == 2 else own, following)
     nothing = [np.zeros(part.shape, np.int64)]
@@ -438,9 +437,11 @@ def test_what_lies_on_the_disk_is_not_the_shares_and_a_full_disk_takes_no_user(
     tmp_path: Path,
 ) -> None:
     world = world_of()
-    found, length = bytes(32), layout(QUESTION).length
+    found = bytes(32)
+    length = layout(QUESTION).length
     users = [world.sent(user, found)[1] for user in range(3)]
-    holding, plain = Holding(1, length, tmp_path), Holding(1, length)
+    holding = Holding(1, length, tmp_path)
+    plain = Holding(1, length)
     for user in users:
         holding.add(user)
         plain.add(user)
@@ -455,7 +456,8 @@ def test_what_lies_on_the_disk_is_not_the_shares_and_a_full_disk_takes_no_user(
     for user in users:
         assert user.shares[1][:16] not in on_disk
         assert user.blind[:16] not in on_disk
-    again, key = Holding(1, length, tmp_path), holding._key
+    again = Holding(1, length, tmp_path)
+    key = holding._key
     again.add(users[0])
     assert again._key != key
     holding.close()
@@ -574,7 +576,8 @@ def test_what_was_shared_in_an_earlier_attempt_is_taken_in_no_later_one() -> Non
 
 def test_shares_of_numbers_that_changed_within_an_attempt_have_other_seeds() -> None:
     world = world_of()
-    found, numbers = bytes(32), np.zeros((2, layout(QUESTION).length), np.uint64)
+    found = bytes(32)
+    numbers = np.zeros((2, layout(QUESTION).length), np.uint64)
     numbers[1, 0] = 1
     sent = [
         addressed(row[None], [b"r" * 16], [b"u" * 16], found, secret=world.secrets[0])
@@ -610,7 +613,9 @@ def test_users_held_twice_or_differently_are_not_held_alike() -> None:
     def of(report: str, user: str, tail: str = "h") -> Committed:
         return Committed(report.encode(), user.encode(), (b"0", b"1", tail.encode()))
 
-    good, twice, odd = of("a", "1"), [of("b", "2"), of("b", "2", "g")], of("c", "3")
+    good = of("a", "1")
+    twice = [of("b", "2"), of("b", "2", "g")]
+    odd = of("c", "3")
     lists = [[good, odd, *twice], [odd, good, twice[0]], [good, replace(odd, user=b"4"), twice[0]]]
     assert held_alike(lists) == [good]
     assert held_alike([[of("a", "1"), of("b", "1")]] * 3) == []

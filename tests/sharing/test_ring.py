@@ -36,7 +36,9 @@ def slow_products(
 )
 def test_products_equal_those_of_pythons_integers(n: int, m: int, w: int, folds: int) -> None:
     rng = np.random.default_rng(n + m)
-    left, right, sums = numbers(rng, (n, m)), numbers(rng, (n, folds * w)), numbers(rng, (m, w))
+    left = numbers(rng, (n, m))
+    right = numbers(rng, (n, folds * w))
+    sums = numbers(rng, (m, w))
     expected = slow_products(left, right, sums, folds)
     ring.add_products(left, right, sums, folds=folds)
     assert (sums == expected).all()
@@ -44,8 +46,10 @@ def test_products_equal_those_of_pythons_integers(n: int, m: int, w: int, folds:
 
 def test_ranges_of_items_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
-    left, right = numbers(rng, (23, 301)), numbers(rng, (23, 8 * 9))
-    once, pieces = np.zeros((301, 9), np.uint64), np.zeros((301, 9), np.uint64)
+    left = numbers(rng, (23, 301))
+    right = numbers(rng, (23, 8 * 9))
+    once = np.zeros((301, 9), np.uint64)
+    pieces = np.zeros((301, 9), np.uint64)
     ring.add_products(left, right, once, folds=8)
     monkeypatch.setattr(ring, "_WORK", 1)
     monkeypatch.setattr(threads, "cores", lambda: 2)
@@ -54,7 +58,8 @@ def test_ranges_of_items_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:
-    left, right = np.zeros((2, 3), np.uint64), np.zeros((2, 4), np.uint64)
+    left = np.zeros((2, 3), np.uint64)
+    right = np.zeros((2, 4), np.uint64)
     with pytest.raises(ValueError, match="do not make sums"):
         ring.add_products(left, right, np.zeros((3, 3), np.uint64))
     with pytest.raises(ValueError, match="do not make sums"):

@@ -29,7 +29,8 @@ def simulated(folder: Path, *more: str) -> dict[str, Any]:
 def test_a_run_over_shares_is_the_run_with_three_noises_and_every_file_says_what_is_promised(
     tmp_path: Path,
 ) -> None:
-    skipped, real = simulated(tmp_path / "a"), simulated(tmp_path / "b", "privacy.shares=real")
+    skipped = simulated(tmp_path / "a")
+    real = simulated(tmp_path / "b", "privacy.shares=real")
     folders = [Path(result["run_dir"]) for result in (skipped, real)]
     one, other = ((folder / "model" / "model.safetensors").read_bytes() for folder in folders)
     assert one == other

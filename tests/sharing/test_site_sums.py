@@ -74,13 +74,16 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("users", [1, 7, 40])
 def test_a_sites_rows_add_up_to_its_users_reports_for_every_kind_of_block(users: int) -> None:
-    shape, reports = layout(invented.QUESTION), invented.some_reports(users, users)
+    shape = layout(invented.QUESTION)
+    reports = invented.some_reports(users, users)
     summed = SiteSum(shape)
     summed.add(plain_numbers(reports, shape))
     rows = summed.rows()
     assert len(rows) == site_rows(shape) == max(s.width for s in invented.QUESTION.blocks)
-    sent, keys = share(rows, fresh_seeds(len(rows))), [os.urandom(32) for _ in range(3)]
-    outputs, none = [], [np.zeros((s.rows, s.columns), np.int64) for s in invented.QUESTION.blocks]
+    sent = share(rows, fresh_seeds(len(rows)))
+    keys = [os.urandom(32) for _ in range(3)]
+    outputs = []
+    none = [np.zeros((s.rows, s.columns), np.int64) for s in invented.QUESTION.blocks]
     for i in range(3):
         sums = ShareSums(shape)
         sums.add(*sent.held_by(i))
@@ -111,7 +114,9 @@ def test_a_site_of_which_one_row_is_missing_at_one_aggregator_counts_for_none_of
     """Half of its columns would be a sum of nothing that a user reported."""
     world = world_of()
     found = opened(world)
-    sent, held, calls = site_of(found), Holding.add, [0]
+    sent = site_of(found)
+    held = Holding.add
+    calls = [0]
 
     def full(holding: Holding, user: SharedUser) -> None:
         calls[0] += holding.aggregator == 1
@@ -151,7 +156,7 @@ def test_a_quorum_is_of_a_sites_users_and_not_of_its_rows() -> None:
 def test_nobody_is_in_two_sums_or_in_a_sum_and_alone() -> None:
     world = world_of()
     found = opened(world)
-    (alone,) = (world.sent(0, found),)
+    alone = world.sent(0, found)
     token = alone[0].committed.user
     assert send(world, 0, found) == [""] * 3
     for tokens, first in (((token, *TOKENS), "replayed"), (TOKENS, ""), (TOKENS[2:], "replayed")):
@@ -192,7 +197,8 @@ def test_a_client_of_many_users_sends_one_sum_and_takes_nobody_elses_users(tmp_p
         sets = ("recipe=published", "model.steps=1", "model.encoder=id", "model.dimension=2")
         there = federation(cores, stack, *sets)
         there.join(there.terms)
-        endpoint, question = there.endpoint(), there.first
+        endpoint = there.endpoint()
+        question = there.first
         endpoint.open_run(RUN, there.prepared.plan)
         assert endpoint.open_round(there.opening(question)).phase is Phase.OPEN
         cores.sleep(1.0)

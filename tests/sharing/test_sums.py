@@ -43,7 +43,8 @@ def outputs(
 
 @pytest.mark.parametrize("num_users", [0, 1, 3, 70])
 def test_outputs_add_up_to_the_sums_of_the_reports_and_all_three_noises(num_users: int) -> None:
-    reports, rng = some_reports(num_users, num_users), np.random.default_rng(1)
+    reports = some_reports(num_users, num_users)
+    rng = np.random.default_rng(1)
     noise = [[rng.integers(-(2**40), 2**40, block.shape) for block in no_noise()] for _ in range(3)]
     found = total(outputs([shared(reports)], [os.urandom(32) for _ in range(3)], noise))
     for made, expected, *drawn in zip(
@@ -53,11 +54,9 @@ def test_outputs_add_up_to_the_sums_of_the_reports_and_all_three_noises(num_user
 
 
 def test_batches_and_the_order_of_users_change_no_bit() -> None:
-    keys, noise, some = (
-        [os.urandom(32) for _ in range(3)],
-        [no_noise()] * 3,
-        [some_reports(seed, 9) for seed in (1, 2, 3)],
-    )
+    keys = [os.urandom(32) for _ in range(3)]
+    noise = [no_noise()] * 3
+    some = [some_reports(seed, 9) for seed in (1, 2, 3)]
     forwards = total(outputs([shared(reports) for reports in some], keys, noise))
     backwards = total(outputs([shared(reports) for reports in reversed(some)], keys, noise))
     assert all((a == b).all() for a, b in zip(forwards, backwards, strict=True))
@@ -123,7 +122,8 @@ def views(numbers: np.ndarray) -> list[float]:
     """What each aggregator holds of one report that is sent again and again: each share, their
     difference, xor and sum."""
     again = np.repeat(numbers, 400, axis=0)
-    sent, found = share(again, fresh_seeds(len(again))), list[float]()
+    sent = share(again, fresh_seeds(len(again)))
+    found = list[float]()
     for i in range(3):
         a, b = sent.held_by(i)
         found += [
@@ -136,7 +136,8 @@ def views(numbers: np.ndarray) -> list[float]:
 def test_what_one_aggregator_holds_is_uniform_whatever_the_report() -> None:
     """42 tests of fresh randomness, each failing by chance once in 10^8: a false alarm in two
     million runs."""
-    full, empty = some_reports(4, 2), np.zeros((1, LAYOUT.length), np.uint64)
+    full = some_reports(4, 2)
+    empty = np.zeros((1, LAYOUT.length), np.uint64)
     for numbers in (plain_numbers(full, LAYOUT)[:1], empty):
         assert min(views(numbers)) > 1e-8
 
@@ -177,7 +178,8 @@ def guess_is_confirmed(
 
 
 def test_an_output_confirms_no_guess_of_a_report_and_without_masks_it_would() -> None:
-    reports, other = some_reports(8, 1), plain_numbers(some_reports(9, 1), LAYOUT)
+    reports = some_reports(8, 1)
+    other = plain_numbers(some_reports(9, 1), LAYOUT)
     numbers = plain_numbers(reports, LAYOUT)
     assert not guess_is_confirmed(reports, numbers, LAYOUT, mask=True)
     assert guess_is_confirmed(reports, numbers, LAYOUT, mask=False)
@@ -185,8 +187,10 @@ def test_an_output_confirms_no_guess_of_a_report_and_without_masks_it_would() ->
 
 
 def test_one_user_more_changes_the_sums_by_exactly_that_users_report() -> None:
-    everybody, last = some_reports(6, 20), some_reports(6, 1)
-    keys, noise = [os.urandom(32) for _ in range(3)], [no_noise()] * 3
+    everybody = some_reports(6, 20)
+    last = some_reports(6, 1)
+    keys = [os.urandom(32) for _ in range(3)]
+    noise = [no_noise()] * 3
     without, with_one = (
         total(outputs(batches, keys, noise))
         for batches in ([shared(everybody)], [shared(everybody), shared(last)])

@@ -68,8 +68,10 @@ THREE = ["privacy.aggregation=three-party"]
 def events(kind: str, num_users: int = 40) -> Interactions:
     rng = np.random.default_rng(2)
     held = [np.flatnonzero(rng.random(ITEMS) < rng.random() ** 2) for _ in range(num_users)]
-    held[0], held[1] = np.arange(ITEMS), np.arange(0)
-    users, items = np.repeat(np.arange(num_users), [len(h) for h in held]), np.concatenate(held)
+    held[0] = np.arange(ITEMS)
+    held[1] = np.arange(0)
+    users = np.repeat(np.arange(num_users), [len(h) for h in held])
+    items = np.concatenate(held)
     values = rng.integers(1, 6, len(users)).astype(float)
     rated = Interactions.from_columns(
         users, items, values, num_users=num_users, num_items=ITEMS, value_range=(1.0, 5.0)
@@ -108,8 +110,11 @@ def test_every_round_of_shares_is_that_of_plain_sums_with_the_same_three_noises(
     monkeypatch.setattr(in_process, "_BATCH_BYTES", 8 * 5 * ITEMS)  # a few users at a time
     data = events("clicks" if "clicks" in name else "ratings")
     made = prepared([*RECIPES[name], *THREE], data)
-    plain, devices = link(data, made), link(data, made, users_per_batch=17)
-    shares, state, rounds = ThreeAggregators(devices), made.recipe.begin(), 0
+    plain = link(data, made)
+    devices = link(data, made, users_per_batch=17)
+    shares = ThreeAggregators(devices)
+    state = made.recipe.begin()
+    rounds = 0
     for done in train(made.recipe, plain, state):
         answer = shares.answer(done.question)
         assert answer.noise_std == done.answer.noise_std
@@ -179,7 +184,8 @@ def test_a_planted_favourite_is_found() -> None:
         np.flatnonzero(np.where(np.arange(ITEMS) == 7, k < 300, rng.random(ITEMS) < 0.05))
         for k in range(400)
     ]
-    users, items = np.repeat(np.arange(400), [len(h) for h in held]), np.concatenate(held)
+    users = np.repeat(np.arange(400), [len(h) for h in held])
+    items = np.concatenate(held)
     data = Interactions.from_columns(
         users, items, None, num_users=400, num_items=ITEMS, value_range=(0.0, 1.0), kind="clicks"
     )
@@ -220,7 +226,8 @@ def test_recipes_and_keys_that_do_not_fit_are_refused() -> None:
 
 
 def test_a_trusted_scenario_is_sent_and_hashed_as_before_there_were_three() -> None:
-    trusted, three = load(None), load(None, THREE)
+    trusted = load(None)
+    three = load(None, THREE)
     assert "aggregation" not in client_recipe(trusted)
     assert "three-party" in client_recipe(three)
     assert "shares" not in client_recipe(load(None, [*THREE, "privacy.shares=real"]))
@@ -286,7 +293,8 @@ def test_the_page_says_how_much_a_reviewer_has_to_read() -> None:
 def test_rows_of_squares_are_the_matrices_of_a_trusted_aggregator_up_to_their_rounding() -> None:
     """Without noise both say the same statistics, to the grid of the vectors: 2^-11 of each user's
     norm, at most 40 users."""
-    data, keys = events("ratings"), [*RECIPES["published"], "privacy.epsilon=inf"]
+    data = events("ratings")
+    keys = [*RECIPES["published"], "privacy.epsilon=inf"]
     found = []
     for more in ([], THREE):
         made = prepared([*keys, *more], data)
@@ -322,7 +330,8 @@ def test_a_server_runs_a_scenario_with_the_aggregators_that_it_names_and_no_othe
             "superlink": {"insecure": True},
             **tables,
         }
-        settings, metrics = validated(content, source="test"), Metrics("server", "0")
+        settings = validated(content, source="test")
+        metrics = Metrics("server", "0")
         with ExitStack() as stack, pytest.raises(SettingsError, match="name aggregators for"):
             endpoint_and_budget(load(None, sets).privacy, settings, metrics, Retry(), stack)
 

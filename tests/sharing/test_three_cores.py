@@ -57,10 +57,8 @@ def test_every_round_of_a_training_releases_the_loopback_s_bytes(
 ) -> None:
     there = found(*sets)
     recipe = there.prepared.recipe
-    ours, theirs = (
-        list(train(recipe, there.link(), recipe.begin())),
-        list(train(recipe, there.loopback, recipe.begin())),
-    )
+    ours = list(train(recipe, there.link(), recipe.begin()))
+    theirs = list(train(recipe, there.loopback, recipe.begin()))
     assert len(ours) == len(theirs) >= 2
     for one, other in zip(ours, theirs, strict=True):
         assert pack_release(one.answer) == pack_release(other.answer)
@@ -100,7 +98,8 @@ def test_an_aggregator_that_forgets_an_open_round_costs_nothing_and_the_round_be
     found: Found, place: int
 ) -> None:
     there = found(*PUBLISHED)
-    endpoint, question = there.endpoint(), there.first
+    endpoint = there.endpoint()
+    question = there.first
     endpoint.open_run(RUN, there.prepared.plan)
     assert endpoint.open_round(there.opening(question, quorum=USERS)).phase is Phase.OPEN
     there.cores.restart(place)
@@ -116,7 +115,8 @@ def test_an_attempt_that_is_on_disk_and_was_reported_as_failed_is_followed_by_th
     found: Found, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = found(*PUBLISHED)
-    endpoint, question = there.endpoint(), there.first
+    endpoint = there.endpoint()
+    question = there.first
     endpoint.open_run(RUN, there.prepared.plan)
     endpoint.open_round(there.opening(question, quorum=USERS))
     there.cores.restart(1)  # which has lost it, so that another begins
@@ -152,7 +152,8 @@ def test_a_client_of_three_refuses_the_plan_of_one_and_a_client_of_one_the_plan_
 ) -> None:
     there = found(*PUBLISHED)
     trusted = replace(there.prepared.plan, aggregation="trusted")
-    of_three, question = there.participants[0], there.first
+    of_three = there.participants[0]
+    question = there.first
     answer = of_three.answer(Invitation(RUN, trusted, question))
     assert (answer.refusal, answer.accepted) == (Refusal.WRONG_PLAN, 0)
     of_one = Participant(
@@ -172,7 +173,8 @@ def test_a_client_shares_nothing_where_aggregators_were_asked_another_question_o
     found: Found,
 ) -> None:
     there = found(*PUBLISHED)
-    endpoint, question = there.endpoint(), there.first
+    endpoint = there.endpoint()
+    question = there.first
     endpoint.open_run(RUN, there.prepared.plan)
     endpoint.open_round(there.opening(question, quorum=3))
     there.cores.sleep(1.0)
@@ -188,7 +190,9 @@ def test_a_client_shares_nothing_where_aggregators_were_asked_another_question_o
 
 def test_shares_of_a_user_whom_another_client_enrolled_are_not_taken(found: Found) -> None:
     there = found(*PUBLISHED)
-    endpoint, question, core = there.endpoint(), there.first, there.cores.running[0]
+    endpoint = there.endpoint()
+    question = there.first
+    core = there.cores.running[0]
     assert core is not None
     endpoint.open_run(RUN, there.prepared.plan)
     endpoint.open_round(there.opening(question))
@@ -270,7 +274,8 @@ def test_a_round_with_a_peer_that_hangs_ends_by_its_time_limit_in_words_and_is_r
     """Before a ticket, before its list, its coin, its openings, its verdict and its output, and
     after the two others published."""
     there = found(*PUBLISHED, *CHECKED)
-    question, ledgers = there.first, there.cores.ledgers
+    question = there.first
+    ledgers = there.cores.ledgers
     with monkeypatch.context() as patched, caplog.at_level("ERROR"):
         hanging = Hanging(there.cores, since)
         hanging.lines(patched)
@@ -304,14 +309,16 @@ def test_a_client_that_shares_too_long_a_report_is_counted_by_nobody_and_the_oth
     found: Found, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = found(*PUBLISHED, *CHECKED)
-    honest, hostile = three_way.plain_numbers, there.participants[0]
+    honest = three_way.plain_numbers
+    hostile = there.participants[0]
 
     def longer(reports: Reports, shape: RowLayout) -> UInt64s:
         numbers = honest(reports, shape)
         numbers[:, 0] += np.uint64(2**40)
         return numbers
 
-    link, whole = there.link(min_share=0.5), there.ask
+    link = there.link(min_share=0.5)
+    whole = there.ask
 
     def ask(invitation: Invitation) -> Sequence[Answer]:
         with monkeypatch.context() as patched:
@@ -330,7 +337,9 @@ def test_a_client_shares_in_as_many_attempts_at_a_round_as_checks_are_charged_fo
     found: Found,
 ) -> None:
     there = found(*PUBLISHED, *CHECKED)
-    endpoint, question, client = there.endpoint(), there.first, there.participants[0]
+    endpoint = there.endpoint()
+    question = there.first
+    client = there.participants[0]
     endpoint.open_run(RUN, there.prepared.plan)
     for attempt in range(1, ATTEMPTS + 2):
         endpoint.open_round(there.opening(question, quorum=USERS))

@@ -42,10 +42,8 @@ def found(tmp_path: Path) -> Iterator[Found]:
 def test_every_round_releases_the_loopbacks_bytes(found: Found, sets: tuple[str, ...]) -> None:
     there = found(*sets)
     recipe = there.prepared.recipe
-    ours, theirs = (
-        list(train(recipe, there.link(), recipe.begin())),
-        list(train(recipe, there.loopback, recipe.begin())),
-    )
+    ours = list(train(recipe, there.link(), recipe.begin()))
+    theirs = list(train(recipe, there.loopback, recipe.begin()))
     assert len(ours) == len(theirs) >= 2
     for one, other in zip(ours, theirs, strict=True):
         assert pack_release(one.answer) == pack_release(other.answer)
@@ -62,7 +60,9 @@ def test_no_root_asks_a_leaf_under_the_lock_that_terms_wait_for(
 ) -> None:
     """Threads that ask leaves hand terms in under it: whoever waits for them with it waits for
     ever."""
-    there, held, each = found(*PUBLISHED), list[bool](), LeafVisits.each
+    there = found(*PUBLISHED)
+    held = list[bool]()
+    each = LeafVisits.each
 
     def asked(
         visits: LeafVisits, ask: Callable[[ListedLeaf], str], leaves: Iterable[ListedLeaf]
@@ -81,7 +81,8 @@ def test_a_leaf_that_is_started_again_costs_an_attempt_and_nobody_counts_twice(
     found: Found, leaf: tuple[int, int]
 ) -> None:
     there = found(*PUBLISHED)
-    endpoint, question = there.endpoint(), there.first
+    endpoint = there.endpoint()
+    question = there.first
     endpoint.open_run(RUN, there.prepared.plan)
     assert endpoint.open_round(there.opening(question, quorum=USERS)).phase is Phase.OPEN
     there.cores.sleep(0.5)
@@ -102,7 +103,8 @@ def test_a_leaf_that_is_started_again_costs_an_attempt_and_nobody_counts_twice(
 
 def test_a_leaf_that_lost_its_folder_enrols_its_users_again(found: Found) -> None:
     there = found(*PUBLISHED)
-    cores, question = there.cores, there.first
+    cores = there.cores
+    question = there.first
     assert isinstance(cores, TreeCores)
     cores.restart_leaf((1, 0), name="anew")
     cores.sleep(0.5)
@@ -114,7 +116,8 @@ def test_a_range_of_which_one_leaf_is_away_is_left_out_if_the_others_reach_the_q
     found: Found,
 ) -> None:
     there = found(*PUBLISHED)
-    cores, question = there.cores, there.first
+    cores = there.cores
+    question = there.first
     assert isinstance(cores, TreeCores)
     cores.stop_leaf((2, 1))
     release = there.link(min_share=0.2, round_s=20.0).answer(question)
@@ -134,7 +137,8 @@ def test_a_range_of_which_one_leaf_is_away_is_left_out_if_the_others_reach_the_q
 
 def test_below_the_quorum_nothing_is_released_without_the_missing_range(found: Found) -> None:
     there = found(*PUBLISHED)
-    cores, question = there.cores, there.first
+    cores = there.cores
+    question = there.first
     assert isinstance(cores, TreeCores)
     cores.stop_leaf((0, 0))
     with pytest.raises((RefusedError, UnreachableError)):
@@ -168,9 +172,11 @@ def test_a_term_of_another_attempt_ticket_or_set_of_people_counts_for_nothing(
     found: Found, change: str
 ) -> None:
     there = found(*PUBLISHED, kind=Altered)
-    cores, question = there.cores, there.first
+    cores = there.cores
+    question = there.first
     assert isinstance(cores, Altered)
-    cores.question, cores.change = question, change  # type: ignore[attr-defined]
+    cores.question = question
+    cores.change = change  # type: ignore[attr-defined]
     link = there.link(min_share=1.0, round_s=20.0, attempts=1, short_attempts=1)
     with pytest.raises((RefusedError, UnreachableError, ProtocolError)):
         link.answer(question)
@@ -179,7 +185,8 @@ def test_a_term_of_another_attempt_ticket_or_set_of_people_counts_for_nothing(
 
 def test_attempts_at_checked_rounds_are_counted_by_range(found: Found) -> None:
     there = found(*PUBLISHED, *CHECKED)
-    cores, question = there.cores, there.first
+    cores = there.cores
+    question = there.first
     assert isinstance(cores, TreeCores)
     endpoint = there.endpoint()
     for _ in range(ATTEMPTS):

@@ -19,7 +19,11 @@ from fedrec.sharing.servers import ShareSums, total
 from fedrec.sharing.shares import share
 
 VECTORS: dict[str, Any] = json.loads(Path(__file__).with_name("vectors.json").read_text())
-MODULUS, ITEMS, FOLDS, WIDTH, ROWS = 2**64, 3, 2, 2, 40
+MODULUS = 2**64
+ITEMS = 3
+FOLDS = 2
+WIDTH = 2
+ROWS = 40
 
 
 def stream(key: bytes, count: int) -> list[int]:
@@ -55,7 +59,9 @@ def shares_of(number: int) -> list[list[int]]:
 def test_explicit_shares_and_outputs_follow_from_the_protocols_text() -> None:
     assert [user["explicit"] for user in VECTORS["users"]] == shares_of(2)
     for i, output in enumerate(VECTORS["outputs"]):
-        own, following, found = shares_of(i), shares_of((i + 1) % 3), list[int]()
+        own = shares_of(i)
+        following = shares_of((i + 1) % 3)
+        found = list[int]()
         for j in range(ITEMS):
             for k in range(WIDTH):
                 at = ITEMS + j % FOLDS * WIDTH + k
@@ -97,7 +103,8 @@ def test_tickets_and_hashes_follow_from_the_protocols_text() -> None:
             *map(bytes.fromhex, user["seeds"]),
             b"".join(x.to_bytes(8, "little") for x in user["explicit"]),
         ]
-        blinds, report = (b"", b"", bytes.fromhex(user["blind"])), bytes.fromhex(user["report"])
+        blinds = (b"", b"", bytes.fromhex(user["blind"]))
+        report = bytes.fromhex(user["report"])
         hashes = [
             hashlib.sha256(
                 b"fedrec/share" + stated + report + bytes([n]) + blind + content
@@ -111,16 +118,16 @@ def test_tickets_and_hashes_follow_from_the_protocols_text() -> None:
 
 def test_checks_follow_from_the_protocols_text() -> None:
     """The second of two users has 2^32 in a coefficient."""
-    checks, batch = (
-        VECTORS["checks"],
-        bytes.fromhex(VECTORS["ticket"]) + bytes.fromhex(VECTORS["batch"]),
-    )
+    checks = VECTORS["checks"]
+    batch = bytes.fromhex(VECTORS["ticket"]) + bytes.fromhex(VECTORS["batch"])
     terms = [
         hmac.digest(bytes.fromhex(key), b"fedrec/coin/" + batch, "sha256")
         for key in VECTORS["keys"]
     ]
     assert [term.hex() for term in terms] == checks["coin"]
-    numbers, rows, equations = checks["projected"], checks["rows"], checks["equations"]
+    numbers = checks["projected"]
+    rows = checks["rows"]
+    equations = checks["equations"]
     words = stream(
         hashlib.sha256(b"fedrec/coin" + b"".join(terms)).digest(), -(-2 * numbers * ROWS // 64)
     )
@@ -134,14 +141,15 @@ def test_checks_follow_from_the_protocols_text() -> None:
         [bits[j * ROWS + r] - bits[(numbers + j) * ROWS + r] for r in range(ROWS)]
         for j in range(numbers)
     ]
-    width, split_rows = (
-        len(equations) + ROWS,
-        [split(row, seeds) for row, seeds in zip(rows, checks["seeds"], strict=True)],
-    )
+    width = len(equations) + ROWS
+    split_rows = [split(row, seeds) for row, seeds in zip(rows, checks["seeds"], strict=True)]
     for i in range(3):
-        hidden, found = iter(masks(i, batch + b"/open/0", len(rows) * width)), list[list[int]]()
+        hidden = iter(masks(i, batch + b"/open/0", len(rows) * width))
+        found = list[list[int]]()
         for shares in split_rows:
-            own, following, told = shares[i], shares[(i + 1) % 3], list[int]()
+            own = shares[i]
+            following = shares[(i + 1) % 3]
+            told = list[int]()
             for equation in equations:
                 ranges = [*equation["terms"], [*equation["slack"], 1]]
                 weighted = [
@@ -172,7 +180,9 @@ def test_checks_follow_from_the_protocols_text() -> None:
 
 
 def test_the_package_says_the_same_of_checks() -> None:
-    checks, keys, batch = VECTORS["checks"], _bytes("keys"), bytes.fromhex(VECTORS["batch"])
+    checks = VECTORS["checks"]
+    keys = _bytes("keys")
+    batch = bytes.fromhex(VECTORS["batch"])
     equations = tuple(
         Equation(
             tuple((slice(a, b), weight) for a, b, weight in one["terms"]),
@@ -181,7 +191,8 @@ def test_the_package_says_the_same_of_checks() -> None:
         )
         for one in checks["equations"]
     )
-    numbers, stated = checks["projected"], bytes.fromhex(VECTORS["ticket"])
+    numbers = checks["projected"]
+    stated = bytes.fromhex(VECTORS["ticket"])
     checked = CheckedRow(
         equations, slice(0, numbers), slice(numbers, numbers + ROWS), checks["limit"]
     )
@@ -206,7 +217,8 @@ def test_the_package_says_the_same_of_checks() -> None:
 
 
 def test_the_package_says_the_same() -> None:
-    rows, users = np.array(VECTORS["rows"], np.int64).view(np.uint64), VECTORS["users"]
+    rows = np.array(VECTORS["rows"], np.int64).view(np.uint64)
+    users = VECTORS["users"]
     seeds = np.frombuffer(
         b"".join(bytes.fromhex(seed) for user in users for seed in user["seeds"]), np.uint8
     ).reshape(-1, 2, 32)
@@ -227,7 +239,8 @@ def test_the_package_says_the_same() -> None:
         _bytes("nonces"),
     )
     assert stated.hex() == VECTORS["ticket"]
-    outputs, keys = [], _bytes("keys")
+    outputs = []
+    keys = _bytes("keys")
     for i in range(3):
         sums = ShareSums(shape)
         sums.add(*sent.held_by(i))

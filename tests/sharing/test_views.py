@@ -64,7 +64,8 @@ class Recorded(World):
     """A checked round in which nobody has anything (`empty`), or everybody has three items."""
 
     def __init__(self, *, empty: bool) -> None:
-        self.empty, self.heard = empty, [bytearray() for _ in range(3)]
+        self.empty = empty
+        self.heard = [bytearray() for _ in range(3)]
         super().__init__(np.random.default_rng(0), plan=CHECKED)
 
     def party(self, i: int) -> OneOfThree:
@@ -110,7 +111,8 @@ def views() -> list[tuple[np.ndarray, np.ndarray]]:
 def told_apart(view: np.ndarray) -> int:
     """How many of the rounds that it was not trained on a classifier gives to the right data set:
     the nearest mean of the 100 bytes whose means lie farthest apart."""
-    train, test = view[:, : ROUNDS // 2], view[:, ROUNDS // 2 :]
+    train = view[:, : ROUNDS // 2]
+    test = view[:, ROUNDS // 2 :]
     spread = train.std(axis=1).mean(axis=0) + 1.0
     best = np.argsort(np.abs(train[0].mean(axis=0) - train[1].mean(axis=0)) / spread)[-100:]
     means = (train / spread)[:, :, best].mean(axis=1)

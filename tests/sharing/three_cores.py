@@ -35,7 +35,9 @@ from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
 from fedrec_client.three_way import ThreeWay
 
-SEED, RUN, USERS = 7, "three", 24
+SEED = 7
+RUN = "three"
+USERS = 24
 PROMISE = Guarantee(5.0, 1e-5)
 ITEMS = tuple(f"item-{j}" for j in range(20))
 NAMES = (b"a", b"b", b"c")
@@ -109,7 +111,9 @@ class Cores:
         ledger: type[ReleaseLedger] = ReleaseLedger,
         limits: Limits | None = None,
     ) -> None:
-        self.folder, self.kind, self.limits = folder, ledger, limits or Limits(min_cohort=5)
+        self.folder = folder
+        self.kind = ledger
+        self.limits = limits or Limits(min_cohort=5)
         self.time_s = 0.0
         self.running: list[ThreePartyAggregator | None] = [None] * 3
         self.ledgers: list[ReleaseLedger] = []
@@ -237,6 +241,7 @@ def federation(cores: Cores, stack: ExitStack, *sets: str, clients: int = 3) -> 
     for shard in shards(data, clients):
         own = cores.folder / shard.name
         ledger = stack.enter_context(closing(ClientLedger(own / "ledger.sqlite", limit=PROMISE)))
-        users, way = LocalUsers(shard.events, ITEMS, shard.user_ids), cores.way(shard.name)
+        users = LocalUsers(shard.events, ITEMS, shard.user_ids)
+        way = cores.way(shard.name)
         participants.append(Participant(shard.name, users, ledger, way, own, users_per_batch=3))
     return Federation(cores, data, prepared, terms, participants)

@@ -23,7 +23,8 @@ from fedrec.sharing.protocol import KeptOutput, Standing
 from fedrec.sharing.record import SharedUser, addressed, noise_keys, read_output
 from fedrec.sharing.servers import total
 
-RUN, USERS = "run", 5
+RUN = "run"
+USERS = 5
 QUESTION = Question(
     1, "s", {}, (ReleaseSpec("s", (block("s", "linear", rows=4, width=2, folds=2),)),)
 )
@@ -132,10 +133,8 @@ class Line:
 
 def reports_of(users: list[int], question: Question = QUESTION) -> Reports:
     rng = np.random.default_rng(3)
-    ptr, items = (
-        np.arange(len(users) + 1, dtype=np.int64) * 3,
-        np.tile(np.array([0, 1, 3], np.int32), len(users)),
-    )
+    ptr = np.arange(len(users) + 1, dtype=np.int64) * 3
+    items = np.tile(np.array([0, 1, 3], np.int32), len(users))
     every = RealBlock(rng.normal(size=3 * USERS), rng.normal(size=(2 * USERS, 2)))
     rows = (
         np.concatenate([np.arange(3 * k, 3 * k + 3) for k in users])
@@ -156,12 +155,10 @@ class World:
     """One round. `rng` decides what is lost; everything else is the script's."""
 
     def __init__(self, rng: np.random.Generator, *, loss: float = 0.0, plan: Plan = PLAN) -> None:
-        self.rng, self.loss, self.plan, self.question = (
-            rng,
-            loss,
-            plan,
-            on_checked_grid(QUESTION, plan),
-        )
+        self.rng = rng
+        self.loss = loss
+        self.plan = plan
+        self.question = on_checked_grid(QUESTION, plan)
         self.disks = [Disk() for _ in range(3)]
         self.parties: list[OneOfThree] = []
         self.parties = [self.party(i) for i in range(3)]

@@ -68,7 +68,8 @@ class TreeCores(Cores):
     def __init__(self, folder: Path, **kinds: Any) -> None:
         self.leaves = dict[tuple[int, int], LeafOfThreeAggregator | None]()
         self.leaf_ledgers = dict[tuple[int, int], ReleaseLedger]()
-        self.time_s, self.folder = 0.0, folder
+        self.time_s = 0.0
+        self.folder = folder
         for leaf in PLACES:
             self.start_leaf(leaf)
         super().__init__(folder, **kinds)

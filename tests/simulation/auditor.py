@@ -202,7 +202,8 @@ class Auditor:
 
     def _check_counting(self, message: Message, receipt: Receipt) -> None:
         run, round, batch = message.arguments
-        collected, where = self._open.get((run, round)), f"round {round} of {run}"
+        collected = self._open.get((run, round))
+        where = f"round {round} of {run}"
         if collected is None:
             self._require(
                 receipt.accepted == 0,
@@ -246,12 +247,11 @@ class Auditor:
         )
         if reports is None:
             return [], None
-        owners, new, away = (
-            release_book(self.folder / AGGREGATOR).owners,
-            list[UserReport](),
-            Counter[str](),
-        )
-        ids, tokens = set(collected.ids), set(collected.counted)
+        owners = release_book(self.folder / AGGREGATOR).owners
+        new = list[UserReport]()
+        away = Counter[str]()
+        ids = set(collected.ids)
+        tokens = set(collected.counted)
         for report in reports:
             if owners.get(report.token) != sender:
                 away[Refusal.FORBIDDEN if report.token in owners else Refusal.NOT_ENROLLED] += 1
@@ -276,7 +276,8 @@ class Auditor:
 
     def _check_release(self, asked: tuple[Any, ...], content: bytes) -> None:
         run, round = asked
-        where, sha256 = f"round {round} of {run}", hashlib.sha256(content).hexdigest()
+        where = f"round {round} of {run}"
+        sha256 = hashlib.sha256(content).hexdigest()
         self._require(
             self.served.setdefault((run, round), content) == content,
             RELEASED_ONCE,
@@ -287,7 +288,8 @@ class Auditor:
             RELEASED_ONCE,
             f"{where} was announced otherwise",
         )
-        book, attempts = release_book(self.folder / AGGREGATOR), self.attempts.get((run, round), [])
+        book = release_book(self.folder / AGGREGATOR)
+        attempts = self.attempts.get((run, round), [])
         charged = {
             name
             for of_run, of_round, name, _ in book.charges()
@@ -327,7 +329,8 @@ class Auditor:
             self._freeze(where)
 
     def _note_open(self, where: Round, status: RoundStatus, opening: Opening) -> None:
-        collected, attempts = self._open.get(where), self.attempts.setdefault(where, [])
+        collected = self._open.get(where)
+        attempts = self.attempts.setdefault(where, [])
         if (
             collected is not None
             and collected.attempt == status.attempt

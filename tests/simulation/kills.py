@@ -86,8 +86,12 @@ class Assault(Supervisor):
 
     def __init__(self, seed: int, kills: int, tally: Tally) -> None:
         super().__init__(most_starts=sys.maxsize)
-        self._rng, self._left, self._tally = Streams(seed).numpy("kills"), kills, tally
-        self._due_s, self._last, self._released = 0.0, ("", 0), -1
+        self._rng = Streams(seed).numpy("kills")
+        self._left = kills
+        self._tally = tally
+        self._due_s = 0.0
+        self._last = ("", 0)
+        self._released = -1
         self._part = 0
         self.there = dict[str, Callable[[], int]]()
         self.released: Callable[[], int] = int
@@ -97,7 +101,8 @@ class Assault(Supervisor):
     def striking(self, part: str) -> Iterator[None]:
         """Kills come in the body, as many as that part of a deployment's life has."""
         self._part, self._due_s = min(KILLS[part], self._left), time.monotonic() + self._pause()
-        self._last, self._released = ("", 0), -1
+        self._last = ("", 0)
+        self._released = -1
         try:
             yield
         finally:
@@ -132,8 +137,10 @@ class Assault(Supervisor):
         with suppress(ProcessLookupError):
             os.kill(running[name], signal.SIGKILL)
             self._tally.killed[name] += 1
-            self._left, self._part = self._left - 1, self._part - 1
-        self._last, self._due_s = (name, running[name]), now + self._pause()
+            self._left = self._left - 1
+            self._part = self._part - 1
+        self._due_s = now + self._pause()
+        self._last = (name, running[name])
         self._released = self.released() if self._rng.random() < _AFTER_A_RELEASE else -1
 
     def _pause(self) -> float:
@@ -152,13 +159,12 @@ def run(
 
     Raises ProtocolError where something does not hold; that deployment's folder stays.
     """
-    tally, started, sets = (
-        Tally(),
-        time.perf_counter(),
-        SCENARIO + (OF_THREE if three_party else ()),
-    )
+    tally = Tally()
+    started = time.perf_counter()
+    sets = SCENARIO + (OF_THREE if three_party else ())
     while tally.kills < kills:
-        number, folder = seed + tally.deployments, Path(tempfile.mkdtemp(prefix="fedrec-kills-"))
+        number = seed + tally.deployments
+        folder = Path(tempfile.mkdtemp(prefix="fedrec-kills-"))
         if broken := _deployment(folder, sets, number, kills - tally.kills, tally):
             raise ProtocolError(
                 f"seed {number}, after {tally.kills} kills: {'; '.join(broken)}",
@@ -197,10 +203,8 @@ def _lived_through(trial: Trial, there: Deployment, company: Assault) -> None:
         f"{shard.name}/{child}" for shard in there.files.shards for child in ("supernode", "worker")
     ]
     training = {name: lambda name=name: there.pid(name) for name in names}
-    company.there, company.released = (
-        dict(training),
-        lambda: sum(len(there.lines(number)) for number in range(len(there.runs))),
-    )
+    company.there = dict(training)
+    company.released = lambda: sum(len(there.lines(number)) for number in range(len(there.runs)))
     with company.striking("training"):
         _train(there)
     url = there.serve()
@@ -232,7 +236,8 @@ def _ask(
 ) -> None:
     """`fedrec recommend` as a process, as often as it takes until one ends well, while it and
     serving are killed."""
-    state, trust = trial.folder / PERSON / "state", there.trust
+    state = trial.folder / PERSON / "state"
+    trust = there.trust
     verb = [
         "recommend",
         "--history",
@@ -260,7 +265,8 @@ def _judged(trial: Trial, there: Deployment, tally: Tally) -> Iterator[str]:
         yield f"{len(there.runs)} trainings were made, {TRAININGS} were asked for"
     for number, entry in enumerate(there.runs):
         kept = evidence.training(there, number)
-        tally.rounds, tally.attempts = tally.rounds + kept.rounds, tally.attempts + kept.attempts
+        tally.rounds = tally.rounds + kept.rounds
+        tally.attempts = tally.attempts + kept.attempts
         yield from kept.faults
         if kept.rounds != trial.alone(number).rounds:
             yield (
@@ -282,10 +288,8 @@ def _judged(trial: Trial, there: Deployment, tally: Tally) -> Iterator[str]:
 def _summary(tally: Tally, seed: int, took_s: float) -> str:
     killed = ", ".join(f"{name} {count}" for name, count in tally.killed.most_common())
     gave_up = ", ".join(f"{name} {count}" for name, count in tally.gave_up.most_common())
-    seeds, trainings = (
-        f"seeds {seed} to {seed + tally.deployments - 1}",
-        TRAININGS * tally.deployments,
-    )
+    seeds = f"seeds {seed} to {seed + tally.deployments - 1}"
+    trainings = TRAININGS * tally.deployments
     lines = [
         f"{tally.kills} times kill -9 in {tally.deployments} deployments ({seeds}), {took_s:.0f} s",
         f"killed: {killed}; {tally.restarts} restarts",

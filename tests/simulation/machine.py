@@ -37,7 +37,8 @@ class Fate:
     `taken` counts messages by way and steps by party."""
 
     def __init__(self, script: Script) -> None:
-        self.taken, self.struck = Counter[str](), list[Operation]()
+        self.taken = Counter[str]()
+        self.struck = list[Operation]()
         self._due = defaultdict[tuple[str, int], list[Operation]](list)
         for operation in script.operations:
             self._due[operation.where, operation.at].append(operation)
@@ -104,7 +105,8 @@ class Machine:
                 case Kind.DOUBT:
                     self.doubtful += 1
                 case Kind.CRASH:
-                    ends, self.missed = True, int(operation.amount)
+                    ends = True
+                    self.missed = int(operation.amount)
                 case Kind.LIE:
                     self.lies.append(operation.amount)
                 case Kind.LEAVE:
@@ -138,7 +140,8 @@ class Database:
     """A connection whose commits are durable writes of a machine."""
 
     def __init__(self, real: sqlite3.Connection, machine: Machine) -> None:
-        self._real, self._machine = real, machine
+        self._real = real
+        self._machine = machine
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
@@ -197,10 +200,12 @@ class _System:
 def simulated_system(machine_of: Callable[[Path], Machine]) -> Iterator[None]:
     """Every file that `fedrec.storage` writes is written by the machine that its path belongs to,
     and random bytes are the same in each simulation."""
-    disks, real = vars(storage)["os"], os.urandom
+    disks = vars(storage)["os"]
+    real = os.urandom
     vars(storage)["os"] = _System(machine_of)
     os.urandom = Streams(0).numpy("system").bytes
     try:
         yield
     finally:
-        vars(storage)["os"], os.urandom = disks, real
+        vars(storage)["os"] = disks
+        os.urandom = real

@@ -25,7 +25,9 @@ def run(*, runs: int, seed: int, topology: Topology = ONE, show: bool = False) -
     Raises ProtocolError where a rule does not hold, with the smallest script in which it does not;
     not for a run that is shown.
     """
-    started, shown, outcomes = time.perf_counter(), "", list[Outcome]()
+    started = time.perf_counter()
+    shown = ""
+    outcomes = list[Outcome]()
     for number in range(seed, seed + runs):
         outcomes.append(outcome := simulate(script(number, topology)))
         if show and number == seed:
@@ -43,7 +45,8 @@ def at_each_step(setup: Setup, *, every: int = 1, first: int = 0) -> str:
     """One aggregator's process ends at one step of a training, at each in turn; a summary in words.
     Raises ProtocolError where a rule does not hold, or where such a training does not end in a
     model. every, first: steps `first`, `first + every`, ... alone, as a sample."""
-    started, steps = time.perf_counter(), simulate(Script(setup, ())).steps
+    started = time.perf_counter()
+    steps = simulate(Script(setup, ())).steps
     outcomes = list[Outcome]()
     for party in setup.topology.aggregators:
         for at in range(first, steps[party], every):

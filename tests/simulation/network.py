@@ -89,7 +89,8 @@ class Host:
 
     def _start(self) -> None:
         try:
-            self.process, self.failure = self.begin(), None
+            self.process = self.begin()
+            self.failure = None
             self.starts += 1
         except Crash:
             self.process = None
@@ -274,7 +275,8 @@ def damaged(message: Message, amount: float) -> Message:
         )
     if not places:
         return message
-    place, arguments = places[int(amount * 997) % len(places)], list(message.arguments)
+    place = places[int(amount * 997) % len(places)]
+    arguments = list(message.arguments)
     match arguments[place]:
         case Opening() as opening if amount < _OF_QUORUMS:
             arguments[place] = replace(

@@ -126,7 +126,8 @@ class AggregatorProcess:
     ) -> None:
         name = machine.party
         role = role_of(name) if topology.leaves else "alone"
-        self.machine, self.of_three = machine, topology.parties == 3
+        self.machine = machine
+        self.of_three = topology.parties == 3
         # several wait by a clock that does not jump, as deployed ones do; one alone bears either
         own: dict[str, Any] = {"clock": machine.clock.of(name if topology == ONE else "")}
         if self.of_three:
@@ -163,7 +164,9 @@ class AggregatorProcess:
             raise ProtocolError(failure.cause, failure.remedy) from None
 
     def _answer(self, message: Message) -> Any:
-        endpoint, named, role = self.core, dict(message.named), role_of(message.sender)
+        endpoint = self.core
+        named = dict(message.named)
+        role = role_of(message.sender)
         if role == "client":
             open_endpoint = endpoint.share_endpoint if self.of_three else endpoint.client_endpoint
             endpoint = open_endpoint(message.sender)

@@ -73,7 +73,9 @@ def _reports(
     for k in range(users):
         end = min(start + lengths[k], events)
         items = struct.unpack_from(f"<{end - start}I", batch, first + 4 * start)
-        offset, coefficients, vectors = first + 4 * events, list[Int64s](), list[Int64s]()
+        offset = first + 4 * events
+        coefficients = list[Int64s]()
+        vectors = list[Int64s]()
         for spec in specs:
             count, mine = (
                 (users, slice(k, k + 1)) if spec.rows == 1 else (events, slice(start, end))
@@ -111,7 +113,8 @@ def within_radius(report: UserReport, releases: Sequence[ReleaseSpec]) -> UserRe
     """The report, scaled down in every release whose joint norm passes its radius.
 
     Norms are exact: all steps are powers of two."""
-    coefficients, parts = list(report.coefficients), iter(range(len(report.coefficients)))
+    coefficients = list(report.coefficients)
+    parts = iter(range(len(report.coefficients)))
     for release in releases:
         mine = [(next(parts), spec) for spec in release.blocks]
         square = sum(_squared_norm(report, n, spec) for n, spec in mine)
@@ -180,7 +183,9 @@ class ReleaseBook:
 
 def release_book(folder: Path) -> ReleaseBook:
     """Raises ValueError where the chain is broken."""
-    entries, head, heads = list[dict[str, Any]](), "", {""}
+    entries = list[dict[str, Any]]()
+    head = ""
+    heads = {""}
     for content, stated in _rows(folder, "SELECT content, hash FROM entries ORDER BY seq"):
         head = hashlib.sha256(
             f"{head}\n{hashlib.sha256(content.encode()).hexdigest()}".encode()

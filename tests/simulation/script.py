@@ -97,7 +97,10 @@ class Topology:
         return {i: other for i, other in enumerate(names) if i != place_of(name)}
 
 
-ONE, TREE, THREE, TREES = Topology(), Topology(1, 2), Topology(3), Topology(3, 2)
+ONE = Topology()
+TREE = Topology(1, 2)
+THREE = Topology(3)
+TREES = Topology(3, 2)
 
 
 def place_of(name: str) -> int:
@@ -162,7 +165,8 @@ def script(seed: int, topology: Topology = ONE) -> Script:
     Of one aggregator: one operation to fourteen, and in one of six a client that leaves."""
     if topology != ONE:
         return _script_of_several(seed, topology)
-    rng, quorum = Streams(seed).numpy("fault-script"), Streams(seed).numpy("fault-script-quorum")
+    rng = Streams(seed).numpy("fault-script")
+    quorum = Streams(seed).numpy("fault-script-quorum")
     setup = replace(_setup(rng), min_share=float(quorum.choice([0.0, 0.5, 0.8, 0.8, 0.8, 1.0])))
     if setup.runs == 1:
         trainings = Streams(seed).numpy("fault-script-trainings").choice([1, 1, 2])
@@ -170,7 +174,8 @@ def script(seed: int, topology: Topology = ONE) -> Script:
     count = int(rng.choice([1, 2, 2, 3, 4, 6, 8, 10, 14]))
     operations = [_operation(rng, setup) for _ in range(count)]
     if quorum.random() < 1 / 6:
-        client, at = _one(quorum, setup.client_names), quorum.integers(STEPS[ONE]["client"])
+        client = _one(quorum, setup.client_names)
+        at = quorum.integers(STEPS[ONE]["client"])
         operations.append(Operation(client, int(at), Kind.LEAVE))
     return Script(setup, tuple(sorted(operations)))
 
@@ -186,7 +191,8 @@ def _script_of_several(seed: int, topology: Topology) -> Script:
         topology=topology,
         checked=topology.parties == 3 and seed % 3 == 0,
     )
-    count, reach = int(rng.choice([2, 4, 8, 16, 32, 64, 128])), int(rng.choice([1, 1, 3]))
+    count = int(rng.choice([2, 4, 8, 16, 32, 64, 128]))
+    reach = int(rng.choice([1, 1, 3]))
     return Script(setup, tuple(sorted(_operation(rng, setup, reach) for _ in range(count))))
 
 
@@ -264,7 +270,8 @@ STEPS = {
 
 def _operation(rng: np.random.Generator, setup: Setup, reach: int = 1) -> Operation:
     """reach: how many times as many steps may be struck as there are without faults."""
-    topology, reach = setup.topology, reach * setup.trainings
+    topology = setup.topology
+    reach = reach * setup.trainings
     if rng.random() < 0.5:
         aggregators = topology.aggregators * 2
         party = str(rng.choice([*aggregators, *setup.server_names, *setup.client_names]))

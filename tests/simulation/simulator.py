@@ -48,12 +48,14 @@ from tests.simulation.three_party_verdict import ThreePartyVerdict
 from tests.simulation.verdict import RecordedNoise, Trained, Verdict
 from tests.simulation.visitor import Visitor
 
-USERS, ITEMS = 7, 5
+USERS = 7
+ITEMS = 5
 DELTA = 1e-5
 
 ENDS = "a run ends in a model once what failed was repaired"
 
-_ROUND_S, _GATHERING_S = 100.0, 30.0
+_ROUND_S = 100.0
+_GATHERING_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -93,11 +95,10 @@ def simulate(script: Script) -> Outcome:
 def _small_bundles() -> Iterator[None]:
     """Bundles of fewer synthetic users: what they recommend is not looked at here, and the others
     take most of a run's time."""
-    there, smaller = (
-        vars(model_bundles),
-        partial(factorization_bundle, synthetic=SyntheticSettings(users=200)),
-    )
-    real, there["factorization_bundle"] = there["factorization_bundle"], smaller
+    there = vars(model_bundles)
+    smaller = partial(factorization_bundle, synthetic=SyntheticSettings(users=200))
+    real = there["factorization_bundle"]
+    there["factorization_bundle"] = smaller
     try:
         yield
     finally:
@@ -172,8 +173,12 @@ class _World:
     """The parties of one script, each on its machine and in its folder."""
 
     def __init__(self, script: Script, folder: Path) -> None:
-        self.script, self.setup, self.folder = script, script.setup, folder
-        self.fate, self.clock, self.topology = Fate(script), Clock(), script.setup.topology
+        self.script = script
+        self.setup = script.setup
+        self.folder = folder
+        self.fate = Fate(script)
+        self.clock = Clock()
+        self.topology = script.setup.topology
         self.limit = Guarantee(self.setup.max_epsilon, DELTA)
         limits = Limits(min_cohort=self.setup.min_cohort)
         persons = tuple(f"{name}-person" for name in self.setup.server_names)
@@ -183,7 +188,8 @@ class _World:
         }
         self.verdict: Verdict | ThreePartyVerdict
         if self.topology.parties == 3:
-            noise, self.verdict = Streams(0), ThreePartyVerdict(folder, self.setup)
+            noise = Streams(0)
+            self.verdict = ThreePartyVerdict(folder, self.setup)
             watcher: Watcher = self.verdict
         else:
             noise = RecordedNoise(0)
@@ -333,7 +339,8 @@ class _World:
         )
 
     def _client(self, name: str, first: int, last: int) -> Host:
-        data, machine = population().users_subset(np.arange(first, last)), self.machines[name]
+        data = population().users_subset(np.arange(first, last))
+        machine = self.machines[name]
         users = LocalUsers(data, _public().items, tuple(f"user-{k}" for k in range(first, last)))
         way = client_way(name, self.network, self.topology, self.setup.tries)
         return Host(
@@ -365,11 +372,17 @@ class _Server:
         folder: Path,
         there: Callable[[], tuple[int, int]],
     ) -> None:
-        self.name, self.run, self.folder = name, name.replace("server", "run"), folder
-        self.ending, self.starts, self.crashes, self.min_share = "", 0, 0, setup.min_share
+        self.name = name
+        self.run = name.replace("server", "run")
+        self.folder = folder
+        self.ending = ""
+        self.starts = 0
+        self.crashes = 0
+        self.min_share = setup.min_share
         self.visitor = Visitor(folder, folder.parent / f"{name}-person")
         self._there = there
-        self._network, self._setup = network, setup
+        self._network = network
+        self._setup = setup
         self._rounds: Iterator[KeptRound] | None = None
         self._at_work = False
 
@@ -387,7 +400,8 @@ class _Server:
 
     def endings(self) -> dict[str, str]:
         """Of every training that was to be: "model", or the words of the last failure."""
-        last, begun = self.ending, [entry.run for entry in self.entries]
+        last = self.ending
+        begun = [entry.run for entry in self.entries]
         to_be = (
             self.run,
             *(f"{self.run}-{number}" for number in range(2, self._setup.trainings + 1)),
@@ -400,10 +414,12 @@ class _Server:
         repair."""
         if self._at_work:
             return False
-        self._at_work, machine = True, self._network.machines[self.name]
+        self._at_work = True
+        machine = self._network.machines[self.name]
         try:
             if self._rounds is None:
-                self._rounds, self.starts = self._begin(), self.starts + 1
+                self._rounds = self._begin()
+                self.starts = self.starts + 1
             machine.step()
             if next(self._rounds, None) is None:
                 self.stop()
@@ -427,7 +443,11 @@ class _Server:
         self._rounds = None
 
     def _begin(self) -> Iterator[KeptRound]:
-        sleep, clock = self._network.clock.wait, lambda: self._network.clock.now_s
+        sleep = self._network.clock.wait
+
+        def clock() -> float:
+            return self._network.clock.now_s
+
         clients, users = self._there()
         if clients < self._setup.clients and "too few to release" in self.ending:
             self.min_share = min(

@@ -59,10 +59,12 @@ def test_kills_come_in_their_part_alone_and_no_more_than_it_has(
 @pytest.mark.usefixtures("at_once")
 def test_a_kill_after_a_release_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kills, "_AFTER_A_RELEASE", 1.0)
-    tally, released = Tally(), 0
+    tally = Tally()
+    released = 0
     company = Assault(0, 100, tally)
     with sleeping() as process:
-        company.there, company.released = {"somebody": lambda: process.pid}, lambda: released
+        company.there = {"somebody": lambda: process.pid}
+        company.released = lambda: released
         with company.striking("training"):
             for rounds in range(4):
                 released = rounds

@@ -139,7 +139,8 @@ def charges_after_the_release(honest: Any, *arguments: Any, **named: Any) -> Non
 @plant(ReleaseLedger, "charge", breaks=verdict.CHARGED_ONCE)
 def charges_again(honest: Any, self: Any, *arguments: Any) -> None:
     """A round that is collected again is charged again."""
-    known, self._rows.chain._charged = self._rows.chain._charged, {}
+    known = self._rows.chain._charged
+    self._rows.chain._charged = {}
     honest(self, *arguments)
     self._rows.chain._charged = known | self._rows.chain._charged
 

@@ -163,7 +163,8 @@ def test_without_room_for_the_second_training_the_first_must_end_in_a_model(
 def test_a_defect_that_its_caller_takes_for_a_no_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    honest, failures = Aggregator.report, [KeyError("planted")]
+    honest = Aggregator.report
+    failures = [KeyError("planted")]
 
     def report(*arguments: Any, **named: Any) -> Receipt:
         if failures:
@@ -247,7 +248,8 @@ def test_a_broken_rule_is_told_with_the_smallest_script_that_breaks_it(
     def forgetful(
         self: Collection, ids: list[bytes], tokens: list[bytes], counts: Counter[str]
     ) -> object:
-        self._ids, self._users = set(), set()
+        self._ids = set()
+        self._users = set()
         return honest(self, ids, tokens, counts)
 
     monkeypatch.setattr(Collection, "_new", forgetful)

@@ -109,7 +109,8 @@ class ThreePartyVerdict:
         """The exact sum of a set of users of the stated size, and the noise of all three: nobody
         twice, no mask left over."""
         self.released += 1
-        question, plan = self.asked[where], trained.prepared.plan
+        question = self.asked[where]
+        plan = trained.prepared.plan
         read = [read_output(content, question) for content in contents]
         if len({(ticket, users) for ticket, users, _ in read}) != 1:
             self._say(ONE_ATTEMPT, f"three outputs of {where} are of several attempts")
@@ -160,7 +161,8 @@ class ThreePartyVerdict:
 
 
 def _by_user(trained: Trained, question: Question) -> list[list[Int64s]]:
-    step, data = trained.prepared.steps[question.step], trained.data
+    step = trained.prepared.steps[question.step]
+    data = trained.data
     return [
         list(exact_sums(step(question, data.users_subset(np.array([k]))), question.blocks))
         for k in range(data.num_users)

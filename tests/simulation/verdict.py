@@ -222,12 +222,14 @@ class Verdict:
     def _about_sums(
         self, where: Round, name: str, collected: Collected, content: bytes
     ) -> Iterator[Broken]:
-        plan, release = self.auditor.plans[where[0]], unpack_release(content, collected.releases)
+        plan = self.auditor.plans[where[0]]
+        release = unpack_release(content, collected.releases)
         stds = noise_stds(Question(where[1], "", {}, collected.releases), plan)
         sums = iter(exact_sums(collected.counted.values(), collected.blocks))
         for spec in collected.releases:
             for block in spec.blocks:
-                drawn_as, total = (f"noise/{spec.name}/{block.name}", where[1]), next(sums)
+                drawn_as = (f"noise/{spec.name}/{block.name}", where[1])
+                total = next(sums)
                 key = self._key_of(
                     drawn_as, total, block, stds[spec.name], release, isometric=spec.isometric
                 )
@@ -349,7 +351,8 @@ class Verdict:
     def _replayed(self, trained: Trained, reported: Sequence[int]) -> list[dict[str, bytes]]:
         """States that follow from what is kept of the releases, each of which stands for everybody
         who joined."""
-        recipe, states = trained.prepared.recipe, list[dict[str, bytes]]()
+        recipe = trained.prepared.recipe
+        states = list[dict[str, bytes]]()
         state = recipe.begin()
         for round, users in enumerate(reported):
             question = recipe.ask(state)
@@ -373,7 +376,8 @@ class Verdict:
         return all(len(one.counted) == trained.data.num_users and not one.tampered for one in last)
 
     def _loopback(self, trained: Trained, rounds: int) -> list[dict[str, bytes]]:
-        prepared, noise = trained.prepared, _ReplayedNoise(0, self._keys[trained.run])
+        prepared = trained.prepared
+        noise = _ReplayedNoise(0, self._keys[trained.run])
         plan: Plan = prepared.plan
         link = Loopback(trained.data, prepared.steps, plan, noise, Ledger(plan.guarantee))
         done = train(prepared.recipe, link, prepared.recipe.begin())

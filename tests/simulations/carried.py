@@ -87,12 +87,10 @@ def carried(scenario: Scenario, choice: RuntimeChoice, folder: Path) -> Came:
     """Run a scenario on a runtime, in a folder of its own."""
     from fedrec.run import simulate
 
-    here, started = (
-        scenario.model_copy(
-            update={"run": scenario.run.model_copy(update={"directory": str(folder)})}
-        ),
-        time.perf_counter(),
+    here = scenario.model_copy(
+        update={"run": scenario.run.model_copy(update={"directory": str(folder)})}
     )
+    started = time.perf_counter()
     try:
         result = simulate.run(here, name="r", choice=choice, quiet=True)
     except FedRecError as failure:

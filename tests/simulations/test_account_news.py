@@ -57,8 +57,10 @@ def test_every_scenario_of_the_paper_accounts_without_its_data(path: Path) -> No
 @pytest.mark.parametrize("name", VARIANTS)
 def test_what_account_says_of_a_variant_is_what_its_run_charges(name: str) -> None:
     scenario = load(None, [*KEYS, *VARIANTS[name]])
-    said, data = describe(scenario, users=USERS), load_news(scenario)
-    catalogue, clicks = catalogue_of(scenario, data), data.log.train.users_subset(np.arange(USERS))
+    said = describe(scenario, users=USERS)
+    data = load_news(scenario)
+    catalogue = catalogue_of(scenario, data)
+    clicks = data.log.train.users_subset(np.arange(USERS))
     (*_, done) = train_news(scenario, catalogue, LocalClients(scenario, catalogue, clicks))
     assert isinstance(done, TrainedNews)
     units = [float(value) for unit, value in said["training"].items() if "at once" not in unit]

@@ -158,7 +158,8 @@ def test_a_line_that_a_crash_cut_short_was_no_charge(tmp_path: Path) -> None:
 def test_a_copy_of_the_data_has_the_same_budget_and_invented_data_has_none(
     tmp_path: Path, state: Path
 ) -> None:
-    data, privacy = ratings(tmp_path / "a.csv"), load(None).privacy
+    data = ratings(tmp_path / "a.csv")
+    privacy = load(None).privacy
     copy = shutil.copy(data, tmp_path / "b.csv")
     first, second = (budget_of(privacy, files_of(str(path))) for path in (data, copy))
     assert first is not None
@@ -172,7 +173,8 @@ def test_a_second_run_of_the_same_scenario_is_added_and_printed_in_every_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = ratings(tmp_path / "ratings.csv")
-    first, second = simulate(capsys, data), simulate(capsys, data)
+    first = simulate(capsys, data)
+    second = simulate(capsys, data)
     assert first["budget"]["spent"][0]["epsilon"] == pytest.approx(5.0, rel=1e-6)
     twice = epsilon_of(math.sqrt(2) * MU, 1e-5)
     assert second["budget"]["spent"][0]["epsilon"] == pytest.approx(twice, rel=1e-6)
@@ -236,7 +238,9 @@ def test_a_run_that_would_pass_the_limit_of_its_data_is_refused_before_noise(
 def test_every_release_is_charged_before_its_noise_is_drawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, state: Path
 ) -> None:
-    data, drawn, sound = ratings(tmp_path / "ratings.csv"), list[int](), releases._integers
+    data = ratings(tmp_path / "ratings.csv")
+    drawn = list[int]()
+    sound = releases._integers
 
     def watched(*given: Any, **named: Any) -> Any:
         (path,) = (state / "fedrec" / "budgets").glob("*.jsonl")
@@ -303,7 +307,8 @@ def charges(state: Path) -> int:
 def test_a_stopped_run_of_real_parties_goes_on_at_its_limit_without_a_second_charge(
     tmp_path: Path, state: Path
 ) -> None:
-    data, file = ratings(tmp_path / "ratings.csv"), state / "fedrec" / "budgets" / "people.jsonl"
+    data = ratings(tmp_path / "ratings.csv")
+    file = state / "fedrec" / "budgets" / "people.jsonl"
     limit = ("privacy.max_total_epsilon=5", f"privacy.budget_file={file}")
     flower(data, "runs", *limit, stop=True)
     flower(data, "runs", *limit, resume=True, stop=True)
@@ -328,7 +333,8 @@ def test_a_copy_of_a_stopped_run_of_real_parties_is_charged_anew(
 
 
 def test_a_copy_of_a_run_that_is_at_work_is_charged_anew(tmp_path: Path) -> None:
-    budget, paid = tmp_path / "people.jsonl", list[str]()
+    budget = tmp_path / "people.jsonl"
+    paid = list[str]()
 
     def at_work(folder: str) -> AbstractContextManager[None]:
         return charged_ahead(budget, tmp_path / folder, lambda: paid.append(folder), resumable=True)
@@ -366,8 +372,10 @@ def named(*files: FileDigest) -> Path:
 
 
 def test_public_files_beside_the_rows_are_the_same_people(tmp_path: Path) -> None:
-    data, films = ratings(tmp_path / "ratings.csv"), tmp_path / "films.csv"
-    others, near = ratings(tmp_path / "others.csv"), tmp_path / "near.csv"
+    data = ratings(tmp_path / "ratings.csv")
+    films = tmp_path / "films.csv"
+    others = ratings(tmp_path / "others.csv")
+    near = tmp_path / "near.csv"
     others.write_text(others.read_text().replace("u", "v").replace("vser", "user"))
     near.write_text("item,neighbour,score\ni1,i2,0.5\n")
     table = "item,genre\n" + "".join(f"i{j},drama\n" for j in range(25))
@@ -416,14 +424,16 @@ def test_a_frame_of_the_same_people_in_another_form_has_the_same_budget(form: st
         "numbers as text": (rows.with_columns(pl.col("user", "item").cast(pl.String)), {}),
     }
     frame, more = others[form]
-    one, other = (read_frame(rows, **scale), read_frame(frame, **scale, **more))
+    one = read_frame(rows, **scale)
+    other = read_frame(frame, **scale, **more)
     assert named(*one.provenance.files) == named(*other.provenance.files)
     fewer = read_frame(rows.head(2), **scale)
     assert named(*one.provenance.files) != named(*fewer.provenance.files)
 
 
 def test_a_budget_of_an_earlier_version_counts_once(tmp_path: Path, state: Path) -> None:
-    rows, films = FileDigest("rows", 1, "a" * 64), FileDigest("films", 1, "b" * 64, public=True)
+    rows = FileDigest("rows", 1, "a" * 64)
+    films = FileDigest("films", 1, "b" * 64, public=True)
     name = hashlib.sha256("\n".join([rows.sha256, films.sha256]).encode()).hexdigest()[:32]
     old = state / "fedrec" / "budgets" / f"{name}.jsonl"
     DataBudget(old, NO_LIMIT, clock=lambda: 7.0).charge("a", "system", [GaussianEvent("x", MU)])
@@ -437,7 +447,8 @@ def test_a_budget_of_an_earlier_version_counts_once(tmp_path: Path, state: Path)
 
 
 def test_a_budget_of_an_earlier_version_that_is_gone_is_noticed(state: Path) -> None:
-    rows, films = FileDigest("rows", 1, "a" * 64), FileDigest("films", 1, "b" * 64, public=True)
+    rows = FileDigest("rows", 1, "a" * 64)
+    films = FileDigest("films", 1, "b" * 64, public=True)
     name = hashlib.sha256("\n".join([rows.sha256, films.sha256]).encode()).hexdigest()[:32]
     old = state / "fedrec" / "budgets" / f"{name}.jsonl"
     DataBudget(old, NO_LIMIT).charge("a", "system", [GaussianEvent("x", MU)])

@@ -146,7 +146,8 @@ def words(found: Found, party: str, name: str) -> str:
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     dataset = planted(PlantedShape(users=6, items=20, events=20, least_events=2), seed=1)
-    events, catalogue = dataset.interactions, dataset.catalogue
+    events = dataset.interactions
+    catalogue = dataset.catalogue
     write_development_certificates(tmp_path / "certificates", clients=["library"])
     write_shard(
         tmp_path / "data.safetensors", events, catalogue.item_ids, [f"person-{k}" for k in range(6)]
@@ -164,7 +165,9 @@ def site(tmp_path: Path) -> Site:
 @pytest.fixture
 def running(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """The same with the aggregator at work."""
-    heard, there, stop = list[Address](), threading.Event(), threading.Event()
+    heard = list[Address]()
+    there = threading.Event()
+    stop = threading.Event()
 
     def ready(address: Address) -> None:
         heard.append(address)
@@ -228,10 +231,8 @@ def test_the_text_shows_what_to_do(site: Site) -> None:
 
 
 def test_an_expired_and_a_soon_expiring_certificate_are_told_apart(site: Site) -> None:
-    soon, late = (
-        site.examine(now_s=time.time() + 80 * DAY_S),
-        site.examine(now_s=time.time() + 91 * DAY_S),
-    )
+    soon = site.examine(now_s=time.time() + 80 * DAY_S)
+    late = site.examine(now_s=time.time() + 91 * DAY_S)
     assert ("client", "certificate") in verdicts(soon, "doubt")
     assert soon.exit_code == 0
     assert ("client", "certificate") in verdicts(late, "failure")
@@ -409,7 +410,8 @@ def test_what_a_device_has_spent_on_recommendations_is_said_in_its_unit(tmp_path
 
 
 def paid_answer(path: Path) -> None:
-    limit, price = Guarantee(5.0, 1e-5, "click", "replace"), event_of(mu_for(5.0, 1e-5))
+    limit = Guarantee(5.0, 1e-5, "click", "replace")
+    price = event_of(mu_for(5.0, 1e-5))
     ledger = ServingLedger(path, limit=limit)
     ledger.answer(
         ServingQuestion("0" * 16, "rows", "history", limit, price),
@@ -508,7 +510,8 @@ def test_a_pin_of_another_certificate_is_named(running: Site) -> None:
 def test_a_clock_apart_from_the_servers_is_seen_where_its_gate_answers(
     site: Site, ahead_s: float, verdict: str
 ) -> None:
-    certificates, now_s = site.folder / "certificates", time.time()
+    certificates = site.folder / "certificates"
+    now_s = time.time()
     pair = Certificate(
         certificates / "server.pem", certificates / "server-key.pem", certificates / "ca.pem"
     )

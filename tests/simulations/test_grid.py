@@ -77,10 +77,8 @@ def test_a_reply_is_pulled_once_and_belongs_to_its_message() -> None:
 
 
 def test_a_node_cannot_change_what_another_is_told() -> None:
-    grid, content = (
-        InProcessGrid({2: app, 3: app}),
-        RecordDict({"words": ConfigRecord({"said": "hello"})}),
-    )
+    grid = InProcessGrid({2: app, 3: app})
+    content = RecordDict({"words": ConfigRecord({"said": "hello"})})
     replies = grid.send_and_receive([Message(content, node, "query.spoil") for node in (2, 3)])
     assert [reply.content.config_records["words"]["said"] for reply in replies] == [
         "hello",

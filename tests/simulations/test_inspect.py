@@ -40,7 +40,8 @@ from fedrec_server.rounds import run_rounds
 from fedrec_server.run_record import FORMAT
 from tests.waiting import HANG_S
 
-USERS, BOUNDARY = 24, 10
+USERS = 24
+BOUNDARY = 10
 
 
 @dataclass
@@ -87,13 +88,15 @@ class Done:
 def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     folder = tmp_path_factory.mktemp("run")
     dataset = planted(PlantedShape(users=USERS, items=40, events=260), seed=4)
-    events, ids = dataset.interactions, dataset.catalogue
+    events = dataset.interactions
+    ids = dataset.catalogue
     with ExitStack() as stack:
         release_ledger = stack.enter_context(
             closing(ReleaseLedger(folder / "aggregator", limit=None, clock=lambda: 1e9))
         )
         core = Aggregator(release_ledger, Limits(min_cohort=USERS), noise=Streams(1))
-        endpoints, participants = dict[str, Endpoint](), list[Participant]()
+        endpoints = dict[str, Endpoint]()
+        participants = list[Participant]()
         for name, start, end in (("hospital", 0, BOUNDARY), ("library", BOUNDARY, USERS)):
             ledger = ClientLedger(
                 folder / name / "ledger.sqlite", limit=Guarantee(5.0, 1e-5), clock=lambda: 1e9

@@ -58,7 +58,8 @@ def behavior_lines(rng: np.random.Generator, users: int, impressions: int) -> li
 
 @pytest.fixture(scope="module")
 def mind(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path, rng = tmp_path_factory.mktemp("MINDtiny"), np.random.default_rng(4)
+    path = tmp_path_factory.mktemp("MINDtiny")
+    rng = np.random.default_rng(4)
     for name, users in (("MINDtiny_train", 120), ("MINDtiny_dev", 60)):
         folder = path / name
         folder.mkdir()
@@ -103,7 +104,8 @@ def clicks_of(data: Impressions) -> np.ndarray:
 
 def test_the_made_up_folder_has_what_it_is_for(mind: Path) -> None:
     data = load_news(scenario(mind, "news.no_click=report")).log.train
-    clicks, sizes = clicks_of(data), np.diff(data.candidate_ptr)
+    clicks = clicks_of(data)
+    sizes = np.diff(data.candidate_ptr)
     assert set(np.unique(clicks)) >= {0, 1, 2, 3}
     assert sizes.min() == 2
     assert (clicks == sizes).any()
@@ -233,7 +235,8 @@ def test_a_folder_without_dev_names_the_key_that_holds_users_out(mind: Path) -> 
 def test_entity_vectors_join_what_is_known_of_an_item(mind: Path, tmp_path: Path) -> None:
     vectors = tmp_path / "entity_embedding.vec"
     vectors.write_text("Q0\t1\t0\t\nQ1\t0\t1\t\n")
-    plain, more = (scenario(mind), scenario(mind, f"news.entity_vectors={vectors}"))
+    plain = scenario(mind)
+    more = scenario(mind, f"news.entity_vectors={vectors}")
     data = load_news(plain)
     narrow, wide = (catalogue_of(chosen, data).vectors for chosen in (plain, more))
     assert wide.shape[1] == narrow.shape[1] + 2

@@ -120,14 +120,13 @@ def test_over_flower_a_stopped_training_goes_on_to_the_same_bytes(
         ["local", "news.users_per_round=6", "news.rounds=4"],
         ["central", "news.rounds=3"],
     ):
-        chosen, folder = scenario(*more), tmp_path / more[0]
+        chosen = scenario(*more)
+        folder = tmp_path / more[0]
         begun = RuntimeChoice("flower", 3).carrier(None)(NewsJob(chosen, *small, folder))
         next(begun), next(begun)
         begun.close()
-        resumed, alone = (
-            trained(chosen, small, folder, "flower"),
-            trained(chosen, small, tmp_path / f"{more[0]}-alone", "flower"),
-        )
+        resumed = trained(chosen, small, folder, "flower")
+        alone = trained(chosen, small, tmp_path / f"{more[0]}-alone", "flower")
         assert {n: a.tobytes() for n, a in resumed.parameters.items()} == {
             n: a.tobytes() for n, a in alone.parameters.items()
         }

@@ -47,7 +47,8 @@ def sizes(folder: Path) -> dict[str, int]:
 def test_what_data_split_wrote_is_read_as_the_same_parts(parts: Path) -> None:
     scenario = load(None, [f"data.path={parts}", "data.rating_range=[1,5]", "split.kind=given"])
     dataset = load_dataset(scenario)
-    split, rows = load_split(scenario, dataset), sizes(parts)
+    split = load_split(scenario, dataset)
+    rows = sizes(parts)
     assert (len(split.train), len(split.validation.targets), len(split.test.targets)) == tuple(
         rows.values()
     )

@@ -51,10 +51,8 @@ def training(
 ) -> Training:
     dataset = load_dataset(chosen)
     split = load_split(chosen, dataset)
-    facts, carrier = (
-        public_facts(chosen, dataset, split),
-        runtime or ray_engine.ray(dataset.catalogue, clients=CLIENTS),
-    )
+    facts = public_facts(chosen, dataset, split)
+    carrier = runtime or ray_engine.ray(dataset.catalogue, clients=CLIENTS)
     return Training(chosen, facts, split.train, split.validation, folder, runtime=carrier)
 
 
@@ -134,7 +132,8 @@ def test_where_the_engine_gives_up_its_cause_is_told_and_the_rounds_end_too(
         raise RunError("no room for an actor", "Free memory.")
 
     monkeypatch.setattr(ray_engine, "play", gives_up)
-    chosen, ended = scenario("recipe=published", "model.steps=1"), list[str]()
+    chosen = scenario("recipe=published", "model.steps=1")
+    ended = list[str]()
     with pytest.raises(RunError, match="no room for an actor"):
         next(training(chosen, tmp_path, served_here(load_dataset(chosen).catalogue)).run())
     waiting[0].join()
@@ -154,7 +153,8 @@ def served_here(catalogue: Catalogue) -> Runtime[Job, Carried]:
 
     def carry(job: Job) -> Generator[Carried, None, None]:
         parties = parties_of(job, catalogue, CLIENTS)
-        files, company = PartyFiles(job, parties.holdings), Supervisor()
+        files = PartyFiles(job, parties.holdings)
+        company = Supervisor()
         try:
             ray_engine.start_aggregator_for(files, company)
             settings = server_settings.load(files.settings("server"))

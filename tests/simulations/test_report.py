@@ -372,7 +372,8 @@ def test_tags_balance_ids_are_unique_labels_exist_and_headings_skip_no_level(
     ],
 )
 def test_every_part_may_be_left_out_and_its_section_goes_with_it(part: str) -> None:
-    whole, default = example(), next(f for f in dataclasses.fields(ReportContent) if f.name == part)
+    whole = example()
+    default = next(f for f in dataclasses.fields(ReportContent) if f.name == part)
     empty = default.default if default.default is not dataclasses.MISSING else {}
     without = page.render(dataclasses.replace(whole, **{part: empty}))
     Page(without)

@@ -34,10 +34,8 @@ def scenario(*more: str) -> Scenario:
 def training(chosen: Scenario, folder: Path, runtime: Name, clients: int = 3) -> Training:
     dataset = load_dataset(chosen)
     split = load_split(chosen, dataset)
-    facts, carrier = (
-        public_facts(chosen, dataset, split),
-        RuntimeChoice(runtime, clients).carrier(dataset.catalogue),
-    )
+    facts = public_facts(chosen, dataset, split)
+    carrier = RuntimeChoice(runtime, clients).carrier(dataset.catalogue)
     return Training(chosen, facts, split.train, split.validation, folder, runtime=carrier)
 
 

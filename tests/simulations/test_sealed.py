@@ -29,7 +29,8 @@ def test_another_training_has_a_seal_of_its_own() -> None:
 
 
 def test_an_opening_keeps_which_model_it_was_for() -> None:
-    seal, V = load_sealed(load(None, PLANTED))[1], np.arange(6.0).reshape(2, 3)
+    seal = load_sealed(load(None, PLANTED))[1]
+    V = np.arange(6.0).reshape(2, 3)
     digests = [
         seal.again().open({"V": found}).model_sha256
         for found in (V, V.copy(), V.T, V + 1e-12, V.astype(np.float32))

@@ -123,10 +123,8 @@ def test_the_run_folder_keeps_settings_plan_guarantee_metrics_model_checkpoints_
     folder = Path(finished["run_dir"])
     scenario = Scenario.model_validate(read_json(folder / "settings.json"))
     assert scenario.digest() == load(None, KEYS).digest()
-    plan, guarantee = (
-        read_json(folder / "epsilon-5" / "plan.json"),
-        read_json(folder / "guarantee.json"),
-    )
+    plan = read_json(folder / "epsilon-5" / "plan.json")
+    guarantee = read_json(folder / "guarantee.json")
     assert guarantee["epsilon"] == plan["guarantee"]["epsilon"] == 5.0
     assert guarantee["accountants"]["gdp"] == pytest.approx(5.0)
     rounds = [
@@ -192,7 +190,8 @@ def test_a_run_whose_releases_state_half_of_the_planned_noise_is_refused(tmp_pat
 
 
 def test_account_prints_the_plan_that_the_run_wrote(finished: dict[str, Any]) -> None:
-    said, folder = describe(load(None, KEYS)), Path(finished["run_dir"])
+    said = describe(load(None, KEYS))
+    folder = Path(finished["run_dir"])
     assert said["plan"] == read_json(folder / "guarantee.json")["plan"]
 
 
@@ -324,7 +323,8 @@ def test_lists_of_very_many_users_are_measured_on_an_even_sample(
 ) -> None:
     scenario = load(None, KEYS)
     split = load_split(scenario, load_dataset(scenario))
-    n, m = split.test.targets.num_users, split.test.targets.num_items
+    n = split.test.targets.num_users
+    m = split.test.targets.num_items
     assert outcomes.ranked_fold(split.test) is split.test
     monkeypatch.setattr(outcomes, "MOST_SCORES", {"ratings": 50 * m})
     some = outcomes.ranked_fold(split.test)

@@ -132,7 +132,8 @@ def test_a_process_that_is_gone_or_whose_number_another_has_is_down(
 
 
 def test_ledgers_and_notes_say_how_far_a_party_came_that_is_down(folder: Path) -> None:
-    limit, plan = Guarantee(5.0, 1e-5), calibrate(Guarantee(2.0, 1e-5), {"x": 1.0})
+    limit = Guarantee(5.0, 1e-5)
+    plan = calibrate(Guarantee(2.0, 1e-5), {"x": 1.0})
     aggregator = ReleaseLedger(folder / "a", limit=limit)
     aggregator.enroll("library", [bytes(16), bytes([1] * 16)])
     aggregator.charge("run", 0, plan, ["x"])

@@ -27,7 +27,9 @@ pytestmark = pytest.mark.processes
 @contextmanager
 def aggregator(path: Path) -> Iterator[Address]:
     """The process's own main, in a thread."""
-    ready, stop, told = threading.Event(), threading.Event(), list[Address]()
+    ready = threading.Event()
+    stop = threading.Event()
+    told = list[Address]()
 
     def listening(address: Address) -> None:
         told.append(address)
@@ -58,7 +60,8 @@ def test_the_aggregator_is_asked_over_grpc_with_the_certificate_of_whose_setting
         f'{pair("aggregator")}client_ca = "c/ca.pem"\n[[clients]]\nname = '
         '"library"\n[privacy]\nmax_epsilon = 5.0\n'
     )
-    server, client = tmp_path / "server.toml", tmp_path / "client.toml"
+    server = tmp_path / "server.toml"
+    client = tmp_path / "client.toml"
     with aggregator(own) as address:
         table = f'pins = "c/pins.toml"\n[aggregator]\naddress = "{address}"\nca = "c/ca.pem"\n'
         server.write_text(
@@ -110,7 +113,8 @@ def test_the_aggregator_is_asked_over_grpc_with_the_certificate_of_whose_setting
 
 
 def test_serving_is_asked_by_its_health_route_and_its_metrics(tmp_path: Path) -> None:
-    counts, statuses = ServingCounts("7.7"), {"/health/ready": 200}
+    counts = ServingCounts("7.7")
+    statuses = {"/health/ready": 200}
     counts.swapped("loaded", 1)
 
     class Door(BaseHTTPRequestHandler):

@@ -93,10 +93,8 @@ class Device:
         service: DeviceLeaf | Leaves,
         user: str = "me",
     ) -> None:
-        self.ledger, self._history = (
-            DeviceLedger(folder, epsilon=limit.epsilon, delta=limit.delta),
-            history,
-        )
+        self.ledger = DeviceLedger(folder, epsilon=limit.epsilon, delta=limit.delta)
+        self._history = history
         secret = self.ledger.secret
         self.token = hmac.digest(secret, b"fedrec/1/user/" + user.encode(), "sha256")[:TOKEN_BYTES]
         self._service = service.of(self.token) if isinstance(service, Leaves) else service
@@ -180,7 +178,8 @@ class Device:
         except Exception:
             # whatever a hostile array brings about must not show in whether a report comes: it is
             # empty then
-            items, parts = mine.items[:0], silence(question.blocks)
+            items = mine.items[:0]
+            parts = silence(question.blocks)
         purpose = f"fedrec/1/report/{header.run}/{header.round}/{header.digest}/".encode()
         report_id = hmac.digest(self.ledger.secret, purpose + self.token, "sha256")[:TOKEN_BYTES]
         return packed(_named(header.digest, quorum), report_id, self.token, items, parts)

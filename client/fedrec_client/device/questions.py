@@ -253,7 +253,8 @@ def delta_of(mu: float, epsilon: float) -> float:
         return 0.0
     if math.isinf(mu):
         return 1.0
-    low, high = (-epsilon / mu + mu / 2) / math.sqrt(2), (-epsilon / mu - mu / 2) / math.sqrt(2)
+    low = (-epsilon / mu + mu / 2) / math.sqrt(2)
+    high = (-epsilon / mu - mu / 2) / math.sqrt(2)
     tail = math.erfc(-high) / 2
     # where it underflows, delta is said too large: nothing is let pass
     less = math.exp(epsilon + math.log(tail)) if tail else 0.0

@@ -30,7 +30,8 @@ from fedrec.federation.report_batches import MAX_EVENTS_PER_USER
 Floats = npt.NDArray[np.float64]
 Int32s = npt.NDArray[np.int32]
 
-_SLACK, _LEAST = 1e-12, 1e-140  # as `federation.reports`
+_SLACK = 1e-12
+_LEAST = 1e-140  # as `federation.reports`
 _HEADER = struct.Struct("<4s32sII")
 _MAGIC = b"FRR1"
 
@@ -75,7 +76,8 @@ def bounded(
 
     Raises ValueError on numbers that are not finite.
     """
-    left, finished = iter(parts), list[ReportPart]()
+    left = iter(parts)
+    finished = list[ReportPart]()
     for release in releases:
         unit = [_unit_vectors(next(left), items, spec) for spec in release.blocks]
         norm = np.sqrt(

@@ -58,7 +58,8 @@ def _public(question: Question, name: str) -> Floats:
 
 def counts(question: Question, mine: Rated) -> tuple[Int32s, list[ReportPart]]:
     """1 on each item, and the person's mean on [-1, 1]."""
-    share, n = float(question.public["mean_energy"]), len(mine.items)
+    share = float(question.public["mean_energy"])
+    n = len(mine.items)
     mean = float(np.clip(in_order(mine.x) / max(n, 1) / 2, -1, 1))
     one = np.ones((1, 1))
     parts = [
@@ -70,10 +71,12 @@ def counts(question: Question, mine: Rated) -> tuple[Int32s, list[ReportPart]]:
 
 def biases(question: Question, mine: Rated) -> tuple[Int32s, list[ReportPart]]:
     """omega x and omega kappa, for ratings from which the person's own shrunk mean is taken."""
-    omega, kappa = _public(question, "omega"), float(question.public["kappa"])
+    omega = _public(question, "omega")
+    kappa = float(question.public["kappa"])
     x = mine.x - float(question.public["mean"])
     x = x - in_order(x) / (len(x) + PRIOR_RATINGS)
-    w, one = omega[mine.items], np.ones((1, 1))
+    w = omega[mine.items]
+    one = np.ones((1, 1))
     return mine.items, bounded(
         mine.items, [RealPart(w * x, one), RealPart(w * kappa, one)], question.releases
     )
@@ -81,14 +84,16 @@ def biases(question: Question, mine: Rated) -> tuple[Int32s, list[ReportPart]]:
 
 def tastes(question: Question, mine: Rated) -> tuple[Int32s, list[ReportPart]]:
     """z z' with z the weighted residuals on the items asked for."""
-    omega, columns = _public(question, "omega"), np.asarray(question.public["items"], np.int64)
+    omega = _public(question, "omega")
+    columns = np.asarray(question.public["items"], np.int64)
     place = np.full(mine.num_items, -1)
     place[columns] = np.arange(len(columns))
     phi, targets, variance = _model(question, mine)
     residuals = omega[mine.items] * (
         targets - _products(_posterior_mean(phi, targets, variance), phi)
     )
-    z, asked = np.zeros((1, len(columns))), place[mine.items] >= 0
+    z = np.zeros((1, len(columns)))
+    asked = place[mine.items] >= 0
     z[0, place[mine.items[asked]]] = residuals[asked]
     nothing = mine.items[:0]
     return nothing, bounded(nothing, [RealPart(np.ones(1), z)], question.releases)
@@ -97,9 +102,13 @@ def tastes(question: Question, mine: Rated) -> tuple[Int32s, list[ReportPart]]:
 def step(question: Question, mine: Rated) -> tuple[Int32s, list[ReportPart]]:
     """omega times cross-fitted residuals, times the person's vector without each fold; and scales
     of how long a step to take."""
-    omega, variance = _public(question, "omega"), _public(question, "variance")
-    alpha, energy = float(question.public["alpha"]), float(question.public["scales_energy"])
-    n, d, spec = len(mine.items), int(question.public["width"]), question.blocks[0]
+    omega = _public(question, "omega")
+    variance = _public(question, "variance")
+    alpha = float(question.public["alpha"])
+    energy = float(question.public["scales_energy"])
+    n = len(mine.items)
+    d = int(question.public["width"])
+    spec = question.blocks[0]
     phi, targets, own_variance = _model(question, mine)
     fold = mine.items.astype(np.int64) % spec.folds
     residuals, fitted, noise_share = cross_fit(
@@ -111,7 +120,8 @@ def step(question: Question, mine: Rated) -> tuple[Int32s, list[ReportPart]]:
     norm = math.sqrt(in_order(coefficients**2 * row_squares(vectors)[fold]))
     radius = question.releases[0].radius
     *units, direction = (float(question.public[name]) for name in UNITS)
-    added, squares = plain - residuals, residuals**2
+    added = plain - residuals
+    squares = residuals**2
     columns = (
         squares,
         noise_share * squares - variance[mine.items],
@@ -137,12 +147,14 @@ def step(question: Question, mine: Rated) -> tuple[Int32s, list[ReportPart]]:
 def pairs(question: Question, mine: Rated) -> tuple[Int32s, list[ReportPart]]:
     """Rows z_j z of the items asked for that were rated, z their weights:
     `clicks_client.report_tastes`."""
-    omega, asked = _public(question, "omega"), np.asarray(question.public["items"], np.int64)
+    omega = _public(question, "omega")
+    asked = np.asarray(question.public["items"], np.int64)
     place = np.full(mine.num_items, -1, np.int32)
     place[asked] = np.arange(len(asked))
     items = mine.items[place[mine.items] >= 0]
     items = items[np.argsort(place[items], kind="stable")]
-    z, columns = omega[items], place[items]
+    z = omega[items]
+    columns = place[items]
     dense = np.zeros((1, len(asked)))
     dense[0, columns] = z
     return columns, bounded(columns, [RealPart(z, dense)], question.releases)
@@ -160,17 +172,21 @@ def cross_fit(
     """Residuals (n,), vectors (folds, width) and noise shares (n,) of
     `factorization.cross_fitting`; phi (n, D) of the person's items."""
     n, D = phi.shape
-    residuals, vectors, noise_share = np.empty(n), np.zeros((folds, width)), np.empty(n)
+    residuals = np.empty(n)
+    vectors = np.zeros((folds, width))
+    noise_share = np.empty(n)
     if n >= D:
         S = np.linalg.inv(np.eye(D) + (phi / v[:, None]).T @ phi)
-        w, SX = S @ ((phi / v[:, None]).T @ t), phi @ S
+        w = S @ ((phi / v[:, None]).T @ t)
+        SX = phi @ S
         misfit = t - phi @ w
         for k in range(folds):
             mine = np.flatnonzero(fold == k)
             if len(mine):
                 M = np.linalg.inv(np.diag(v[mine]) - SX[mine] @ phi[mine].T)
                 u = M @ misfit[mine]
-                residuals[mine], noise_share[mine] = v[mine] * u, 1 / (v[mine] * np.diag(M))
+                residuals[mine] = v[mine] * u
+                noise_share[mine] = 1 / (v[mine] * np.diag(M))
                 vectors[k] = w[:width] - SX[mine, :width].T @ u
         return residuals, vectors, noise_share
     if not n:
@@ -182,7 +198,8 @@ def cross_fit(
         if len(mine):
             M = np.linalg.inv(K[np.ix_(mine, mine)])
             r = M @ weights[mine]
-            residuals[mine], noise_share[mine] = r, v[mine] / np.diag(M)
+            residuals[mine] = r
+            noise_share[mine] = v[mine] / np.diag(M)
             vectors[k] = phi[:, :width].T @ (weights - K[:, mine] @ r)
     return residuals, vectors, noise_share
 

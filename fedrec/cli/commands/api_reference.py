@@ -100,7 +100,8 @@ def _signature(name: str, value: Any) -> str:
     )
     if not kept:
         return f"{name}(){returned.replace(chr(39), '')}"
-    words, keyword_only = list[str](), False
+    words = list[str]()
+    keyword_only = False
     for parameter in kept:
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not keyword_only:
             keyword_only = True
@@ -124,7 +125,8 @@ def _signature(name: str, value: Any) -> str:
 
 def _markdown(text: str) -> str:
     """A docstring in Google's style: its sections become lists, its examples blocks of code."""
-    lines, section = list[str](), ""
+    lines = list[str]()
+    section = ""
     for line in text.splitlines():
         begins = _SECTION.match(line)
         if begins:

@@ -152,7 +152,8 @@ def _type(field: FieldInfo) -> str:
 
 
 def _words(annotation: Any) -> str:
-    origin, parts = get_origin(annotation), get_args(annotation)
+    origin = get_origin(annotation)
+    parts = get_args(annotation)
     if origin is Literal:
         return " or ".join(f"`{part}`" for part in parts)
     if origin in (Union, types.UnionType):
@@ -209,7 +210,8 @@ def draw_curve(run_folder: Path, path: Path) -> None:
     """The privacy-utility curve of a finished run as a picture that stands alone.
 
     Raises RunError where the run has no curve."""
-    result, settings = read_json(run_folder / RESULT), read_json(run_folder / SETTINGS)
+    result = read_json(run_folder / RESULT)
+    settings = read_json(run_folder / SETTINGS)
     metric = (
         "rmse" if "rmse" in result["metrics"] else f"ndcg@{max(settings['evaluation']['cutoffs'])}"
     )
@@ -228,8 +230,10 @@ def draw_curve(run_folder: Path, path: Path) -> None:
             "Run it with --set compare.epsilons=[1,5,20].",
         )
     baselines = tuple((name, metrics[metric]) for name, metrics in result["baselines"].items())
-    promise, lines = result["guarantee"], {f"fedrec {settings['recipe']}": finite}
-    unit, neighbours = promise["unit"], promise["neighbours"]
+    promise = result["guarantee"]
+    lines = {f"fedrec {settings['recipe']}": finite}
+    unit = promise["unit"]
+    neighbours = promise["neighbours"]
     curve = PrivacyCurve(
         metric.upper(),
         lines,

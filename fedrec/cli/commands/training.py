@@ -130,7 +130,8 @@ def simulate(
     from fedrec.run.runtime_choice import RuntimeChoice
     from fedrec.settings import load
 
-    settings, name = load(scenario, overrides or ()), scenario.stem if scenario else "run"
+    settings = load(scenario, overrides or ())
+    name = scenario.stem if scenario else "run"
     choice = RuntimeChoice(runtime.value, clients, backend.value, address, ship)
     if seeds > 1 and choice.partitioned:
         raise SettingsError(

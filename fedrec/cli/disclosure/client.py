@@ -113,10 +113,8 @@ def _round(path: Path, number: int) -> Content:
 
 
 def _batch(path: Path, header: QuestionHeader, digest: str) -> Content:
-    data, specs = (
-        path.read_bytes(),
-        tuple(block for release in header.specs() for block in release.blocks),
-    )
+    data = path.read_bytes()
+    specs = tuple(block for release in header.specs() for block in release.blocks)
     try:
         batch = unpack_reports(data, specs, digest, max_users=2**32, max_events_per_user=2**32)
     except RefusedError as failure:

@@ -39,12 +39,11 @@ def is_run(path: Path) -> bool:
 def server(folder: Path, round: int | None) -> Content:
     """A server's notes and rounds: each with the status, the answers and the release that reached
     it. Raises RunError."""
-    notes, rounds = read_json(folder / "run.json"), _rounds(folder, round)
+    notes = read_json(folder / "run.json")
+    rounds = _rounds(folder, round)
     about = {name: notes.get(name) for name in ("run", "num_users", "plan_digest", "ledger_head")}
-    guarantee, news = (
-        (notes.get("plan") or {}).get("guarantee"),
-        _news(folder, notes.get("trains") or {}),
-    )
+    guarantee = (notes.get("plan") or {}).get("guarantee")
+    news = _news(folder, notes.get("trains") or {})
     if news:
         about["num_users"] = sum(news["users_by_client"].values())
     from_devices = news and news["unit"] == "click"
@@ -63,11 +62,9 @@ def _news(folder: Path, trains: Content) -> Content | None:
     reports that devices told and the server keeps."""
     if "news" not in trains:
         return None
-    clients, reports, chosen = (
-        folder / "clients.json",
-        folder / "reports.safetensors",
-        json.loads(trains["news"]),
-    )
+    clients = folder / "clients.json"
+    reports = folder / "reports.safetensors"
+    chosen = json.loads(trains["news"])
     arrays = (
         {name: array.shape for name, array in read_arrays(reports).items()}
         if reports.exists()

@@ -64,7 +64,8 @@ def _client(party: Content) -> Iterator[RenderableType]:
 
 
 def _sent(round: Content) -> Iterator[RenderableType]:
-    receipt, asked = round["receipt"], round["asked"]
+    receipt = round["receipt"]
+    asked = round["asked"]
     yield _line(
         f"round {round['round']} of {round['run']}: asked for step {asked['step']}, to "
         f"release {', '.join(asked['releases'])}"

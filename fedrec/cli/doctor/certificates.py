@@ -42,7 +42,8 @@ def certificate(
     pins: file with the keys that others believe, "" for none. Raises SettingsError.
     """
     chain = _certificates(path)
-    own, now = chain[0], datetime.fromtimestamp(now_s, UTC)
+    own = chain[0]
+    now = datetime.fromtimestamp(now_s, UTC)
     _require_key(own, path, key)
     if role:
         _require_role(own, path, role, name)
@@ -116,7 +117,8 @@ def _require_role(own: x509.Certificate, path: Path, role: Role, name: str) -> N
 
 def _require_pinned(own: x509.Certificate, path: Path, pins: Path) -> None:
     """Where it was renewed with another key, everybody who has the old pins refuses it."""
-    known, found = read_pins(pins).get(_identity(own), ""), pins_of(own).public_key
+    known = read_pins(pins).get(_identity(own), "")
+    found = pins_of(own).public_key
     if known != found:
         cause = (
             f"{path.name} has the key {found[:16]}..., but {pins.name} says "

@@ -299,7 +299,8 @@ def _secrets(ways: Mapping[str, AggregatorAccess]) -> list[Path]:
 def _own_files(
     party: str, access: AggregatorAccess, role: Role, clock: Clock, *, name: str = "", pins: str
 ) -> Iterator[Check]:
-    own, ca = access.certificate, Path(access.ca) if access.ca else None
+    own = access.certificate
+    ca = Path(access.ca) if access.ca else None
     if own:
         shown = {"now_s": clock(), "role": role, "name": name, "pins": pins}
         yield judged(

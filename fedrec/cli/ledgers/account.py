@@ -88,7 +88,8 @@ def of_links(links: Sequence[LedgerLink], users: Mapping[str, int]) -> Account:
     last_s: float | None = None
     for link in links:
         if isinstance(link.entry, RoundReleased):
-            last, last_s = link.entry, link.time_s
+            last = link.entry
+            last_s = link.time_s
             rounds[last.run] = rounds.get(last.run, 0) + 1
     events = [link.entry.event for link in links if isinstance(link.entry, Charge)]
     round = last.round if last else None

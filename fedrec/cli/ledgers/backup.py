@@ -54,7 +54,8 @@ _NOT_STATE = frozenset(
         "runtime.secret",
     }
 )
-_TRIES, _PAUSE_S = 8, 0.2
+_TRIES = 8
+_PAUSE_S = 0.2
 PIECE = 2**20
 
 
@@ -152,18 +153,20 @@ def _written(party: Party, file: IO[bytes], now_s: float) -> Backup:
     """Ledgers first: what they speak of is there before they do.
 
     Of a server, the list of its trainings first and last."""
-    files, links, trainings = (
-        dict[str, str](),
-        dict[str, str](),
-        _bytes_of(party.state / "runs.json"),
-    )
+    files = dict[str, str]()
+    links = dict[str, str]()
+    trainings = _bytes_of(party.state / "runs.json")
     with tarfile.open(fileobj=file, mode="w") as tar:
-        entries, head, wanted = 0, "", None
+        entries = 0
+        head = ""
+        wanted = None
         for name in LEDGERS:
             if (party.state / name).exists():
                 content = _snapshot(party.state / name)
                 ledger = _examined(party, name, content)
-                entries, head, wanted = ledger.entries, ledger.head, ledger.releases
+                entries = ledger.entries
+                head = ledger.head
+                wanted = ledger.releases
                 _add(tar, files, name, content)
                 if ledger.beside is not None:
                     _add(tar, files, str(Path(name).with_suffix(".head.json")), ledger.beside)
@@ -178,7 +181,8 @@ def _written(party: Party, file: IO[bytes], now_s: float) -> Backup:
         if party.seen is not None:
             known = _bytes_of(party.seen)
             if known is not None:
-                entries, head = int(json.loads(known)["number"]), str(json.loads(known)["head"])
+                entries = int(json.loads(known)["number"])
+                head = str(json.loads(known)["head"])
                 if SEEN not in files:
                     _add(tar, files, SEEN, known)
             if trainings != _bytes_of(party.state / "runs.json"):
@@ -312,14 +316,16 @@ def _add(
     if not content:
         return
     member = tarfile.TarInfo(folder + name)
-    member.size, member.mode = len(content), 0o600
+    member.size = len(content)
+    member.mode = 0o600
     tar.addfile(member, io.BytesIO(content))
     files[name] = hashlib.sha256(content).hexdigest()
 
 
 def _add_link(tar: tarfile.TarFile, links: dict[str, str], name: str, target: str) -> None:
     member = tarfile.TarInfo("files/" + name)
-    member.type, member.linkname = tarfile.SYMTYPE, target
+    member.type = tarfile.SYMTYPE
+    member.linkname = target
     tar.addfile(member)
     links[name] = target
 

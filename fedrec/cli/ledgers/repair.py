@@ -58,7 +58,8 @@ def _aggregator_repaired(path: Path, clock: Callable[[], float]) -> tuple[str, .
 
 def _client_repaired(path: Path, clock: Callable[[], float]) -> tuple[str, ...]:
     client = load_client(path)
-    state, limit = Path(client.state), client.privacy.limit
+    state = Path(client.state)
+    limit = client.privacy.limit
     news = client.privacy.unit == "click"
     place = state / ("clicks.sqlite" if news else "ledger.sqlite")
     require_there(place)

@@ -43,7 +43,9 @@ def contents(archive: Path) -> Backup:
     """What a backup holds, every byte of it examined.
 
     Raises RunError where it is none, is cut off, or was changed."""
-    digests, links, manifest = dict[str, str](), dict[str, str](), None
+    digests = dict[str, str]()
+    links = dict[str, str]()
+    manifest = None
     try:
         with tarfile.open(archive) as tar:
             for member in tar:
@@ -77,7 +79,8 @@ def contents(archive: Path) -> Backup:
 def restore(settings: Path, archive: Path) -> Backup:
     """Put a backup back into the state folder of the party that it is of, which must hold no ledger
     and not run. Raises RunError."""
-    party, found = party_of(settings), contents(archive)
+    party = party_of(settings)
+    found = contents(archive)
     if (found.party, found.name) != (party.kind, party.name):
         cause = (
             f"{archive} is of {Party(found.party, found.name, archive).words}, the settings of "

@@ -95,7 +95,8 @@ def _examined(party: str, what: str, look: Callable[[], object]) -> LedgerFindin
 def _releases(settings: AggregatorSettings) -> Iterator[LedgerFinding]:
     """Files that are there must be what was released; those that are not may have been removed
     (`ReleaseLedger.removable`)."""
-    what, wrong = "release files are what was released", list[str]()
+    what = "release files are what was released"
+    wrong = list[str]()
     try:
         links, _ = chain_of(settings)
         stored = held_in(settings.postgres.conninfo).releases if settings.postgres else None
@@ -145,7 +146,8 @@ def _heads(settings: ClientSettings) -> None:
 def _followed(path: Path, held: Chain) -> LedgerFinding:
     """Whether the aggregator's ledger still holds what a client or the server has seen of it."""
     ledger = shown(path)
-    seen, what = ledger.seen or LedgerHead(), "the aggregator's ledger holds what it has seen of it"
+    seen = ledger.seen or LedgerHead()
+    what = "the aggregator's ledger holds what it has seen of it"
     if held.growth(seen, most=0) is not None:
         return LedgerFinding(ledger.party, what)
     there = len(held.links)

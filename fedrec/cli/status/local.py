@@ -53,7 +53,8 @@ def process(state: Path, name: str) -> Process:
     if not state.is_dir():
         return Process(False, {}, None, "it has no state folder on this machine", here=False)
     try:
-        told, written_s = json.loads(path.read_text()), path.stat().st_mtime
+        told = json.loads(path.read_text())
+        written_s = path.stat().st_mtime
         pid = int(told["pid"])
     except FileNotFoundError:
         return Process(False, {}, None, "it is not running: it never started, or was stopped")

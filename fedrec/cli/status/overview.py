@@ -74,10 +74,8 @@ class PartyStanding:
 
     def measured(self, told: Measured) -> PartyStanding:
         """With what its metrics say."""
-        there, needed = (
-            told.number("fedrec_quorum_users"),
-            told.number("fedrec_quorum_needed_users"),
-        )
+        there = told.number("fedrec_quorum_users")
+        needed = told.number("fedrec_quorum_needed_users")
         return replace(
             self,
             since_s=told.value("fedrec_start_time_seconds", self.since_s),
@@ -104,7 +102,8 @@ def asked(
             "no settings file is given",
             "fedrec status server.toml aggregator.toml client.toml serving.toml",
         )
-    own, named = list[PartyStanding](), list[Callable[[], PartyStanding]]()
+    own = list[PartyStanding]()
+    named = list[Callable[[], PartyStanding]]()
     for path in paths:
         match kind_of(path):
             case "aggregator":

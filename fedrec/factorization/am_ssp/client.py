@@ -55,10 +55,8 @@ def _report_statistics(
     """Alg. 8 l. 2-5: solve u, clip it to Gamma_u and y to Gamma_y, weight; A and b come from these
     factors.
     """
-    V, offset = (
-        np.asarray(question.public["V"], np.float64),
-        float(question.public["mean"]) if mine.rated else 0.0,
-    )
+    V = np.asarray(question.public["V"], np.float64)
+    offset = float(question.public["mean"]) if mine.rated else 0.0
     noisy = np.asarray(question.public["counts"], np.float64)
     U, means = _solved(mine, V, offset, settings)
     mine = _sampled(mine, settings, noisy)
@@ -72,9 +70,11 @@ def _report_statistics(
         / settings.target_radius
     )
     target = y if mine.rated else np.ones(len(mine))
-    ptr, items = mine.user_ptr, mine.items
+    ptr = mine.user_ptr
+    items = mine.items
     if settings.unit == "example":  # every event reports for itself
-        U, ptr = np.repeat(U, np.diff(ptr), axis=0), np.arange(len(mine) + 1, dtype=np.int64)
+        U = np.repeat(U, np.diff(ptr), axis=0)
+        ptr = np.arange(len(mine) + 1, dtype=np.int64)
     blocks = list[RealBlock]()
     for w_batch in (w * batch for batch in _batches(mine, settings, question.round)):
         gram = U if question.releases[0].blocks[0].form.matrix else svec(U)

@@ -145,7 +145,8 @@ def residuals(
             f"statistics {statistics.gram.shape}, {statistics.moment.shape} do not fit "
             f"embeddings {V.shape}"
         )
-    out, losses = np.empty_like(V), np.empty(len(which), np.float64)
+    out = np.empty_like(V)
+    losses = np.empty(len(which), np.float64)
     ridges = np.broadcast_to(np.asarray(ridge, V.dtype), (m,))[which]
 
     def piece(start: int, stop: int) -> None:
@@ -248,34 +249,38 @@ def _residuals(
     comes after it was taken (`now`).
     """
     d = V.shape[1]
-    later, w = np.empty(d, V.dtype), np.empty(d, V.dtype)
+    later = np.empty(d, V.dtype)
+    w = np.empty(d, V.dtype)
     for k in range(start, stop):
-        a, b, v, r = gram[items[k]], moment[items[k]], V[k], out[k]
+        a = gram[items[k]]
+        b = moment[items[k]]
+        v = V[k]
+        r = out[k]
         for i in range(d):
             later[i] = ridges[k] * v[i] - b[i]
             w[i] = v[i]
         at = 0  # entry (i, c) is a[at + c], entry (i + 1, c) is a[beyond + c]
         for i in range(0, d - 1, 2):
             beyond = at + d - i - 1
-            x, y = v[i], v[i + 1]
-            now, next_now = (
-                later[i] + a[at + i] * x,
-                later[i + 1] + a[at + i + 1] * x + a[beyond + i + 1] * y,
-            )
-            s, t = a[at + i + 1] * y, V.dtype.type(0)
-            w[i], w[i + 1] = 0, 0
+            x = v[i]
+            y = v[i + 1]
+            now = later[i] + a[at + i] * x
+            next_now = later[i + 1] + a[at + i + 1] * x + a[beyond + i + 1] * y
+            s = a[at + i + 1] * y
+            t = V.dtype.type(0)
+            w[i] = 0
+            w[i + 1] = 0
             first = i - i % 32
-            row, next_row, ww, rest = (
-                a[at + first : at + d],
-                a[beyond + first : beyond + d],
-                w[first:],
-                later[first:],
-            )
+            row = a[at + first : at + d]
+            next_row = a[beyond + first : beyond + d]
+            ww = w[first:]
+            rest = later[first:]
             for c in range(d - first):
                 s += row[c] * ww[c]
                 t += next_row[c] * ww[c]
                 rest[c] += row[c] * x + next_row[c] * y
-            r[i], r[i + 1] = now + s, next_now + t
+            r[i] = now + s
+            r[i + 1] = next_now + t
             at = beyond + d - i - 2
         if d % 2:
             r[d - 1] = later[d - 1] + a[at + d - 1] * v[d - 1]

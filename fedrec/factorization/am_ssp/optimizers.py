@@ -121,7 +121,10 @@ def _adam(
     stop: int,
 ) -> None:
     # in the dtype of the table
-    first, second, epsilon, rate = constants[0], constants[1], constants[2], constants[3]
+    first = constants[0]
+    second = constants[1]
+    epsilon = constants[2]
+    rate = constants[3]
     one = first / first
     for i in range(start, stop):
         r = rows[i]

@@ -127,16 +127,19 @@ class PublishedRecipe:
         return PublishedModel(V, offset, self.settings.user_ridge, self.settings.click_weight)
 
     def _count_releases(self) -> tuple[ReleaseSpec, ...]:
-        limit, half = math.sqrt(self.settings.count_limit), half_range(self.facts.value_range)
+        limit = math.sqrt(self.settings.count_limit)
+        half = half_range(self.facts.value_range)
         by_item = block("counts", "linear", rows=self.facts.num_items, width=1, radius=limit)
         mean = block("mean", "linear", rows=1, width=1, radius=half)
         return ReleaseSpec("counts", (by_item,), limit), ReleaseSpec("mean", (mean,), half)
 
     def _step_releases(self, s: int) -> tuple[ReleaseSpec, ...]:
-        m, d = self.facts.num_items, self.settings.width
+        m = self.facts.num_items
+        d = self.settings.width
         specs = list[ReleaseSpec]()
         for r in range(self.settings.resamples):
-            gram, moment = f"gram/{s}/{r}", f"moment/{s}/{r}"
+            gram = f"gram/{s}/{r}"
+            moment = f"moment/{s}/{r}"
             if self.plan.aggregation == "trusted":
                 specs.append(
                     ReleaseSpec(gram, (block(gram, "outer", rows=m, width=d),), isometric=False)
@@ -191,7 +194,8 @@ class PublishedRecipe:
     def statistics(self, s: int, r: int, answer: Release) -> ItemStatistics:
         """(A_j, b_j) in the units of the model: vectors were reported divided by `report_radius`,
         values by Gamma_y."""
-        settings, radius = self.settings, self.settings.report_radius
+        settings = self.settings
+        radius = self.settings.report_radius
         released = answer.values[f"gram/{s}/{r}"]
         gram = (
             released if self.plan.aggregation == "trusted" else packed(released, settings.width)

@@ -61,7 +61,8 @@ class PublishedSettings:
 def shares(settings: PublishedSettings, kind: Kind, *, count_share: float) -> dict[str, float]:
     """Shares of mu^2: counts, mean, then the outer steps equally, A and b of a step equally (the
     papers' choice)."""
-    rest, names = 1 - count_share - 0.01, _release_names(settings, kind)
+    rest = 1 - count_share - 0.01
+    names = _release_names(settings, kind)
     return {"counts": count_share, "mean": 0.01} | {name: rest / len(names) for name in names}
 
 

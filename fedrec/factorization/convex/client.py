@@ -63,11 +63,15 @@ def user_vectors(
     Every pass solves (base + sum c v v' + ridge I) u = sum (c s - g') v - pull at the slopes g' and
     curvatures c of the last u. pull is an event more of each user, at a row of its own.
     """
-    n, place = mine.num_users, np.arange(len(mine)) + mine.users
-    ptr, table = mine.user_ptr + np.arange(n + 1), np.vstack([V, -catalogue.pull])
+    n = mine.num_users
+    place = np.arange(len(mine)) + mine.users
+    ptr = mine.user_ptr + np.arange(n + 1)
+    table = np.vstack([V, -catalogue.pull])
     ids = np.full(len(mine) + n, len(V), np.int32)
     ids[place] = mine.items
-    curvatures, targets, U = np.zeros(len(ids)), np.ones(len(ids)), np.zeros((n, V.shape[1]))
+    curvatures = np.zeros(len(ids))
+    targets = np.ones(len(ids))
+    U = np.zeros((n, V.shape[1]))
     for _ in range(loss.passes):
         along = scores(mine.user_ptr, mine.items, U, V)
         slopes, curvatures[place] = loss.clicked(along + intercepts[mine.items])
@@ -91,12 +95,10 @@ def report(question: Question, mine: Interactions, loss: Loss) -> Reports:
     """Alg. 7 l. 2-5 for clicks: slopes at the current item vectors, and what the sum over the
     catalogue needs."""
     public = {name: np.asarray(array, np.float64) for name, array in question.public.items()}
-    V, intercepts, radius, limit = (
-        public["V"],
-        public["intercepts"],
-        float(public["radius"]),
-        1 + loss.click_weight,
-    )
+    V = public["V"]
+    intercepts = public["intercepts"]
+    radius = float(public["radius"])
+    limit = 1 + loss.click_weight
     solved = user_vectors(
         mine, V, intercepts, Catalogue(public["base"], public["pull"]), loss, float(public["ridge"])
     )

@@ -141,7 +141,8 @@ class ConvexRecipe:
 
     def model(self, state: State) -> ConvexModel:
         """The model after any round: popularity as soon as there are counts."""
-        m, d = self.facts.num_items, self.settings.width
+        m = self.facts.num_items
+        d = self.settings.width
         nothing: Arrays = {
             "V": np.zeros((m, d), np.float32),
             "intercepts": np.zeros(m),
@@ -164,16 +165,19 @@ class ConvexRecipe:
     def _rates(self, state: State) -> Float64s:
         """Who clicks an item, of all users: counts weigh a user 1 / sqrt(n_u), so that their sum is
         that of all sqrt(n_u)."""
-        counts, n = _floats(state, "counts"), self.facts.num_users
+        counts = _floats(state, "counts")
+        n = self.facts.num_users
         return np.clip(counts * float(counts.sum()) / n**2, 1e-7, 0.5)
 
     def _catalogue(self, state: State) -> Arrays:
         """V, b, and the sum of f over all items as a quadratic in u: pull.u + u' base u / 2 (App.
         D, eq. 10, of the user's side)."""
-        V, intercepts = _floats(state, "V"), _floats(state, "intercepts")
+        V = _floats(state, "V")
+        intercepts = _floats(state, "intercepts")
         people = Population(_floats(state, "mean"), _floats(state, "covariance"))
         slope, curvature = self.settings.loss.everywhere(*people.scores(V, intercepts))
-        base, pull = (V * curvature[:, None]).T @ V, V.T @ (slope - curvature * (V @ people.mean))
+        base = (V * curvature[:, None]).T @ V
+        pull = V.T @ (slope - curvature * (V @ people.mean))
         return {"V": np.asarray(state["V"]), "intercepts": intercepts, "base": base, "pull": pull}
 
     def _step(self, state: State, answer: Release) -> Arrays:
@@ -183,13 +187,17 @@ class ConvexRecipe:
         of the loss counts weight_j / rate_j. A click's mean score is c + tau^2 where the loss tilts
         a normal population by e^s.
         """
-        chosen, V, intercepts = self.settings, _floats(state, "V"), _floats(state, "intercepts")
-        people, limit = self._population(answer), 1 + chosen.loss.click_weight
+        chosen = self.settings
+        V = _floats(state, "V")
+        intercepts = _floats(state, "intercepts")
+        people = self._population(answer)
+        limit = 1 + chosen.loss.click_weight
         weight = _floats(state, "counts")
         centre, spread = people.scores(V, intercepts)
         slope, curvature = chosen.loss.everywhere(centre, spread)
         _, bend = chosen.loss.clicked(centre + spread**2)
-        others, ridge = weight / self._rates(state), chosen.item_ridge * limit
+        others = weight / self._rates(state)
+        ridge = chosen.item_ridge * limit
         reported = answer.values["slopes"] * (
             limit * chosen.user_radius / math.sqrt(1 - POPULATION)
         )
@@ -210,12 +218,10 @@ class ConvexRecipe:
     def _population(self, answer: Release) -> Population:
         """Moments of clipped user vectors; no eigenvalue of their covariance below the edge of its
         noise's spectrum."""
-        d, n, radius, part = (
-            self.settings.width,
-            self.facts.num_users,
-            self.settings.user_radius,
-            math.sqrt(POPULATION) / 2,
-        )
+        d = self.settings.width
+        n = self.facts.num_users
+        radius = self.settings.user_radius
+        part = math.sqrt(POPULATION) / 2
         moments = unpack(answer.values["population"][0], d + 1) / (part * n)
         mean = np.asarray(moments[0, 1:] * radius, np.float64)
         values, E = np.linalg.eigh(moments[1:, 1:] * radius**2 - np.outer(mean, mean))

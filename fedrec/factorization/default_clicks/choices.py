@@ -144,7 +144,8 @@ def again_by_counts(clicked: Clicked, head: Int64s, *, exact: bool) -> bool:
     """Whether the Gram of these items (K,) gets what steps would, before any Gram is asked for.
 
     exact: without noise, where steps from few people alone are behind."""
-    held, part = clicked.held(head), clicked.part(head)
+    held = clicked.held(head)
+    part = clicked.part(head)
     limited = clicked.users > len(head) if exact else len(head) >= MOST_TASTES
     return not limited and (held <= SPARSE or part >= AGAIN[0] + AGAIN[1] * held)
 

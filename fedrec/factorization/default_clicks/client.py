@@ -51,15 +51,14 @@ def report_tastes(question: Question, mine: Interactions) -> Reports:
     K: the square is sparse, a packed outer product is not. One user's square has Frobenius norm
     |z|^2 = 1.
     """
-    omega, asked = (
-        np.asarray(question.public["omega"], np.float64),
-        np.asarray(question.public["items"], np.int64),
-    )
+    omega = np.asarray(question.public["omega"], np.float64)
+    asked = np.asarray(question.public["items"], np.int64)
     place = np.full(mine.num_items, -1, np.int32)
     place[asked] = np.arange(len(asked))
     mine = mine.select(place[mine.items] >= 0)
     order = np.lexsort((place[mine.items], mine.users))  # a report names its items in rising order
-    z, columns = omega[mine.items][order], place[mine.items][order]
+    z = omega[mine.items][order]
+    columns = place[mine.items][order]
     dense = np.zeros((mine.num_users, len(asked)))
     dense[mine.users, columns] = z
     return bounded(mine.user_ptr, columns, [RealBlock(z, dense)], question.releases)
@@ -68,10 +67,8 @@ def report_tastes(question: Question, mine: Interactions) -> Reports:
 def report_steps(question: Question, mine: Interactions) -> Reports:
     """Blocks "gramian", h h' of the direction h = u / |u|, and "directions", omega for each item,
     times h: of squared norms q, 1 - q."""
-    omega, V = (
-        np.asarray(question.public["omega"], np.float64),
-        np.asarray(question.public["V"], np.float64),
-    )
+    omega = np.asarray(question.public["omega"], np.float64)
+    V = np.asarray(question.public["V"], np.float64)
     ridge, confidence, q = (
         float(question.public[name]) for name in ("ridge", "confidence", "gramian_energy")
     )

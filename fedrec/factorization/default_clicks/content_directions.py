@@ -58,7 +58,8 @@ def tells(basis: Float64s, pairs: Float64s, variance: float, *, if_hidden: bool 
     beyond_noise = float(np.sum(pairs**2)) - K * (K - 1) * variance
     held = float(np.sum((basis.T @ pairs @ basis) ** 2)) - k * k * variance
     # the sum of k^2 squares of noise, each pair of which is there twice, has std 2 k variance
-    least, error = LEAST_CONTENT * beyond_noise, 2 * k * variance
+    least = LEAST_CONTENT * beyond_noise
+    error = 2 * k * variance
     return bool(held + 2 * error >= least if if_hidden else held > max(least, 4 * error))
 
 

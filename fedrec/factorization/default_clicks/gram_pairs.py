@@ -107,11 +107,9 @@ def denoised(gram: Float64s, *, noise_std: float, rank: int) -> Spectrum:
     shrunk as the module says."""
     K = len(gram)
     values, vectors = eigh(gram, subset_by_index=(K - min(rank, K), K - 1))
-    values, vectors, edge = (
-        values[::-1],
-        np.ascontiguousarray(vectors[:, ::-1]),
-        noise_std * math.sqrt(2 * K),
-    )
+    values = values[::-1]
+    vectors = np.ascontiguousarray(vectors[:, ::-1])
+    edge = noise_std * math.sqrt(2 * K)
     return Spectrum(vectors, values, np.sqrt(np.maximum(np.maximum(values, 0) ** 2 - edge**2, 0)))
 
 
@@ -120,7 +118,8 @@ def stands_out(gram: Float64s, *, noise_std: float) -> bool:
 
     Where that of a vector close to the first clearly is, no eigenvector needs to be found."""
     near = np.sqrt(np.maximum(np.diag(gram), 0))
-    squares, edge = float(near @ near), noise_std * math.sqrt(2 * len(gram))
+    squares = float(near @ near)
+    edge = noise_std * math.sqrt(2 * len(gram))
     if squares and float(near @ gram @ near) / squares > 1.001 * edge:
         return True
     return bool(denoised(gram, noise_std=noise_std, rank=1).shrunk.any())
@@ -151,7 +150,9 @@ def shared(
     """
     pairs, (expected, level) = gram - np.diag(np.diag(gram)), _popular_part(gram, popular)
     sampled = math.sqrt(level / clicks) * popular
-    unit, variance, drawn = np.ones(len(gram)), noise_std**2 / 2, float(np.mean(sampled))
+    unit = np.ones(len(gram))
+    variance = noise_std**2 / 2
+    drawn = float(np.mean(sampled))
     every = variance + drawn**2
     if drawn**2 > variance:
         unit = np.sqrt(sampled + RARE * float(np.sum(sampled)) / (users * clicks))
@@ -165,7 +166,9 @@ def shared(
         bases = []
     common = np.zeros(len(gram))
     for most in (min(_FIRST, rank), rank):
-        rest, columns, weights = pairs + np.diag(common), [popular[:, None]], [np.array([level])]
+        rest = pairs + np.diag(common)
+        columns = [popular[:, None]]
+        weights = [np.array([level])]
         for basis, _ in bases:
             values, vectors = np.linalg.eigh(basis.T @ rest @ basis)
             weights.append(_shrunk(values, chance))
@@ -284,12 +287,15 @@ def _told(values: Float64s, chance: Chance, few: float) -> Float64s:
 
     r: S does not tell small directions from who happened to click, but where many stand out, many
     more are just below."""
-    K, variance = len(values), chance.variance
+    K = len(values)
+    variance = chance.variance
     if not variance:
         return np.ones(K)
     inner, outer = chance.edges(K)
-    within, out = np.abs(values) <= inner, np.abs(values) > outer
-    n, r = int(np.count_nonzero(within)), int(np.count_nonzero(out))
+    within = np.abs(values) <= inner
+    out = np.abs(values) > outer
+    n = int(np.count_nonzero(within))
+    r = int(np.count_nonzero(out))
     beyond = max(float(np.sum(values[within] ** 2)) - n * (n - 1) * variance, 0)
     told = np.where(within, beyond / (beyond + 2 * K * variance), 1.0)
     return np.where(out, 1.0, told * r / (r + few)) if few else told

@@ -101,7 +101,8 @@ class ItemItem:
         s and e are centred over the head for the user at hand, so that nothing is gained or lost
         against items outside of it.
         """
-        vectors, right = V.copy(), np.zeros((len(V), self.right.shape[1]))
+        vectors = V.copy()
+        right = np.zeros((len(V), self.right.shape[1]))
         vectors[self.head] = (1 - weight) * V[self.head] + weight * V[self.head].mean(axis=0)
         right[self.head] = weight * self.right
         return np.column_stack([vectors, right])
@@ -132,10 +133,8 @@ class ItemItem:
     @staticmethod
     def of_arrays(arrays: Mapping[str, npt.NDArray[np.generic]]) -> ItemItem:
         """The weights of a released file."""
-        left, right = (
-            np.asarray(arrays["left"], np.float32),
-            np.asarray(arrays["right"], np.float32),
-        )
+        left = np.asarray(arrays["left"], np.float32)
+        right = np.asarray(arrays["right"], np.float32)
         return ItemItem(np.asarray(arrays["head"], np.int64), left, right, float(arrays["spread"]))
 
 
@@ -190,7 +189,8 @@ def ease(
     With D the rest of the diagonal and the ridge, and without single pairs, P = D^-1 - D^-1 Q M Q'
     D^-1, M = (I + Q' D^-1 Q)^-1.
     """
-    Q, ridge = pairs.Q, RIDGE * max(float(diagonal[:measured].mean()), 1e-9)
+    Q = pairs.Q
+    ridge = RIDGE * max(float(diagonal[:measured].mean()), 1e-9)
     D = np.maximum(diagonal - np.sum(Q**2, axis=1), 0) + ridge
     if pairs.single is None:
         A = Q / D[:, None]

@@ -67,10 +67,8 @@ class ClickModel:
     @staticmethod
     def of_arrays(arrays: Arrays) -> ClickModel:
         """The model of a released file."""
-        vectors, counts = (
-            np.asarray(arrays["vectors"], np.float32),
-            np.asarray(arrays["counts"], np.float64),
-        )
+        vectors = np.asarray(arrays["vectors"], np.float32)
+        counts = np.asarray(arrays["counts"], np.float64)
         similar = ItemItem.of_arrays(arrays) if "head" in arrays else None
         return ClickModel(
             vectors,
@@ -84,7 +82,8 @@ class ClickModel:
     @property
     def item_vectors(self) -> Float32s:
         """(m, d + r + 1): V, the weights' right side, and popularity."""
-        V, popular = self.vectors.astype(np.float64), _popularity(self.counts)
+        V = self.vectors.astype(np.float64)
+        popular = _popularity(self.counts)
         if self.similar is None:
             return np.column_stack([V, popular]).astype(np.float32)
         return np.column_stack([self.similar.blended(V, self.blend), popular]).astype(np.float32)
@@ -133,11 +132,10 @@ class ItemItemModel:
     def item_vectors(self) -> Float32s:
         """(m, r + 2): the weights' right side, -1 for items they do not know, popularity."""
         vectors = np.zeros((len(self.counts), self.similar.right.shape[1] + 2))
-        vectors[:, -2], vectors[self.similar.head, -2] = -1, 0
-        vectors[self.similar.head, :-2], vectors[:, -1] = (
-            self.similar.right,
-            _popularity(self.counts),
-        )
+        vectors[:, -2] = -1
+        vectors[self.similar.head, -2] = 0
+        vectors[self.similar.head, :-2] = self.similar.right
+        vectors[:, -1] = _popularity(self.counts)
         return vectors.astype(np.float32)
 
     def user_vectors(self, history: Interactions) -> Float64s:

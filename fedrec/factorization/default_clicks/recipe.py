@@ -69,7 +69,8 @@ CONTENT_DIRECTIONS = 300
 """Leading directions of public features, as `default_settings` has for ratings."""
 LEAST_COUNT = 0.2
 """The smallest weighted count an item is credited with."""
-FLOOR, CROWDED = 1.0, 150.0
+FLOOR = 1.0
+CROWDED = 150.0
 """Of the mean eigenvalue 1 / d: directions of the Gramian below FLOOR, or CROWDED d / m, plus the
 edge of its noise, are not amplified.
 
@@ -133,8 +134,10 @@ class ClickRecipe:
         if "faint" in state:
             state = {"counts": state["counts"]}
         # V has seen nothing but the Gram of the weights: it is that Gram in fewer numbers
-        V, counts = state.get("V", np.zeros((m, 1), np.float32)), state.get("counts", np.zeros(m))
-        chosen, similar = self.settings, item_item_of(state)
+        V = state.get("V", np.zeros((m, 1), np.float32))
+        counts = state.get("counts", np.zeros(m))
+        chosen = self.settings
+        similar = item_item_of(state)
         if "gram" in state and similar is not None:
             return ItemItemModel(similar, _floats(state, "counts"))
         blend = 0.0 if similar is None else self._blend(state, similar)
@@ -155,7 +158,8 @@ class ClickRecipe:
 
     def _learn_counts(self, state: State, answer: Release) -> Arrays:
         """b by empirical Bayes, in units where a user weighs 1 / sqrt(n_u) on each of its items."""
-        counted, std = answer.values["counts"][:, 0], answer.noise_std["counts"]
+        counted = answer.values["counts"][:, 0]
+        std = answer.noise_std["counts"]
         if "counted" in state:
             counted, std = averaged(
                 _floats(state, "counted"), float(state["counted_std"]), counted, std
@@ -165,7 +169,8 @@ class ClickRecipe:
         known: Arrays = {"counts": counts, "counted": counted, "counted_std": np.array(std)}
         if "faint" in state:
             return known
-        clicked, alone = Clicked(counts, self._users), self.people is None or not std
+        clicked = Clicked(counts, self._users)
+        alone = self.people is None or not std
         if alone and tells_nothing(Clicked(found, self._users), reached=self.settings.reached):
             return known | {"faint": np.array(1)}
         steps, gram = (clicked.told(K, width=self.settings.width) for K in self.settings.heads)
@@ -194,11 +199,9 @@ class ClickRecipe:
     def _learn_tastes(self, state: State, answer: Release) -> Arrays:
         """Item-item weights; for V the leading eigenvectors, by how far they stand above the edge
         of the noise's spectrum; 0 outside."""
-        d, std, head = (
-            self.settings.width,
-            answer.noise_std["tastes"],
-            np.asarray(state["head"], np.int64),
-        )
+        d = self.settings.width
+        std = answer.noise_std["tastes"]
+        head = np.asarray(state["head"], np.int64)
         # std off the diagonal: std / sqrt(2)
         gram = (answer.values["tastes"] + answer.values["tastes"].T) / 2
         if "gram" in state:
@@ -206,10 +209,8 @@ class ClickRecipe:
             # eigenvectors are what costs, and the last Gram holds them all
             if int(state["round"]) + 1 < len(self.settings.shares):
                 return {"gram": gram, "gram_std": np.array(std)}
-        spectrum, clicked = (
-            denoised(gram, noise_std=std, rank=max(d, RANK)),
-            _floats(state, "counts")[head],
-        )
+        spectrum = denoised(gram, noise_std=std, rank=max(d, RANK))
+        clicked = _floats(state, "counts")[head]
         expected = clicked ** (1 - 2 * self.settings.gram_exponent)
         diagonal = denoised_diagonal(np.diag(gram), noise_std=std, expected=expected)
         popular = popular_by_both(
@@ -278,7 +279,9 @@ class ClickRecipe:
     # --- steps ---
 
     def _ask_step(self, state: State, t: int) -> Question:
-        d, m, name = self.settings.width, self.facts.num_items, f"step/{t - 2}"
+        d = self.settings.width
+        m = self.facts.num_items
+        name = f"step/{t - 2}"
         numbers = {
             "ridge": self.settings.ridge,
             "confidence": self.settings.confidence,
@@ -309,13 +312,12 @@ class ClickRecipe:
         all the Gram had found without it). `memory` of the V before is kept: an alternation forgets
         it, but its noise is another one.
         """
-        d, b, part, whole = (
-            self.settings.width,
-            _floats(state, "counts"),
-            math.sqrt(GRAMIAN),
-            math.sqrt(1 - GRAMIAN),
-        )
-        std, weights = answer.noise_std["directions"] / whole, b * self._omega(state)
+        d = self.settings.width
+        b = _floats(state, "counts")
+        part = math.sqrt(GRAMIAN)
+        whole = math.sqrt(1 - GRAMIAN)
+        std = answer.noise_std["directions"] / whole
+        weights = b * self._omega(state)
         q = shrunk_directions(answer.values["directions"] / whole, std=std, weights=weights)
         n = self._users
         values, E = np.linalg.eigh(unpack(answer.values["gramian"][0] / part, d) / n)
@@ -394,7 +396,9 @@ def shrunk_directions(
     which items differ at all.
     """
     (m, d), observed, variance = sums.shape, sums / weights[:, None], (std**2 + 1e-6) / weights**2
-    C, centred, q = 0.03 * np.eye(d), np.empty((m, d)), np.empty((m, d))
+    C = 0.03 * np.eye(d)
+    centred = np.empty((m, d))
+    q = np.empty((m, d))
     for _ in range(sweeps):
         precision = 1 / (np.trace(C) / d + variance)
         mean = precision @ observed / precision.sum()

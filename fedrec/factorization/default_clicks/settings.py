@@ -20,7 +20,8 @@ LEAST_STEP = 0.15
 MOST_TASTES = 4000
 """Items of a taste Gram that steps follow: amazon-book at epsilon 20 had validation NDCG@20 .097,
 .102, .097 with 1,474, 4,000, 6,000."""
-FEW_ITEMS, MOST_COUNTS = 100.0, 0.35
+FEW_ITEMS = 100.0
+MOST_COUNTS = 0.35
 """Items that a Gram of all that counts leave reaches, up to which counts get the largest share;
 beyond, it falls with the cube of them, until other terms say more.
 
@@ -82,10 +83,8 @@ def settings_for(guarantee: Guarantee, *, users: int, items: int) -> ClickSettin
     mu = min(exact, 50.0)  # beyond, nothing changes: noise is no longer what limits
     signal = 10 * mu * users / items
     x = math.log(signal / 2.2)
-    counts, tastes = (
-        float(np.clip(0.2 - 0.08 * x, 0.05, 0.25)),
-        float(np.clip(0.42 - 0.07 * x, 0.35, 0.45)),
-    )
+    counts = float(np.clip(0.2 - 0.08 * x, 0.05, 0.25))
+    tastes = float(np.clip(0.42 - 0.07 * x, 0.35, 0.45))
     gram_exponent = float(np.clip(0.1 * x, 0, 0.25))
 
     def gram(share: float) -> float:
@@ -99,7 +98,8 @@ def settings_for(guarantee: Guarantee, *, users: int, items: int) -> ClickSettin
     counts += told * (0.1 - counts)
     more = max(counts, MOST_COUNTS * min(1.0, (FEW_ITEMS / large) ** 3))
     left = (1 - more) / (1 - counts)
-    counts, tastes = more, tastes * left
+    counts = more
+    tastes = tastes * left
     rest = 1 - counts - tastes
     few = max(1, round(rest / LEAST_STEP)) if mu < 50 else 8
     steps = 1.1 ** np.arange(
@@ -125,10 +125,8 @@ def settings_for(guarantee: Guarantee, *, users: int, items: int) -> ClickSettin
 def default_settings(guarantee: Guarantee, *, users: int, items: int) -> ClickSettings:
     """Settings as `settings_for` chooses them; where counts say that no Gram will tell anything,
     they get the whole budget."""
-    chosen, mu = (
-        settings_for(guarantee, users=users, items=items),
-        mu_for(guarantee.epsilon, guarantee.delta),
-    )
+    chosen = settings_for(guarantee, users=users, items=items)
+    mu = mu_for(guarantee.epsilon, guarantee.delta)
     return replace(
         chosen, reached=reached(users=users, noise_std=1 / (mu * math.sqrt(1 - chosen.counts)))
     )

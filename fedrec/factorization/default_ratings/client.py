@@ -59,11 +59,9 @@ def posterior_means(
     t, which is the same.
     """
     few = np.diff(mine.user_ptr) < phi.shape[1]
-    w, short, long = (
-        np.zeros((mine.num_users, phi.shape[1])),
-        np.flatnonzero(few),
-        np.flatnonzero(~few),
-    )
+    w = np.zeros((mine.num_users, phi.shape[1]))
+    short = np.flatnonzero(few)
+    long = np.flatnonzero(~few)
     map_ranges(
         lambda start, stop: _solve_among_items(
             short[start:stop], mine.user_ptr, mine.items, phi, targets, variance, w
@@ -71,7 +69,8 @@ def posterior_means(
         len(short),
     )
     if len(long):
-        theirs, events = mine.users_subset(long), np.repeat(~few, np.diff(mine.user_ptr))
+        theirs = mine.users_subset(long)
+        events = np.repeat(~few, np.diff(mine.user_ptr))
         w[long] = solve_users(
             theirs, phi, ridge=1.0, targets=targets[events], weights=1 / variance[theirs.items]
         )
@@ -93,9 +92,12 @@ def _solve_among_items(
     for k in users:
         first = user_ptr[k]
         n = user_ptr[k + 1] - first
-        X, L, a = np.empty((n, phi.shape[1])), np.empty((n, n)), np.empty(n)
+        X = np.empty((n, phi.shape[1]))
+        L = np.empty((n, n))
+        a = np.empty(n)
         for e in range(n):
-            X[e], a[e] = phi[items[first + e]], targets[first + e]
+            X[e] = phi[items[first + e]]
+            a[e] = targets[first + e]
         for e in range(n):
             for f in range(e + 1):
                 total = 0.0
@@ -136,11 +138,13 @@ def report_counts(question: Question, mine: Interactions) -> Reports:
 def report_biases(question: Question, mine: Interactions) -> Reports:
     """Blocks "residuals", omega x, and "weights", omega kappa, for ratings x from which the user
     took its own shrunk mean."""
-    omega, kappa = np.asarray(question.public["omega"], np.float64), float(question.public["kappa"])
+    omega = np.asarray(question.public["omega"], np.float64)
+    kappa = float(question.public["kappa"])
     x = scaled(mine) - float(question.public["mean"])
     own = segments.sums(mine.user_ptr, x) / (np.diff(mine.user_ptr) + PRIOR_RATINGS)
     x = x - np.repeat(own, np.diff(mine.user_ptr))
-    w, one = omega[mine.items], np.ones((mine.num_users, 1))
+    w = omega[mine.items]
+    one = np.ones((mine.num_users, 1))
     return bounded(
         mine.user_ptr,
         mine.items,
@@ -153,14 +157,13 @@ def report_tastes(question: Question, mine: Interactions) -> Reports:
     """Block "tastes": z z' with z the weighted residuals on the items asked for, scaled to norm 1.
 
     It needs no item to be named."""
-    omega, columns = (
-        np.asarray(question.public["omega"], np.float64),
-        np.asarray(question.public["items"], np.int64),
-    )
+    omega = np.asarray(question.public["omega"], np.float64)
+    columns = np.asarray(question.public["items"], np.int64)
     place = np.full(mine.num_items, -1)
     place[columns] = np.arange(len(columns))
     residuals = omega[mine.items] * _residuals(question, mine)
-    z, asked = np.zeros((mine.num_users, len(columns))), place[mine.items] >= 0
+    z = np.zeros((mine.num_users, len(columns)))
+    asked = place[mine.items] >= 0
     z[mine.users[asked], place[mine.items[asked]]] = residuals[asked]
     return bounded(
         np.zeros_like(mine.user_ptr),
@@ -178,13 +181,14 @@ def report_steps(question: Question, mine: Interactions) -> Reports:
     ratings: see `step_scales`.
     """
     public = {name: np.asarray(question.public[name], np.float64) for name in ("omega", "variance")}
-    alpha, energy = float(question.public["alpha"]), float(question.public["scales_energy"])
-    n, d, spec = np.diff(mine.user_ptr), int(question.public["width"]), question.blocks[0]
+    alpha = float(question.public["alpha"])
+    energy = float(question.public["scales_energy"])
+    n = np.diff(mine.user_ptr)
+    d = int(question.public["width"])
+    spec = question.blocks[0]
     phi, *seen = _model(question, mine)
-    fit, owners = (
-        cross_fit(mine, phi, *seen, width=d, folds=spec.folds),
-        spec.owners(mine.user_ptr, mine.items),
-    )
+    fit = cross_fit(mine, phi, *seen, width=d, folds=spec.folds)
+    owners = spec.owners(mine.user_ptr, mine.items)
     plain = cross_fit(mine, phi[:, :1], *seen, width=0, folds=spec.folds).residuals
     coefficients = public["omega"][mine.items] * fit.residuals
     vectors = np.column_stack([np.full(len(fit.vectors), alpha), fit.vectors])
@@ -261,7 +265,8 @@ def _residuals(question: Question, mine: Interactions) -> Float64s:
 
 def event_products(mine: Interactions, w: Float64s, phi: Float64s) -> Float64s:
     """(n,) w_u . phi_j of every event, in blocks of bounded memory."""
-    out, users = np.empty(len(mine)), mine.users
+    out = np.empty(len(mine))
+    users = mine.users
     for start in range(0, len(mine), 1 << 17):
         part = slice(start, start + (1 << 17))
         out[part] = segments.row_products(w[users[part]], phi[mine.items[part]])

@@ -67,7 +67,8 @@ def cross_fit(
     Raises ValueError where the arrays do not have these shapes, width is not in 0..D or folds below
     1: compiled code looks at no bounds.
     """
-    n, m = len(mine), mine.num_items
+    n = len(mine)
+    m = mine.num_items
     if (
         phi.ndim != 2
         or len(phi) != m
@@ -82,7 +83,8 @@ def cross_fit(
     if folds < 1:
         raise ValueError(f"items fall into one fold or more, found {folds}")
     found = CrossFit(np.empty(n), np.zeros((mine.num_users * folds, width)), np.empty(n))
-    padded, directions = np.asarray(pad_columns(phi, np.float64), np.float64), phi.shape[1]
+    padded = np.asarray(pad_columns(phi, np.float64), np.float64)
+    directions = phi.shape[1]
     known = targets, variance
     filled = found.residuals, found.vectors, found.noise_share
     map_ranges(
@@ -131,7 +133,10 @@ def _rows_times(X: Float64s, S: Float64s) -> Float64s:
     out = np.zeros((n, W))
     for e in range(n):
         for c in range(0, W, 4):
-            p, q, r, s = X[e, c], X[e, c + 1], X[e, c + 2], X[e, c + 3]
+            p = X[e, c]
+            q = X[e, c + 1]
+            r = X[e, c + 2]
+            s = X[e, c + 3]
             for i in range(W):
                 out[e, i] += (p * S[c, i] + q * S[c + 1, i]) + (r * S[c + 2, i] + s * S[c + 3, i])
     return out
@@ -141,7 +146,9 @@ def _rows_times(X: Float64s, S: Float64s) -> Float64s:
 def _precision(X: Float64s, t: Float64s, v: Float64s) -> tuple[Float64s, Float64s]:
     """sum phi phi' / v and sum phi t / v."""
     n, W = X.shape
-    A, b, weighted = np.zeros((W, W)), np.zeros(W), np.empty((EVENTS, W))
+    A = np.zeros((W, W))
+    b = np.zeros(W)
+    weighted = np.empty((EVENTS, W))
     for start in range(0, n, EVENTS):
         taken = min(EVENTS, n - start)
         for e in range(taken):
@@ -175,14 +182,18 @@ def _among_directions(
         n = len(mine)
         if not n:
             continue
-        X_F, t_F, v_F = X[mine], t[mine], v[mine]
+        X_F = X[mine]
+        t_F = t[mine]
+        v_F = v[mine]
         if n > D:  # solved again without the fold: D^3 where Woodbury takes n^3
             A_F, b_F = _precision(X_F, t_F, v_F)
             S_F = _inverse(np.eye(D) + (A - A_F))
-            w_F, SX = _times(S_F, b - b_F), _rows_times(X_F, S_F)
+            w_F = _times(S_F, b - b_F)
+            SX = _rows_times(X_F, S_F)
             vectors[k] = w_F[:d]
             for a in range(n):
-                predicted, spread = 0.0, 0.0
+                predicted = 0.0
+                spread = 0.0
                 for c in range(D):
                     predicted += w_F[c] * X_F[a, c]
                     spread += SX[a, c] * X_F[a, c]
@@ -190,7 +201,8 @@ def _among_directions(
                 noise_share[mine[a]] = v_F[a] / (v_F[a] + spread)
             continue
         SX = _rows_times(X_F, S)
-        M, misfit = np.empty((n, n)), t_F.copy()
+        M = np.empty((n, n))
+        misfit = t_F.copy()
         for a in range(n):
             for e in range(a + 1):
                 total = 0.0
@@ -268,16 +280,17 @@ def _cross_fit_range(
     noise_share: Float64s,
 ) -> None:
     for k in range(first, last):
-        a, b = user_ptr[k], user_ptr[k + 1]
-        X, t, v, fold = (
-            np.empty((b - a, phi.shape[1])),
-            targets[a:b],
-            np.empty(b - a),
-            np.empty(b - a, np.int64),
-        )
+        a = user_ptr[k]
+        b = user_ptr[k + 1]
+        X = np.empty((b - a, phi.shape[1]))
+        t = targets[a:b]
+        v = np.empty(b - a)
+        fold = np.empty(b - a, np.int64)
         for e in range(b - a):
             j = items[a + e]
-            X[e], v[e], fold[e] = phi[j], variance[j], j % folds
+            X[e] = phi[j]
+            v[e] = variance[j]
+            fold[e] = j % folds
         mine = vectors[k * folds : (k + 1) * folds]
         if b - a < directions:
             _among_items(X, t, v, fold, residuals[a:b], mine, noise_share[a:b])

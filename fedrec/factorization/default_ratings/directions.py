@@ -27,7 +27,8 @@ items that nobody rated. Validation RMSE, over items and over ratings (means of 
 one split of MovieLens 1M): planted, 1,000 users x 3,000 items at epsilon 1 .8582, .8496, 2,000 x
 1,000 at .5 .8416, .8335; MovieLens 100K at .5 .9782, .9772; MovieLens 1M at .5 .9042, .9041.
 """
-DIRECTIONS_TOLD, FOR_BIASES = 2.0, 2.0
+DIRECTIONS_TOLD = 2.0
+FOR_BIASES = 2.0
 """Directions that carry deviations, for each square root of an item's ratings beyond so many, on
 average.
 
@@ -93,12 +94,14 @@ def taste_directions(
     omega (K,); std: of the noise. counts: (m,). energy: mean square of all directions together.
     """
     popular = most_rated(counts, len(omega))
-    K, d = len(popular), min(width, len(popular))
+    K = len(popular)
+    d = min(width, len(popular))
     gram = np.zeros((K, K))
     gram[np.triu_indices(K)] = packed
     gram = np.triu(gram, 1) + np.triu(gram, 1).T  # the diagonal is each item's own noise
     values, vectors = np.linalg.eigh(gram)
-    values, vectors = values[::-1][:d], vectors[:, ::-1][:, :d]
+    values = values[::-1][:d]
+    vectors = vectors[:, ::-1][:, :d]
     edge = math.sqrt(2 * K) * std + 1e-9
     gain = np.maximum(values - edge**2 / np.maximum(values, edge), 0) + 1e-3 * edge
     tastes = np.zeros((len(counts), d))

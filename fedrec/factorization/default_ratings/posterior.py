@@ -15,7 +15,8 @@ from fedrec.arrays import Float64s
 from fedrec.factorization.empirical_bayes import USUAL_BIASES, ItemPosterior
 from fedrec.federation.rounds import State
 
-USUAL_DEVIATIONS, FEW_DIRECTIONS = 0.18, 9
+USUAL_DEVIATIONS = 0.18
+FEW_DIRECTIONS = 9
 """Mean square of an item's deviations in all directions together, as long as noise hides them,
 shared by so many directions or more."""
 OWN_MEAN_DEVIATIONS = 0.25
@@ -40,14 +41,14 @@ def remembered(
 ) -> tuple[Float64s, Float64s]:
     """Average of a step's (m, d + 1) with what earlier rounds observed, which counts `memory` times
     as much; and the precision of it."""
-    old, weight = np.zeros_like(observed), np.zeros_like(precision)
+    old = np.zeros_like(observed)
+    weight = np.zeros_like(precision)
     if "observed" in state:
-        old, weight = _floats(state, "observed"), memory * _floats(state, "precision")
+        old = _floats(state, "observed")
+        weight = memory * _floats(state, "precision")
     elif "bias_observed" in state:  # the biases of round 1 are an observation too
-        old[:, 0], weight[:, 0] = (
-            _floats(state, "bias_observed"),
-            1 / _floats(state, "bias_variance"),
-        )
+        old[:, 0] = _floats(state, "bias_observed")
+        weight[:, 0] = 1 / _floats(state, "bias_variance")
     return (weight * old + precision * observed) / (weight + precision), weight + precision
 
 
@@ -65,7 +66,8 @@ def shrunk(
 
     read: `empirical_bayes.regress`, or what stands in for it.
     """
-    log_count, start = _floats(state, "log_count"), _floats(state, "public_phi")
+    log_count = _floats(state, "log_count")
+    start = _floats(state, "public_phi")
     features = np.column_stack([3 * start[:, :24], 0.3 * log_count, np.full(len(log_count), 0.3)])
     bias = read(
         observed[:, 0],
@@ -74,7 +76,8 @@ def shrunk(
         sweeps=8,
         start=USUAL_BIASES,
     )
-    phi, variances = _floats(state, "phi").copy(), np.zeros_like(observed)
+    phi = _floats(state, "phi").copy()
+    variances = np.zeros_like(observed)
     if "variances" in state:
         earlier = _floats(state, "variances")
         variances = np.zeros((len(earlier), max(earlier.shape[1], observed.shape[1])))

@@ -77,7 +77,8 @@ five, one split), .865 and .858, .850 and .844 (two, another). Weights of .2 to 
 most. NDCG@20 of lists changes by less than draws of noise do: .152 and .151, .200 and .198 on
 MovieLens 1M.
 """
-NOISE_STD, SLOPE_STD = 0.25, 0.5
+NOISE_STD = 0.25
+SLOPE_STD = 0.5
 """How far the noise's variance may be from `DefaultSettings.noise`, and the slope of what tastes
 add from 1, before any release."""
 
@@ -139,13 +140,15 @@ class DefaultRecipe:
         """The model after any round; before the first biases it knows the mean at most."""
         m = self.facts.num_items
         if "phi" not in state:
-            nothing, mean = np.zeros((m, 1)), float(state.get("mean", 0.0))
+            nothing = np.zeros((m, 1))
+            mean = float(state.get("mean", 0.0))
             model = DefaultModel(
                 nothing, np.zeros(m), np.zeros(m), mean, self._noise(state), self.facts.value_range
             )
         else:
             phi = np.column_stack([_floats(state, "phi"), _floats(state, "rest")])
-            bias, variance = _floats(state, "bias"), _floats(state, "variance")
+            bias = _floats(state, "bias")
+            variance = _floats(state, "variance")
             model = DefaultModel(
                 phi,
                 bias,
@@ -210,11 +213,10 @@ class DefaultRecipe:
         """Counts by empirical Bayes, in units where a user weighs 1 / sqrt(n_u) on each of its
         items."""
         energy = self.settings.mean_energy
-        unit, std = math.sqrt(1 - energy), answer.noise_std["counts"] / math.sqrt(1 - energy)
-        noisy, content = (
-            answer.values["counts"][:, 0] / unit,
-            None if self.content is None else self.content[:, :60],
-        )
+        unit = math.sqrt(1 - energy)
+        std = answer.noise_std["counts"] / math.sqrt(1 - energy)
+        noisy = answer.values["counts"][:, 0] / unit
+        content = None if self.content is None else self.content[:, :60]
         if "people_counts" in state:
             c = (
                 expected_counts(
@@ -253,9 +255,12 @@ class DefaultRecipe:
     def _learn_biases(self, state: State, answer: Release) -> Arrays:
         """An item's total weight from its own column and from what the counts predict; then its
         bias, shrunk towards its features."""
-        std, kappa = answer.noise_std["weights"], self.settings.kappa
-        c, omega = _floats(state, "counts"), self._omega(state, "biases")
-        seen, expected = answer.values["weights"][:, 0] / kappa, omega * c
+        std = answer.noise_std["weights"]
+        kappa = self.settings.kappa
+        c = _floats(state, "counts")
+        omega = self._omega(state, "biases")
+        seen = answer.values["weights"][:, 0] / kappa
+        expected = omega * c
         ratio = max(float(seen @ expected) / float(expected @ expected), 1e-3)
         expected = expected * ratio
         expected_variance = (omega * ratio * float(state["counts_std"])) ** 2 * 0.6 + (
@@ -312,11 +317,10 @@ class DefaultRecipe:
 
     def _learn_pairs(self, state: State, answer: Release) -> Arrays:
         """EASE of the denoised Gram: whoever rates one item rates which others."""
-        head, std = np.asarray(self._ask_pairs(state)["items"], np.int64), answer.noise_std["pairs"]
-        gram, rated = (
-            (answer.values["pairs"] + answer.values["pairs"].T) / 2,
-            _floats(state, "counts")[head],
-        )
+        head = np.asarray(self._ask_pairs(state)["items"], np.int64)
+        std = answer.noise_std["pairs"]
+        gram = (answer.values["pairs"] + answer.values["pairs"].T) / 2
+        rated = _floats(state, "counts")[head]
         if not stands_out(gram, noise_std=std):
             return {}  # nothing stands out of the noise: counts and predictions order lists
         diagonal = denoised_diagonal(np.diag(gram), noise_std=std, expected=rated)
@@ -402,7 +406,9 @@ class DefaultRecipe:
         """Before the step's release: what the model and earlier releases expect."""
         known = self._known(state)
         stds = float(state.get("noise_std", NOISE_STD)), float(state.get("slope_std", SLOPE_STD))
-        sizes, alpha, added = _SIZES, self.settings.alpha, self._added(state, known)
+        sizes = _SIZES
+        alpha = self.settings.alpha
+        added = self._added(state, known)
         return StepScales.expected(
             self._noise(state),
             known[: self._width(state)],
@@ -428,14 +434,16 @@ class DefaultRecipe:
         of the direction's variance that its ratings leave open. Predictions change twice as fast as
         a step expects where S = 1: it goes 1 / (2 S) of the way there.
         """
-        name, d, alpha = self._rounds[int(state["round"])], self._width(state), self.settings.alpha
-        phi, start, c = (
-            _floats(state, "phi"),
-            _floats(state, "public_phi"),
-            _floats(state, "counts"),
-        )
-        omega, std = self._omega(state, name), answer.noise_std[name]
-        block, energy = name.replace("step", "scales"), self.settings.scales_energy
+        name = self._rounds[int(state["round"])]
+        d = self._width(state)
+        alpha = self.settings.alpha
+        phi = _floats(state, "phi")
+        start = _floats(state, "public_phi")
+        c = _floats(state, "counts")
+        omega = self._omega(state, name)
+        std = answer.noise_std[name]
+        block = name.replace("step", "scales")
+        energy = self.settings.scales_energy
         expected = self._expected_scales(state)
         scales = expected.after(
             answer, block, units=default_client.units_of(state, d), energy=energy
@@ -481,8 +489,10 @@ class DefaultRecipe:
     def _known(self, state: State) -> Float64s:
         """(D,) variance of w's coordinates that devices know: 1 less the diagonal of the average of
         (I + n/noise E[phi phi'])^-1 over the sizes n of ratings' users."""
-        phi, c = _floats(state, "phi"), _floats(state, "counts")
-        gram, n = (phi * (c / c.sum())[:, None]).T @ phi, self._ratings_per_user(c)
+        phi = _floats(state, "phi")
+        c = _floats(state, "counts")
+        gram = (phi * (c / c.sum())[:, None]).T @ phi
+        n = self._ratings_per_user(c)
         # reports of norm 1: ratings count 1 / sqrt(n)
         weights = [(size, share * math.sqrt(size)) for size, share in _SIZES]
         total = sum(weight for _, weight in weights)

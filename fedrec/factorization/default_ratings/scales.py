@@ -100,7 +100,8 @@ class StepScales:
     def units(self) -> dict[str, float]:
         """What the device divides its averages by (`default_client.UNITS`), so that most users'
         vectors are shorter than 1."""
-        added, known = _ADDED * self.added, 2 * float(np.linalg.norm(self.known))
+        added = _ADDED * self.added
+        known = 2 * float(np.linalg.norm(self.known))
         lengths = 1.0, 3 * self.ratio, 3 * self.residual, 2 * self.noise, added, added, known
         return {name: _LENGTH * length for name, length in zip(UNITS, lengths, strict=True)}
 
@@ -120,10 +121,8 @@ class StepScales:
         users, _ = _posterior(sums[0], stds[0], self.users, 0.2 * self.users)
         users = max(users, 0.1 * self.users)
         # users differ: a mean of squares over so many of them has this error besides the noise
-        means, stds = (
-            sums[1:] / users,
-            np.hypot(stds[1:] / users, math.sqrt(2 / users) * self._sizes),
-        )
+        means = sums[1:] / users
+        stds = np.hypot(stds[1:] / users, math.sqrt(2 / users) * self._sizes)
         ratio, _ = _posterior(means[0], stds[0], self.ratio, _TRUST * self.ratio)
         residual, _ = _posterior(means[1], stds[1], self.residual, _TRUST * self.residual)
         excess, noise_std = _posterior(means[2], stds[2], 0.0, self.noise_std)
@@ -165,7 +164,8 @@ def _posterior(observed: float, std: float, expected: float, trust: float) -> tu
     return expected + gain * (observed - expected), math.sqrt(gain) * std
 
 
-_NARROWEST, _WIDEST = 0.05, 4.0
+_NARROWEST = 0.05
+_WIDEST = 4.0
 """Of a variance, in one step: a release of few users may say anything."""
 _DAMPING = 0.5
 """Of an M-step, on a logarithmic scale: item vectors move in the same step, and early ones make

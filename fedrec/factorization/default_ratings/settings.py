@@ -15,7 +15,8 @@ from fedrec.privacy.guarantee import Guarantee
 
 USERS_A_DIRECTION = 40
 """Fewer users than this a direction leave too few tastes to tell a direction from them."""
-PAIRS, BLEND = 0.08, 0.8
+PAIRS = 0.08
+BLEND = 0.8
 """Of the Gram of pairs: its share of mu^2, and its weight in lists.
 
 Validation NDCG@20 of MovieLens with shares of .05, .08, .1 and .15 (one split of 1M, means of three
@@ -25,7 +26,8 @@ of 100K): 1M at epsilon 1 .136, .139, .144, .151, at 5 .182, .188, .194, .198, a
 at 5 .001 higher with .15 than with .08. All of the weight is 1% better, half of it 7% worse; .8
 leaves something to what people like.
 """
-MOST_COUNTS, MOST_BIASES = 0.2, 0.2
+MOST_COUNTS = 0.2
+MOST_BIASES = 0.2
 """Shares of mu^2 that counts and biases get where noise is largest.
 
 Steps observe biases too, and know own means better by then. Validation RMSE with .27, .5 and two

@@ -82,10 +82,8 @@ def feature_rows(
     features: PublicFeatures | None, num_items: int, settings: EncoderSettings
 ) -> sparse.csr_matrix:
     """X (m, P), public: an item's bags, scaled together to norm 1, its own entry, and a one."""
-    own, ones = (
-        sparse.csr_matrix(sparse.identity(num_items)),
-        sparse.csr_matrix(np.ones((num_items, 1))),
-    )
+    own = sparse.csr_matrix(sparse.identity(num_items))
+    ones = sparse.csr_matrix(np.ones((num_items, 1)))
     if features is None or not features.bags:
         return sorted_rows(sparse.csr_matrix(sparse.hstack([own, ones])))
     bags = _bags_of(encoder.prepare(features), settings)
@@ -124,7 +122,8 @@ class EncoderDescent:
 
     def begin(self) -> State:
         """A random E of small vectors, from the run's seed, without biases."""
-        P, d = self.rows.shape[1], self.plain.settings.dimension
+        P = self.rows.shape[1]
+        d = self.plain.settings.dimension
         E = np.zeros((P, d + 1))
         E[:, :d] = (
             self.plain.facts.streams.numpy("am-dpsgd-init").standard_normal((P, d))
@@ -138,18 +137,21 @@ class EncoderDescent:
         t = int(state["round"])
         if t == 0 or t > self.plain.settings.steps:
             return self.plain.ask(state)
-        name, X = f"gradient/{t - 1}", self.rows
+        name = f"gradient/{t - 1}"
+        X = self.rows
         gradient = block(name, "linear", rows=X.shape[1], width=self.plain.settings.dimension + 1)
         public = {key: state[key] for key in ("table", "solved_on", "mean")} | padded_rows(X)
         if self.settings.gradient_radius:
-            step, public = EXAMPLES, public | {"weights": state["weights"]}
+            step = EXAMPLES
+            public = public | {"weights": state["weights"]}
         else:
             step = "am-dpsgd/gradient"
         return Question(t, step, public, (ReleaseSpec(name, (gradient,)),))
 
     def tell(self, state: State, question: Question, answer: Release) -> State:
         """Counts and mean; then a step, and every T gradients users are solved anew."""
-        t, plain = int(state["round"]), self.plain.settings
+        t = int(state["round"])
+        plain = self.plain.settings
         if t == 0:
             return self._counted(state, answer)
         E = np.asarray(state["E"], np.float64) + plain.rate * self._direction(state, answer, t - 1)
@@ -175,7 +177,8 @@ class EncoderDescent:
     def _direction(self, state: State, answer: Release, s: int) -> Float64s:
         """(P, d + 1) g_p / (sum_j x_jp^2 count_j + ridge); as printed, Gamma_g g less the gradient
         of the ridge."""
-        found, plain = answer.values[f"gradient/{s}"], self.plain.settings
+        found = answer.values[f"gradient/{s}"]
+        plain = self.plain.settings
         if self.settings.gradient_radius:
             pulled = self.rows.T @ np.asarray(state["table"], np.float64)
             return np.asarray(self.settings.gradient_radius * found - plain.item_ridge * pulled)
@@ -236,8 +239,10 @@ def _residuals(
 ) -> tuple[Float64s, Float64s]:
     """e of every example from the newest table, and (u_k, 1) solved on an older one."""
     public = question.public
-    old, new = np.asarray(public["solved_on"], np.float64), np.asarray(public["table"], np.float64)
-    mean, V = float(public["mean"]), np.ascontiguousarray(old[:, :-1])
+    old = np.asarray(public["solved_on"], np.float64)
+    new = np.asarray(public["table"], np.float64)
+    mean = float(public["mean"])
+    V = np.ascontiguousarray(old[:, :-1])
     means, U, _ = solved(mine, V, old[:, -1], mean, settings.user_ridge, prior=settings.prior)
     extended = settings.extended(U)
     residuals = (
@@ -263,7 +268,8 @@ def _reported(
         )
         @ rows_of_question(question.public)
     )
-    ptr, features = gradient.indptr.astype(np.int64), gradient.indices.astype(np.int32)
+    ptr = gradient.indptr.astype(np.int64)
+    features = gradient.indices.astype(np.int32)
     blocks = [RealBlock(gradient.data, extended)]
     return bounded(ptr, features, blocks, question.releases, scaling=scaling)
 
@@ -275,21 +281,18 @@ def padded_rows(X: sparse.csr_matrix) -> dict[str, npt.NDArray[np.generic]]:
         np.arange(X.nnz) - np.repeat(X.indptr[:-1], lengths),
         np.repeat(np.arange(len(lengths)), lengths),
     )
-    features, values = (
-        np.zeros((len(lengths), int(lengths.max())), np.int32),
-        np.zeros((len(lengths), int(lengths.max()))),
-    )
-    features[places[1], places[0]], values[places[1], places[0]] = X.indices, X.data
+    features = np.zeros((len(lengths), int(lengths.max())), np.int32)
+    values = np.zeros((len(lengths), int(lengths.max())))
+    features[places[1], places[0]] = X.indices
+    values[places[1], places[0]] = X.data
     return {"bag_features": features, "bag_values": values, "num_features": np.array(X.shape[1])}
 
 
 def rows_of_question(public: Mapping[str, npt.NDArray[np.generic]]) -> sparse.csr_matrix:
     """X of a question. Raises ValueError where it names a feature that there is not."""
-    features, values, P = (
-        np.asarray(public["bag_features"]),
-        np.asarray(public["bag_values"], np.float64),
-        int(public["num_features"]),
-    )
+    features = np.asarray(public["bag_features"])
+    values = np.asarray(public["bag_values"], np.float64)
+    P = int(public["num_features"])
     if features.shape != values.shape or int(features.min()) < 0 or int(features.max()) >= P:
         raise ValueError(
             f"bags of shape {features.shape} and {values.shape} do not name {P} features"

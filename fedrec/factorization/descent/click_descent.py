@@ -47,7 +47,8 @@ from fedrec.privacy.clipping import clip_rows
 
 CLICK_WEIGHT = 10.0
 """alpha."""
-_COUNT_SHARE, _GRAMIAN_SHARE = 0.06, 0.3
+_COUNT_SHARE = 0.06
+_GRAMIAN_SHARE = 0.3
 
 
 @dataclass(frozen=True)
@@ -90,20 +91,23 @@ class ClickDescent:
 
     def begin(self) -> State:
         """A random E from the run's seed; rows of X of norm 1 then have vectors of norm 1."""
-        P, d = self.rows.shape[1], self.settings.dimension
+        P = self.rows.shape[1]
+        d = self.settings.dimension
         E = self.facts.streams.numpy("click-descent-init").standard_normal((P, d)) / math.sqrt(d)
         table = self.rows @ E
         return {"E": E, "table": table, "solved_on": table, "round": np.array(0)}
 
     def ask(self, state: State) -> Question | None:
         """Counts first, then one question per gradient."""
-        t, d = int(state["round"]), self.settings.dimension
+        t = int(state["round"])
+        d = self.settings.dimension
         if t == 0:
             counts = block("counts", "linear", rows=self.facts.num_items, width=1)
             return Question(0, "click-descent/counts", {}, (ReleaseSpec("counts", (counts,)),))
         if t > self.settings.steps:
             return None
-        own, all_items = f"gradient/{t - 1}", f"gramian/{t - 1}"
+        own = f"gradient/{t - 1}"
+        all_items = f"gramian/{t - 1}"
         releases = (
             ReleaseSpec(own, (block(own, "linear", rows=self.rows.shape[1], width=d),)),
             ReleaseSpec(all_items, (block(all_items, "outer", rows=1, width=d),), isometric=False),
@@ -114,7 +118,8 @@ class ClickDescent:
     def tell(self, state: State, question: Question, answer: Release) -> State:
         """omega from the counts; then E_p += rate g_p over the curvature of p. Every T gradients
         users are solved anew."""
-        t, chosen = int(state["round"]), self.settings
+        t = int(state["round"])
+        chosen = self.settings
         if t == 0:
             counts = np.maximum(answer.values["counts"][:, 0], 0.0)
             omega = weights.tail_weights(
@@ -122,7 +127,8 @@ class ClickDescent:
             )
             return {**state, "counts": counts, "weights": omega, "round": np.array(1)}
         omega = np.asarray(state["weights"], np.float64)
-        own, gramian = f"gradient/{t - 1}", self._gramian(answer, t - 1)
+        own = f"gradient/{t - 1}"
+        gramian = self._gramian(answer, t - 1)
         table = np.asarray(state["table"], np.float64)
         gradient = answer.values[own] - self.rows.T @ (omega[:, None] * (table @ gramian))
         of_items = omega * (
@@ -181,7 +187,8 @@ def _report_gradient(
         )
         @ rows_of_question(public)
     )
-    ptr, features = gradient.indptr.astype(np.int64), gradient.indices.astype(np.int32)
+    ptr = gradient.indptr.astype(np.int64)
+    features = gradient.indices.astype(np.int32)
     norms = np.sqrt(segments.squares(ptr, gradient.data)) * np.linalg.norm(U, axis=1)
     c = 1 / np.where(norms > 0, norms, np.inf)
     shared = clip_rows(np.sqrt(c)[:, None] * U, radius=settings.radius).rows / settings.radius

@@ -38,7 +38,8 @@ from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.clipping import clip_values
 
-_COUNT_SHARE, _MEAN_SHARE = 0.06, 0.005
+_COUNT_SHARE = 0.06
+_MEAN_SHARE = 0.005
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ class DescentRecipe:
 
     def begin(self) -> State:
         """Random item vectors from the run's seed, no biases."""
-        m, d = self.facts.num_items, self.settings.dimension
+        m = self.facts.num_items
+        d = self.settings.dimension
         V = (
             self.facts.streams.numpy("fast-dpmf-init").standard_normal((m, d))
             * self.settings.start_std
@@ -94,7 +96,8 @@ class DescentRecipe:
 
     def ask(self, state: State) -> Question | None:
         """Counts and mean first, then one question per step."""
-        t, m = int(state["round"]), self.facts.num_items
+        t = int(state["round"])
+        m = self.facts.num_items
         if t == 0:
             half = _half_range(self.facts.value_range)
             counts = block("counts", "linear", rows=m, width=1)
@@ -126,7 +129,8 @@ class DescentRecipe:
             / (np.asarray(state["counts"], np.float64) + ridge)[:, None]
         )
         V, bias = (np.asarray(state[key], np.float64) for key in ("V", "bias"))
-        V, bias = V + step[:, :-1], bias + step[:, -1] * self.settings.biases
+        V = V + step[:, :-1]
+        bias = bias + step[:, -1] * self.settings.biases
         return {
             **state,
             "V": V.astype(np.float32),
@@ -137,11 +141,9 @@ class DescentRecipe:
     def model(self, state: State) -> LocalStageModel:
         """V, b and the mean; a device does the rest."""
         mean = float(state["mean"]) if "mean" in state else sum(self.facts.value_range) / 2
-        V, bias, chosen = (
-            np.asarray(state["V"], np.float32),
-            np.asarray(state["bias"], np.float32),
-            self.settings,
-        )
+        V = np.asarray(state["V"], np.float32)
+        bias = np.asarray(state["bias"], np.float32)
+        chosen = self.settings
         return LocalStageModel.of(
             V, bias, offset=mean, user_ridge=chosen.user_ridge, prior=chosen.prior
         )
@@ -167,7 +169,8 @@ def client_steps(settings: DescentSettings) -> Mapping[str, ClientStep]:
 
 def _report_counts(question: Question, mine: Interactions) -> Reports:
     """1/sqrt(n_k) on each item; and the user's mean above mid-scale, at most half of it."""
-    n, half = np.diff(mine.user_ptr), _half_range(mine.value_range)
+    n = np.diff(mine.user_ptr)
+    half = _half_range(mine.value_range)
     totals = segments.sums(mine.user_ptr, np.asarray(mine.values, np.float64))
     means = np.where(n > 0, totals / np.maximum(n, 1) - sum(mine.value_range) / 2, 0.0)
     one = np.ones((mine.num_users, 1))

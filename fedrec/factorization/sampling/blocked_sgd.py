@@ -105,7 +105,9 @@ def _sort(
             b = stripe[k] * stripes + tier[items[e]]
             at = free[b]
             free[b] = at + 1
-            users[at], ranks[at], sorted_values[at] = k, rank[items[e]], values[e]
+            users[at] = k
+            ranks[at] = rank[items[e]]
+            sorted_values[at] = values[e]
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,8 @@ def settle(rows: Rows, diffusion: Diffusion) -> None:
     """Bring every row to the present, those that were met long ago too."""
     times, now, physics, key, rounds = rows.user_time, *_noise_state(rows, diffusion)[2:]
     for table, values, last in ((0, rows.U, times), (1, rows.V, rows.item_time)):
-        flat, width = values.reshape(-1), values.shape[1]
+        flat = values.reshape(-1)
+        width = values.shape[1]
 
         def kernel(
             first: int,
@@ -201,8 +204,11 @@ def settle(rows: Rows, diffusion: Diffusion) -> None:
 def products(rows: Rows, blocks: Blocks, users: Int32s, items: Int32s) -> Floats:
     """u_k . v_j of pairs (n,), in the rows' type: predictions of what `values` of the blocks
     were."""
-    ranks, out = blocks.item_rank[items], np.empty(len(users), rows.U.dtype)
-    U, V, width = rows.U.reshape(-1), rows.V.reshape(-1), rows.U.shape[1]
+    ranks = blocks.item_rank[items]
+    out = np.empty(len(users), rows.U.dtype)
+    U = rows.U.reshape(-1)
+    V = rows.V.reshape(-1)
+    width = rows.U.shape[1]
     map_ranges(
         lambda first, stop: _products(first, stop, users, ranks, U, V, width, out), len(users)
     )
@@ -246,7 +252,8 @@ def _catch_up(
     Padding stays at 0. physics: lambda, T, d."""
     elapsed = now - last[row]
     if elapsed > 0.0:
-        ridge, temperature = physics[0], physics[1]
+        ridge = physics[0]
+        temperature = physics[1]
         std = math.sqrt(-temperature * math.expm1(-4.0 * ridge * elapsed) / (2.0 * ridge))
         # compiled once, not for each type and table
         fill_normals(normals, width, key, np.int64(row), round, np.int64(table))
@@ -298,11 +305,15 @@ def _sweep(
     user_time: Float64s, item_time: Float64s, now: float, physics: Float64s, key: int, round: int,
 ) -> None:  # fmt: skip
     """The blocks of stripes [first, last) in one round; numbers: rate, keep, cap."""
-    keep, cap, end, diffusing = numbers[1], numbers[2], len(ranks) - 1, len(physics) > 0
+    keep = numbers[1]
+    cap = numbers[2]
+    end = len(ranks) - 1
+    diffusing = len(physics) > 0
     normals = np.empty(width, np.float32)
     for s in range(first, last):
         b = s * stripes + (s + turn) % stripes
-        k, rate = -1, numbers[0]
+        k = -1
+        rate = numbers[0]
         for e in range(starts[b], starts[b + 1]):
             if users[e] != k:
                 k = users[e]
@@ -313,7 +324,8 @@ def _sweep(
             prefetch(V, np.intp(ranks[min(e + AHEAD, end)]) * width, width)
             if diffusing:
                 _catch_up(V, j, width, item_time, now, physics, key, round, 1, normals)
-            at, beside = np.intp(k) * width, np.intp(j) * width
+            at = np.intp(k) * width
+            beside = np.intp(j) * width
             residual = values[e] - dot(U, at, V, beside, width)
             exchange(
                 U,

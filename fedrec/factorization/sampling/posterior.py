@@ -134,10 +134,8 @@ def sample(
     Every yield but the last is for watching (RMSE against time): releasing several states costs
     several times.
     """
-    rng, scaling = (
-        streams.numpy("posterior-init"),
-        Scaling.of(settings, epsilon, ratings.value_range),
-    )
+    rng = streams.numpy("posterior-init")
+    scaling = Scaling.of(settings, epsilon, ratings.value_range)
     kept = _trimmed(ratings, settings, streams)
     offset = sum(ratings.value_range) / 2
     values = np.asarray(kept.values, np.float64) - offset
@@ -150,7 +148,8 @@ def sample(
     )
     # a common direction for item biases to grow in: a start, free to move
     U[:, 0] += settings.prior_std
-    rows, weights = Rows.of(U, V, blocks), user_weights(ratings, settings)
+    rows = Rows.of(U, V, blocks)
+    weights = user_weights(ratings, settings)
     key = int.from_bytes(streams.key("posterior-noise")[:7], "little")
     diffusion = Diffusion(
         scaling.ridge, scaling.temperature if math.isfinite(epsilon) else 0.0, key

@@ -98,7 +98,8 @@ class BiasRecipe:
 
     def ask(self, state: State) -> Question | None:
         """The next round of the module's list."""
-        t, m = int(state["round"]), self.facts.num_items
+        t = int(state["round"])
+        m = self.facts.num_items
         if t > len(self.settings.residuals):
             return None
         if t == 0:
@@ -159,7 +160,9 @@ class BiasRecipe:
     def _learn_counts(self, answer: Release) -> Arrays:
         """Counts by empirical Bayes, in units where a user weighs 1 / sqrt(n_u) on each of its
         items; the mean over users."""
-        unit, m, n = math.sqrt(1 - MEAN), self.facts.num_items, self.facts.num_users
+        unit = math.sqrt(1 - MEAN)
+        m = self.facts.num_items
+        n = self.facts.num_users
         std = answer.noise_std["counts"]
         c = (
             denoise_counts(answer.values["counts"][:, 0] / unit, std=std / unit, features=None)
@@ -186,12 +189,11 @@ class BiasRecipe:
     def _learn_residuals(self, state: State, question: Question, answer: Release) -> Arrays:
         """Biases observed in this round and before, shrunk towards those of items as often rated;
         then the two variances."""
-        c, std = _floats(state, "counts"), answer.noise_std["residuals"]
+        c = _floats(state, "counts")
+        std = answer.noise_std["residuals"]
         weight = self._weights(state, question, answer)
-        now, before = (
-            1 / ((std / weight) ** 2 + UNSETTLED * 9.0**-question.round),
-            _floats(state, "precision"),
-        )
+        now = 1 / ((std / weight) ** 2 + UNSETTLED * 9.0**-question.round)
+        before = _floats(state, "precision")
         # a user's counts add up to the root of its ratings
         ratings = c * float(c.sum()) / self.facts.num_users
         observed = (
@@ -216,12 +218,11 @@ class BiasRecipe:
     def _weights(self, state: State, question: Question, answer: Release) -> Float64s:
         """(m,) sums of omega over reports' norms: of each item's own column and of what the counts
         predict, by their variances."""
-        kappa, omega, c = (
-            self.settings.kappa,
-            np.asarray(question.public["omega"], np.float64),
-            _floats(state, "counts"),
-        )
-        seen, expected = answer.values["weights"][:, 0] / kappa, omega * c
+        kappa = self.settings.kappa
+        omega = np.asarray(question.public["omega"], np.float64)
+        c = _floats(state, "counts")
+        seen = answer.values["weights"][:, 0] / kappa
+        expected = omega * c
         ratio = max(float(seen @ expected) / float(expected @ expected), 1e-3)
         expected = expected * ratio
         expected_variance = (omega * ratio * float(state["counts_std"])) ** 2 * 0.6 + (
@@ -236,10 +237,8 @@ class BiasRecipe:
     def _variances(self, state: State, answer: Release, spread: float) -> Arrays:
         """Variances of ratings about their expectation, given the `spread` of biases, and of users'
         own means; of all rounds so far."""
-        std, unit = (
-            answer.noise_std["moments"],
-            math.sqrt(MOMENTS / 3) * self.facts.num_users / LARGEST,
-        )
+        std = answer.noise_std["moments"]
+        unit = math.sqrt(MOMENTS / 3) * self.facts.num_users / LARGEST
         weight = 1 / (std**2 + 1e-9)
         mus = float(state["mus"]) + weight
         sums = (
@@ -266,14 +265,19 @@ def report_residuals(question: Question, mine: Interactions) -> Reports:
     whether n is 2 or more, and then their variance s^2 and (mean of the user - mean)^2 - s^2 / n,
     which neither n nor s biases.
     """
-    omega, kappa = np.asarray(question.public["omega"], np.float64), float(question.public["kappa"])
-    x, n = scaled(mine) - float(question.public["mean"]), np.diff(mine.user_ptr)
-    size, several, one = np.maximum(n, 1), (n >= 2).astype(np.float64), np.ones((mine.num_users, 1))
+    omega = np.asarray(question.public["omega"], np.float64)
+    kappa = float(question.public["kappa"])
+    x = scaled(mine) - float(question.public["mean"])
+    n = np.diff(mine.user_ptr)
+    size = np.maximum(n, 1)
+    several = (n >= 2).astype(np.float64)
+    one = np.ones((mine.num_users, 1))
     mean = segments.sums(mine.user_ptr, x) / size
     variance = segments.squares(mine.user_ptr, x - np.repeat(mean, n)) / np.maximum(n - 1, 1)
     moments = np.column_stack([several, several * variance, several * (mean**2 - variance / size)])
     moments = np.clip(moments, -LARGEST, LARGEST) / (math.sqrt(3) * LARGEST)
-    w, x = omega[mine.items], x - np.repeat(own_means(question.public, mine, x), n)
+    w = omega[mine.items]
+    x = x - np.repeat(own_means(question.public, mine, x), n)
     norms = np.sqrt(segments.squares(mine.user_ptr, w * np.sqrt(x**2 + kappa**2)) / (1 - MOMENTS))
     w = w / np.repeat(np.maximum(norms, 1e-300), n)
     blocks = [
@@ -288,10 +292,8 @@ def own_means(
     public: Mapping[str, npt.NDArray[np.generic]], mine: Interactions, x: Float64s
 ) -> Float64s:
     """(num_users,) posterior mean of c_u under the current biases; x (n,) ratings less the mean."""
-    bias, variance = (
-        np.asarray(public["bias"], np.float64),
-        np.asarray(public["variance"], np.float64),
-    )
+    bias = np.asarray(public["bias"], np.float64)
+    variance = np.asarray(public["variance"], np.float64)
     precision = 1 / (float(public["noise"]) + variance[mine.items])
     weighed = segments.sums(mine.user_ptr, precision * (x - bias[mine.items]))
     return np.asarray(

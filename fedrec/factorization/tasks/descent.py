@@ -97,7 +97,8 @@ class TaskDescent:
 
     def ask(self, state: State) -> Question | None:
         """Counts, then a gradient for every step."""
-        t, settings = int(state["round"]), self.settings
+        t = int(state["round"])
+        settings = self.settings
         if t == 0:
             return counts_question(self.num_tasks, settings.count_limit)
         if t > settings.steps:
@@ -113,14 +114,16 @@ class TaskDescent:
 
     def tell(self, state: State, question: Question, answer: Release) -> State:
         """l. 6: a step against the noisy gradient, then back into C."""
-        t, settings = int(state["round"]), self.settings
+        t = int(state["round"])
+        settings = self.settings
         if t == 0:
             return {
                 **state,
                 "round": np.array(1),
                 "counts": item_counts.at_least_one(answer.values["counts"][:, 0]),
             }
-        name, counts = f"gradient/{t - 1}", np.asarray(state["counts"], np.float64)
+        name = f"gradient/{t - 1}"
+        counts = np.asarray(state["counts"], np.float64)
         mass = counts * weights.task_weights(
             counts, mu=settings.mu, budget=1.0, num_users=self.num_users
         )
@@ -152,9 +155,11 @@ def client_steps(settings: TaskDescentSettings) -> Mapping[str, ClientStep]:
 
 def _report_gradient(question: Question, mine: TaskData, settings: TaskDescentSettings) -> Reports:
     """w_i g_i / Gamma of every task: one number for each beside the one vector x."""
-    labels, radius = mine.labels, settings.target_radius
+    labels = mine.labels
+    radius = settings.target_radius
     X = clip_rows(mine.features, radius=settings.feature_radius).rows
-    x, theta = X[labels.users], np.asarray(question.public["theta"], np.float64)[labels.items]
+    x = X[labels.users]
+    theta = np.asarray(question.public["theta"], np.float64)[labels.items]
     residual = (
         segments.row_products(x, theta)
         - clip_values(labels.values, low=-radius, high=radius).values

@@ -112,7 +112,8 @@ class TaskRidge:
             return counts_question(self.num_tasks, self.settings.count_limit)
         if t > 1:
             return None
-        m, d = self.num_tasks, self.settings.dimension
+        m = self.num_tasks
+        d = self.settings.dimension
         specs = (
             ReleaseSpec("gram", (block("gram", "outer", rows=m, width=d),)),
             ReleaseSpec("moment", (block("moment", "linear", rows=m, width=d),)),
@@ -127,7 +128,8 @@ class TaskRidge:
     def tell(self, state: State, question: Question, answer: Release) -> State:
         """Keep what was released, in the units of the data."""
         if question.round == 0:
-            noisy, std = answer.values["counts"][:, 0], answer.noise_std["counts"]
+            noisy = answer.values["counts"][:, 0]
+            std = answer.noise_std["counts"]
             return {"round": np.array(1), "counts": self.settings.counts(noisy, std)}
         settings = self.settings
         gram = answer.values["gram"] * settings.feature_radius**2
@@ -173,7 +175,8 @@ def report_counts(question: Question, mine: TaskData, limit: int) -> Reports:
 
 
 def _report_statistics(question: Question, mine: TaskData, settings: TaskRidgeSettings) -> Reports:
-    labels, radius = mine.labels, settings.target_radius
+    labels = mine.labels
+    radius = settings.target_radius
     # l. 2
     X = clip_rows(mine.features, radius=settings.feature_radius).rows / settings.feature_radius
     y = clip_values(labels.values, low=-radius, high=radius).values / radius

@@ -51,8 +51,11 @@ def train(
     from fedrec.news import reports_training
     from fedrec.news.reports_training import collected_arrays, collected_of
 
-    table, news, guarantee = topics_of(scenario, catalogue), scenario.news, promised(scenario)
-    plan, settings = plan_of(scenario), _report_settings(scenario)
+    table = topics_of(scenario, catalogue)
+    news = scenario.news
+    guarantee = promised(scenario)
+    plan = plan_of(scenario)
+    settings = _report_settings(scenario)
     # drawn once, whatever stops the training
     kept_reports = kept.once("reports", lambda: collected_arrays(fleet.reports(table, plan)))
     got = collected_of(
@@ -66,7 +69,8 @@ def train(
         for e in news.serving_epsilons
     ]
     levels = reports_training.NoiseLevels.of(got.coefficients.noise_std, serving)
-    streams, history = Streams(scenario.seed), news.history
+    streams = Streams(scenario.seed)
+    history = news.history
     fitted = reports_training.fit(
         got,
         table,
@@ -85,7 +89,8 @@ def train(
                 f"epoch {done.epoch}/{settings.epochs}: loss {done.loss:.4f}",
             )
             continue
-        B, answers = table.topics, len(got.users) / max(len(got.coefficients.values), 1)
+        B = table.topics
+        answers = len(got.users) / max(len(got.coefficients.values), 1)
         sent = (
             Sent(
                 "coefficients",
@@ -122,7 +127,8 @@ def _report_settings(scenario: NewsScenario) -> ReportModelSettings:
     function of epsilon alone."""
     from fedrec.news.report_model import ReportModelSettings
 
-    epsilon, news = scenario.privacy.epsilon, scenario.news
+    epsilon = scenario.privacy.epsilon
+    news = scenario.news
     speed = min(1.0, (epsilon / 5) ** 1.4)
     return ReportModelSettings(
         epochs=news.epochs or (8 if epsilon >= 3 else 4),

@@ -51,7 +51,8 @@ def steps_of(scenario: NewsScenario) -> Mapping[str, ClientStep]:
 
 def plan_of(scenario: NewsScenario) -> Plan:
     """Plan of all releases, for whoever aggregates."""
-    plan, privacy = central.plan_of(promised(scenario), settings_of(scenario)), scenario.privacy
+    plan = central.plan_of(promised(scenario), settings_of(scenario))
+    privacy = scenario.privacy
     return (
         plan
         if privacy.aggregation == "trusted"

@@ -28,7 +28,8 @@ def train(
     """See `news.central_encoder`."""
 
     def told(done: central.SummedDone[EncoderModel]) -> central.Told:
-        parameters, std = done.model.parameters, done.noise_stds[f"gradient/{done.rounds}"]
+        parameters = done.model.parameters
+        std = done.noise_stds[f"gradient/{done.rounds}"]
         words = "a gradient of the user encoder; bounded, summed with everybody's, then noised"
         return f"{len(parameters):,} numbers", words, std, {"parameters": parameters}
 
@@ -59,10 +60,8 @@ def steps_of(scenario: NewsScenario) -> Mapping[str, ClientStep]:
 
 def plan_of(scenario: NewsScenario) -> Plan:
     """Plan of all releases, for whoever aggregates."""
-    plan, privacy = (
-        encoder_plan.plan_of(promised(scenario), settings_of(scenario)),
-        scenario.privacy,
-    )
+    plan = encoder_plan.plan_of(promised(scenario), settings_of(scenario))
+    privacy = scenario.privacy
     return (
         plan
         if privacy.aggregation == "trusted"

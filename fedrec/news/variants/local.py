@@ -45,7 +45,8 @@ def randomised_devices(data: Impressions, scenario: NewsScenario, noise: DeviceN
         )
         return {"reported": told.reported, "null": told.null}
 
-    drawn, event = noise.kept.once("labels", draw), PureEvent("label", epsilon)
+    drawn = noise.kept.once("labels", draw)
+    event = PureEvent("label", epsilon)
     answers = LabelReports(data.candidate_ptr, drawn["reported"], drawn["null"], epsilon, event)
     return Devices.of(data, history=scenario.news.history, labels=answers)
 
@@ -55,7 +56,9 @@ def plan_of(scenario: NewsScenario, passes: int) -> attention.Plan:
 
     Laplace answers are pure, so their epsilons add up to the promised one; Gaussian ones compose
     exactly."""
-    whole, theta, padding = promised(scenario), scenario.news.clip or THETA, scenario.news.padding
+    whole = promised(scenario)
+    theta = scenario.news.clip or THETA
+    padding = scenario.news.padding
     if scenario.news.attention_noise == "laplace":
         return attention.laplace_plan(
             replace(whole, epsilon=whole.epsilon / passes), theta=theta, padding=padding

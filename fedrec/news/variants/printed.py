@@ -30,7 +30,8 @@ def device(scenario: NewsScenario, data: Impressions, passes: int, noise: Device
 
     plan: attention.Plan | None = None
     each = promised(scenario)
-    theta, padding = scenario.news.clip or THETA, scenario.news.padding
+    theta = scenario.news.clip or THETA
+    padding = scenario.news.padding
     if each.private and scenario.news.attention_noise == "laplace":
         plan = attention.laplace_plan_as_printed(
             each, theta=theta, basis=scenario.news.basis or BASIS, padding=padding
@@ -52,10 +53,8 @@ def as_printed_devices(data: Impressions, scenario: NewsScenario, *, noise: Devi
     from fedrec.news.local_update import Devices
 
     data = data.select(np.flatnonzero(np.diff(data.candidate_ptr) > NEGATIVES))
-    plain, epsilon = (
-        Devices.of(data, history=scenario.news.history, labels=None),
-        scenario.privacy.epsilon,
-    )
+    plain = Devices.of(data, history=scenario.news.history, labels=None)
+    epsilon = scenario.privacy.epsilon
     if not math.isfinite(epsilon):
         return plain
     places = np.zeros((len(data), NEGATIVES + 1), np.int64)

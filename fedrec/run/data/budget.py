@@ -110,7 +110,8 @@ class DataBudget:
 
     def spent(self) -> tuple[Spent, ...]:
         """By unit and neighbours, at the limit's delta."""
-        entries, found = self.entries(), list[Spent]()
+        entries = self.entries()
+        found = list[Spent]()
         for unit, neighbours in dict.fromkeys(
             (e.events[0].unit, e.events[0].neighbours) for e in entries
         ):
@@ -291,7 +292,8 @@ def _counted(trainings: int) -> str:
 def _content(
     number: int, time_s: float, training: str, noise: Noise, events: Sequence[Event]
 ) -> dict[str, Any]:
-    unit, neighbours = events[0].unit, events[0].neighbours
+    unit = events[0].unit
+    neighbours = events[0].neighbours
     if any((e.unit, e.neighbours) != (unit, neighbours) for e in events):
         raise ValueError("events of different units cannot be charged together")
     return {

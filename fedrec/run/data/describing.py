@@ -62,7 +62,8 @@ def _describe_news(scenario: Scenario) -> dict[str, Any]:
 
 def _describe_impressions(part: Impressions) -> dict[str, Any]:
     clicks = np.diff(np.concatenate([[0], np.cumsum(part.clicked)])[part.candidate_ptr])
-    shown, histories = np.diff(part.candidate_ptr), np.diff(part.history_ptr)
+    shown = np.diff(part.candidate_ptr)
+    histories = np.diff(part.history_ptr)
     medians = (
         {"median shown": float(np.median(shown)), "median history": float(np.median(histories))}
         if len(part)
@@ -75,10 +76,8 @@ def _describe_impressions(part: Impressions) -> dict[str, Any]:
 def _describe_events(scenario: DataScenario) -> dict[str, Any]:
     dataset = load_dataset(scenario)
     events = dataset.interactions
-    per_user, per_item = (
-        np.diff(events.user_ptr),
-        np.bincount(events.items, minlength=events.num_items),
-    )
+    per_user = np.diff(events.user_ptr)
+    per_item = np.bincount(events.items, minlength=events.num_items)
     return {
         "format": dataset.provenance.format,
         "kind": events.kind,

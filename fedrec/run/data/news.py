@@ -73,7 +73,8 @@ class NewsData:
 
     def sentence(self) -> str:
         """The same for a reader."""
-        train, test = self.log.train, self.log.test
+        train = self.log.train
+        test = self.log.test
         return (
             f"trained on {len(train):,} impressions of {train.num_users:,} users among "
             f"{len(self.news):,} items; "

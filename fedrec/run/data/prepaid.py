@@ -58,7 +58,8 @@ def _taken(budget: Path, folder: Path, right: Path) -> IO[str] | None:
         name = str(read_json(folder / KEPT)["right"])
     except (RunError, TypeError, KeyError):
         return None
-    before, file = _right(budget, name), None
+    before = _right(budget, name)
+    file = None
     if not re.fullmatch("[0-9a-f]{32}", name) or not before.exists():
         return None
     try:

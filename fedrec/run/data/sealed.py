@@ -43,7 +43,8 @@ class SealedSplit:
     """Train and validation until `open`; test after it."""
 
     def __init__(self, split: Split) -> None:
-        self._split, self._opened = split, False
+        self._split = split
+        self._opened = False
 
     @property
     def train(self) -> Interactions:
@@ -59,7 +60,8 @@ class SealedSplit:
         """The split with its test events, for the finished model of these arrays.
 
         Raises LeakageError the second time."""
-        split, self._opened = self._before("test"), True
+        split = self._before("test")
+        self._opened = True
         return Opened(split, _digest(model))
 
     def again(self) -> SealedSplit:

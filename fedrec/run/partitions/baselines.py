@@ -20,7 +20,9 @@ from fedrec.run.partitions.parts import PartSplit
 from fedrec.run.partitions.protocol import Engine, Told, on_grid
 
 _BITS = 20
-RIDGE, DAMPING, SWEEPS = 5.0, 5.0, 10
+RIDGE = 5.0
+DAMPING = 5.0
+SWEEPS = 10
 """As in `evaluation.baselines`."""
 
 
@@ -59,9 +61,11 @@ class CountTask:
 
     def map(self, part: PartSplit) -> Sizes:
         """See `protocol.Task`."""
-        split, train = part.split, part.split.train
+        split = part.split
+        train = part.split.train
         able = int(np.count_nonzero(np.diff(split.test.targets.user_ptr)))
-        validation, test = len(split.validation.targets), len(split.test.targets)
+        validation = len(split.validation.targets)
+        test = len(split.test.targets)
         counts = np.bincount(train.items, minlength=train.num_items)
         totals = _by_item(train, train.values.astype(np.float64))
         return Sizes(train.num_users, len(train), validation, test, able, counts, totals)
@@ -98,7 +102,8 @@ def bias_methods(
 ) -> Iterator[tuple[str, BiasMethod]]:
     """Global mean, item mean and item + user bias, as `evaluation.baselines` defines them; the last
     takes nine passes over all parts."""
-    mean, nothing = sizes.mean, np.zeros(len(sizes.counts))
+    mean = sizes.mean
+    nothing = np.zeros(len(sizes.counts))
     flat = BiasMethod(mean, nothing, None, value_range)
     yield "global mean", flat
     residuals = sizes.totals / 2**_BITS - mean * sizes.counts

@@ -41,7 +41,8 @@ from fedrec.run.partitions.protocol import on_grid
 
 BUCKETS = 5
 _BITS = 20
-_OF_ERRORS, _OF_LISTS = 12, 24
+_OF_ERRORS = 12
+_OF_LISTS = 24
 """Bits of products: of errors summed over a user's events, which may be thousands, and of metrics
 in [0, 1]."""
 _SLICES = BUCKETS + 1
@@ -141,7 +142,8 @@ class TestTask:
 
     def map(self, part: PartSplit) -> TestSums:
         """See `protocol.Task`."""
-        found, fold = TestSums(), part.split.validation if self.validation else part.split.test
+        found = TestSums()
+        fold = part.split.validation if self.validation else part.split.test
         if self.most_users:
             first = np.arange(min(self.most_users, fold.targets.num_users))
             fold = Fold(fold.history.users_subset(first), fold.targets.users_subset(first))
@@ -152,7 +154,8 @@ class TestTask:
         return found
 
     def _rate(self, fold: Fold, found: TestSums) -> None:
-        targets, columns = fold.targets, list[Float64s]()
+        targets = fold.targets
+        columns = list[Float64s]()
         for method in self.rated.values():
             predicted = method.predictions(fold)
             errors = np.zeros(len(targets)) if predicted is None else predicted - targets.values
@@ -174,8 +177,10 @@ class TestTask:
             )
 
     def _list(self, fold: Fold, found: TestSums) -> None:
-        wanted, targets = np.diff(fold.targets.user_ptr) > 0, fold.targets
-        found.ranked, found.skipped = int(wanted.sum()), int((~wanted).sum())
+        wanted = np.diff(fold.targets.user_ptr) > 0
+        targets = fold.targets
+        found.ranked = int(wanted.sum())
+        found.skipped = int((~wanted).sum())
         if not found.ranked:
             return
         made = dict[str, npt.NDArray[np.int32]]()
@@ -235,11 +240,15 @@ def outcomes(task: TestTask, sums: TestSums) -> dict[str, Outcome]:
 
 
 def _rating(task: TestTask, sums: TestSums, number: int, k: int) -> RatingMetrics:
-    moments, methods = sums.ratings.get(number), len(task.rated)
+    moments = sums.ratings.get(number)
+    methods = len(task.rated)
     if moments is None or moments.users == 0:
         return RatingMetrics(math.nan, math.nan, math.nan, 0, 0)
-    total, products = moments.sums, moments.products
-    n, mse, rows = total[-1], total[0:-1:2] / total[-1], np.arange(0, 2 * methods, 2)
+    total = moments.sums
+    products = moments.products
+    n = total[-1]
+    mse = total[0:-1:2] / total[-1]
+    rows = np.arange(0, 2 * methods, 2)
     rmse = np.sqrt(mse)
     per = np.where(rmse > 0, rmse, 1.0)
     with_n = products[rows, -1]
@@ -281,12 +290,10 @@ def _report(task: TestTask, sums: TestSums, name: str, k: int) -> RankingReport:
 
 
 def _ranking(sums: TestSums, number: int, cutoff: int, k: int) -> RankingMetrics:
-    means, errors, influences, users = (
-        dict[str, float](),
-        dict[str, float](),
-        dict[str, npt.NDArray[np.float32]](),
-        0,
-    )
+    means = dict[str, float]()
+    errors = dict[str, float]()
+    influences = dict[str, npt.NDArray[np.float32]]()
+    users = 0
     for metric in METRICS:
         moments = sums.lists.get((number, cutoff, metric))
         n = users = 0 if moments is None else moments.users
@@ -300,10 +307,8 @@ def _ranking(sums: TestSums, number: int, cutoff: int, k: int) -> RankingMetrics
             if n > 1
             else np.full_like(moments.products, np.nan)
         )
-        means[metric], errors[metric] = (
-            float(mean[k]),
-            math.sqrt(max(float(gram[k, k]), 0.0)) if n > 1 else math.nan,
-        )
+        means[metric] = float(mean[k])
+        errors[metric] = math.sqrt(max(float(gram[k, k]), 0.0)) if n > 1 else math.nan
         influences[metric] = (_vectors(gram)[k] if n > 1 else np.full(len(mean), np.nan)).astype(
             np.float32
         )

@@ -40,7 +40,8 @@ class ModelMethod:
 
     def predictions(self, fold: Fold) -> Float64s | None:
         """See `PartitionedMethod`."""
-        users, n = fold.targets.users, fold.history.num_users
+        users = fold.targets.users
+        n = fold.history.num_users
         if not fold.targets.rated:
             return None
         if self.exchanged:

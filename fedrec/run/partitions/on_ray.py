@@ -59,7 +59,10 @@ class RayWorker:
 
     def __init__(self, source: Parts) -> None:
         use_at_most(1)
-        self._source, self._pass, self._task, self._total = source, "", None, None
+        self._source = source
+        self._pass = ""
+        self._task = None
+        self._total = None
 
     def version(self) -> str:
         """Of fedrec, on the node."""
@@ -75,14 +78,19 @@ class RayWorker:
         # copied: arrays of the object store cannot be written, for which kernels would be compiled
         # anew
         if key != self._pass:
-            self._pass, self._task, self._total = key, copy.deepcopy(_ray().get(task[0])), None
+            self._pass = key
+            self._task = copy.deepcopy(_ray().get(task[0]))
+            self._total = None
         self._total = merged(self._total, self._task.map(self._source.read(index)))  # type: ignore[attr-defined]
         return index
 
     def take(self, key: str) -> Any:
         """The total, which is forgotten here."""
         assert key == self._pass
-        total, self._total, self._pass, self._task = self._total, None, "", None
+        total = self._total
+        self._total = None
+        self._pass = ""
+        self._task = None
         return total
 
 
@@ -94,12 +102,14 @@ class OnRay:
     """See `protocol.Engine`."""
 
     def __init__(self, source: Parts) -> None:
-        self._ray, self._source = _ray(), source
+        self._ray = _ray()
+        self._source = source
         self._actor = self._ray.remote(
             num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
         )(RayWorker)
         self._merge = self._ray.remote(num_cpus=0)(_merged_copy)
-        self._ready, self._starting = list[Any](), dict[Any, Any]()
+        self._ready = list[Any]()
+        self._starting = dict[Any, Any]()
         self._reader = dict[int, Any]()  # which actor has read a part
         self.started = 0
         """How many workers came up so far."""
@@ -175,12 +185,10 @@ class OnRay:
 
     def _mapped(self, key: str, task: Any, asked: Sequence[int], told: Told) -> list[Any]:
         """The actors that hold totals, of all parts that were asked, each once."""
-        waiting, running, held, done = (
-            deque(asked),
-            dict[Any, tuple[Any, int]](),
-            dict[Any, list[int]](),
-            0,
-        )
+        waiting = deque(asked)
+        running = dict[Any, tuple[Any, int]]()
+        held = dict[Any, list[int]]()
+        done = 0
         while waiting or running:
             self._grow(must=not running)
             busy = {actor for actor, _ in running.values()}
@@ -202,7 +210,8 @@ class OnRay:
                     self._drop(actor)
                     continue
                 held.setdefault(actor, []).append(index)
-                self._reader[index], done = actor, done + 1
+                self._reader[index] = actor
+                done = done + 1
                 told(done, len(asked))
         return list(held)
 

@@ -72,7 +72,8 @@ class Parts:
         if index in self._kept:
             return self._kept[index]
         part = self.data.read_part(index)
-        kind, threshold = self.scenario.data.kind, self.scenario.data.click_threshold
+        kind = self.scenario.data.kind
+        threshold = self.scenario.data.click_threshold
         events, test, validation = (
             None if e is None else e.as_chosen(kind, threshold=threshold)
             for e in (part.events, part.test, part.validation)
@@ -99,7 +100,8 @@ class Parts:
         """Raises SettingsError where the scenario asks for what no part can decide, or for a split
         that the data does not have."""
         require_partitionable(self.scenario)
-        chosen, given_parts = self.scenario.split, self.data.given
+        chosen = self.scenario.split
+        given_parts = self.data.given
         division = DIVISIONS[chosen.kind]
         if division.cut and chosen.cuts is None:
             raise SettingsError(

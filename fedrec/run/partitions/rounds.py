@@ -99,7 +99,8 @@ def over(engine: Engine, told: Told) -> Runtime[Job, Carried]:
     `job.loopback`."""
 
     def carry(job: Job) -> Generator[Carried, None, None]:
-        recipe, limits = client_recipe(job.scenario), job.scenario.privacy.limits
+        recipe = client_recipe(job.scenario)
+        limits = job.scenario.privacy.limits
         yield from rounds_of(
             job,
             EngineLink(

@@ -69,7 +69,8 @@ def run(
     `choice`'s.
 
     Raises SettingsError where the data is not partitioned or the scenario needs it whole."""
-    console, started = Console(stderr=True, quiet=quiet), time.perf_counter()
+    console = Console(stderr=True, quiet=quiet)
+    started = time.perf_counter()
     if not scenario.data.path or not is_partitioned(scenario.data.path):
         what = scenario.data.path or "planted data"
         raise SettingsError(
@@ -166,7 +167,8 @@ def _trained(
         scenario.evaluation, {**rivals, **_of_models(own)}, sizes, events.kind, some, work
     )
     shown = {name: found[name] for name in rivals}
-    k, published = max(scenario.evaluation.cutoffs), dict[float, tuple[Trained, Outcome]]()
+    k = max(scenario.evaluation.cutoffs)
+    published = dict[float, tuple[Trained, Outcome]]()
     for e, t in theirs.items():
         published[e] = (
             t,
@@ -219,7 +221,8 @@ class _Passes:
     """An engine, with a line of progress and the time left for each pass over all parts."""
 
     def __init__(self, engine: Engine, console: Console) -> None:
-        self.engine, self.console = engine, console
+        self.engine = engine
+        self.console = console
 
     def reduce(self, words: str, task: PartTask, *, only: int | None = None) -> Any:
         with self.counted(words) as told:
@@ -323,7 +326,9 @@ def _rivals(
 ) -> tuple[dict[str, PartitionedMethod], dict[str, Model], dict[str, str]]:
     """Everything without privacy; what learns from more than sums learns from some users, which its
     limits say."""
-    methods, models, limits = dict[str, PartitionedMethod](), dict[str, Model](), dict[str, str]()
+    methods = dict[str, PartitionedMethod]()
+    models = dict[str, Model]()
+    limits = dict[str, str]()
     ranking = KINDS[some.train.kind].ranked(scenario.evaluation.ranking)
     if some.train.rated:
         with work.counted("baselines") as told:
@@ -357,7 +362,8 @@ def _some_users(parts: Parts, sizes: Sizes, console: Console) -> Split:
     """The users of the first parts, about as many as have `MOST_EVENTS` events together: parts are
     random samples of users."""
     with stage(console, "reading users for references"):
-        read, events = list[Split](), 0
+        read = list[Split]()
+        events = 0
         for index in range(len(parts.data.parts)):
             read.append(
                 Parts(parts.scenario, cache_bytes=0).read(index).split

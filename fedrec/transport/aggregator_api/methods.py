@@ -35,7 +35,8 @@ it. gRPC refuses more unread."""
 TOKENS_PER_MESSAGE = 16_384
 """Pseudonyms in one enrolment message."""
 
-CODE_KEY, REMEDY_KEY = "fedrec-code", "fedrec-remedy-bin"
+CODE_KEY = "fedrec-code"
+REMEDY_KEY = "fedrec-remedy-bin"
 """Trailing metadata of a refusal."""
 
 FAILED = "failed"
@@ -173,7 +174,8 @@ def leaf_message(standing: LeafStanding) -> pb.LeafReply:
         for name, value in vars(standing).items()
         if name not in {"range", "head", "rejected"}
     }
-    owned, known = standing.range, standing.head
+    owned = standing.range
+    known = standing.head
     where: dict[str, Any] = {
         "first": owned.first,
         "last": owned.last,

@@ -123,7 +123,8 @@ def loaded(start: Start, seed: int) -> tuple[Dataset, SealedSplit]:
 def one_run(start: Start, method: str, epsilon: float, seed: int) -> Row:
     """Train, test once, and compare the item vectors with those of ALS."""
     dataset, sealed, found = sealed_and_fitted(scenario_of(start, method, epsilon, seed))
-    counts, ours = item_counts(sealed.train), np.asarray(found.model.item_vectors)
+    counts = item_counts(sealed.train)
+    ours = np.asarray(found.model.item_vectors)
     theirs = np.asarray(_reference(start, seed).item_vectors, np.float32)
     compared: Row = {
         "neighbours": _neighbours(ours, dataset, counts),

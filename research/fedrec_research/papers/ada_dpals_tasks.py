@@ -39,7 +39,8 @@ from fedrec_research.trials import Row
 
 SKEWS = (1.0, 2.0)
 RIDGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-GRADIENT_RADII, STEPS = (0.03, 0.1, 0.3), 10
+GRADIENT_RADII = (0.03, 0.1, 0.3)
+STEPS = 10
 ESTIMATED = "sizes estimated, 1 at least"
 Algorithm = Literal["SSP", "noisy gradient"]
 

@@ -112,7 +112,8 @@ def _point(
 def _privacy_utility(work: Work) -> list[Line]:
     """Figures 1 and 2: quality against epsilon; SSP1 on ratings alone, as its 16 releases a step
     are 16 times the work."""
-    ratings, metric = KINDS[work.kind].rated, metric_of(work.kind)
+    ratings = KINDS[work.kind].rated
+    metric = metric_of(work.kind)
     curves = (LOOPBACK, SSP, *((SSP1,) if ratings else ()), _rival(work), PRINTED, OURS)
     wanted = [*product(curves, work.epsilons), *((curve, math.inf) for curve in (LOOPBACK, SSP))]
     central = work.epsilons if ratings else ()
@@ -196,7 +197,8 @@ def _slices(work: Work) -> list[Line]:
 
 def _visits(work: Work) -> list[Line]:
     """Figure 5: counts of items, and visits of an item in an epoch against the batch size."""
-    batches, of_splits = _points(work), list[list[Line]]()
+    batches = _points(work)
+    of_splits = list[list[Line]]()
     for seed in work.seeds:
         train = loaded(work.start, seed)[1].train
         found = costs.visits_of_data(train.items, train.num_items, batches, seed)
@@ -211,8 +213,11 @@ def _lines(found: Iterable[tuple[str, str, float, float]]) -> list[Line]:
 def _complexity(work: Work) -> list[Line]:
     """Figure 6: what SSP2 costs over what DP-SGD costs, by eq. 9 and, in processor seconds of this
     machine, measured."""
-    d, D, m = costs.DIMENSION, costs.EXAMPLES, costs.ITEMS
-    counts, lines = costs.power_law(0.3), list[Line]()
+    d = costs.DIMENSION
+    D = costs.EXAMPLES
+    m = costs.ITEMS
+    counts = costs.power_law(0.3)
+    lines = list[Line]()
     passes = {"c = d^2": d**2, "c = d": d}
     for (words, c), e, size in product(passes.items(), EPOCHS, _points(work)):
         ratio = costs.cost_ratio(

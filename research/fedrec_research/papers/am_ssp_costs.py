@@ -27,7 +27,9 @@ from fedrec.factorization.am_ssp.gradient import Constant, Descent
 from fedrec.factorization.am_ssp.optimizers import GradientDescent
 from fedrec.factorization.item_statistics import ItemStatistics, item_statistics
 
-EXAMPLES, ITEMS, DIMENSION = 1_000_000, 1_000, 64
+EXAMPLES = 1_000_000
+ITEMS = 1_000
+DIMENSION = 64
 """D and m of Figures 5 and 6; they do not name d, which the panel c = d needs: 64 is the paper's
 largest."""
 
@@ -87,7 +89,8 @@ def shared_step(
     batch = inputs.batch(seen)
     H = encoder.hidden(theta, batch)  # l. 6
     R = (np.einsum("ed,ed->e", U, (H @ theta.dense + theta.bias)[at]) - y)[:, None] * U
-    C, d = len(inputs.categories), U.shape[1]
+    C = len(inputs.categories)
+    d = U.shape[1]
     bags = np.asarray(batch.csr.multiply(batch.csr).sum(axis=1)).reshape(len(seen), C)
     through = ((R @ theta.dense.T).reshape(-1, C, d) ** 2).sum(axis=2)
     squares = (R**2).sum(axis=1) * (1 + (H**2).sum(axis=1)[at]) + (through * bags[at]).sum(axis=1)
@@ -136,10 +139,8 @@ def measure(
     rng = np.random.default_rng(0)
     theta = encoder.init(inputs, dimension, rng=rng)
     U = rng.standard_normal((data.num_users, dimension)).astype(np.float32) / np.float32(dimension)
-    y, order = (
-        data.values.astype(np.float32) - np.float32(np.mean(data.values)),
-        order_by_item(data.user_ptr, data.items, data.num_items),
-    )
+    y = data.values.astype(np.float32) - np.float32(np.mean(data.values))
+    order = order_by_item(data.user_ptr, data.items, data.num_items)
     stats = item_statistics(order, U, y)
     return Measured(
         _least_seconds(lambda: item_statistics(order, U, y)),
@@ -196,7 +197,8 @@ def _least_seconds(call: Callable[[], object], turns: int = 3) -> float:
 def visits_of_power_laws(batches: Sequence[int]) -> Iterator[tuple[str, str, float, float]]:
     """Figure 5 as (metric, series, x, value): counts of power laws, visits against batch size."""
     for alpha in (0.1, 0.3, 1.0):
-        counts, series = power_law(alpha), f"alpha = {alpha:g}"
+        counts = power_law(alpha)
+        series = f"alpha = {alpha:g}"
         yield from (
             ("count", series, float(rank), float(counts[rank - 1])) for rank in (1, 10, 100, ITEMS)
         )
@@ -210,7 +212,8 @@ def visits_of_data(
 ) -> Iterator[tuple[str, str, float, float]]:
     """The same of events whose items are `items`: visits by formula, and counted in batches drawn
     by `seed`."""
-    counts, rng = np.bincount(items, minlength=num_items), np.random.default_rng(seed)
+    counts = np.bincount(items, minlength=num_items)
+    rng = np.random.default_rng(seed)
     for size in (size for size in batches if 100 <= size <= len(items)):
         yield "visits per item", "this data, by formula", float(size), visits(counts, size)
         yield (

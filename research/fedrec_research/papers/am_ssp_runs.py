@@ -116,7 +116,8 @@ def central_run(start: Start, curve: Curve, epsilon: float, seed: int) -> Row:
 
     delta = scenario_of(start, curve, epsilon, seed).privacy.delta
     sealed = loaded(start, seed)[1]
-    promise, settings = Guarantee(epsilon, delta), settings_for(epsilon)
+    promise = Guarantee(epsilon, delta)
+    settings = settings_for(epsilon)
     started = time.perf_counter()
     done = train_dpsgd(sealed.train, promise, settings, streams=Streams(seed))
     seconds = time.perf_counter() - started
@@ -159,9 +160,11 @@ def timed(start: Start, curve: Curve, epsilon: float, seed: int) -> Row:
 def watched(start: Start, curve: Curve, epsilon: float, seed: int) -> Iterator[Row]:
     """After every round: processor seconds of training so far, of all threads together and without
     those of measuring, and quality on the validation fold."""
-    made, sealed = prepared(start, curve, epsilon, seed), loaded(start, seed)[1]
+    made = prepared(start, curve, epsilon, seed)
+    sealed = loaded(start, seed)[1]
     metric = metric_of(assumed(start.scenario.data.kind))
-    to_come, seconds = rounds(made, sealed.train, seed), 0.0
+    to_come = rounds(made, sealed.train, seed)
+    seconds = 0.0
     while True:
         started = time.process_time()
         done = next(to_come, None)

@@ -93,7 +93,8 @@ def chosen_settings(
     by label and epsilon: first of sides alone, then of several together, metadata and similar items
     diluted beside the public users.
     """
-    start, seed = work.start, work.seeds[0]
+    start = work.start
+    seed = work.seeds[0]
     weighed = [(curve, e) for curve, e in wanted if curve.sides and curve.weighed]
     alone = work.rows(
         {

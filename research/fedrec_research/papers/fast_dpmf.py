@@ -98,7 +98,8 @@ def _watched(work: Work, chains: Sequence[tuple[int, float]]) -> list[Line]:
 
 
 def _points_of(work: Work, series: str, row: Row) -> list[Line]:
-    x, promise = work.start.figure.x, row["guarantee"]
+    x = work.start.figure.x
+    promise = row["guarantee"]
     return [
         Line("validation rmse", series, at[x], [at["value"]], promise, {"passes": at["passes"]})
         for at in row["points"]
@@ -112,7 +113,9 @@ def _series(dimension: int, epsilon: float) -> str:
 def watched_row(start: Start, settings: PosteriorSettings, epsilon: float, seed: int) -> Row:
     """Validation RMSE after every pass, and the processor seconds of all threads that the passes
     took."""
-    sealed, points, seconds = _sealed(start, seed), list[Row](), 0.0
+    sealed = _sealed(start, seed)
+    points = list[Row]()
+    seconds = 0.0
     chain = sample(sealed.train, settings, epsilon=epsilon, streams=Streams(seed))
     while True:
         started = time.process_time()
@@ -139,7 +142,9 @@ def timing_row(start: Start, d: int, passes: int, seed: int) -> Row:
     """Of one split's train ratings; scaled to 15 passes where fewer were run.
 
     The first pass, which compiles, is not counted."""
-    train, rng, took = _sealed(start, seed).train, np.random.default_rng(0), dict[str, float]()
+    train = _sealed(start, seed).train
+    rng = np.random.default_rng(0)
+    took = dict[str, float]()
     centred = (train.values - sum(train.value_range) / 2).astype(np.float32)
     blocks = blocks_of(train, centred, stripes=8)
     for series, noise in (("SGD", None), ("SGLD", Diffusion(1.0, 1e-3, key=1))):
@@ -147,7 +152,8 @@ def timing_row(start: Start, d: int, passes: int, seed: int) -> Row:
             (0.1 * rng.standard_normal((n, d))).astype(np.float32)
             for n in (train.num_users, train.num_items)
         )
-        rows, one = Rows.of(U, V, blocks), Pass(0.01, time=0.01)
+        rows = Rows.of(U, V, blocks)
+        one = Pass(0.01, time=0.01)
         descend(rows, blocks, one, noise)
         started = time.process_time()
         for _ in range(passes):
@@ -174,7 +180,8 @@ def _privacy_utility(work: Work) -> list[Line]:
         for way in CONVERSIONS:
             best = _best([tried[epsilon, way, n] for n in range(len(candidates))])
             asked = (work.start, best, epsilon)
-            series, more = f"SGLD, {way} conversion", {"settings": best}
+            series = f"SGLD, {way} conversion"
+            more = {"settings": best}
             points.append(Point(series, epsilon, sample_row, asked, {"rmse": "rmse"}, more))
         asked_too = (work.start, epsilon)
         points.append(Point(DESCENT, epsilon, trained_row, asked_too, {"rmse": "rmse"}))

@@ -67,7 +67,8 @@ def _kept(results: Path) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
 
 
 def _section(target: Path, name: str, figure: str, content: Mapping[str, Any]) -> Row:
-    rows, scenario = content["rows"], Path(content["scenario"])
+    rows = content["rows"]
+    scenario = Path(content["scenario"])
     pictures = [
         (chart.title, _picture(target, f"figure-{name}-{figure}-{at}", chart))
         for at, chart in enumerate(charts_of(content), 1)
@@ -99,7 +100,8 @@ def _command(name: str, figure: str) -> str:
     what = f"figures {name}/{figure}"
     end = f"--output research/results/{FOLDER}/{name}-{figure}.json"
     if name == "privaterec":
-        what, end = "measure news-paper", f"--seeds 3 --output research/results/{_NEWS}.json"
+        what = "measure news-paper"
+        end = f"--seeds 3 --output research/results/{_NEWS}.json"
     given = "" if figure in paper(name).no_data else " --data PATH/ml-1m"
     return f"fedrec research {what}{given} {end}"
 

@@ -107,7 +107,8 @@ def _lines(
                 # rows that were made before seeds were kept have one
                 usual = [row["served"][served][metric]]
                 each = row.get("each", {}).get(served, {}).get(metric, usual)
-                promise, seeds = _promise(row), list(row.get("seeds", [1]))
+                promise = _promise(row)
+                seeds = list(row.get("seeds", [1]))
                 yield Line(metric, point.series, point.x, each, promise), seeds
     if name == "figure5":
         yield from ((line, ()) for line in _noise_scales())

@@ -72,7 +72,8 @@ class Part:
 def by_rdp(guarantee: Guarantee) -> Guarantee:
     """What is left of a budget that is calibrated by RDP (orders as they come): its exact
     epsilon."""
-    accountant, event = rdp.RdpAccountant, dp_accounting.GaussianDpEvent
+    accountant = rdp.RdpAccountant
+    event = dp_accounting.GaussianDpEvent
     sigma = dp_accounting.calibrate_dp_mechanism(
         accountant, event, guarantee.epsilon, guarantee.delta
     )
@@ -186,7 +187,8 @@ def run(asked: Asked) -> Row:
 
 def train(data: str, name: str, epsilon: float, seed: int) -> Row:
     """One training of the default recipe with one part exchanged: its validation RMSE."""
-    part, promised = PARTS[name], Guarantee(epsilon, DELTA)
+    part = PARTS[name]
+    promised = Guarantee(epsilon, DELTA)
     facts = _facts(data, seed, part.features)
     sealed = load_sealed(_scenario(data, part.features))[1]
     events = sealed.train
@@ -200,7 +202,8 @@ def train(data: str, name: str, epsilon: float, seed: int) -> Row:
     steps = default.CLIENT_STEPS
     if part.clip_only:
         steps = {kind: _clipped(step) for kind, step in steps.items()}
-    ledger, users = Ledger(plan.guarantee), max(events.num_users, 1)
+    ledger = Ledger(plan.guarantee)
+    users = max(events.num_users, 1)
     link = Loopback(events, steps, plan, Streams(seed), ledger, users_per_batch=users)
     state = recipe.begin()
     while (question := recipe.ask(state)) is not None:
@@ -255,10 +258,12 @@ def _clipped(step: ClientStep) -> ClientStep:
     (Ada-DPALS eq. 12)."""
 
     def report(question: Question, mine: Interactions) -> Reports:
-        exact, fill = step(question, mine), _fill(question, mine)
+        exact = step(question, mine)
+        fill = _fill(question, mine)
         if np.all(fill == 1):  # a Gram of pairs has no coefficient a rating
             return exact
-        per_event, users = np.repeat(fill, np.diff(mine.user_ptr)), len(fill)
+        per_event = np.repeat(fill, np.diff(mine.user_ptr))
+        users = len(fill)
         blocks = [
             b if len(b.coefficients) == users != len(mine) else _shrunk(b, per_event)
             for b in exact.blocks

@@ -90,7 +90,8 @@ def run(asked: Asked) -> Row:
     }
     rows = asked.by_seed(asked_rows, seeds)
     silent = asked.by_seed({"": (private_row, asked.path, "default", True, math.inf)}, seeds[:1])
-    exact, peer = _exact_als(work, iterations), _implicit_als(work, iterations)
+    exact = _exact_als(work, iterations)
+    peer = _implicit_als(work, iterations)
     sizes = {"users": work.train.num_users, "items": work.train.num_items}
     return {
         "data": {**sizes, "train": len(work.train), "test": len(work.test)},
@@ -116,7 +117,8 @@ def _divided(dataset: Dataset, named: str) -> _Work:
     """All given train events and the given test; or likes, split at random."""
     rated = dataset.interactions.rated
     if dataset.given_test is not None and not rated:
-        events, test = dataset.interactions, dataset.given_test
+        events = dataset.interactions
+        test = dataset.given_test
         check_no_leak(
             Split(
                 "given",
@@ -151,7 +153,8 @@ def _divided(dataset: Dataset, named: str) -> _Work:
 def _ease(work: _Work) -> dict[str, Any]:
     """Steck 2019 on the counts of the most frequent items, with the ridge that was best on
     validation, then fitted to all of train."""
-    started, counts = time.perf_counter(), work.counts
+    started = time.perf_counter()
+    counts = work.counts
     head = np.sort(np.argsort(-counts, kind="stable")[:MOST_ITEMS])
 
     def fitted(events: Interactions, ridge: float) -> ItemItem:
@@ -180,7 +183,8 @@ def _ease(work: _Work) -> dict[str, Any]:
 def private_row(data: str, recipe: str, features: bool, epsilon: float, seed: int) -> Row:
     """A recipe, as `fedrec simulate` makes it, on the train events, with and without features."""
     work = _work(data)
-    events, known = work.train, work.features if features else None
+    events = work.train
+    known = work.features if features else None
     sizes = (events.num_users, events.num_items, events.kind, events.value_range)
     scenario = load(None, [f"recipe={recipe}", f"privacy.epsilon={epsilon}", f"seed={seed}"])
     found = fitted(scenario, PublicFacts(*sizes, known, Streams(seed)), events)

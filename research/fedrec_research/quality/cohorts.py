@@ -58,7 +58,8 @@ class CohortLink:
             Streams(self.seed),
             self.ledger,
         )
-        answer, self.ledger = link.answer(question), link.ledger
+        answer = link.answer(question)
+        self.ledger = link.ledger
         return answer.standing_for(self.planned, reported=len(users))
 
 

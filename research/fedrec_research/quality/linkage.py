@@ -49,7 +49,8 @@ class People:
 
 def run(asked: Asked) -> Row:
     """Every epsilon; data "planted" is the small planted set."""
-    people, delta = _people(asked.path), 1e-5
+    people = _people(asked.path)
+    delta = 1e-5
     epsilons = EPSILONS[4:6] if asked.quick else EPSILONS
     return dict(
         finite(
@@ -73,7 +74,8 @@ def _people(data: str) -> People:
     )
     scenario = load(None, ["recipe=privaterec", "privacy.unit=click", *where])
     read = load_news(scenario)
-    train, H = read.log.train, scenario.news.history
+    train = read.log.train
+    H = scenario.news.history
     longer = train.last_clicks(H + MORE)
     labels = np.bincount(train.users, minlength=train.num_users)
     return People(
@@ -85,7 +87,8 @@ def _people(data: str) -> People:
 
 
 def _row(people: People, epsilon: float, delta: float) -> Row:
-    mu, streams = mu_for(epsilon, delta), Streams(1)
+    mu = mu_for(epsilon, delta)
+    streams = Streams(1)
 
     def sent(history: npt.NDArray[np.int32], name: str) -> Answers:
         made = bounded_mean.report(
@@ -94,11 +97,10 @@ def _row(people: People, epsilon: float, delta: float) -> Row:
         return Answers(made.values, made.noise_std)
 
     report = sent(people.after, "report")
-    same, later = (
-        linkage(report, sent(people.after, "query")),
-        linkage(sent(people.before, "earlier"), sent(people.after, "later")),
-    )
-    answer, label = GaussianEvent("report", mu, "click", "replace"), PureEvent("label", epsilon)
+    same = linkage(report, sent(people.after, "query"))
+    later = linkage(sent(people.before, "earlier"), sent(people.after, "later"))
+    answer = GaussianEvent("report", mu, "click", "replace")
+    label = PureEvent("label", epsilon)
     clicks = people.before.shape[1]
     both = epsilon_of_person(Costs((answer, answer), ()), delta, clicks=clicks)
     told = epsilon_of_person(Costs((), (label,)), delta, clicks=0, labels=people.labels)

@@ -34,7 +34,8 @@ from fedrec_research.trials import Row
 
 K = 10
 SHOWN = ("auc", "mrr", "ndcg@10")
-LIST, BARE = "list ndcg@10", "list without exposure ndcg@10"
+LIST = "list ndcg@10"
+BARE = "list without exposure ndcg@10"
 _STEP = 2.0**-10
 """Of the grid that noise is drawn on: far below its std."""
 

@@ -69,7 +69,8 @@ QUICK = (Method("default", True, 5.0), Method("published", False, 5.0))
 
 def run(asked: Asked) -> Row:
     """The whole table; of a small part two methods and one split."""
-    methods, seeds = QUICK if asked.quick else METHODS, asked.seeds_of(SEEDS)
+    methods = QUICK if asked.quick else METHODS
+    seeds = asked.seeds_of(SEEDS)
     rivals = asked.by_seed({"": (in_own_process, rival_row, asked.path)}, seeds)[""]
     private = asked.by_seed(
         {method: (in_own_process, training_row, asked.path, method) for method in methods}, seeds

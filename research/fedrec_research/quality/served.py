@@ -25,7 +25,8 @@ def served(path: Path, folder: Path, settings: Sequence[str] = ()) -> Iterator[S
     """Serve a bundle on a free port; settings: more lines of the server's file.
 
     Raises RunError if it does not listen."""
-    file, log = folder / "serving.toml", folder / "serving.log"
+    file = folder / "serving.toml"
+    log = folder / "serving.log"
     file.write_text("\n".join(['grpc = "127.0.0.1:0"', 'http = "127.0.0.1:0"', *settings]))
     words = ["-m", "fedrec.cli", "serve", str(path), "--demo", "--settings", str(file)]
     program = [sys.executable, *words]

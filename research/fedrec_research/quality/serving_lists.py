@@ -74,20 +74,16 @@ def of_scenario(scenario: Scenario, epsilons: Sequence[float] = EPSILONS) -> Row
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
     facts = public_facts(scenario, dataset, split)
-    train, fold, liked = (
-        split.train,
-        split.test,
-        liked_of(scenario, split.train.kind, split.train.value_range),
-    )
+    train = split.train
+    fold = split.test
+    liked = liked_of(scenario, split.train.kind, split.train.value_range)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         training = Training(scenario, facts, train, split.validation, folder)
         for _ in training.run():
             pass
-        released, guarantee = (
-            released_of(training.result.prepared.recipe, training.result.state, facts),
-            training.prepared.plan.guarantee,
-        )
+        released = released_of(training.result.prepared.recipe, training.result.state, facts)
+        guarantee = training.prepared.plan.guarantee
         origin = Origin("research", DELTA, guarantee, guarantee.epsilon, scenario.privacy.noise)
         catalogue = PublicItems.of_features(
             dataset.catalogue.item_ids, dataset.catalogue.titles, dataset.features
@@ -96,10 +92,8 @@ def of_scenario(scenario: Scenario, epsilons: Sequence[float] = EPSILONS) -> Row
             released, catalogue, origin, liked=liked, streams=Streams(scenario.seed)
         )
         write(folder / FILE, about, arrays)
-        bundle, window = (
-            read(folder / FILE),
-            latest_liked(fold.history, places=about.history, liked=liked),
-        )
+        bundle = read(folder / FILE)
+        window = latest_liked(fold.history, places=about.history, liked=liked)
         with served(folder / FILE, folder) as server:
             link = connect(f"grpc://{server.grpc}", Trust())
             assert isinstance(link, GrpcServer)
@@ -202,7 +196,8 @@ def through(
     """(n, K) what each user of the fold shows of a server's answer."""
     sent = ask(bundle, window, guarantee=serving_guarantee(epsilon, DELTA), key=key).sent
     lists = np.full((len(sent), K), NO_ITEM, np.int32)
-    asked, history = min(K + bundle.about.history, bundle.size), fold.history
+    asked = min(K + bundle.about.history, bundle.size)
+    history = fold.history
     for user, one in enumerate(sent):
         items = np.asarray(link.recommend(ServingQuery(bundle.version, one, asked)).items, np.int64)
         unseen = items[

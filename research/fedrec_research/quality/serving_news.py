@@ -70,13 +70,18 @@ def one_model(asked: Asked, method: Method, seed: int) -> Row:
     """One model: its run if it is not kept, then its bundle served."""
     data = asked.path
     evaluated = asked.rows({seed: trial(news_row, data, method, SERVED, seed)})[seed]
-    run_dir, scenario = Path(evaluated["run_dir"]), scenario_of(data, method, seed)
-    log, bundle = load_news(scenario).log, read(run_dir / FILE)
-    test, streams = log.test, Streams(seed)
+    run_dir = Path(evaluated["run_dir"])
+    scenario = scenario_of(data, method, seed)
+    log = load_news(scenario).log
+    bundle = read(run_dir / FILE)
+    test = log.test
+    streams = Streams(seed)
     shown = shown_counts(log.train.candidates.astype(np.int64), items=log.train.num_news)
     variant = of(scenario)  # reports that are collected once come with what was shown
     exposure = log_exposure(shown) * (variant.in_rounds is None and variant.summed is None)
-    rows, measured, difference = dict[str, dict[str, float]](), dict[str, Metrics](), 0.0
+    rows = dict[str, dict[str, float]]()
+    measured = dict[str, Metrics]()
+    difference = 0.0
     popular = Popularity.of(
         log,
         serving_guarantee(method.epsilon, scenario.privacy.delta),

@@ -274,7 +274,8 @@ def by_one_vector(
     metric = Q * np.sqrt(np.maximum(values, 0))  # distances of user vectors as their scores differ
     events = synthetic_users(released, synthetic, rng=Streams(1).numpy("serving-basis"))
     U = np.asarray(on.model.user_vectors(events), np.float64)
-    middle, size = U.mean(0), math.sqrt(float((((U - U.mean(0)) @ metric) ** 2).sum(1).mean()))
+    middle = U.mean(0)
+    size = math.sqrt(float((((U - U.mean(0)) @ metric) ** 2).sum(1).mean()))
     known, asked = ((W - middle) @ metric / size for W in (U, on.users))
     centres = topics.kmeans(known, settings.coefficients, rng=Streams(1).numpy("serving-centres"))
 

@@ -56,7 +56,8 @@ def run(asked: Asked) -> Row:
     """`costs` and `errors`; without data of planted ratings; of a small part one small shape and
     one training each."""
     shapes, epsilons = (((200, 9, 8),), (5.0,)) if asked.quick else (SHAPES, EPSILONS)
-    data, seeds = "".join(asked.data[:1]), asked.seeds_of((1, 2, 3))
+    data = "".join(asked.data[:1])
+    seeds = asked.seeds_of((1, 2, 3))
     told = {(e, mode): (error_row, data, e, mode, asked.quick) for e in epsilons for mode in MODES}
     rows = asked.by_seed(told, seeds)
     errors = [
@@ -68,17 +69,16 @@ def run(asked: Asked) -> Row:
 
 def _cost(items: int, width: int, folds: int) -> dict[str, Any]:
     spec = ReleaseSpec("step", (block("step", "linear", rows=items, width=width, folds=folds),))
-    question, rng = Question(0, "step", {}, (spec,)), np.random.default_rng(1)
+    question = Question(0, "step", {}, (spec,))
+    rng = np.random.default_rng(1)
     held = [
         np.sort(rng.choice(items, min(_ITEMS_HELD, items // 2), replace=False))
         for _ in range(_USERS)
     ]
     ptr = np.concatenate([[0], np.cumsum([len(each) for each in held])]).astype(np.int64)
     real = [RealBlock(rng.normal(size=int(ptr[-1])), rng.normal(size=(_USERS * folds, width)))]
-    reports, shape = (
-        bounded(ptr, np.concatenate(held).astype(np.int32), real, question.releases),
-        layout(question),
-    )
+    reports = bounded(ptr, np.concatenate(held).astype(np.int32), real, question.releases)
+    shape = layout(question)
     sums = ShareSums(shape)
     sent = share(plain_numbers(reports, shape), fresh_seeds(_USERS))
     sums.add(*sent.held_by(0))  # compiles
@@ -108,7 +108,8 @@ def _checked_cost(
         hostile_clients="checked",
     )
     asked = on_checked_grid(question, plan)
-    shape, keys = checked_layout(asked), [bytes([i]) * 32 for i in range(3)]
+    shape = checked_layout(asked)
+    keys = [bytes([i]) * 32 for i in range(3)]
     checked = shape.checked
     assert checked is not None
     reports = bounded(ptr, np.concatenate(held).astype(np.int32), real, asked.releases)
@@ -119,8 +120,10 @@ def _checked_cost(
             with_own_noise(plain_numbers(reports, shape), shape, own_keys), fresh_seeds(_USERS)
         )
 
-    sent, sums = client(), ShareSums(shape)
-    pair, C = sent.held_by(0), projection([b"a", b"b", b"c"], checked.data.stop)
+    sent = client()
+    sums = ShareSums(shape)
+    pair = sent.held_by(0)
+    C = projection([b"a", b"b", b"c"], checked.data.stop)
     stages: dict[str, Callable[[], object]] = {
         "client": client,
         "expand": lambda: sent.held_by(0),
@@ -162,7 +165,8 @@ def error_row(data: str, epsilon: float, mode: str, quick: bool, seed: int) -> R
     scenario = validated(content, source="the measurement of sharing")
     dataset, sealed = load_sealed(scenario)
     made = prepare(scenario, public_facts(scenario, dataset, sealed))
-    events, ledger = sealed.train, Ledger(made.plan.guarantee)
+    events = sealed.train
+    ledger = Ledger(made.plan.guarantee)
     link = Loopback(events, made.steps, made.plan, Streams(seed), ledger)
     *_, last = train(made.recipe, link, made.recipe.begin())
     model = made.recipe.model(last.state)

@@ -172,7 +172,8 @@ def summary(rows: Mapping[Key, Sequence[Row]]) -> Row:
     """Means by data set, epsilon and metric, the best simple method beside the default, and whether
     the bar holds."""
     values = defaultdict[tuple[str, float, str], dict[str, list[float]]](lambda: defaultdict(list))
-    sizes, refused = dict[str, Row](), dict[str, str]()
+    sizes = dict[str, Row]()
+    refused = dict[str, str]()
     for (place, epsilon, recipe), found in rows.items():
         for row in found:
             for metric in (name for name in _METRICS if isinstance(row.get(name), float)):

@@ -24,7 +24,10 @@ THREES: tuple[tuple[str, ...], ...] = (
     ("Children's", "Horror", "Western"),
     ("Children's", "Horror", "War"),
 )
-LEFT_OUT, LIKES, DRAWS, MOST = 5, 12, 100, 3
+LEFT_OUT = 5
+LIKES = 12
+DRAWS = 100
+MOST = 3
 """MOST: titles that two lists may share and still count as different."""
 _BAGS = ("listed_genre", "genre")
 

@@ -31,7 +31,12 @@ from fedrec.report.svg import (
 from fedrec_research.study.results import Study
 from fedrec_research.study.systems import OTHERS, Group, System
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 784.0, 440.0, 48.0, 510.0, 14.0, 384.0
+WIDTH = 784.0
+HEIGHT = 440.0
+LEFT = 48.0
+RIGHT = 510.0
+TOP = 14.0
+BOTTOM = 384.0
 _INFINITY_GAP = 62.0
 _LABEL = 15.0
 _OURS = (("s1", None, 3.0), ("s1", "7 4", 2.25))
@@ -115,7 +120,8 @@ def left_out(study: Study, group: Group) -> dict[str, list[float]]:
         for system in study.systems(group, "not private")
         if (found := study.mean(system.name, math.inf))
     ]
-    limit, found_out = _limit(study, group, levels), dict[str, list[float]]()
+    limit = _limit(study, group, levels)
+    found_out = dict[str, list[float]]()
     for system in study.systems(group, "ours", *OTHERS, "printed"):
         for epsilon in study.epsilons:
             mean = study.mean(system.name, epsilon)
@@ -136,7 +142,8 @@ def _limit(study: Study, group: Group, levels: Sequence[float]) -> float:
 
 
 def _lines(study: Study, group: Group, limit: float) -> list[_Line]:
-    ours, others = study.systems(group, "ours"), study.systems(group, *OTHERS, "printed")
+    ours = study.systems(group, "ours")
+    others = study.systems(group, *OTHERS, "printed")
     styled = [
         *zip(ours, _OURS, strict=False),
         *((system, _OTHERS[i % len(_OTHERS)]) for i, system in enumerate(others)),

@@ -28,7 +28,11 @@ from fedrec_research.study.of_figures import (
 from fedrec_research.study.results import Study
 from fedrec_research.study.systems import SYSTEMS, System, agreement, differences
 
-ADA, AM, CMF, FAST, OURS = "Ada-DPALS", "AM-SSP", "DP-CMF", "fast DPMF", "fedrec"
+ADA = "Ada-DPALS"
+AM = "AM-SSP"
+CMF = "DP-CMF"
+FAST = "fast DPMF"
+OURS = "fedrec"
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,8 @@ def on_one_model(
 def _with_the_best(better: str, worse: str, studies: Sequence[Study]) -> Verdict | None:
     """The same, each side by its best line of one model, in words for the studies where that is
     another line; None where there is none."""
-    points, others = list[Point](), set[str]()
+    points = list[Point]()
+    others = set[str]()
     for study in studies:
         for epsilon in filter(math.isfinite, study.epsilons):
             sides = [_best(study, method, epsilon) for method in (better, worse)]
@@ -144,7 +149,8 @@ def _with_the_best(better: str, worse: str, studies: Sequence[Study]) -> Verdict
 def _best(study: Study, method: str, epsilon: float) -> str:
     """The made sound line of a method, or the main table's of the same model where its mean is
     better: settings were chosen on validation for both."""
-    searched, table = line(method, "made sound"), SYSTEMS[study.kind]
+    searched = line(method, "made sound")
+    table = SYSTEMS[study.kind]
     if method not in table or searched not in table or not _alike(table[method], table[searched]):
         return searched
     gain = study.gain(method, searched, epsilon)

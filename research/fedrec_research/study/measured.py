@@ -17,7 +17,8 @@ WHY_NOT = "#not-measured-and-why"
 
 def about(study: Study, group: Group) -> str:
     """Sizes of the data, how they are split, the metric, and which code made which rows."""
-    sizes, ratings = study.sizes[group], KINDS[study.kind].rated
+    sizes = study.sizes[group]
+    ratings = KINDS[study.kind].rated
     split = (
         "random 80/10/10, divided and noised by the seed"
         if ratings or study.likes

@@ -73,7 +73,8 @@ def as_good_as_metadata(figures: Figures) -> Verdict | None:
     The paper says "comparable", so being not told apart is no loss: the claim held where 1,000
     users are behind at no epsilon, and in part where they are behind at some.
     """
-    people, films = "dp-cmf/figure5", "dp-cmf/figure1"
+    people = "dp-cmf/figure5"
+    films = "dp-cmf/figure1"
     if not {people, films} <= figures.keys():
         return None
     points = [
@@ -126,6 +127,7 @@ def lost_by_the_sampler(figures: Figures) -> Verdict | None:
 
 def _gain(figures: Figures, better: Spot, worse: Spot) -> Interval | None:
     """By how much the RMSE of `better` is smaller, over the seeds that both have."""
-    first, second = better.by_seed(figures), worse.by_seed(figures)
+    first = better.by_seed(figures)
+    second = worse.by_seed(figures)
     shared = sorted(first.keys() & second.keys())
     return paired([second[s] for s in shared], [first[s] for s in shared]) if shared else None

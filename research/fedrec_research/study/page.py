@@ -167,7 +167,8 @@ def _introduction(studies: Sequence[Study]) -> str:
 def _claims(studies: Sequence[Study], figures: Figures) -> list[str]:
     """A section for every outcome that some claim has; claims about systems that no study has are
     left out."""
-    judged, parts = claims.verdicts(studies, figures), list[str]()
+    judged = claims.verdicts(studies, figures)
+    parts = list[str]()
     for outcome in OUTCOMES:
         found = [
             (claim, verdict)
@@ -258,11 +259,11 @@ def _long(seconds: float) -> str:
 def _asked(study: Study, results: Path) -> Iterator[str]:
     """One command for all, or one a group where their seeds are not the same; a group without a
     file of its own is kept in that of the first."""
-    start, end = (
+    start = (
         f"fedrec research study --data PATH/{study.name.removesuffix(LIKES)} --jobs 2"
-        f"{' --likes' if study.likes else ''}",
-        f"--output research/results/study-{study.name}",
+        f"{' --likes' if study.likes else ''}"
     )
+    end = f"--output research/results/study-{study.name}"
     if len(set(study.seeds.values())) == 1 and "one model" not in study.seeds:
         yield f"{start} {end}.json"
         return

@@ -49,10 +49,8 @@ class Study:
         }
         if len(promised) > 1:
             raise ValueError(f"epsilons of different guarantees in one study: {sorted(promised)}")
-        data, sizes = (
-            parts[0]["data"],
-            {group: size for part in parts for group, size in part["data"]["sizes"].items()},
-        )
+        data = parts[0]["data"]
+        sizes = {group: size for part in parts for group, size in part["data"]["sizes"].items()}
         missing = {name: cause for part in parts for name, cause in part["missing"].items()}
         notes = tuple(dict.fromkeys(part["note"] for part in parts if part.get("note")))
         return Study(

@@ -69,7 +69,10 @@ def run(
 def proposals(space: Space, trials: int, rng: np.random.Generator) -> Generator[Row, float, None]:
     """Settings to try, each other than those before; send the last one's error back for the
     next."""
-    keys, best, least, seen = list(space), dict[str, Any](), math.inf, set[tuple[Any, ...]]()
+    keys = list(space)
+    best = dict[str, Any]()
+    least = math.inf
+    seen = set[tuple[Any, ...]]()
     for number in range(trials):
         chosen = {key: values[len(values) // 2] for key, values in space.items()}
         while number and (not chosen or tuple(chosen.values()) in seen):
@@ -87,16 +90,19 @@ def proposals(space: Space, trials: int, rng: np.random.Generator) -> Generator[
         seen.add(tuple(chosen.values()))
         error: float = yield chosen
         if error < least:
-            best, least = chosen, error
+            best = chosen
+            least = error
 
 
 def searched_row(place: Place, name: str, form: Form, epsilon: float, trials: int) -> Row:
     """All trials of one line at one epsilon."""
-    method, found = METHODS[name], list[Row]()
+    method = METHODS[name]
+    found = list[Row]()
     # the same draws in every form and on every data set
     rng = Streams(0).numpy(f"search/{name}/{epsilon:g}")
     suggested = proposals(method.choices(form, place.kind), trials, rng)
-    metric, system = searched.JUDGES[place.kind], SYSTEMS[place.kind][line(name, form)]
+    metric = searched.JUDGES[place.kind]
+    system = SYSTEMS[place.kind][line(name, form)]
     settings = next(suggested)
     while True:
         started = time.perf_counter()

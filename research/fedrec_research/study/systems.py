@@ -214,8 +214,10 @@ def common(place: Place, epsilon: float, seed: int) -> Row:
     }
 
 
-NOTHING, FEATURES = "nothing", "item features"
-PEOPLE, CLICKERS = "item features, half of the users", "half of the users"
+NOTHING = "nothing"
+FEATURES = "item features"
+PEOPLE = "item features, half of the users"
+CLICKERS = "half of the users"
 ID_ONLY: Row = {"data": {"features": False}, "model": {"encoder": "id"}}
 
 
@@ -264,10 +266,8 @@ def collective(method: str, *names: str) -> Settings:
     people = {} if names == ("metadata",) else HALF_PUBLIC
 
     def says(data: str, epsilon: float) -> Row:
-        model, weights = (
-            ratings_settings.model(method, epsilon),
-            ratings_settings.sides(method, epsilon),
-        )
+        model = ratings_settings.model(method, epsilon)
+        weights = ratings_settings.sides(method, epsilon)
         return {
             "recipe": "dp-cmf",
             "model": {"weights": "normalised", **model},
@@ -328,7 +328,8 @@ def _on_one_model(kind: Kind) -> tuple[System, ...]:
 
 
 def _line(name: str, method: Method, form: Form) -> System:
-    added, label = form == "with our additions", line(name, form)
+    added = form == "with our additions"
+    label = line(name, form)
     return System(
         label,
         f"{method.label}, {form}",
@@ -391,10 +392,8 @@ _CONVEX = Model("free", biases=True, user_means=False, start="private tastes")
 _AM_SSP = Model("of features", biases=False, user_means=False, start="random")
 _AM_DPSGD = Model("free and of features", biases=True, user_means=True, start="random")
 _SAMPLER = Model("free", biases=False, user_means=True, start="random")
-_ADA, _ADA_CLICKS = (
-    tuned("Ada-DPALS", weights="normalised"),
-    tuned_clicks("Ada-DPALS", weights="normalised"),
-)
+_ADA = tuned("Ada-DPALS", weights="normalised")
+_ADA_CLICKS = tuned_clicks("Ada-DPALS", weights="normalised")
 _TAIL = {
     name: make("DPALS (tail)", **_CONSTANT, sampling="tail")
     for name, make in (("ratings", tuned), ("clicks", tuned_clicks))

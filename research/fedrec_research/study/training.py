@@ -110,7 +110,8 @@ def _timed(make: Callable[[_Work], Fitted]) -> Callable[[_Work], Fitted]:
 
 def _sampled(work: _Work) -> Fitted:
     """The sampler of fast DP matrix factorisation with the conversion that the paper prints."""
-    epsilon, seed = work.scenario.privacy.epsilon, work.scenario.seed
+    epsilon = work.scenario.privacy.epsilon
+    seed = work.scenario.seed
     settings = replace(_PRINTED, **ratings_settings.model("sampler", epsilon))
     *_, last = sample(work.sealed.train, settings, epsilon=epsilon, streams=Streams(seed))
     finite_one = math.isfinite(epsilon)
@@ -121,7 +122,8 @@ def _on_the_whole_model(work: _Work) -> Fitted:
     """DP-SGD by a trusted curator; priced by Opacus' accountant, at most what was asked for."""
     from fedrec_research.dp_sgd import settings_for, train_dpsgd  # torch and Opacus
 
-    privacy, streams = work.scenario.privacy, Streams(work.scenario.seed)
+    privacy = work.scenario.privacy
+    streams = Streams(work.scenario.seed)
     promise = Guarantee(privacy.epsilon, privacy.delta)
     found = train_dpsgd(work.sealed.train, promise, settings_for(privacy.epsilon), streams=streams)
     return Fitted(found.model, found.guarantee)

@@ -73,7 +73,8 @@ def _missing(study: Study, group: Group) -> list[str]:
 
 def _headline(study: Study, group: Group) -> str:
     """Whether our default is ahead of every other system with a guarantee, at every epsilon."""
-    ours, rivals = study.systems(group, "ours")[0], study.systems(group, *OTHERS)
+    ours = study.systems(group, "ours")[0]
+    rivals = study.systems(group, *OTHERS)
     closest = {e: leads[0] for e in study.epsilons if (leads := study.leads(ours.name, rivals, e))}
     if not closest:
         return "There is nothing to compare yet."

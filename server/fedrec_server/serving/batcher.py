@@ -41,13 +41,17 @@ class Batcher:
     """Made and used on the event loop."""
 
     def __init__(self, settings: ServingSettings, counts: ServingCounts) -> None:
-        self._most_items, self._most_waiting = settings.limits.most_items, settings.limits.waiting
-        self._together, self._counts = settings.ranking.together, counts
+        self._most_items = settings.limits.most_items
+        self._most_waiting = settings.limits.waiting
+        self._together = settings.ranking.together
+        self._counts = counts
         self._waiting = deque[Waiting]()
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "ranking")
         self._due: asyncio.Handle | None = None
-        self._coming, self._busy, self._crowd = 0, False, False
+        self._coming = 0
+        self._busy = False
+        self._crowd = False
 
     @contextmanager
     def coming(self) -> Iterator[None]:
@@ -118,7 +122,8 @@ class Batcher:
             self._due = self._loop.call_soon(self._rank)
 
     def _rank(self) -> None:
-        self._due, self._busy = None, True
+        self._due = None
+        self._busy = True
         batch = self._batch()
         if batch and batch[0][0].ranked.items.nbytes > _SMALL_BYTES:
             self._loop.run_in_executor(self._thread, _ranked, batch).add_done_callback(
@@ -131,7 +136,8 @@ class Batcher:
         """The longest wait, and all that can be ranked with it.
 
         Callers that gave up are left out."""
-        batch, others = list[Waiting](), list[Waiting]()
+        batch = list[Waiting]()
+        others = list[Waiting]()
         while self._waiting and len(batch) < self._together:
             one = self._waiting.popleft()
             if not one[2].done():
@@ -148,7 +154,8 @@ class Batcher:
             else:
                 future.set_result(answers[place])
         self._counts.batch(len(batch))
-        self._busy, self._crowd = False, len(batch) > 1
+        self._busy = False
+        self._crowd = len(batch) > 1
         self._call()
 
 

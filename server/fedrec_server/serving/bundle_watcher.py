@@ -22,7 +22,9 @@ class Watch:
     def __init__(
         self, paths: Sequence[Path], office: ServingContext, *, demo: bool = False
     ) -> None:
-        self._paths, self._office, self._demo = tuple(paths), office, demo
+        self._paths = tuple(paths)
+        self._office = office
+        self._demo = demo
         self._seen = {path: found(path) for path in self._paths}
 
     async def start(self) -> None:

@@ -29,7 +29,8 @@ from fedrec_server.serving.settings import FetchTable
 from fedrec_server.serving.store import found
 
 _REMEDY = "Look at the server's log; what is served stays as it is."
-_CONNECT_S, _LOOK_S = 10.0, 0.5
+_CONNECT_S = 10.0
+_LOOK_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,9 @@ class Source:
             return self._written(answer, beside, announced)
 
     def _written(self, answer: httpx.Response, beside: Path, announced: str) -> str:
-        found, size, most = hashlib.sha256(), 0, self.table.max_bytes
+        found = hashlib.sha256()
+        size = 0
+        most = self.table.max_bytes
         beside.parent.mkdir(parents=True, exist_ok=True)
         with open(beside, "wb") as file:
             for piece in answer.iter_raw():
@@ -166,7 +169,9 @@ async def first_models(
     Without `wait`, raises what the fetch raised where nothing was fetched before; a path without a
     bundle is found later.
     """
-    said, due_s, loop = set[str](), 0.0, asyncio.get_running_loop()
+    said = set[str]()
+    due_s = 0.0
+    loop = asyncio.get_running_loop()
     while True:
         for source in sources if loop.time() >= due_s else ():
             try:
@@ -197,7 +202,8 @@ async def first_models(
 
 async def fetch_on(source: Source, log: logging.Logger) -> None:
     """Ask again and again; a failure is logged, and leaves what is served alone."""
-    loop, last = asyncio.get_running_loop(), ""
+    loop = asyncio.get_running_loop()
+    last = ""
     while True:
         await asyncio.sleep(source.table.every_s)
         try:

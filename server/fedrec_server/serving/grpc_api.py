@@ -40,7 +40,8 @@ from fedrec_server.serving.settings import TlsTable
 from fedrec_server.serving.store import newest_hint
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Recommender"].full_name
-_HEALTH, _REFLECTION = "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"
+_HEALTH = "grpc.health.v1.Health"
+_REFLECTION = "grpc.reflection.v1alpha.ServerReflection"
 
 _STATUS = {
     Code.WRONG_VERSION: grpc.StatusCode.FAILED_PRECONDITION,
@@ -86,7 +87,8 @@ class GrpcApi:
         return server, Address(wanted.host, port)
 
     def _handlers(self) -> tuple[grpc.GenericRpcHandler, ...]:
-        unary, stream = grpc.stream_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
+        unary = grpc.stream_unary_rpc_method_handler
+        stream = grpc.stream_stream_rpc_method_handler
         ours = {
             "Recommend": unary(self._guarded(self._recommend)),
             "GetModel": stream(self._guarded(self._get_model)),
@@ -120,7 +122,8 @@ class GrpcApi:
     async def _get_model(self, context: Any) -> None:
         version = _parsed(pb.GetModelRequest, await self._first(context)).version
         self._office.require_open()
-        store, loop = self._office.store, asyncio.get_running_loop()
+        store = self._office.store
+        loop = asyncio.get_running_loop()
         model = store.get(f"{version:016x}") if version else store.newest
         number = int(model.version, 16)
         with self._office.peers.enter_download():

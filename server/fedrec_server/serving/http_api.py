@@ -42,7 +42,8 @@ from fedrec_server.serving.store import ServedModel, newest_hint
 PAGE = FilePath(__file__).parent / "page"
 QUERY_PATH = "/v1/recommend"
 
-_JSON, _PROBLEM = b"application/json", "application/problem+json"
+_JSON = b"application/json"
+_PROBLEM = "application/problem+json"
 _PAGE_HEADERS = {
     "content-security-policy": (
         "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -57,7 +58,8 @@ class HttpApi:
     """All requests over one office."""
 
     def __init__(self, office: ServingContext, *, page: bool) -> None:
-        self._office, self._limits = office, office.settings.limits
+        self._office = office
+        self._limits = office.settings.limits
         self._app: ASGIApp = application(office, page=page)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -90,7 +92,8 @@ class HttpApi:
         await send({"type": "http.response.body", "body": content})
 
     async def _answered(self, body: bytes) -> bytes:
-        arrived_s, office = time.perf_counter(), self._office
+        arrived_s = time.perf_counter()
+        office = self._office
         asked = question(body)
         office.require_open()
         model = office.store.get(asked.version)
@@ -105,7 +108,10 @@ class HttpApi:
         ).encode()
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        most, parts, size, more = self._limits.body_bytes, list[bytes](), 0, True
+        most = self._limits.body_bytes
+        parts = list[bytes]()
+        size = 0
+        more = True
         if _announced(scope) > most:
             raise too_large(most)
         try:
@@ -115,7 +121,8 @@ class HttpApi:
                     if message["type"] == "http.disconnect":
                         raise _GoneError
                     parts.append(message["body"])
-                    size, more = size + len(message["body"]), message["more_body"]
+                    size = size + len(message["body"])
+                    more = message["more_body"]
                     if size > most:
                         raise too_large(most)
         except TimeoutError:

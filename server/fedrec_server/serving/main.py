@@ -193,7 +193,8 @@ async def _open_http(
         if task.done():
             await task
         await asyncio.sleep(0.005)
-    host, port = Address.of(office.settings.http).host, int(listening.getsockname()[1])
+    host = Address.of(office.settings.http).host
+    port = int(listening.getsockname()[1])
     return (server, task), f"{'https' if office.settings.tls else 'http'}://{Address(host, port)}"
 
 
@@ -205,7 +206,8 @@ class _HttpServer(uvicorn.Server):
 
 
 def _http_config(office: ServingContext, page: bool) -> uvicorn.Config:
-    settings, tls = office.settings, office.settings.tls
+    settings = office.settings
+    tls = office.settings.tls
     # Its words are about malformed requests of anybody who finds the port, and not in our form.
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     config = uvicorn.Config(
@@ -262,7 +264,9 @@ def _tell(told: Serving, settings: ServingSettings, stack: ExitStack) -> None:
 
 
 async def _until_told(office: ServingContext, watch: Watch, stop: threading.Event) -> None:
-    over, again, loop = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop()
+    over = asyncio.Event()
+    again = asyncio.Event()
+    loop = asyncio.get_running_loop()
 
     def hung_up() -> None:
         again.set()
@@ -273,7 +277,8 @@ async def _until_told(office: ServingContext, watch: Watch, stop: threading.Even
             loop.add_signal_handler(number, over.set)
         if hasattr(signal, "SIGHUP"):
             loop.add_signal_handler(signal.SIGHUP, hung_up)
-    every_s, due_s = office.settings.models.watch_s, 0.0
+    every_s = office.settings.models.watch_s
+    due_s = 0.0
     while not (over.is_set() or stop.is_set()):
         if again.is_set() or (every_s and loop.time() >= due_s):
             again.clear()
@@ -287,7 +292,8 @@ async def _until_told(office: ServingContext, watch: Watch, stop: threading.Even
 async def _drain(
     office: ServingContext, grpc_server: Any, http: tuple[uvicorn.Server, asyncio.Task[None]] | None
 ) -> None:
-    limits, office.stopping = office.settings.limits, True
+    limits = office.settings.limits
+    office.stopping = True
     logs.say(office.log, "stopping")
     office.counts.state.doing(Doing.STOPPING)
     await asyncio.sleep(limits.notice_s)

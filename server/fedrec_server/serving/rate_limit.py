@@ -23,14 +23,17 @@ class _Peer:
     __slots__ = ("running", "seen_s", "tokens")
 
     def __init__(self, tokens: float, now_s: float) -> None:
-        self.running, self.tokens, self.seen_s = 0, tokens, now_s
+        self.running = 0
+        self.tokens = tokens
+        self.seen_s = now_s
 
 
 class Peers:
     """All peers. `clock` in seconds."""
 
     def __init__(self, bounds: LimitsTable, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._bounds, self._clock = bounds, clock
+        self._bounds = bounds
+        self._clock = clock
         self._burst = max(1.0, 2.0 * bounds.per_second_per_peer)
         self._known: dict[str, _Peer] = {}
         self.downloads = 0

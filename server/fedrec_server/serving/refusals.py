@@ -41,7 +41,9 @@ HTTP_STATUS = {
     Code.FAILED: 500,
 }
 
-NEWEST_KEY, CODE_KEY, REMEDY_KEY = "fedrec-newest", "fedrec-code", "fedrec-remedy-bin"
+NEWEST_KEY = "fedrec-newest"
+CODE_KEY = "fedrec-code"
+REMEDY_KEY = "fedrec-remedy-bin"
 """Trailing metadata of gRPC; the newest version comes with `WRONG_VERSION`, over HTTP as `newest`
 in the body."""
 

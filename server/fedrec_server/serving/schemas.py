@@ -91,7 +91,8 @@ def question(body: bytes) -> Question:
         return _question.validate_json(body)
     except ValidationError as failure:
         errors = failure.errors(include_url=False, include_context=False, include_input=False)
-        kinds, first = {error["type"] for error in errors}, errors[0]
+        kinds = {error["type"] for error in errors}
+        first = errors[0]
         if {"extra_forbidden", "missing"} <= kinds:  # a history, as other servers take one
             raise refused(
                 Code.MALFORMED,

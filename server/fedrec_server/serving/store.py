@@ -93,12 +93,11 @@ def load(path: Path, ranking: RankingTable, *, demo: bool = False) -> ServedMode
                     "waits for it."
                 ),
             ) from None
-        before, state = found(place), os.fstat(descriptor)
+        before = found(place)
+        state = os.fstat(descriptor)
         try:
-            ranked, sha256 = (
-                _slim(_for_release(read_ranked(place), place, demo=demo)),
-                sha256_of(place),
-            )
+            ranked = _slim(_for_release(read_ranked(place), place, demo=demo))
+            sha256 = sha256_of(place)
         except BaseException:
             os.close(descriptor)
             raise
@@ -163,7 +162,8 @@ class ModelStore:
     """Used on the event loop alone. `clock` in seconds."""
 
     def __init__(self, bounds: ModelsTable, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._bounds, self._clock = bounds, clock
+        self._bounds = bounds
+        self._clock = clock
         self._at: dict[Path, ServedModel] = {}
         self._replaced_s: dict[str, float] = {}
         self._models: dict[str, ServedModel] = {}

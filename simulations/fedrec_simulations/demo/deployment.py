@@ -48,7 +48,8 @@ def run(overrides: tuple[str, ...], *, seed: int, keep: Path | None, quiet: bool
     """All of it; what `--json` prints.
 
     Raises FedRecError, after it has printed the end of the log of whoever failed."""
-    started, screen = time.perf_counter(), Screen(quiet=quiet)
+    started = time.perf_counter()
+    screen = Screen(quiet=quiet)
     scenario = load(path_of("deployment"), ("privacy.noise=seeded", *overrides))
     if scenario.learns_news:
         raise SettingsError(
@@ -89,7 +90,8 @@ class _Demo:
     def __init__(
         self, scenario: Scenario, folder: Path, company: Supervisor, screen: Screen, seed: int
     ) -> None:
-        self._trial, self._screen = Trial(scenario, folder.resolve()), screen
+        self._trial = Trial(scenario, folder.resolve())
+        self._screen = screen
         with screen.step("people are invented, and what is to be trained is tried in one process"):
             self._there = self._trial.deployment(company)
             self._strike = strike(
@@ -101,8 +103,11 @@ class _Demo:
 
     def carry_out(self) -> _Demo:
         """Everything that needs the parties."""
-        there, screen, people = self._there, self._screen, self._trial.people
-        earlier, later = len(people.earlier), len(people.split.train) - len(people.earlier)
+        there = self._there
+        screen = self._screen
+        people = self._trial.people
+        earlier = len(people.earlier)
+        later = len(people.split.train) - len(people.earlier)
         words = (
             f"certificates, settings, {people.earlier.num_users:,} people with {earlier:,} "
             "ratings; "
@@ -129,12 +134,15 @@ class _Demo:
     # --- steps ---
 
     def _train(self, training: int) -> None:
-        there, chosen = self._there, self._strike
-        started, ordinal = time.perf_counter(), ("first", "second")[training]
+        there = self._there
+        chosen = self._strike
+        started = time.perf_counter()
+        ordinal = ("first", "second")[training]
         with self._screen.rounds(
             f"the {ordinal} training", self._trial.alone(training).rounds
         ) as bar:
-            rounds, number = there.rounds(), 0
+            rounds = there.rounds()
+            number = 0
             while True:
                 if (training, number) == (chosen.training, chosen.round):
                     struck = time.perf_counter()
@@ -159,7 +167,8 @@ class _Demo:
     def _ask(self, url: str, training: int) -> None:
         """As a person whose device holds a history and a ledger; at last the same list ranked on
         the device, for comparison."""
-        history, device = self._trial.history(training), self._trial.device(self._there, url)
+        history = self._trial.history(training)
+        device = self._trial.device(self._there, url)
         with self._screen.step("a person asks"):
             for local in (False, True) if training == TRAININGS - 1 else (False,):
                 content = asking.run(history, device, asking.Choices(k=K, local=local))[1]
@@ -169,7 +178,8 @@ class _Demo:
 
     def checked(self) -> tuple[dict[str, Any], list[evidence.Seen]]:
         """Content for programs, and what each party saw; the parties have ended."""
-        there, chosen = self._there, self._strike
+        there = self._there
+        chosen = self._strike
         seeded = self._trial.scenario.privacy.noise == "seeded"
         with self._screen.step(
             "one process trains the same, to compare" if seeded else "what the parties kept is read"
@@ -181,7 +191,8 @@ class _Demo:
                 else None
             )
         paid = [answer for answer in self._answers if answer["guarantee"] is not None]
-        training, serving = evidence.spent_on_training(there), paid[-1]["spent"]
+        training = evidence.spent_on_training(there)
+        serving = paid[-1]["spent"]
         content = {
             "trained": [run.version for run in there.runs],
             "trainings": trainings,
@@ -216,7 +227,8 @@ class _Demo:
         )
 
     def _trained(self, number: int) -> dict[str, Any]:
-        entry, noted = self._there.runs[number], self._trainings[number]
+        entry = self._there.runs[number]
+        noted = self._trainings[number]
         model = load_model(self._there.folder(number) / "model")[0]
         check: evidence.Training = noted["check"]
         return {
@@ -243,7 +255,8 @@ def strike(seed: int, there: Deployment, rounds: Sequence[int]) -> Strike:
 
 def _verdict(content: dict[str, Any]) -> str:
     if content["holds"]:
-        trained, people = len(content["trained"]), content["trainings"][-1]["users"]
+        trained = len(content["trained"])
+        people = content["trainings"][-1]["users"]
         return (
             f"It held: {trained} trainings of {people:,} people and a kill -9 later, nothing is "
             "lost, doubled or smaller than promised."

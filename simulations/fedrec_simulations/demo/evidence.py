@@ -48,7 +48,9 @@ class Training:
 
 def training(there: Deployment, number: int) -> Training:
     """Of a training, counted from 0. The parties may be running."""
-    run, lines, people = there.runs[number].run, there.lines(number), there.files.holdings.num_users
+    run = there.runs[number].run
+    lines = there.lines(number)
+    people = there.files.holdings.num_users
     counted = min((line["reported"] for line in lines), default=0)
     attempts = sum(line["attempt"] for line in lines)
     return Training(

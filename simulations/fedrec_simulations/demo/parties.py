@@ -29,7 +29,8 @@ from fedrec_simulations.runtimes import processes
 from fedrec_simulations.runtimes.deployment_files import ANY_PORT, PartyFiles, toml
 from fedrec_simulations.runtimes.ratings import kept_rounds
 
-SERVING, SERVER = "serving", "server"
+SERVING = "serving"
+SERVER = "server"
 _LONG_S = 600.0
 """For what a busy machine makes slow; a guard against waiting for ever."""
 
@@ -66,7 +67,8 @@ class Deployment:
     def train_again(self, files: PartyFiles) -> None:
         """Ask the server for another training, with what the sites hold by `files`; returns when it
         has begun."""
-        self.files, before = files, len(self.runs)
+        before = len(self.runs)
+        self.files = files
         files.write_shards()
         self._wait(self._asked, "server that stands")
         self._wait(lambda: len(self.runs) > before, "further training")
@@ -134,7 +136,8 @@ class Deployment:
         Call it when the round before is kept. Returns when another process plays the party.
         """
         first, *others = [shard.name for shard in self.files.shards]
-        run, before = run_folder(self.server).name, self.pid(victim)
+        run = run_folder(self.server).name
+        before = self.pid(victim)
         with self._held(others):
             self._wait(
                 lambda: self._reported(run, round) >= {first} or self._finished(run),

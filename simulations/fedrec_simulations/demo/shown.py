@@ -25,7 +25,8 @@ class Screen:
     `quiet`."""
 
     def __init__(self, *, quiet: bool) -> None:
-        self._steps, self._results = Console(stderr=True, quiet=quiet), Console(quiet=quiet)
+        self._steps = Console(stderr=True, quiet=quiet)
+        self._results = Console(quiet=quiet)
 
     @contextmanager
     def step(self, words: str) -> Iterator[None]:
@@ -66,13 +67,11 @@ class Rounds:
     """Progress of one training."""
 
     def __init__(self, progress: Progress, task: TaskID, words: str, total: int) -> None:
-        self._progress, self._task, self._words, self._total, self._done = (
-            progress,
-            task,
-            words,
-            total,
-            0,
-        )
+        self._progress = progress
+        self._task = task
+        self._words = words
+        self._total = total
+        self._done = 0
 
     def done(self, counted: int) -> None:
         """One more round is kept."""
@@ -89,7 +88,8 @@ def lists_table(content: Mapping[str, Any]) -> Table:
     """What the person got from each model, and from the last one on the device alone."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     table.add_column("", justify="right", style="dim", min_width=2)
-    answers, number = content["answers"], 1
+    answers = content["answers"]
+    number = 1
     for answer in answers:
         name = (
             "ranked on the device, exactly"
@@ -130,10 +130,8 @@ def parties_table(parties: Sequence[Seen]) -> Table:
             one.cannot_know,
         )
         table.add_row(*(Text(word) for word in words))
-    table.caption, table.caption_justify = (
-        "Bytes of messages, both trainings and all questions together, before TLS.",
-        "left",
-    )
+    table.caption = "Bytes of messages, both trainings and all questions together, before TLS."
+    table.caption_justify = "left"
     if any(one.party.startswith("aggregator-") for one in parties):
         table.caption += (
             " What aggregators tell each other is not counted: place 2 passes what it has of "
@@ -155,11 +153,9 @@ def facts_table(content: Mapping[str, Any]) -> Table:
 
 def facts(content: Mapping[str, Any]) -> dict[str, str]:
     """The same as words by name."""
-    training, serving, killed = (
-        content["spent"]["training"],
-        content["spent"]["serving"],
-        content["killed"],
-    )
+    training = content["spent"]["training"]
+    serving = content["spent"]["serving"]
+    killed = content["killed"]
     errors = ", then ".join(
         f"{name.upper()} {value:.3f}"
         for one in content["trainings"]

@@ -23,7 +23,8 @@ from fedrec_simulations.demo.people import People, invented, write_history
 from fedrec_simulations.runtimes.deployment_files import PartyFiles
 from fedrec_simulations.runtimes.ratings import RatingsParties
 
-SITES, TRAININGS = 2, 2
+SITES = 2
+TRAININGS = 2
 K = 8
 """How many items the person asks for."""
 
@@ -76,13 +77,12 @@ class Trial:
         """What this process makes of a training's data, from the model that it made before where
         the recipe goes on from one."""
         if training not in self._alone:
-            prepared, rounds = (
-                prepare(self.scenario, replace(self.facts, earlier=self._earlier(training))),
-                0,
-            )
+            prepared = prepare(self.scenario, replace(self.facts, earlier=self._earlier(training)))
+            rounds = 0
             state = prepared.recipe.begin()
             for carried in loopback(self._job(training, prepared)):
-                state, rounds = carried.state, rounds + 1
+                state = carried.state
+                rounds = rounds + 1
             self._alone[training] = Alone(prepared, state, rounds)
         return self._alone[training]
 
@@ -123,10 +123,8 @@ class Trial:
     def same_bytes(self, there: Deployment, training: int) -> bool:
         """Whether the model of a training is the one that this process makes of the same data, byte
         for byte."""
-        apart, mine = (
-            there.folder(training) / "model" / "model.safetensors",
-            self.folder / "alone" / f"{training + 1}",
-        )
+        apart = there.folder(training) / "model" / "model.safetensors"
+        mine = self.folder / "alone" / f"{training + 1}"
         alone = self.alone(training)
         save(mine, alone.prepared.recipe.model(alone.state), about={})
         return apart.read_bytes() == (mine / "model.safetensors").read_bytes()

@@ -141,7 +141,8 @@ class PartyFiles:
             self._write(party, self._of_aggregator(party, addresses[own]) | {"three_party": three})
 
     def _of_aggregator(self, party: str, listen: str) -> dict[str, Any]:
-        job, limit = self.job, self.job.limit
+        job = self.job
+        limit = self.job.limit
         seeded = (
             {"noise": "seeded", "seed": job.scenario.seed}
             if job.scenario.privacy.noise == "seeded"
@@ -191,7 +192,8 @@ class PartyFiles:
 
     def write_client(self, shard: Shard[Any], *, proxy: str, aggregator: str) -> None:
         """Settings of a client."""
-        limit, own = self.job.limit, f"client-{shard.name}"
+        limit = self.job.limit
+        own = f"client-{shard.name}"
         content = {
             "name": shard.name,
             "state": str(self.state(shard.name)),

@@ -38,12 +38,11 @@ class InProcessGrid(Grid):
             raise ValueError(f"node {SUPERLINK_NODE_ID} is the server itself, found an app for it")
         self._apps = dict(apps)
         self._contexts = {node: Context(RUN_ID, node, {}, RecordDict(), {}) for node in apps}
-        self._replies, self._sent = dict[str, Message](), 0
-        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = (
-            1,
-            RUN_ID,
-            SUPERLINK_NODE_ID,
-        )
+        self._replies = dict[str, Message]()
+        self._sent = 0
+        TaskIdentity.task_id = 1
+        TaskIdentity.run_id = RUN_ID
+        TaskIdentity.node_id = SUPERLINK_NODE_ID
 
     def set_run(self, run: Run) -> None:
         """Only the one run there is. Raises ValueError on another."""

@@ -60,7 +60,8 @@ class NewsParties:
     @cached_property
     def holdings(self) -> Holdings:
         """See `Parties`."""
-        job, aggregated = self.job, of(self.job.scenario).plan is not None
+        job = self.job
+        aggregated = of(self.job.scenario).plan is not None
         own = aggregated or self._seed is None
         return Holdings(
             shards(job.train, self.clients),
@@ -89,7 +90,9 @@ class NewsParties:
         self, shard: Shard[Impressions], aggregated: Aggregated | None, stack: ExitStack
     ) -> Answering:
         """See `Parties`."""
-        job, folder, users = self.job, self.job.folder / shard.name, self._readers(shard)
+        job = self.job
+        folder = self.job.folder / shard.name
+        users = self._readers(shard)
         if aggregated is not None:
             ledger = ClientLedger(folder / "ledger.sqlite", limit=job.limit)
             own = stack.enter_context(closing(ledger))

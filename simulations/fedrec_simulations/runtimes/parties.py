@@ -89,7 +89,8 @@ def aggregation(job: AnyJob, users: int, items: int, stack: ExitStack) -> Aggreg
 
 
 def _three(job: AnyJob, bounds: Limits, stack: ExitStack) -> Aggregated:
-    names, cores = [name.encode() for name in PLACES], list[ThreePartyAggregator]()
+    names = [name.encode() for name in PLACES]
+    cores = list[ThreePartyAggregator]()
 
     def sleep(seconds: float) -> None:
         for core in cores:

@@ -33,7 +33,8 @@ def processes(catalogue: Catalogue | None, *, clients: int) -> Runtime[AnyJob, A
     def carry(job: AnyJob) -> Generator[Any, None, None]:
         parties = parties_of(job, catalogue, clients)
         parties.check()
-        files, company = PartyFiles(job, parties.holdings), Supervisor()
+        files = PartyFiles(job, parties.holdings)
+        company = Supervisor()
         try:
             start(files, company)
             yield from follow(parties, files, company)

@@ -47,7 +47,8 @@ class RatingsParties:
     @cached_property
     def holdings(self) -> Holdings:
         """See `Parties`."""
-        job, ids = self.job, self.catalogue.item_ids
+        job = self.job
+        ids = self.catalogue.item_ids
         return Holdings(
             shards(job.data, self.clients),
             job.data.num_users,
@@ -128,14 +129,16 @@ def no_patience() -> Patience:
 def kept_rounds(server: Path, *, after: int) -> Iterator[Carried]:
     """The rounds that a server's newest training holds from number `after` on, as far as their
     checkpoint is there too."""
-    parties, server = server.parent, run_folder(server)
+    parties = server.parent
+    server = run_folder(server)
     lines = server / "rounds.jsonl"
     for text in lines.read_text().splitlines()[after:] if lines.exists() else ():
         line = json.loads(text)
         path = server / "checkpoints" / f"round-{line['round'] + 1:03d}.safetensors"
         if not path.exists():
             return
-        names, up = tuple(line["releases"]), _bytes_sent(parties, line["round"])
+        names = tuple(line["releases"])
+        up = _bytes_sent(parties, line["round"])
         drawn = _stated_noise(server / "releases" / f"round-{line['round']:03d}.safetensors")
         yield Carried(
             line["round"],

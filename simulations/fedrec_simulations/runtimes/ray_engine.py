@@ -72,7 +72,8 @@ def ray(catalogue: Catalogue | None, *, clients: int) -> Runtime[AnyJob, Any]:
     def carry(job: AnyJob) -> Generator[Any, None, None]:
         parties = parties_of(job, catalogue, clients)
         parties.check()
-        files, company = PartyFiles(job, parties.holdings), Supervisor()
+        files = PartyFiles(job, parties.holdings)
+        company = Supervisor()
         with rays_folder() as folder:  # cleaned here: whoever is killed leaves it
             try:
                 start_aggregator_for(files, company)
@@ -150,10 +151,8 @@ def serve(
         if over.wait(seconds):
             raise CancelledError
 
-    gathering, patience = (
-        replace(settings.whom_to_wait_for(), sleep=sleep),
-        replace(settings.patience(), sleep=sleep),
-    )
+    gathering = replace(settings.whom_to_wait_for(), sleep=sleep)
+    patience = replace(settings.patience(), sleep=sleep)
     work = workload_of(scenario, settings.public)
 
     def rounds(broadcast: FlowerBroadcast) -> None:
