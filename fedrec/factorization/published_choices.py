@@ -8,7 +8,8 @@ between takes the nearest one's in ratio. On validation ratings of five other da
 100K, and planted ones of 1 to 40 users an item; epsilon 0.5, 1, 5 and 20) they were .014 (AM-SSP)
 and .010 (Ada-DPALS) of RMSE above the best of 17 and 12 settings, on average; plain values for
 every epsilon .033 and .041. Carried over by mu times users per item, in the place of epsilon, they
-were .014 and .036 above it, so sizes decide nothing here. Where an item has 40 users they are .03 above the best.
+were .014 and .036 above it, so sizes decide nothing here. Where an item has 40 users they are .03
+above the best.
 """
 
 from __future__ import annotations
