@@ -94,7 +94,10 @@ class Audit:
         )
         lines = [head, *(_line(finding) for finding in self.findings), "", *_key(self.findings)]
         reasons = [f"{f.verdict}: {f.attack}: {f.note}" for f in self.findings if f.failed]
-        return "\n".join([*lines, "", *reasons] if reasons else lines)
+        # what was drawn over what was planned, block by block, where the whole command is attacked
+        told = [f"{f.attack}: {f.note}" for f in self.findings if f.spreads and not f.failed]
+        said = [*reasons, *told]
+        return "\n".join([*lines, "", *said] if said else lines)
 
 
 def run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from fedrec.privacy.guarantee import Guarantee
@@ -57,6 +57,8 @@ class Finding:
     recovery: Recovery | None = None
     refuted: bool = False
     note: str = ""
+    spreads: Mapping[str, float] = field(default_factory=dict)
+    """Of each block's noise: the standard deviation that was drawn over the planned one."""
 
     @property
     def verdict(self) -> Verdict:
@@ -103,5 +105,6 @@ class Finding:
             "chance": None if self.recovery is None else self.recovery.chance,
             "verdict": self.verdict,
             "note": self.note,
+            "noise_drawn_over_planned": dict(self.spreads),
         }
         return dict(finite(content))

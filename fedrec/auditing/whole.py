@@ -142,6 +142,7 @@ class Scores:
             bound.draws,
             refuted=bool(wrong),
             note=f"{note}; {told}",
+            spreads={name: spread.ratio for name, spread in self.spreads.items()},
         )
 
 
