@@ -268,6 +268,20 @@ def test_a_damaged_ledger_is_not_backed_up_over_a_good_one(settings: Path) -> No
     assert (settings / "a.tar").read_bytes() == good
 
 
+def test_a_clients_damaged_ledger_is_not_backed_up(settings: Path) -> None:
+    path = settings / "c" / "ledger.sqlite"
+    ledger = ClientLedger(path, limit=LIMIT)
+    for round in range(2):
+        ledger.charge("run", round, f"{round}", PLAN, [f"x/{round}"])
+    ledger.close()
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE entries SET releases = '[]' WHERE number = 1")
+    database.close()
+    with pytest.raises(RunError, match="damaged"):
+        backup(settings / "client.toml", settings / "c.tar")
+    assert not (settings / "c.tar").exists()
+
+
 def archived(path: Path, names: dict[str, bytes], *, link: str = "") -> Path:
     with tarfile.open(path, "w") as tar:
         for name, content in names.items():

@@ -40,8 +40,8 @@ sys.path.insert(0, str(ROOT))  # a script's own folder comes first otherwise
 from tests.mutants import patterns  # noqa: E402
 
 # the folders that hold packages, and those that hold other modules
-SOURCES = (".", "aggregator", "client", "server", "simulations")
-ROOTS = (*SOURCES, "research", "benchmarks", "tests")
+SOURCES = (".", "aggregator", "client", "research", "server", "simulations")
+ROOTS = (*SOURCES, "benchmarks", "tests")
 PACKAGES = (
     "fedrec",
     "fedrec_aggregator",
