@@ -46,7 +46,7 @@ class Trial:
 
     @property
     def words(self) -> str:
-        """For a table."""
+        """Words for a table."""
         happens = ", a worker killed" if self.killed else ", one joins" if self.joins else ""
         return f"{self.nodes}{happens}"
 

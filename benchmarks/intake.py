@@ -119,8 +119,8 @@ def _largest(items: int, ratings: int, width: int) -> Row:
 
 
 def _one_report(num_items: int, n: int, question: Question) -> Batch:
-    """Of one user, about 0.4 of the radius: 10,000 equal coefficients of the grid, vectors of norm
-    about 0.6."""
+    """Return the report of one user, about 0.4 of the radius: 10,000 equal coefficients of the
+    grid, vectors of norm about 0.6."""
     rng = np.random.default_rng(0)
     items = np.sort(rng.choice(num_items, n, replace=False)).astype(np.int32)
     vectors = (rng.integers(-128, 128, (1, spec.width), dtype=np.int32) for spec in question.blocks)
@@ -196,5 +196,5 @@ def asked_for(shape: Shape, round: int) -> Asked:
 
 
 def plan() -> Plan:
-    """Of two rounds."""
+    """Return the plan of two rounds."""
     return calibrate(Guarantee(5.0, 1e-5), {"items/0": 1.0, "items/1": 1.0})

@@ -106,8 +106,8 @@ def _peers(
 def _differences(
     order: ItemOrder, U: np.ndarray, targets: np.ndarray, weights: np.ndarray
 ) -> dict[str, float]:
-    """Of each peer, the largest difference to our A over the largest entry of A, on the first
-    items."""
+    """Return, for each peer, the largest difference to our A over the largest entry of A, on the
+    first items."""
     items = min(500, len(order.item_ptr) - 1)
     stop = int(order.item_ptr[items])
     few = ItemOrder(order.item_ptr[: items + 1], order.users[:stop], order.positions)

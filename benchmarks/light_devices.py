@@ -93,7 +93,7 @@ class People:
 
     @cached_property
     def prepared(self) -> Prepared:
-        """Of the default recipe."""
+        """Preparation of the default recipe."""
         data = self.dataset.interactions
         count = self.announced or self.users
         known = self.items, data.kind, data.value_range, self.dataset.features
@@ -101,7 +101,7 @@ class People:
 
     @cached_property
     def terms(self) -> Terms:
-        """Of the run."""
+        """Terms of the run."""
         data = self.dataset.interactions
         items = self.dataset.catalogue.item_ids
         recipe = client_recipe(_SCENARIO)
@@ -114,7 +114,7 @@ class People:
         return Loopback(self.dataset.interactions, made.steps, made.plan, Streams(1), ledger)
 
     def asked(self, question: Question) -> Asked:
-        """As the server opens it."""
+        """Return the question as the server opens it."""
         return Asked(self.terms.run, question, self.prepared.plan)
 
 

@@ -39,8 +39,8 @@ class Took:
 
 
 def fastest(forms: Mapping[str, Callable[[], object]], *, turns: int) -> dict[str, Took]:
-    """Of each form, after one untimed call of each; turns alternate, so that a busy minute hits
-    all."""
+    """Return the fastest time of each form, after one untimed call of each; turns alternate, so
+    that a busy minute hits all."""
     for call in forms.values():
         call()
     best = {name: Took() for name in forms}

@@ -39,7 +39,7 @@ class Asked:
 
     @property
     def opening(self) -> Opening:
-        """For an aggregator."""
+        """Opening of the question for an aggregator."""
         header = question_header(self.question, run=self.run, plan=self.plan.digest())
         return Opening(self.run, self.question.round, header, question_digest(header), 3_600.0)
 
@@ -73,7 +73,7 @@ def ended(processes: Sequence[Any]) -> None:
 def aggregator_settings(
     folder: Path, file: str, *, listen: str = "127.0.0.1:0", **more: Any
 ) -> AggregatorSettings:
-    """Of the party whose certificate is this file."""
+    """Return the settings of the party whose certificate is this file."""
     tls = {"certificate": f"{file}.pem", "key": f"{file}-key.pem", "client_ca": "ca.pem"}
     places = {"listen": listen, "state": f"state-{file}", "log": f"{file}.jsonl", "tls": tls}
     return validated({**places, **more}, folder=folder)

@@ -69,7 +69,7 @@ class Known:
     scores: list[float]
 
     def message(self, door: Door, version: str) -> bytes:
-        """As it lies on the line."""
+        """Return the message as it is sent over the network."""
         names = [name for bit, name in enumerate(CATEGORIES) if self.categories >> bit & 1]
         return message(door, version, self.coefficients, self.k, self.categories, names)
 

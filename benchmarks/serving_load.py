@@ -225,11 +225,11 @@ class Line(asyncio.Protocol):
         self._answer: asyncio.Future[bytes] | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Of asyncio."""
+        """Implement `asyncio.Protocol.connection_made`."""
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Of asyncio."""
+        """Implement `asyncio.Protocol.data_received`."""
         self._got += data
         head, found, body = self._got.partition(b"\r\n\r\n")
         if not found or self._answer is None:
@@ -248,7 +248,7 @@ class Line(asyncio.Protocol):
             waiting.set_exception(RefusedHttpError(status, body))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Of asyncio."""
+        """Implement `asyncio.Protocol.connection_lost`."""
         if self._answer and not self._answer.done():
             self._answer.set_exception(exc or ConnectionResetError("the server hung up"))
 

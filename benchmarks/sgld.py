@@ -185,8 +185,8 @@ def _point(form: str, passes: int, seconds: float, found: Float32s, test: Intera
 
 
 def _predictions(train: Interactions, d: int, turns: int) -> list[Row]:
-    """Of pairs as they come in the data, user after user; and of whole catalogues, which is a dense
-    product."""
+    """Measure predictions for pairs as they come in the data, user after user, and for whole
+    catalogues, which is a dense product."""
     blocks, rows = _prepared(train, d)
     users = train.users[:4_000_000].astype(np.int32)
     items = train.items[:4_000_000]

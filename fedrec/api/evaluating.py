@@ -45,7 +45,7 @@ class Evaluation:
 
     @property
     def metrics(self) -> dict[str, float | int | None]:
-        """Of the model by name: rmse, mae; ndcg@20, recall@20 and more of lists."""
+        """The model's metrics by name: rmse and mae; ndcg@20, recall@20 and more for lists."""
         return self.outcome.metrics()
 
     @property

@@ -42,7 +42,7 @@ class PrivacyGuarantee:
     def of(
         promised: Guarantee, noise: str, opinions: Opinions, *, not_covered: Sequence[str] = ()
     ) -> PrivacyGuarantee:
-        """Of a finished training.
+        """Return the guarantee of a finished training.
 
         >>> from fedrec.privacy.accounting import Opinions
         >>> PrivacyGuarantee.of(Guarantee(2.0, 1e-5, "user"), "system", Opinions(2.0, 2.0, 2.2))
@@ -52,7 +52,7 @@ class PrivacyGuarantee:
 
     @property
     def epsilon(self) -> float:
-        """Of everything that the training released."""
+        """Epsilon of everything that the training released."""
         return self.promised.epsilon
 
     @property

@@ -61,7 +61,7 @@ def write_export(export: Export, file: Path) -> str:
 def serve(
     model: Servable, *, port: int, host: str, page: bool, demo: bool, background: bool
 ) -> Served | None:
-    """As `fedrec serve`; see `Recommender.serve`.
+    """Serve a model, as `fedrec serve` does; see `Recommender.serve`.
 
     Raises SettingsError where the address cannot be used, or the model must not be."""
     require("serve", "model.serve")

@@ -1,5 +1,4 @@
-"""From what an attack guessed right and wrong to a lower bound of epsilon, with a stated
-confidence.
+"""Lower bounds of epsilon, with a stated confidence, from what an attack guessed right and wrong.
 
 An attack is a score, larger where the unit took part. It is run `n` times with and `n` times
 without the unit. The threshold is chosen on the first half of the runs; on the other half it

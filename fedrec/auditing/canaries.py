@@ -72,7 +72,7 @@ def summed_canaries(
     draws: int,
     streams: Streams,
 ) -> tuple[Finding, ...]:
-    """The same of any variant whose reports an aggregator sums: a client's reports are made by its
+    """Attack any variant whose reports an aggregator sums: a client's reports are made by its
     steps. The canaries tried are the users with most impressions."""
     plan = recipe.plan
     questions = list[Question]()
@@ -173,8 +173,8 @@ def exposed(
 
 
 def planted(exposure: Exposure) -> Exposure:
-    """The same sums with a canary of exactly the radius, all of it on the first number of each
-    release."""
+    """Return the same sums with a canary of exactly the radius, all of it on the first number of
+    each release."""
     inside = [sums.copy() for sums in exposure.without]
     first = 0
     for spec in exposure.question.releases:

@@ -39,7 +39,7 @@ class Audit:
         return [dict(finding.row()) for finding in self.findings]
 
     def page(self, name: str) -> str:
-        """The same as one HTML page that needs no network. name: of the scenario."""
+        """Return the findings as one HTML page that needs no network. name: of the scenario."""
         failed = [finding for finding in self.findings if finding.failed]
         answer = (
             f"No attack on {name} proves more than is claimed: {len(self.findings)} of "
@@ -86,8 +86,8 @@ class Audit:
         )
 
     def table(self) -> str:
-        """The same at 80 columns, what the columns mean, and why the exit code is not 0 where it is
-        not."""
+        """Return the findings as a table of 80 columns, what the columns mean, and why the exit
+        code is not 0 where it is not."""
         head = (
             f"{'attack':23} {'per':5} {'claimed':>8} {'at least':>8} {'by':>8} {'recovered':>11} "
             " verdict"

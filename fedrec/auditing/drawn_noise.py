@@ -52,8 +52,8 @@ def charged(claim: Guarantee, events: Sequence[Event]) -> Guarantee:
 
 
 def finding(variant: str, clients: Clients, users: Int64s, *, rounds: int) -> Finding:
-    """Of noised attention (`local`) or whole gradients (`dp-fedrec`), in so many rounds of these
-    users."""
+    """Check the noise that noised attention (`local`) or whole gradients (`dp-fedrec`) draw in so
+    many rounds of these users."""
     claim = charged(clients.claim, clients.costs.history)
     update = clients.update
     if isinstance(update, Behind):
@@ -78,7 +78,7 @@ def finding(variant: str, clients: Clients, users: Int64s, *, rounds: int) -> Fi
 def report_finding(
     claim: Guarantee, data: Impressions, topics: TopicTable, *, history: int, streams: Streams
 ) -> Finding:
-    """Of the reports of `additive`: every user's one."""
+    """Check the noise in the reports of `additive`: every user's one."""
     plan = plan_training(claim)
     got = collect(
         data, topics, plan, history=history, noise=DeviceNoise.numbered(streams, data.num_users)
@@ -170,8 +170,8 @@ def _finding(
 def _laplace_finding(
     variant: str, claim: Guarantee, noise: list[Float64s], distance: float, answers: int
 ) -> Finding:
-    """Of pure answers whose weights are at most `distance` apart in L1: 2 sum |noise| / parameter
-    is chi squared."""
+    """Check the noise of pure answers whose weights are at most `distance` apart in L1: 2 sum
+    |noise| / parameter is chi squared."""
     values = np.stack(noise)
     attack = "noise as drawn"
     total = float(np.abs(values).sum())

@@ -1,4 +1,4 @@
-"""What an attack found: the epsilon that was promised beside the one that the attack proves."""
+"""Findings of attacks: the epsilon that was promised beside the one that the attack proves."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Finding:
         )
 
     def row(self) -> Mapping[str, object]:
-        """For JSON."""
+        """Return the finding as an object for JSON."""
         claim = self.claim
         content = {
             "attack": self.attack,

@@ -110,8 +110,8 @@ def _told(
 
 
 def repeated_impression(click: int, candidates: int, times: int) -> Impressions:
-    """The same impression of items 0 .. candidates - 1 with the click at `click`, of so many users
-    without history."""
+    """Return one impression of items 0 .. candidates - 1 with the click at `click`, repeated for so
+    many users without history."""
     shown = np.tile(np.arange(candidates, dtype=np.int32), times)
     ptr = np.arange(times + 1, dtype=np.int64) * candidates
     nothing = np.zeros(times + 1, np.int64)

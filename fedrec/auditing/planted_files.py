@@ -27,7 +27,7 @@ _RATINGS = (1.0, 5.0)
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The same scenario on two files that differ in one person's rows."""
+    """One scenario on two files that differ in one person's rows."""
 
     inside: Scenario
     outside: Scenario

@@ -1,5 +1,5 @@
-"""Which news did a client click? Read off one upload, by somebody who knows the catalogue and what
-was shown.
+"""Recovery of the news that a client clicked from one upload, by somebody who knows the catalogue
+and what was shown.
 
 From a gradient: the rows of word embeddings that are not zero are the words of the news it touched,
 candidates (which the server knows) and history; a news all of whose words are there was clicked.
@@ -151,7 +151,7 @@ def report_finding(
     mu: float,
     streams: Streams,
 ) -> Finding:
-    """The same from topic coefficients: the news nearest in topics."""
+    """Name the clicks of all targets from topic coefficients: the news nearest in topics."""
     rates = []
     for column, table in enumerate(
         (np.stack([aim.history for aim in aims]), np.stack([aim.decoy for aim in aims]))
@@ -236,7 +236,7 @@ class Mark:
 
 
 def mark_of(clients: Clients, aim: Target) -> Mark | None:
-    """Of the first click of the target that has one."""
+    """Return the mark of the first click of the target that has one."""
     return (_own_direction if clients.texts is None else _own_word)(clients, aim)
 
 

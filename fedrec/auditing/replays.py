@@ -58,7 +58,7 @@ class Opened:
 
     @property
     def squared_mu(self) -> float:
-        """Of all attempts."""
+        """Squared mu of all attempts together."""
         return float(((self.direction / self.checked.noise_std) ** 2).sum())
 
     def scores(self, runs: int, *, member: bool, key: bytes) -> Float64s:
@@ -92,7 +92,7 @@ class View:
     known: int | None = None
 
     def unknown_std(self, declared: float, plan: Plan) -> float:
-        """Of the declared noise, what the adversary does not know."""
+        """Return the std of the part of the declared noise that the adversary does not know."""
         return declared if self.known is None else declared / plan.noise_excess
 
 

@@ -1,4 +1,4 @@
-"""What one client would upload in a round, by the registered variant's own code and schedule
+"""Uploads of one client in a round, by the registered variant's own code and schedule
 (`fedrec.news.variant`).
 
 A round with one user is that user's upload. Noise belongs to the round, so that another round is
@@ -65,7 +65,7 @@ class Clients:
         return "news.dense" if self.texts is None else "news.words"
 
     def with_history(self, user: int, history: Int64s) -> Clients:
-        """The same with another history (H,) of one user."""
+        """Return the same clients with another history (H,) of one user."""
         table = self.update.devices.history.copy()
         table[user] = history
         return replace(
@@ -73,7 +73,7 @@ class Clients:
         )
 
     def with_labels(self, user: int) -> Clients:
-        """The same with each label of one user on the candidate after it."""
+        """Return the same clients with each label of one user on the candidate after it."""
         devices = self.update.devices
         labels = devices.labels.copy()
         rows = devices.rows_of(np.array([user]))

@@ -102,8 +102,8 @@ class Seen:
 
 @dataclass(frozen=True)
 class Spread:
-    """Of one block's noise over all runs: the standard deviation that was drawn over the planned
-    one, and how many numbers it was measured on."""
+    """Spread of one block's noise over all runs: the standard deviation that was drawn over the
+    planned one, and how many numbers it was measured on."""
 
     ratio: float
     numbers: int
@@ -117,8 +117,8 @@ class Spread:
 
 @dataclass(frozen=True)
 class Scores:
-    """Of runs with and without the person, those left out that the covariance was measured on; and
-    the spread of each block's noise over all runs."""
+    """Scores of runs with and without the person, those left out that the covariance was measured
+    on; and the spread of each block's noise over all runs."""
 
     inside: Float64s
     outside: Float64s
@@ -181,7 +181,7 @@ def likelihood_ratios(prepared: Trainable, inside: World, outside: World, *, run
 
 
 def scores_of(inside: Iterator[list[Seen]], outside: Iterator[list[Seen]], *, runs: int) -> Scores:
-    """The same of runs however made, the first quarter of which measures the noise."""
+    """Return the scores of runs however made, the first quarter of which measures the noise."""
     learn = max(2, runs // 4)
     squares = defaultdict[str, float](float)
     numbers = Counter[str]()

@@ -121,7 +121,8 @@ def whole_news_findings(scenario: Scenario, *, runs: int = 0) -> Iterator[Findin
 
 
 def _sides(scenario: Scenario, role: Role) -> tuple[Side, Side]:
-    """Of the first id by which the person belongs to the part that is trained on."""
+    """Return both sides for the first id by which the person belongs to the part that is trained
+    on."""
     planted = planted_news(_SHAPE, seed=scenario.seed)
     for number in range(_TRIED):
         with tempfile.TemporaryDirectory(prefix="audit-") as folder:

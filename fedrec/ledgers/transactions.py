@@ -30,7 +30,7 @@ class DurableLedger:
 
     @property
     def _name(self) -> str:
-        """For messages."""
+        """Name of the ledger in messages."""
         raise NotImplementedError
 
     def _load(self) -> None:

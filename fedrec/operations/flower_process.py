@@ -58,7 +58,7 @@ class FlowerProcess:
 
     @property
     def pid(self) -> int:
-        """Of the child; 0 while none runs."""
+        """Process id of the child; 0 while none runs."""
         child = self._child
         return child.pid if child and child.poll() is None else 0
 

@@ -1,1 +1,1 @@
-"""What a run tells a person: one self-contained page, and a table for the terminal."""
+"""Reports of a run for a person: one self-contained page, and a table for the terminal."""

@@ -144,7 +144,7 @@ def _measured(value: float | None, half_width: float | None) -> str:
 
 
 def table(frame: pl.DataFrame, metric: str) -> str:
-    """For a terminal, best first."""
+    """Return a table of the methods for a terminal, best first."""
     header, rows = _shown(frame, metric)
     widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
     lines = [header, *rows]
@@ -217,9 +217,9 @@ def _chart(frame: pl.DataFrame, metric: str) -> Markup | None:
 
 
 def _points(frame: pl.DataFrame, metric: str) -> dict[str, pl.DataFrame]:
-    """Of each private method: epsilon, mean, and half width of the interval, over runs that differ
-    in their seed alone. A method with several scenarios has a line for each, named by its first
-    run."""
+    """Return the points of each private method: epsilon, mean, and half width of the interval, over
+    runs that differ in their seed alone. A method with several scenarios has a line for each, named
+    by its first run."""
     ours = frame.filter(pl.col("private") & pl.col(metric).is_not_null())
     found = dict[str, pl.DataFrame]()
     for (method,), of_method in ours.group_by("method", maintain_order=True):
@@ -232,7 +232,7 @@ def _points(frame: pl.DataFrame, metric: str) -> dict[str, pl.DataFrame]:
 
 
 def _levels(frame: pl.DataFrame, metric: str) -> dict[str, float]:
-    """Of methods without privacy; none where runs are on different data."""
+    """Return the mean of each method without privacy; none where runs are on different data."""
     if different_data(frame):
         return {}
     theirs = frame.filter(~pl.col("private") & pl.col(metric).is_not_null())

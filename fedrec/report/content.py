@@ -1,4 +1,4 @@
-"""What a report says, as plain frozen values. Everything but the title and the data's description
+"""Content of a report, as plain frozen values. Everything but the title and the data's description
 may be left out.
 
 An epsilon is never a bare number here: it comes in a `Guarantee`, or in a curve that names unit,

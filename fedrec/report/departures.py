@@ -1,4 +1,5 @@
-"""What leaves a device in a run, for its report: that of an invented user, byte for byte."""
+"""Messages that leave a device in a run, for its report: those of an invented user, byte for
+byte."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def departed(
 def departed_in_shares(
     run: Run, questions: list[Question]
 ) -> tuple[tuple[Departure, ...], ExampleReport | None]:
-    """The same where three aggregate: numbers that say nothing to any one of them.
+    """Return what an invented user would have sent in every round where three aggregate: numbers
+    that say nothing to any one of them.
 
     Seeds of an example are no secret."""
     invented = _invented_user(run.split.train)

@@ -142,8 +142,8 @@ def _rules(css: str) -> list[tuple[frozenset[str], Style]]:
 
 
 def _style(attributes: Mapping[str, str], rules: list[tuple[frozenset[str], Style]]) -> Style:
-    """As a browser would: rules by how many classes they name, then what the element says
-    itself."""
+    """Return an element's style as a browser would compute it: rules by how many classes they name,
+    then what the element says itself."""
     classes = set(attributes.get("class", "").split())
     style = dict[str, str]()
     for needed, set_to in rules:

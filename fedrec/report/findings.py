@@ -1,4 +1,4 @@
-"""From a finished run to what its report says."""
+"""Content of a report from a finished run."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ _SHOWN: Mapping[str, tuple[str, ...]] = {
 
 
 def _named(metric: str) -> str:
-    """As people write it: RMSE, MAE, NDCG@20, recall@20."""
+    """Return the metric's name as people write it: RMSE, MAE, NDCG@20, recall@20."""
     return metric if metric.startswith("recall") else metric.upper()
 
 

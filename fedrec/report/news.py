@@ -1,4 +1,4 @@
-"""From a finished news run to what its report says.
+"""Content of a report from a finished news run.
 
 Training and serving are two guarantees, and both are printed with their unit. Beside the run stands
 what the PrivateRec paper prints for MIND (Liu et al. 2022, Tables 1 and 2), in shares of 1 instead
@@ -230,7 +230,7 @@ class PublishedRow:
 
     @property
     def name(self) -> str:
-        """For a table of methods."""
+        """Name in a table of methods."""
         return f"paper, on MIND: {self.method}, {self.model.upper()}"
 
     @property

@@ -55,7 +55,7 @@ class ForAPerson:
     linked: dict[float, Linkage]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the content as an object for JSON."""
         training = [
             {"who": who, "clicks": x.clicks, "labels": x.labels, "epsilon": epsilon}
             for who, x, epsilon in self.training
@@ -72,7 +72,8 @@ class ForAPerson:
 def for_a_person(
     scenario: NewsScenario, train: Impressions, test: Impressions, bundle: Bundle | None
 ) -> ForAPerson:
-    """Of a finished run; without linkage where its model cannot be served."""
+    """Return what a finished run means for a person; without linkage where its model cannot be
+    served."""
     served = [e for e in scenario.news.serving_epsilons if e < float("inf")]
     linked = (
         {}
@@ -88,7 +89,8 @@ def for_a_person(
 
 
 def extents(data: Impressions, history: int) -> dict[str, Extent]:
-    """Of the person in the middle, and of one with a full history and the most labels."""
+    """Return the extent of the person in the middle, and of one with a full history and the most
+    labels."""
     clicks = (data.last_clicks(history) >= 0).sum(1)
     labels = np.bincount(data.users, minlength=data.num_users)
     return {
@@ -98,7 +100,8 @@ def extents(data: Impressions, history: int) -> dict[str, Extent]:
 
 
 def linked_queries(bundle: Bundle, asked: Impressions, *, epsilon: float, seed: int) -> Linkage:
-    """Of two fresh answers at `epsilon` per click on each of at most `MOST_PEOPLE` histories."""
+    """Measure the linkage of two fresh answers at `epsilon` per click on each of at most
+    `MOST_PEOPLE` histories."""
     streams = Streams(seed)
     history = asked.last_clicks(bundle.about.history)
     if len(history) > MOST_PEOPLE:
@@ -130,7 +133,7 @@ def _training(scenario: NewsScenario, train: Impressions) -> Iterator[tuple[str,
 
 
 def tables(found: ForAPerson) -> Iterator[TextTable]:
-    """For the report."""
+    """Yield the tables of the report."""
     rows = [
         (
             (

@@ -109,7 +109,7 @@ def _planned(scenario: DataScenario, users: int, items: int) -> PublicFacts:
 
 
 def table(described: dict[str, Any]) -> str:
-    """The same for a terminal."""
+    """Return the description as a table for a terminal."""
     if "variant" in described:
         return _table_of_news(described)
     said = described["accountants"]
@@ -161,8 +161,8 @@ ANSWERS = (1, 10, 50, 100)
 
 
 def _as_dict(one: Releases, delta: float) -> dict[str, Any]:
-    """For people and JSON; noise_multiplier is noise std / L2 sensitivity, and None for answers,
-    which have no such thing."""
+    """Return releases as an object for people and JSON; noise_multiplier is noise std / L2
+    sensitivity, and None for answers, which have no such thing."""
     mu = None if isinstance(one.event, PureEvent) else one.event.mu
     each = epsilon_of_events([one.event], delta)
     numbers = {
@@ -287,7 +287,7 @@ def served_person(scenario: NewsScenario, epsilon: float) -> dict[str, dict[str,
 
 
 def _releases(scenario: NewsScenario, users: int) -> tuple[Releases, ...]:
-    """Of the variant, which alone knows its prices."""
+    """Return the releases of the variant, which alone knows its prices."""
     found = of(scenario)
     return found.releases(
         scenario,

@@ -26,7 +26,7 @@ def progress_bar(console: Console) -> Iterator[Progress]:
 
 @contextmanager
 def stage(console: Console, words: str) -> Iterator[None]:
-    """The same for one thing that is not counted."""
+    """Show the progress of one thing that is not counted."""
     with progress_bar(console) as progress:
         task = progress.add_task(words, total=1)
         yield

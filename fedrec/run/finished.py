@@ -67,7 +67,7 @@ class Run:
 
     @cached_property
     def sizes(self) -> RunSizes:
-        """Of all of the data."""
+        """Sizes of all of the data."""
         if self.partitioned is not None:
             return self.partitioned
         train = self.split.train
@@ -118,7 +118,7 @@ class Run:
 
 
 def versions() -> dict[str, str]:
-    """Of fedrec and of what decides its numbers."""
+    """Return the versions of fedrec and of what decides its numbers."""
     return {"fedrec": __version__} | {
         name: metadata.version(name)
         for name in ("numpy", "scipy", "numba", "dp-accounting", "polars")

@@ -134,7 +134,7 @@ class Carried:
 
 
 def run_id(scenario: Scenario) -> str:
-    """The same scenario is the same run."""
+    """Return the run's id: the same scenario is the same run."""
     return f"{scenario.recipe}-{scenario.digest()[:16]}"
 
 

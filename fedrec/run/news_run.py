@@ -117,7 +117,7 @@ class NewsRun:
 
 
 def serving_guarantee(epsilon: float, delta: float) -> Guarantee:
-    """Of one served answer."""
+    """Return the guarantee of one served answer."""
     return (
         non_private(delta, "click", "replace")
         if math.isinf(epsilon)

@@ -1,5 +1,5 @@
-"""What a model is worth: its errors on test, its controls, and the same numbers for everything it
-is compared with."""
+"""Outcome of a model on test: its errors, its controls, and the same numbers for everything it is
+compared with."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def evaluate(
 
 
 def judged_by(found: Outcome, rivals: Mapping[str, Outcome], *, k: int) -> Outcome:
-    """The same numbers with verdicts beside every rival; lists by their first k."""
+    """Return the outcome with verdicts beside every rival; lists by their first k."""
     return Outcome(
         found.ratings, found.rating_buckets, found.ranking, *_verdicts(found, rivals, k=k)
     )

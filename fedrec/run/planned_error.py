@@ -106,7 +106,8 @@ def fitted(rows: Sequence[Mapping[str, Any]]) -> Law:
 
 
 def left_out(rows: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Of each row, what a law fitted to the rows of the other sources says less what was found."""
+    """Return, for each row, what a law fitted to the rows of the other sources says less what was
+    found."""
     laws = {
         source: fitted([row for row in rows if row["source"] != source])
         for source in {row["source"] for row in rows}

@@ -143,7 +143,7 @@ def plan(
     without_privacy: float = 0.0,
     spread: float = 0.0,
 ) -> dict[str, Any]:
-    """Of a training on ratings or clicks. without_privacy, spread: as `planned_error.expected`.
+    """Plan a training on ratings or clicks. without_privacy, spread: as `planned_error.expected`.
 
     Raises SettingsError for news, impossible sizes and impossible guesses."""
     if scenario.learns_news:
@@ -262,7 +262,7 @@ def round_bytes(
 
 
 def table(found: Mapping[str, Any]) -> str:
-    """The same for a terminal."""
+    """Return the plan as a table for a terminal."""
     sizes = found["training"]
     seen = found["rehearsed"]
     rows = [

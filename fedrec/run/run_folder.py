@@ -1,4 +1,4 @@
-"""Where a run keeps everything: named by its scenario, so that the same run finds its folder
+"""Folder where a run keeps everything: named by its scenario, so that the same run finds its folder
 again. One process at a time works in it."""
 
 from __future__ import annotations

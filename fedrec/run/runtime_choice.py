@@ -85,7 +85,7 @@ class RuntimeChoice:
 
     @property
     def described(self) -> dict[str, Any]:
-        """For a run's record."""
+        """Return the choice as an object for a run's record."""
         plain = {"runtime": self.runtime, "clients": self.clients, "backend": self.backend}
         return plain | (
             {"address": self.address, "ship": self.ship} if self.runtime == "ray" else {}

@@ -102,8 +102,8 @@ def _personal_words(limit: float, share: float, promised: Guarantee) -> str:
 def stated(
     guarantee: Guarantee, budget: DataBudget | None, more: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """For guarantee.json and result.json; `more` is what was read off everybody's rows: by the
-    reader, and by the split."""
+    """Return the statement for guarantee.json and result.json; `more` is what was read off
+    everybody's rows: by the reader, and by the split."""
     spends = [{**vars(one), "words": one.words} for one in spent(budget)]
     return {
         "compared": compared(guarantee),

@@ -21,7 +21,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def write(path: Path, template: str, **values: Any) -> None:
-    """The same as a file. Raises OSError."""
+    """Render the template to a file. Raises OSError."""
     write_bytes(path, f"{render(template, **values)}\n".encode())
 
 

@@ -1,4 +1,4 @@
-"""What are PrivateRec's variants worth on a click log? AUC, MRR and nDCG per impression, mean over
+"""Quality of PrivateRec's variants on a click log: AUC, MRR and nDCG per impression, mean over
 seeds, beside controls.
 
 Protocol: `fedrec.data.clicklog` with users held out at random, one division (split.seed 20) for
@@ -41,7 +41,7 @@ class Method:
 
     @property
     def name(self) -> str:
-        """Of its row."""
+        """Name of its row."""
         more = "".join(
             f", {value}" if isinstance(value, str) else f", {key} {value:g}"
             for key, value in self.news.items()

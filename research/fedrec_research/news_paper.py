@@ -82,9 +82,9 @@ def methods() -> dict[str, Method]:
 
 
 def chosen(only: Sequence[str]) -> dict[str, Method]:
-    """Of all runs those that one of `only` names: a run's whole name, or its variant, encoder,
-    "epsilon 5", "basis 3", "padding 0.1", or several of these with commas between; without any,
-    all.
+    """Return those of all runs that one of `only` names: a run's whole name, or its variant,
+    encoder, "epsilon 5", "basis 3", "padding 0.1", or several of these with commas between; without
+    any, all.
 
     Raises SettingsError where one of them names no run."""
     listed = methods()
@@ -173,7 +173,8 @@ class Shown:
 
     @property
     def seeds(self) -> int:
-        """Of the first row; rows that were made before they were kept have one."""
+        """Number of seeds behind the first row; rows that were made before they were kept have
+        one."""
         return len(self.first.get("seeds", [1]))
 
     @property
@@ -195,7 +196,7 @@ class Shown:
                     yield model, m, self.found[m.name]
 
     def label(self, model: str, method: Method, row: Row) -> str:
-        """Of a row of the tables."""
+        """Return the label of a row of the tables."""
         words = f"{model.upper()}, {method.variant}, {method.epsilon:g}"
         words += "" if row["guarantee"]["established"] else ", NOT ESTABLISHED"
         return words + (", IGNORES THE HISTORY" if ignores_history(row) else "")

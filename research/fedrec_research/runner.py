@@ -48,7 +48,7 @@ class Fitted:
 
     @property
     def costs(self) -> Row:
-        """For a row."""
+        """Costs of the training for a row."""
         return {"guarantee": str(self.guarantee), "seconds": self.seconds}
 
     @property
@@ -92,8 +92,8 @@ def sealed_and_fitted(
 
 
 def load_whole(scenario: Scenario) -> tuple[Dataset, SealedSplit]:
-    """The same data, where test events come with it with all other events as training set and
-    history, and none for validation: they were for choices."""
+    """Load the data; where test events come with it, all other events are training set and history,
+    and none are for validation: they were for choices."""
     dataset, sealed = load_sealed(scenario)
     if dataset.given_test is None:
         return dataset, sealed
@@ -141,7 +141,7 @@ def on_validation(model: Model, sealed: SealedSplit, metric: str) -> float:
 
 
 def rmse(model: Model, fold: Fold) -> float:
-    """Of predictions for a fold of ratings."""
+    """Return the RMSE of predictions for a fold of ratings."""
     return rating_metrics(predict(model, fold.history, fold.targets), fold.targets).rmse
 
 
@@ -156,7 +156,7 @@ def means(rows: Mapping[str, Any]) -> Row:
 
 
 def peak_rss_mb() -> float:
-    """Of this process, in MB; nan where the system does not say.
+    """Return the peak resident memory of this process, in MB; nan where the system does not say.
 
     VmHWM: Linux hands ru_maxrss down from the parent."""
     try:

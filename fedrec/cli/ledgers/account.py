@@ -75,14 +75,14 @@ class Account:
 
 
 def of_aggregator(settings: AggregatorSettings) -> Account:
-    """Of an aggregator's ledger, wherever it lies; empty before the first run.
+    """Return the account of an aggregator's ledger, wherever it lies; empty before the first run.
 
     Raises RunError where its chain is broken."""
     return of_links(*ledger_by(settings))
 
 
 def of_links(links: Sequence[LedgerLink], users: Mapping[str, int]) -> Account:
-    """Of an aggregator's chain, and its users by client."""
+    """Return the account of an aggregator from its chain and its users by client."""
     rounds = dict[str, int]()
     last: RoundReleased | None = None
     last_s: float | None = None
@@ -98,7 +98,8 @@ def of_links(links: Sequence[LedgerLink], users: Mapping[str, int]) -> Account:
 
 
 def of_client(settings: ClientSettings) -> Account:
-    """Of a client's ledger, of rounds or of clicks; empty before its first run. Raises RunError."""
+    """Return the account of a client's ledger, of rounds or of clicks; empty before its first run.
+    Raises RunError."""
     path = ledger_path(settings)
     rounds = dict[str, int]()
     if settings.privacy.unit == "click":
@@ -118,7 +119,7 @@ def of_client(settings: ClientSettings) -> Account:
 
 
 def of_device(path: Path) -> Account:
-    """Of the answers that a device paid for. Raises RunError."""
+    """Return the account of the answers that a device paid for. Raises RunError."""
     answers = serving_ledger.read_answers(path) if path.exists() else ()
     costs = [Costs(tuple(answer.event for answer in answers), ())]
     return Account(answers, f"{len(answers)} answers", costs=costs)

@@ -73,7 +73,7 @@ class Spent:
 
     @property
     def words(self) -> str:
-        """For a terminal and a report."""
+        """One line for a terminal and a report."""
         said = (
             f"epsilon {self.epsilon:.4g} at delta {self.delta:g} "
             f"{compared(self.unit, self.neighbours)} in {_counted(self.trainings)}"
@@ -251,7 +251,7 @@ def _take_over(older: Path, budget: Path) -> None:
 
 
 def default_folder() -> Path:
-    """Of this user of this machine."""
+    """Return the folder of budgets of this user of this machine."""
     return (
         Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
         / "fedrec"

@@ -1,4 +1,4 @@
-"""From a scenario's data and split tables to a data set and a checked split."""
+"""Data set and checked split from a scenario's data and split tables."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _planted(data: DataSettings, seed: int) -> Dataset:
 
 
 def planted_shape(data: DataSettings) -> PlantedShape:
-    """Of the preset, or of one's own sizes.
+    """Return the shape of the preset, or of one's own sizes.
 
     Raises SettingsError on an unknown preset or impossible sizes."""
     kind = assumed(data.kind)

@@ -106,7 +106,7 @@ def _describe_events(scenario: DataScenario) -> dict[str, Any]:
 
 
 def table(described: dict[str, Any]) -> str:
-    """The same for a terminal: a line for each figure."""
+    """Return the description as a table for a terminal: a line for each figure."""
     return "\n".join(f"{name:>24}  {_words(value)}" for name, value in described.items())
 
 

@@ -1,5 +1,5 @@
-"""From a scenario's data table to public news and private impressions: MIND's files, a click log
-made from ratings, or planted news."""
+"""Public news and private impressions from a scenario's data table: MIND's files, a click log made
+from ratings, or planted news."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class NewsData:
         return found.hexdigest()
 
     def sentence(self) -> str:
-        """The same for a reader."""
+        """Return the sizes as a sentence for a reader."""
         train = self.log.train
         test = self.log.test
         return (

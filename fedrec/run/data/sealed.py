@@ -65,7 +65,7 @@ class SealedSplit:
         return Opened(split, _digest(model))
 
     def again(self) -> SealedSplit:
-        """The same split, sealed: for another training."""
+        """Return the same split, sealed, for another training."""
         return SealedSplit(self._split)
 
     def _before(self, part: str) -> Split:

@@ -1,5 +1,5 @@
-"""What is counted once, and baselines without privacy, from sums over parts: sizes, item counts,
-means, item and user biases.
+"""Sizes, counted once, and baselines without privacy, from sums over parts: item counts, means,
+item and user biases.
 
 Sums are integers on a grid of 2^-20 of a rating, so that they are the same in any order; biases are
 then off by less than one millionth.
@@ -51,7 +51,7 @@ class Sizes:
 
     @property
     def mean(self) -> float:
-        """Of the values of train."""
+        """Mean of the values of train."""
         return float(int(self.totals.sum()) / 2**_BITS / max(self.train, 1))
 
 

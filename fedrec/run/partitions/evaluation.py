@@ -51,8 +51,8 @@ _SLICES = BUCKETS + 1
 
 @dataclass
 class Moments:
-    """Of (users, K) numbers: how many users, sums (K,) in units of 2^-20, sums of products (K, K)
-    in units of 2^-bits; Python integers."""
+    """Moments of (users, K) numbers: how many users, sums (K,) in units of 2^-20, sums of products
+    (K, K) in units of 2^-bits; Python integers."""
 
     users: int
     first: npt.NDArray[np.object_]
@@ -61,7 +61,7 @@ class Moments:
 
     @staticmethod
     def of(values: Float64s, bits: int) -> Moments:
-        """Of these users' numbers."""
+        """Return the moments of these users' numbers."""
         # products of what is summed, so that both say the same
         values = on_grid(values, _BITS) / 2.0**_BITS
         k = values.shape[1]

@@ -1,4 +1,4 @@
-"""Whatever is evaluated, as a value that crosses to other machines: predictions of ratings and
+"""Methods under evaluation, as values that cross to other machines: predictions of ratings and
 scores for lists of a part's users."""
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ class BiasMethod:
 
 @dataclass(frozen=True)
 class PopularityMethod:
-    """The same list for everybody, less their history. counts: (m,) train events of each item."""
+    """One list for everybody, by popularity, less their history. counts: (m,) train events of each
+    item."""
 
     counts: npt.NDArray[np.int64]
 

@@ -65,11 +65,11 @@ class RayWorker:
         self._total = None
 
     def version(self) -> str:
-        """Of fedrec, on the node."""
+        """Return the version of fedrec on the node."""
         return _version()
 
     def process_id(self) -> int:
-        """Of the worker, on its node."""
+        """Return the process id of the worker on its node."""
         return os.getpid()
 
     def map(self, key: str, task: Sequence[Any], index: int) -> int:
@@ -146,7 +146,7 @@ class OnRay:
         return len(self._source.data.parts)
 
     def process_ids(self) -> list[int]:
-        """Of all workers that are up."""
+        """Return the process ids of all workers that are up."""
         return [self._ray.get(actor.process_id.remote()) for actor in self._ready]
 
     def reduce(self, task: PartTask, told: Told, *, only: int | None = None) -> Any:

@@ -135,7 +135,7 @@ class Parts:
 
 
 def without_times(split: Split) -> Split:
-    """The same split without times: nothing asks for them once events are divided."""
+    """Return the split without times: nothing asks for them once events are divided."""
     seen = dict[int, Interactions]()
 
     def bare(events: Interactions) -> Interactions:

@@ -68,7 +68,8 @@ def ada(mu: str | float) -> str:
 
 
 def sgd(mu: str | float) -> str:
-    """The same of noisy descent, of which mu = 0 is DPSGD without adaptive weights."""
+    """Return the legend's name of noisy descent, of which mu = 0 is DPSGD without adaptive weights;
+    mu as a fraction."""
     return f"Ada-DPSGD (mu = {Fraction(mu).limit_denominator(64)})"
 
 
@@ -82,7 +83,7 @@ its whole budget."""
 
 
 def metric_of(kind: Kind) -> str:
-    """Of all methods."""
+    """Return the metric by which all methods are compared."""
     return _METRICS[kind]
 
 
@@ -116,7 +117,7 @@ def _mu(method: str) -> float:
 
 
 def loaded(start: Start, seed: int) -> tuple[Dataset, SealedSplit]:
-    """The same for every method; sealed anew for each caller."""
+    """Return the data and split, the same for every method; sealed anew for each caller."""
     return load_sealed(scenario_of(start, ada("1/4"), 1.0, seed))
 
 
@@ -188,7 +189,7 @@ def _bucket_values(outcome: Outcome) -> list[float]:
 
 
 def _overlaps(ours: Floats, theirs: Floats, counts: npt.NDArray[np.int64]) -> list[float]:
-    """Of the neighbours of largest inner product, by bucket."""
+    """Return the overlap of the neighbours of largest inner product, by bucket."""
     shared = overlap(neighbour_lists(ours, k=NEIGHBOURS), neighbour_lists(theirs, k=NEIGHBOURS))
     bucket = popularity_buckets(counts, buckets=BUCKETS)
     return [float(shared[bucket == b].mean()) for b in range(BUCKETS)]

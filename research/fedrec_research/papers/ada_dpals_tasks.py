@@ -59,7 +59,7 @@ class Point:
 
     @property
     def series(self) -> str:
-        """Of the legend."""
+        """Name of the point's series in the legend."""
         return f"{self.algorithm}, a = {self.skew:g}, epsilon = {self.epsilon:g}" + (
             f", {ESTIMATED}" if self.estimated else ""
         )

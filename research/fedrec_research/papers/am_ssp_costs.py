@@ -1,4 +1,4 @@
-"""What AM-SSP costs beside DP-SGD (Krichene et al. 2024, Prop. 2 and App. C): Figures 5 and 6 by
+"""Costs of AM-SSP beside DP-SGD (Krichene et al. 2024, Prop. 2 and App. C): Figures 5 and 6 by
 formula, and the same measured.
 
 Visits: how many forward and backward passes of the item encoder an epoch of DP-SGD takes, if a
@@ -54,7 +54,7 @@ def visits(counts: npt.NDArray[np.number], batch: int) -> float:
 def counted_visits(
     items: Integers, batch: int, num_items: int, *, rng: np.random.Generator
 ) -> float:
-    """The same, counted in one epoch of batches of the events whose items are `items`."""
+    """Count the visits per item in one epoch of batches of the events whose items are `items`."""
     drawn = rng.choice(items, len(items) // batch * batch)
     return len(np.unique(np.arange(len(drawn)) // batch * num_items + drawn)) / num_items
 
@@ -184,7 +184,8 @@ def _example_step(
 
 
 def _least_seconds(call: Callable[[], object], turns: int = 3) -> float:
-    """Of the processor, all threads together, in three turns after one that compiles."""
+    """Return the least processor seconds, all threads together, in three turns after one that
+    compiles."""
     call()
     seconds = list[float]()
     for _ in range(turns):
@@ -210,8 +211,8 @@ def visits_of_power_laws(batches: Sequence[int]) -> Iterator[tuple[str, str, flo
 def visits_of_data(
     items: Integers, num_items: int, batches: Sequence[int], seed: int
 ) -> Iterator[tuple[str, str, float, float]]:
-    """The same of events whose items are `items`: visits by formula, and counted in batches drawn
-    by `seed`."""
+    """Yield Figure 5 for events whose items are `items`: visits by formula, and counted in batches
+    drawn by `seed`."""
     counts = np.bincount(items, minlength=num_items)
     rng = np.random.default_rng(seed)
     for size in (size for size in batches if 100 <= size <= len(items)):

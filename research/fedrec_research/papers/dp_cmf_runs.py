@@ -78,7 +78,7 @@ class Curve:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """Of the recipe."""
+        """Sides of the recipe."""
         return tuple(self.collective.get("sides", ()))
 
 

@@ -139,7 +139,7 @@ def _timing(work: Work) -> list[Line]:
 
 
 def timing_row(start: Start, d: int, passes: int, seed: int) -> Row:
-    """Of one split's train ratings; scaled to 15 passes where fewer were run.
+    """Time passes over one split's train ratings; scaled to 15 passes where fewer were run.
 
     The first pass, which compiles, is not counted."""
     train = _sealed(start, seed).train

@@ -38,7 +38,7 @@ def figures(results: Path) -> dict[str, Sequence[Row]]:
 
 
 def anchor(name: str) -> str:
-    """Of a figure's section on the page, "ada-dpals/figure1"."""
+    """Return the link to the section on the page of a figure named like "ada-dpals/figure1"."""
     return f"{PAGE}#{'-'.join(_title(*name.split('/')).lower().replace(',', '').split())}"
 
 

@@ -76,7 +76,7 @@ class Work:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Of splits and noise; settings are chosen on the first."""
+        """Seeds of splits and noise; settings are chosen on the first."""
         return self.start.seeds(self.quick)
 
     @property
@@ -92,7 +92,7 @@ class Work:
 
     @property
     def kind(self) -> Kind:
-        """Of the data."""
+        """Kind of the data."""
         return assumed(self.start.scenario.data.kind)
 
     def by_seed(self, asked: Mapping[K, tuple[Any, ...]]) -> dict[K, list[Row]]:
@@ -160,8 +160,8 @@ class Paper:
 
 
 def joined(of_seeds: Sequence[Sequence[Line]]) -> list[Line]:
-    """The same points of every seed, place by place: the values of all, at the mean of x where x is
-    a number that was measured too."""
+    """Join the same points of every seed, place by place: the values of all, at the mean of x where
+    x is a number that was measured too."""
     return [_join(same) for same in zip(*of_seeds, strict=True)]
 
 

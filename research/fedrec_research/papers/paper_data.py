@@ -1,5 +1,5 @@
-"""Which data a paper took for a figure, and whether this is it: the official files are known by
-their format and number of ratings."""
+"""Data that a paper took for a figure, and whether the given data is the same: the official files
+are known by their format and number of ratings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class Provenance:
 
 
 def provenance(paper: str, figure: str, start: Start) -> Provenance:
-    """Of one figure. Raises DataError where the data cannot be read."""
+    """Return the provenance of one figure's data. Raises DataError where the data cannot be
+    read."""
     used = USED[paper].get(figure, USED[paper][""])
     if used == (MADE_UP,):
         return Provenance(used, MADE_UP, True, f"The paper's data: {MADE_UP}.")

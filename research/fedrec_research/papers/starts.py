@@ -1,5 +1,5 @@
-"""Where a figure starts: `research/scenarios/PAPER_FIGURE.toml`, a scenario with a [figure] table,
-and what the command says beside it.
+"""Start of a figure: `research/scenarios/PAPER_FIGURE.toml`, a scenario with a [figure] table, and
+what the command says beside it.
 
 [figure] names split seeds, epsilons and other points, and the keys that a curve has at each
 epsilon; the other tables are a scenario of `fedrec simulate`.
@@ -37,7 +37,7 @@ class Start:
 
     @property
     def scenario(self) -> Scenario:
-        """As the file and the overrides say. Raises SettingsError naming a wrong key."""
+        """Scenario as the file and the overrides say. Raises SettingsError naming a wrong key."""
         return _loaded(self)[0]
 
     @property

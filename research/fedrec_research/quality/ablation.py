@@ -1,5 +1,5 @@
-"""What is each part of the default recipe worth? One part at a time is taken out or exchanged for
-what it replaced.
+"""Worth of each part of the default recipe: one part at a time is taken out or exchanged for what
+it replaced.
 
 Validation RMSE on MovieLens 1M, split seed 1; test is never read. Differences are paired by the
 seed of the noise; their noise is the standard deviation of single differences, pooled over all
@@ -81,8 +81,8 @@ def by_rdp(guarantee: Guarantee) -> Guarantee:
 
 
 def by_am_ssp(guarantee: Guarantee) -> Guarantee:
-    """The same by AM-SSP Thm 2, taken for the run as a whole: mu = epsilon / (2 sqrt(log
-    1/delta))."""
+    """Return the guarantee by AM-SSP Thm 2, taken for the run as a whole: mu = epsilon / (2
+    sqrt(log 1/delta))."""
     mu = guarantee.epsilon / (2 * math.sqrt(math.log(1 / guarantee.delta)))
     return Guarantee(epsilon_of(mu, guarantee.delta), guarantee.delta)
 
@@ -246,7 +246,8 @@ def _facts(data: str, seed: int, features: bool) -> PublicFacts:
 
 @cache
 def _content(data: str, dimension: int) -> Float64s | None:
-    """Of the data's features, once: it depends on neither budget nor seed."""
+    """Return the content of the data's features, computed once: it depends on neither budget nor
+    seed."""
     return public_content(_facts(data, 0, True), dimension=dimension)
 
 

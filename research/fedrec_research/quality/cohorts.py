@@ -1,5 +1,5 @@
-"""What does it cost the model to ask a share of the users in every round? The default recipe on
-planted ratings, by epsilon and share.
+"""Cost to the model of asking a share of the users in every round: the default recipe on planted
+ratings, by epsilon and share.
 
 A new sample of users in every round, as phones would be with `rounds.cohort`; nothing is amplified,
 so noise is the same at every share. Read on validation.

@@ -1,4 +1,4 @@
-"""How good are the models? Test RMSE on MovieLens 1M at every epsilon, mean of three splits, beside
+"""Quality of the models: test RMSE on MovieLens 1M at every epsilon, mean of three splits, beside
 what is not private.
 
 Protocol: random 80/10/10 by split seed, the noise's seed being the split's; user vectors from train
@@ -45,7 +45,7 @@ class Method:
 
     @property
     def name(self) -> str:
-        """Of its file."""
+        """Name of its file."""
         features = "features" if self.features else "plain"
         share = "-on-90-percent" if self.on_90_percent else ""
         return f"{self.recipe}-{features}-epsilon-{self.epsilon:g}{share}"

@@ -1,4 +1,4 @@
-"""What are lists worth that a real server makes from private questions? Held-out NDCG@10 beside
+"""Quality of the lists that a real server makes from private questions: held-out NDCG@10 beside
 popularity and beside the exact list.
 
 Protocol: the default recipe at epsilon 5 per user on MovieLens 1M, as ratings and as clicks

@@ -1,4 +1,4 @@
-"""What is a news model worth to people who ask a real server? AUC, MRR and nDCG@10 over test
+"""Quality of a news model for people who ask a real server: AUC, MRR and nDCG@10 over test
 impressions, and lists of ten, at many epsilons of a query, beside evaluation and popularity.
 
 Protocol: models and division of users are those of `fedrec research measure news`. Every test user

@@ -1,5 +1,5 @@
-"""What a factorisation model loses when it is asked privately: B, form and epsilon of a query,
-beside the model's own exact ranking.
+"""Loss of a factorisation model when it is asked privately: B, form and epsilon of a query, beside
+the model's own exact ranking.
 
 Each line: a form, and what a device sends; the unit of its epsilon; the sensitivity.
 
@@ -76,7 +76,7 @@ class Scored:
 
     @property
     def scores(self) -> Scores:
-        """For lists."""
+        """Return the scores that lists are made from."""
         return dot_product(
             self.users.astype(np.float32),
             self.items.astype(np.float32),
@@ -136,14 +136,15 @@ class Measured:
 
 
 def run(asked: Asked) -> Row:
-    """For a model trained at epsilon 5 per user; of a small part one size, few synthetic users."""
+    """Measure a model trained at epsilon 5 per user; for a small part one size, few synthetic
+    users."""
     told = ("privacy.epsilon=5", "privacy.noise=seeded")
     place = "data.preset=small" if asked.path == "planted" else f"data.path={asked.path}"
     return of_scenario(load(None, [place, *told]), quick=asked.quick)
 
 
 def of_scenario(scenario: Scenario, *, quick: bool) -> dict[str, Any]:
-    """The same for any scenario of ratings or clicks."""
+    """Measure the model of any scenario of ratings or clicks."""
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
     facts = public_facts(scenario, dataset, split)

@@ -1,4 +1,4 @@
-"""What three aggregators cost: bytes and CPU of a user, by stage, and the model's error beside one
+"""Cost of three aggregators: bytes and CPU of a user, by stage, and the model's error beside one
 trusted aggregator's.
 
 CPU is that of the process, with one thread; compare stages with each other, not with another
@@ -101,7 +101,7 @@ def _cost(items: int, width: int, folds: int) -> dict[str, Any]:
 def _checked_cost(
     question: Question, ptr: Any, held: Any, real: Sequence[RealBlock]
 ) -> dict[str, Any]:
-    """The same where clients are checked, at epsilon 5 in seven such steps."""
+    """Measure the cost where clients are checked, at epsilon 5 in seven such steps."""
     plan = among_three(
         calibrate(Guarantee(5.0, 1e-5), {"step": 1.0, "others": 6.0}),
         calibrated_for="one-corrupt",

@@ -1,5 +1,5 @@
-"""Is the default recipe anywhere worse than a simple private method? Each on the same data, split,
-epsilon and unit.
+"""Comparison of the default recipe with simple private methods, to find where it is worse: each on
+the same data, split, epsilon and unit.
 
 The simple methods are those recipes of SIMPLE that exist and take the kind of data. Data sets are
 folders, or what `--set` plants, whole and cut down (data.keep_users, data.keep_items); "planted" as
@@ -64,7 +64,7 @@ class Cut:
 
     @property
     def words(self) -> str:
-        """For a row's name."""
+        """Words for a row's name."""
         return (
             f", {self.users} users"
             if self.users
@@ -87,7 +87,7 @@ class Place:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Name for people."""
         data = Path(self.data).resolve().name if self.data else f"{PLANTED}{self.words}"
         return f"{data}{self.cut.words}"
 

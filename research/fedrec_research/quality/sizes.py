@@ -1,4 +1,4 @@
-"""Is the default recipe sound at every size? Planted ratings, 25 a user, over users, items and
+"""Soundness of the default recipe at every size: planted ratings, 25 a user, over users, items and
 epsilon, beside `dp-bias`.
 
 Random 80/10/10, user level, delta 1e-5, test RMSE after the last round, means over seeds of world,
@@ -120,8 +120,8 @@ def _some(fold: Fold) -> Fold:
 
 
 def summary(groups: Mapping[Key, Mapping[int, Row]]) -> Row:
-    """Of rows by seed: means of every cell, what is above which control and by how much, and how
-    many cells are above none."""
+    """Summarise rows by seed: means of every cell, what is above which control and by how much, and
+    how many cells are above none."""
     found = [_cell(key, groups) for key in sorted(groups)]
     return {
         "protocol": {

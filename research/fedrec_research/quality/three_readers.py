@@ -33,8 +33,8 @@ _BAGS = ("listed_genre", "genre")
 
 
 def threes(features: PublicFeatures, train: Interactions) -> list[dict[str, Int64s]]:
-    """Of each three readers, items by genre, most rated first; none where the data has no three
-    genres with items."""
+    """Return, for each three readers, items by genre, most rated first; none where the data has no
+    three genres with items."""
     bag = next((features.bags[name] for name in _BAGS if name in features.bags), None)
     if bag is None:
         return []
@@ -72,9 +72,9 @@ def events(known: Mapping[str, Int64s], train: Interactions, *, draws: int) -> I
 
 
 def shared(lists: Int32s) -> Row:
-    """Of lists (draws, readers, k): titles that two readers share, as mean over pairs and draws and
-    as the most of any; the share of draws where no pair shares more than `MOST`; and the mean that
-    two draws of one reader share, None of one draw."""
+    """Compare lists (draws, readers, k): titles that two readers share, as mean over pairs and
+    draws and as the most of any; the share of draws where no pair shares more than `MOST`; and the
+    mean that two draws of one reader share, None of one draw."""
     pairs = list(itertools.combinations(range(lists.shape[1]), 2))
     counts = np.array([[_common(draw[a], draw[b]) for a, b in pairs] for draw in lists])
     own = [

@@ -1,5 +1,5 @@
-"""What the papers claim, and whether these studies found it: every verdict is computed from rows,
-none is written down.
+"""Claims of the papers, and whether these studies found them to hold: every verdict is computed
+from rows, none is written down.
 
 A claim that one system beats another is judged at each epsilon by the 95% interval of the paired
 difference. It held where that is above zero at all of them, in part where at some, and not where at
@@ -128,7 +128,7 @@ def on_one_model(
 
 
 def _with_the_best(better: str, worse: str, studies: Sequence[Study]) -> Verdict | None:
-    """The same, each side by its best line of one model, in words for the studies where that is
+    """Compare each side by its best line of one model, in words for the studies where that is
     another line; None where there is none."""
     points = list[Point]()
     others = set[str]()

@@ -156,7 +156,7 @@ _EXAMPLES: Space = {
 
 
 def _statistics(weights: str, printed_weights: str, **more: str) -> Mapping[Form, Row]:
-    """Of DPALS and Ada-DPALS: the printed item update is the pseudo-inverse."""
+    """Return the forms of DPALS and Ada-DPALS: the printed item update is the pseudo-inverse."""
     base: Row = merged({"recipe": "published", "model": more}, _IDS)
     return {
         "as printed": merged(

@@ -61,7 +61,7 @@ def _codes(study: Study, group: Group) -> str:
 
 
 def cell(found: Interval | None) -> str:
-    """Of a table: a mean with its interval."""
+    """Return the cell of a table: a mean with its interval."""
     if found is None:
         return "–"
     return with_interval(found, ".4f")

@@ -17,7 +17,7 @@ def model(method: str, epsilon: float) -> Row:
 
 
 def sides(method: str, epsilon: float) -> Row:
-    """Of [collective], the weights and ridges of a method's sides."""
+    """Return the weights and ridges of a method's sides, keys of [collective]."""
     return dict(_tables()[method]["collective"][f"{epsilon:g}"])
 
 

@@ -75,12 +75,12 @@ class Study:
 
     @property
     def lower_is_better(self) -> bool:
-        """Of the metric."""
+        """Whether a lower value of the metric is better."""
         return KINDS[self.kind].rated
 
     @property
     def epsilons(self) -> tuple[float, ...]:
-        """Of systems with a budget, the smallest first."""
+        """Epsilons of systems with a budget, the smallest first."""
         found = {
             epsilon for name, epsilon in self.cells if self.system(name).origin != "not private"
         }
@@ -102,7 +102,7 @@ class Study:
         return dict(found)
 
     def system(self, name: str) -> System:
-        """Of the tables in `systems`."""
+        """Return the system of this name from the tables in `systems`."""
         return SYSTEMS[self.kind][name]
 
     def systems(self, group: Group, *origins: Origin) -> list[System]:

@@ -35,7 +35,7 @@ def error(trial: Row) -> float:
 
 
 def worst(metric: str) -> float:
-    """Of a training that diverged."""
+    """Return the score of a training that diverged."""
     return math.inf if metric == "rmse" else 0.0
 
 
@@ -57,6 +57,6 @@ def tables(settings: Row) -> Row:
 
 @cache
 def _file(data: str) -> dict[str, Any]:
-    """Of a data set; empty where nobody searched."""
+    """Return the searched settings of a data set; empty where nobody searched."""
     file = resources.files(__package__).joinpath("searched", f"{data}.json")
     return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {}

@@ -304,7 +304,7 @@ def default_with(*names: str, **more: Any) -> Settings:
 
 
 def tuned_clicks(method: str, **model: Any) -> Settings:
-    """The same on clicks."""
+    """Return the settings of DPALS and Ada-DPALS on clicks, their own at every epsilon."""
     return lambda data, epsilon: {
         "recipe": "published",
         **ID_ONLY,
@@ -367,7 +367,7 @@ def adaptive(data: str, epsilon: float) -> bool:
 
 
 def adaptive_clicks(data: str, epsilon: float) -> bool:
-    """The same on clicks."""
+    """Whether Ada-DPALS's weights depend on counts where it learns from clicks; see `adaptive`."""
     return float(_on_clicks(data, "Ada-DPALS", epsilon)["weight_exponent"]) > 0
 
 

@@ -87,7 +87,8 @@ def study_row(place: Place, name: str, epsilon: float, seed: int) -> Row:
 
 
 def validation_score(system: System, scenario: Scenario, metric: str) -> float:
-    """Of a model that the scenario trains, on validation events: what settings are chosen by.
+    """Return the score, on validation events, of a model that the scenario trains: what settings
+    are chosen by.
 
     The split stays sealed."""
     work = _Work(system, scenario, *load_sealed(scenario))
@@ -156,8 +157,8 @@ _MAKERS: Mapping[str, Callable[[_Work], Fitted]] = {
 
 
 def _loaded(place: Place, system: System, epsilon: float, seed: int) -> _Work:
-    """Of given clicks all train events train. Raises SettingsError where no test events come with
-    them."""
+    """Load the system's data and split; of given clicks all train events train. Raises
+    SettingsError where no test events come with them."""
     scenario = system.scenario(place, epsilon, seed)
     asked = scenario if system.group != "people" else _with_people(place, scenario)
     dataset, sealed = (load_whole if place.given else load_sealed)(asked)
@@ -170,7 +171,8 @@ def _loaded(place: Place, system: System, epsilon: float, seed: int) -> _Work:
 
 
 def _with_people(place: Place, scenario: Scenario) -> Scenario:
-    """The same data with half of its users made public, whatever the system may use of it."""
+    """Return a scenario of the same data with half of its users made public, whatever the system
+    may use of it."""
     values = "raw" if KINDS[place.kind].rated else "binary"
     people = {
         "recipe": "dp-cmf",

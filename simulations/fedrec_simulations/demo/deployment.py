@@ -165,8 +165,8 @@ class _Demo:
         self._lines += there.lines()
 
     def _ask(self, url: str, training: int) -> None:
-        """As a person whose device holds a history and a ledger; at last the same list ranked on
-        the device, for comparison."""
+        """Ask as a person whose device holds a history and a ledger; at last the same list ranked
+        on the device, for comparison."""
         history = self._trial.history(training)
         device = self._trial.device(self._there, url)
         with self._screen.step("a person asks"):
@@ -268,7 +268,7 @@ def _verdict(content: dict[str, Any]) -> str:
 
 
 def _show_logs(company: Supervisor, screen: Screen) -> None:
-    """Of whoever ended badly; where nobody did, of everybody."""
+    """Show the logs of whoever ended badly; where nobody did, of everybody."""
     for party, log in company.fallen() or company.logs():
         screen.failed(party, str(log), evidence.tail(log))
 

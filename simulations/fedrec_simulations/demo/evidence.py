@@ -1,5 +1,5 @@
-"""What each party of a deployment received, kept and spent, read from its own folder and log after
-the fact."""
+"""Evidence of what each party of a deployment received, kept and spent, read from its own folder
+and log after the fact."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Training:
 
 
 def training(there: Deployment, number: int) -> Training:
-    """Of a training, counted from 0. The parties may be running."""
+    """Return the evidence of a training, counted from 0. The parties may be running."""
     run = there.runs[number].run
     lines = there.lines(number)
     people = there.files.holdings.num_users
@@ -97,8 +97,8 @@ def _faults_of(
     *,
     alone: bool,
 ) -> Iterator[str]:
-    """Of one aggregator. alone: what it keeps is what the server fetched, and not one of three
-    parts of it."""
+    """Yield the faults of one aggregator. alone: what it keeps is what the server fetched, and not
+    one of three parts of it."""
     charged = [charge["release"] for charge in found["charges"] if charge["run"] == run]
     if charged != released:
         yield f"the {party} charged {charged} in {run}, released were {released}"
@@ -114,8 +114,8 @@ def _faults_of(
 
 
 def spent_on_training(there: Deployment) -> dict[str, Any]:
-    """Of every person, over all trainings, by the ledger of every aggregator and of each site: they
-    must say the same."""
+    """Return what every person spent, over all trainings, by the ledger of every aggregator and of
+    each site: they must say the same."""
     aggregator, *others = [
         inspect_aggregator(there.files.state(party), None)["spent"]
         for party in there.files.aggregators

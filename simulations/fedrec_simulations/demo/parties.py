@@ -106,8 +106,8 @@ class Deployment:
     # --- faults ---
 
     def pid(self, name: str) -> int:
-        """Of a party, or of a child by the party that started it ("server/superlink",
-        "client-1/supernode" or "/worker"); 0 for none."""
+        """Return the process id of a party, or of a child by the party that started it
+        ("server/superlink", "client-1/supernode" or "/worker"); 0 for none."""
         party, _, child = name.partition("/")
         if not child:
             return self.company.pid(party)

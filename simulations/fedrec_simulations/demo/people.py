@@ -49,7 +49,8 @@ class People:
         ]
 
     def metrics(self, model: Model, training: int) -> dict[str, float]:
-        """Of a model on the test events, measured outside the protocol and without noise."""
+        """Return the metrics of a model on the test events, measured outside the protocol and
+        without noise."""
         fold = Fold(self.events(training), self.split.test.targets)
         found = evaluate(model, fold, fold.history, cutoffs=(20,), ranking=False).metrics()
         return {
@@ -72,6 +73,6 @@ def invented(scenario: DataScenario) -> People:
 
 
 def write_history(path: Path, history: Sequence[tuple[str, float]]) -> None:
-    """As `fedrec recommend --history` reads it."""
+    """Write a history as `fedrec recommend --history` reads it."""
     lines = ["item,rating", *(f"{item},{rating:g}" for item, rating in history)]
     write_bytes(path, "".join(f"{line}\n" for line in lines).encode())

@@ -1,5 +1,5 @@
-"""What a demonstration prints: a line for each step, two lists side by side, a table of who saw
-what, what it cost, and a verdict."""
+"""Printed output of a demonstration: a line for each step, two lists side by side, a table of who
+saw what, what it cost, and a verdict."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def facts_table(content: Mapping[str, Any]) -> Table:
 
 
 def facts(content: Mapping[str, Any]) -> dict[str, str]:
-    """The same as words by name."""
+    """Return the facts of a demonstration as words by name."""
     training = content["spent"]["training"]
     serving = content["spent"]["serving"]
     killed = content["killed"]

@@ -1,5 +1,5 @@
-"""What a trial deployment trains, twice, and what one process makes of the same data without any
-fault."""
+"""Trainings of a trial deployment, two of them, and what one process makes of the same data without
+any fault."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RepeatedJob(Job):
 
     @property
     def limit(self) -> Guarantee:
-        """Of all trainings together."""
+        """Guarantee that limits all trainings together."""
         once = super().limit
         if not once.private:
             return once

@@ -1,5 +1,5 @@
-"""What the parties of a rehearsal are given: settings, certificates, each client its shard, the
-server what is public.
+"""Files for the parties of a rehearsal: settings, certificates, each client its shard, the server
+what is public.
 
     RUN/certificates/   RUN/settings/*.toml   RUN/shards/*.safetensors   RUN/public/
     RUN/<party>/   its state and its log

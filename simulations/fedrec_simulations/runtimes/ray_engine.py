@@ -130,8 +130,8 @@ def files_of_clients(files: PartyFiles) -> list[Path]:
 def run(
     scenario: Scenario, settings: ServerSettings, clients: Sequence[Path], folder: Path
 ) -> None:
-    """As `serve`, and SIGTERM ends it at once: Ray's own processes see it gone, and the rounds go
-    on after the last checkpoint."""
+    """Train to the end as `serve` does, and SIGTERM ends it at once: Ray's own processes see it
+    gone, and the rounds go on after the last checkpoint."""
     # in the main thread, Ray would answer SIGTERM by waiting for its other threads
     with ThreadPoolExecutor(1) as thread:
         thread.submit(serve, scenario, settings, clients, folder).result()
