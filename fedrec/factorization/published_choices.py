@@ -4,11 +4,12 @@ features, Ada-DPALS without, by epsilon.
 Neither paper prints its settings by epsilon. These were chosen as their authors would have: on
 validation ratings, for each epsilon, on one data set (MovieLens 1M, tens of settings an epsilon;
 `research/scenarios/am_ssp_figure1.toml` and research/docs/study.md say how), and an epsilon in
-between takes the nearest one's in ratio. On validation ratings of five other data sets (MovieLens 100K, and planted
-ones of 1 to 40 users an item; epsilon 0.5, 1, 5 and 20) they were .014 (AM-SSP) and .010
-(Ada-DPALS) of RMSE above the best of 17 and 12 settings, on average; plain values for every epsilon
-.033 and .041. Carried over by mu times users per item, in the place of epsilon, they were .014 and
-.036 above it, so sizes decide nothing here. Where an item has 40 users they are .03 above the best.
+between takes the nearest one's in ratio. On validation ratings of five other data sets (MovieLens
+100K, and planted ones of 1 to 40 users an item; epsilon 0.5, 1, 5 and 20) they were .014 (AM-SSP)
+and .010 (Ada-DPALS) of RMSE above the best of 17 and 12 settings, on average; plain values for
+every epsilon .033 and .041. Carried over by mu times users per item, in the place of epsilon, they
+were .014 and .036 above it, so sizes decide nothing here. Where an item has 40 users they are .03
+above the best.
 """
 
 from __future__ import annotations
